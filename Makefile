@@ -1,0 +1,44 @@
+# What a developer runs is what CI runs (.ci/run).
+
+GO    ?= go
+LINT  := $(GO) tool -modfile=tools/go.mod golangci-lint
+DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
+# The race detector needs a C compiler. Without one the tests still run.
+RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
+
+.PHONY: demo build test check fmt fuzz bench conformance
+
+demo: ## Start the gate in front of a small built-in server, and say what to try.
+	$(GO) run ./cmd/thoughtgate demo
+
+build: ## Build the one static binary, bin/thoughtgate.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/thoughtgate ./cmd/thoughtgate
+
+test: ## Run every test.
+	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
+	$(GO) test $(RACE) ./...
+
+check: ## Format, vet, lint; dependencies tidy; no dead code.
+	$(LINT) fmt --diff
+	$(GO) vet ./...
+	$(LINT) run ./...
+	$(GO) mod tidy -diff
+	@dead=$$($(DEAD) -test ./...) && if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
+
+fmt: ## Put every file in shape.
+	$(LINT) fmt
+
+FUZZTIME ?= 10s
+fuzz: ## Run each fuzzer for FUZZTIME.
+	@for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "fuzz $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+bench: ## Measure against the budgets, side by side with a plain reverse proxy.
+	$(GO) run ./bench
+
+conformance: ## Run the official MCP suite directly and through the gate, and compare.
+	$(GO) run ./conformance

@@ -1,0 +1,63 @@
+// Package archtest holds the architecture as a test: which package may import
+// which. It has no code of its own.
+package archtest
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/thoughtgate/thoughtgate-go/"
+
+// allowed lists, for each package, which packages of this module its product
+// code may import. A package that is not listed may not exist. Read it as the
+// architecture: every line may use only what stands above it.
+var allowed = map[string]string{
+	"jsonrpc":           "",
+	"task":              "",
+	"task/memstore":     "task",
+	"task/storetest":    "task",
+	"mcptask":           "jsonrpc task",
+	"internal/config":   "",
+	"internal/metrics":  "",
+	"internal/tracing":  "",
+	"internal/wire":     "jsonrpc",
+	"internal/mcphttp":  "jsonrpc internal/wire internal/metrics internal/tracing",
+	"internal/demo":     "",
+	"internal/app":      "jsonrpc internal/config internal/mcphttp internal/metrics internal/tracing internal/wire",
+	"cmd/thoughtgate":   "internal/app internal/config internal/demo",
+	"e2e":               "",
+	"conformance/suite": "",
+	"conformance":       "conformance/suite",
+	"bench/workload":    "",
+	"bench/load":        "bench/workload",
+	"bench/peer":        "bench/workload",
+	"bench/proc":        "",
+	"bench/report":      "",
+	"bench":             "bench/load bench/peer bench/proc bench/report bench/workload",
+}
+
+func TestImports(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(strings.ReplaceAll(line, module, "./"))
+		pkg := strings.TrimPrefix(fields[0], "./")
+		if pkg == "internal/archtest" {
+			continue
+		}
+		may, listed := allowed[pkg]
+		if !listed {
+			t.Errorf("package %s is not in the architecture", pkg)
+		}
+		for _, imp := range fields[1:] {
+			if dep, ours := strings.CutPrefix(imp, "./"); ours && !slices.Contains(strings.Fields(may), dep) {
+				t.Errorf("%s must not import %s", pkg, dep)
+			}
+		}
+	}
+}
