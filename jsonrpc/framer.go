@@ -1,0 +1,80 @@
+package jsonrpc
+
+import "bytes"
+
+// A Framer follows a stream of Server-Sent Events that is relayed as it comes
+// and tells where events end, so that a relay can hold back an unfinished
+// event, or insert one of its own between two others. It keeps no bytes, so
+// events may be of any size. The zero Framer stands at the start of a stream.
+type Framer struct {
+	head    [8]byte // how the current line begins: room for a byte order mark and "id: x"
+	seen    int     // bytes of the current line that are in head
+	begun   bool    // the first line has ended
+	open    bool    // fields have been seen since the last event ended
+	afterCR bool    // the last line ended in CR: a LF that follows belongs to it
+	id      bool    // the event that is open has an id
+	hasIDs  bool
+}
+
+// Advance takes in the next bytes of the stream. It returns how many of them,
+// counted from the first, belong to complete events or to comments that stand
+// between events: after that many bytes another event may be inserted.
+func (f *Framer) Advance(p []byte) int {
+	boundary := 0
+	for at := 0; at < len(p); {
+		n, complete := f.Next(p[at:])
+		if at += n; complete {
+			boundary = at
+		}
+	}
+	return boundary
+}
+
+// Next takes in bytes of p up to the first line break that ends an event, or a
+// comment between events. It returns how many that are, and whether there was
+// such an end; if not, it has taken in all of p.
+func (f *Framer) Next(p []byte) (n int, complete bool) {
+	for n < len(p) {
+		if !f.afterCR || p[n] != '\n' {
+			text := lineEnd(p[n:])
+			f.seen += copy(f.head[f.seen:], p[n:n+text])
+			if n += text; n == len(p) {
+				f.afterCR = false
+				break
+			}
+			f.endLine()
+		}
+		f.afterCR = p[n] == '\r'
+		n++
+		halfBreak := f.afterCR && n < len(p) && p[n] == '\n'
+		if !f.open && !halfBreak {
+			return n, true
+		}
+	}
+	return n, false
+}
+
+func (f *Framer) endLine() {
+	line := f.head[:f.seen]
+	if !f.begun {
+		line = bytes.TrimPrefix(line, []byte(byteOrderMark))
+	}
+	f.begun, f.seen = true, 0
+	switch {
+	case len(line) == 0:
+		f.hasIDs = f.hasIDs || f.id
+		f.open, f.id = false, false
+	case line[0] != ':':
+		f.open = true
+		if name, value := cutField(line); string(name) == "id" {
+			f.id = len(value) > 0
+		}
+	}
+}
+
+// Open reports whether the stream stands inside an event or a line.
+func (f *Framer) Open() bool { return f.open || f.seen > 0 }
+
+// HasIDs reports whether an event so far had an id that is not empty, so that a
+// client which loses the stream can resume it.
+func (f *Framer) HasIDs() bool { return f.hasIDs }

@@ -1,0 +1,215 @@
+package jsonrpc_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// openAfter reports, by reading the stream from its start, whether it stands
+// inside an event or a line after these bytes of it.
+func openAfter(stream string) bool {
+	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(stream), "\n")
+	if lines[len(lines)-1] != "" {
+		return true
+	}
+	lines[0] = strings.TrimPrefix(lines[0], "\ufeff")
+	open := false
+	for _, line := range lines[:len(lines)-1] {
+		if line == "" {
+			open = false
+		} else if !strings.HasPrefix(line, ":") {
+			open = true
+		}
+	}
+	return open
+}
+
+// boundariesIn returns where events end in chunk, which follows the bytes before.
+// A boundary is not inside a CRLF unless the chunk ends there.
+func boundariesIn(before, chunk string) []int {
+	var all []int
+	for n := 1; n <= len(chunk); n++ {
+		breaks := chunk[n-1] == '\n' || chunk[n-1] == '\r'
+		inside := chunk[n-1] == '\r' && strings.HasPrefix(chunk[n:], "\n")
+		if breaks && !inside && !openAfter(before+chunk[:n]) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func boundariesByNext(f *jsonrpc.Framer, chunk string) []int {
+	var all []int
+	for at := 0; at < len(chunk); {
+		n, complete := f.Next([]byte(chunk[at:]))
+		if at += n; complete {
+			all = append(all, at)
+		} else if at < len(chunk) {
+			return append(all, -1) // it must take in the rest
+		}
+	}
+	return all
+}
+
+func lastOf(boundaries []int) int {
+	if len(boundaries) == 0 {
+		return 0
+	}
+	return boundaries[len(boundaries)-1]
+}
+
+// hasIDs reports whether one of the events has an id to resume from.
+func hasIDs(events []jsonrpc.Event) bool {
+	for _, e := range events {
+		if e.ID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+type failer interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// checkFramer sends the chunks of a stream through a Framer and holds it
+// against the slow way. At every boundary it inserts an event, which must leave
+// the others as they are.
+func checkFramer(t failer, chunks []string) {
+	t.Helper()
+	var f jsonrpc.Framer
+	stream := strings.Join(chunks, "")
+	mine := jsonrpc.Event{Name: "mine", Data: []byte("inserted")}
+	at := 0
+	var stepping jsonrpc.Framer
+	for _, chunk := range chunks {
+		if diff := cmp.Diff(boundariesIn(stream[:at], chunk), boundariesByNext(&stepping, chunk)); diff != "" {
+			t.Errorf("%q, then %q: boundaries (-want +got):\n%s", stream[:at], chunk, diff)
+		}
+		got := f.Advance([]byte(chunk))
+		if want := lastOf(boundariesIn(stream[:at], chunk)); got != want {
+			t.Errorf("%q, then %q: boundary %d, want %d", stream[:at], chunk, got, want)
+			return
+		}
+		at += len(chunk)
+		if f.Open() != openAfter(stream[:at]) {
+			t.Errorf("%q: Open() = %t", stream[:at], f.Open())
+		}
+		// An id with a NUL is none, but the Framer does not look so far.
+		if events, _ := readEvents(strings.NewReader(stream[:at]), 1<<20); f.HasIDs() != hasIDs(events) && !strings.Contains(stream, "\x00") {
+			t.Errorf("%q: HasIDs() = %t", stream[:at], f.HasIDs())
+		}
+		if got > 0 {
+			cut := at - len(chunk) + got
+			checkInserted(t, stream[:cut], mine, stream[cut:])
+		}
+	}
+}
+
+func checkInserted(t failer, before string, mine jsonrpc.Event, after string) {
+	t.Helper()
+	want, wantErr := readEvents(strings.NewReader(before+after), 1<<20)
+	first, err := readEvents(strings.NewReader(before), 1<<20)
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("%q: a boundary, but the stream cut there ends with %v", before, err)
+	}
+	want = append(append(want[:len(first):len(first)], mine), want[len(first):]...)
+	got, err := readEvents(strings.NewReader(before+string(jsonrpc.AppendEvent(nil, mine))+after), 1<<20)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%q, insertion, %q: events (-want +got):\n%s", before, after, diff)
+	}
+	if !errors.Is(err, wantErr) {
+		t.Errorf("%q, insertion, %q: %v, want %v", before, after, err, wantErr)
+	}
+}
+
+// drawStream draws a stream from the pieces that matter to its framing.
+func drawStream(t *rapid.T) string {
+	pieces := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", ":", ": ping", "data: x", "data:", "data", "event: e",
+		"id: 7", "id:", "id", "id: ", "id:  ", "idx: 7", " id: 7", "i", "d", "\ufeff", "\xef\xbb", "foo", " ",
+	}), 0, 20).Draw(t, "pieces")
+	mark := rapid.SampledFrom([]string{"", "", "\ufeff"}).Draw(t, "mark")
+	return mark + strings.Join(pieces, "")
+}
+
+func drawChunks(t *rapid.T, stream string) []string {
+	var chunks []string
+	for stream != "" {
+		n := rapid.IntRange(1, len(stream)).Draw(t, "chunk")
+		chunks, stream = append(chunks, stream[:n]), stream[n:]
+	}
+	return chunks
+}
+
+func TestFramerProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		checkFramer(t, drawChunks(t, drawStream(t)))
+	})
+}
+
+func TestFramer(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     int
+		open     bool
+		hasIDs   bool
+	}{
+		{"nothing", "", 0, false, false},
+		{"one event", "data: x\n\n", 9, false, false},
+		{"event and the start of another", "data: x\n\ndata", 9, true, false},
+		{"open event", "data: x\n", 0, true, false},
+		{"comment between events", "data: x\n\n: ping\n", 16, false, false},
+		{"comment in an event", "data: x\n: ping\n", 0, true, false},
+		{"comment at the start", ": ping\n", 7, false, false},
+		{"unfinished comment", ": ping\n: pi", 7, true, false},
+		{"blank lines", "\n\r\n\r", 4, false, false},
+		{"CR only", "data: x\r\r", 9, false, false},
+		{"CRLF", "data: x\r\n\r\n", 11, false, false},
+		{"id", "id: 1\ndata: x\n\n", 15, false, true},
+		{"id of an event that is not complete", "id: 1\ndata: x\n", 0, true, false},
+		{"id without space", "id:1\n\n", 6, false, true},
+		{"empty id", "id: \n\nid:\n\nid\n\n", 15, false, false},
+		{"id that is taken back", "id: 1\nid:\n\n", 11, false, false},
+		{"id in data", "data: id: 1\n\n", 13, false, false},
+		{"other field with id in its name", "idx: 1\nsid: 1\n\n", 15, false, false},
+		{"id after a byte order mark", "\ufeffid: 1\n\n", 10, false, true},
+		{"comment after a byte order mark", "\ufeff: x\n", 7, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var f jsonrpc.Framer
+			got := f.Advance([]byte(tt.in))
+			if got != tt.want || f.Open() != tt.open || f.HasIDs() != tt.hasIDs {
+				t.Errorf("boundary %d, open %t, ids %t, want %d, %t, %t", got, f.Open(), f.HasIDs(), tt.want, tt.open, tt.hasIDs)
+			}
+			checkFramer(t, strings.Split(tt.in, ""))
+		})
+	}
+}
+
+// Events may be of any size and come in any chunks; nothing is kept of them.
+func TestFramerLargeEvent(t *testing.T) {
+	var f jsonrpc.Framer
+	chunk := []byte(strings.Repeat("x", 64<<10))
+	f.Advance([]byte("data: "))
+	allocs := testing.AllocsPerRun(100, func() {
+		if n := f.Advance(chunk); n != 0 {
+			t.Errorf("boundary %d inside an event", n)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for a chunk", allocs)
+	}
+	if n := f.Advance([]byte("\n\n")); n != 2 || f.Open() {
+		t.Errorf("boundary %d at the end, open %t", n, f.Open())
+	}
+}

@@ -1,0 +1,80 @@
+package jsonrpc
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// A LineReader reads newline-delimited JSON, the framing of stdio transports.
+type LineReader struct {
+	r   *bufio.Reader
+	max int
+	err error
+}
+
+// NewLineReader returns a reader of the lines of r. Lines of more than maxSize
+// bytes are skipped and reported with [ErrTooLarge].
+func NewLineReader(r io.Reader, maxSize int) *LineReader {
+	return &LineReader{r: bufio.NewReader(r), max: maxSize}
+}
+
+// Next returns the next line that is not blank, without its ending, as bytes of
+// its own. A last line without a newline counts. It returns [io.EOF] at the end.
+// After any error but ErrTooLarge there are no more lines.
+func (r *LineReader) Next() ([]byte, error) {
+	for r.err == nil {
+		line, err := r.readLine()
+		switch {
+		case errors.Is(err, ErrTooLarge):
+			return nil, err
+		case err != nil:
+			r.err = err
+		case len(bytes.Trim(line, " \t\r")) > 0:
+			return bytes.TrimRight(line, "\r"), nil
+		}
+	}
+	return nil, r.err
+}
+
+func (r *LineReader) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.r.ReadSlice('\n')
+		part, ended := bytes.CutSuffix(part, []byte("\n"))
+		if len(line)+len(part) > r.max {
+			return nil, r.skip(err)
+		}
+		line = append(line, part...)
+		switch {
+		case ended, errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+// skip reads to the end of a line that is too large, so that the next call
+// starts with the line after it. Err is what the last read returned.
+func (r *LineReader) skip(err error) error {
+	for errors.Is(err, bufio.ErrBufferFull) {
+		_, err = r.r.ReadSlice('\n')
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return ErrTooLarge
+}
+
+// AppendLine appends message as one line. Line breaks in a JSON text can only
+// be white space between its tokens, so they become spaces.
+func AppendLine(dst, message []byte) []byte {
+	start := len(dst)
+	dst = append(dst, message...)
+	for i := start + lineEnd(message); i < len(dst); i += lineEnd(dst[i:]) {
+		dst[i] = ' '
+	}
+	return append(dst, '\n')
+}

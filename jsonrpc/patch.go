@@ -1,0 +1,88 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// A Patch is a set of changes to the bytes that were given to [Parse]. Every
+// byte that no change names stays as it is. Of two changes of the same value or
+// member the later one counts; other changes must not overlap.
+type Patch struct {
+	edits []edit // in the order of their places
+}
+
+// An edit replaces the bytes from start to end or, if there are none between
+// them, inserts a member there.
+type edit struct {
+	start, end int
+	name       string // of the member
+	first      bool   // the member is inserted into an empty object
+	json       []byte
+}
+
+func (e edit) inserts() bool { return e.start == e.end }
+
+// Replace puts JSON in the place of v.
+func (p *Patch) Replace(v Value, json []byte) {
+	p.add(edit{start: v.Offset, end: v.Offset + len(v.Bytes), json: json})
+}
+
+// Set gives v, which must be an object, the member name with the value json: in
+// place of the member of that name, or else as the last one.
+func (p *Patch) Set(v Value, name string, json []byte) {
+	if old := v.Member(name); old.Present() {
+		p.Replace(old, json)
+		return
+	}
+	p.Insert(v, name, json)
+}
+
+// Insert is [Patch.Set] for an object that is known to have no such member.
+func (p *Patch) Insert(v Value, name string, json []byte) {
+	if !v.IsObject() {
+		panic("jsonrpc: a member cannot be set in a value that is no object")
+	}
+	end := v.Offset + len(v.Bytes) - 1
+	first := len(bytes.TrimSpace(v.Bytes[1:])) == len("}")
+	p.add(edit{start: end, end: end, name: name, first: first, json: json})
+}
+
+func (p *Patch) add(e edit) {
+	i, _ := slices.BinarySearchFunc(p.edits, e.start, func(o edit, start int) int {
+		return cmp.Compare(o.start, start)
+	})
+	for ; i < len(p.edits) && p.edits[i].start == e.start; i++ {
+		if p.edits[i].end == e.end && p.edits[i].name == e.name {
+			p.edits[i] = e
+			return
+		}
+	}
+	p.edits = slices.Insert(p.edits, i, e)
+}
+
+// Empty reports whether p changes nothing.
+func (p *Patch) Empty() bool { return len(p.edits) == 0 }
+
+// Apply returns data with the changes made. Data itself is not changed.
+func (p *Patch) Apply(data []byte) []byte {
+	size := len(data)
+	for _, e := range p.edits {
+		size += len(e.json) + len(e.name) + len(`,"":`)
+	}
+	out := make([]byte, 0, size)
+	at := 0
+	for i, e := range p.edits {
+		out = append(out, data[at:e.start]...)
+		if e.inserts() {
+			if !e.first || i > 0 && p.edits[i-1].start == e.start {
+				out = append(out, ',')
+			}
+			out = append(AppendString(out, e.name), ':')
+		}
+		out = append(out, e.json...)
+		at = e.end
+	}
+	return append(out, data[at:]...)
+}
