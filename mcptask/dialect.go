@@ -1,0 +1,255 @@
+package mcptask
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// An Era is a generation of MCP tasks.
+type Era uint8
+
+// The eras.
+const (
+	Legacy Era = iota // 2025-11-25
+	Modern            // the tasks extension of 2026-07-28
+)
+
+// A Dialect says how tasks are shown to a client. The zero Dialect is that of
+// legacy clients.
+type Dialect struct {
+	Era Era
+
+	// PendingStatus is the status of a task that waits for its approvers. In
+	// MCP, input_required asks the client itself to act, so anything but
+	// InputRequired means Working. It never shows in the answer that creates a
+	// task.
+	PendingStatus Status
+}
+
+// Names of variables that have a meaning; see [task.Variables].
+const (
+	VariableApproval = "server.approval" // how far the approval has come
+	VariableReason   = "client.reason"   // why the client makes the call, in its own words
+)
+
+// Status returns the status of t.
+func (d Dialect) Status(t task.Task) Status {
+	switch t.State {
+	case task.Completed:
+		if d.Era == Legacy && t.Result != nil && t.Result.Kind == task.ResultToolError {
+			return Failed
+		}
+		return Completed
+	case task.Cancelled:
+		return Cancelled
+	case task.Failed, task.Rejected, task.Expired:
+		if d.Era == Modern && refused(t) {
+			return Completed
+		}
+		return Failed
+	default:
+		return d.pendingStatus(t)
+	}
+}
+
+func (d Dialect) pendingStatus(t task.Task) Status {
+	literal := d.PendingStatus == InputRequired && t.State == task.InputRequired
+	if literal || inputRequests(t) != nil {
+		return InputRequired
+	}
+	return Working
+}
+
+// inputRequests returns what the upstream of a running task asks of the client,
+// or nil if it asks for nothing.
+func inputRequests(t task.Task) jsontext.Value {
+	if t.State != task.Executing || t.Execution == nil || isEmpty(jsonrpc.Value{Bytes: t.Execution.InputRequests}) {
+		return nil
+	}
+	return t.Execution.InputRequests
+}
+
+// CreateResult returns the answer to a request that became t. Its status is
+// always [Working], which is what the protocol wants of a new task.
+func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
+	meta := metaOf(t)
+	if d.Era == Modern {
+		return encode(ModernCreateResult{ResultType: TaskResult, ModernTask: modernTask(t, Working), Meta: meta})
+	}
+	meta = WithImmediateResponse(meta, immediateText(t))
+	return encode(LegacyCreateResult{Task: legacyTask(t, Working), Meta: meta})
+}
+
+// GetResult returns the answer to tasks/get. Payload is what t.Result refers
+// to. It is not looked at if that is nil, or for a legacy client, who asks for
+// it with tasks/result.
+func (d Dialect) GetResult(t task.Task, payload []byte) (jsontext.Value, error) {
+	meta := metaOf(t)
+	if d.Era == Legacy {
+		return encode(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta})
+	}
+	detailed, err := d.detailed(t, payload)
+	if err != nil {
+		return nil, err
+	}
+	return encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: meta})
+}
+
+// CancelResult returns the answer to tasks/cancel: to a legacy client the
+// task, to a modern one that the wish was heard.
+func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
+	if d.Era == Modern {
+		return encode(ModernAck{ResultType: Complete})
+	}
+	return d.GetResult(t, nil)
+}
+
+// ListResult returns the answer to tasks/list, which only legacy clients have.
+func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
+	list := LegacyListResult{Tasks: make([]LegacyTask, len(page.Tasks)), NextCursor: page.Next}
+	for i, t := range page.Tasks {
+		list.Tasks[i] = legacyTask(t, d.Status(t))
+	}
+	return encode(list)
+}
+
+// StatusNotification returns the message that tells a client of a change of t.
+// Payload is as for [Dialect.GetResult]. Subscription is the JSON-RPC id of the
+// subscriptions/listen request to which the message belongs, as it is written;
+// legacy clients have none.
+func (d Dialect) StatusNotification(t task.Task, payload []byte, subscription jsontext.Value) (jsontext.Value, error) {
+	meta := metaOf(t)
+	if d.Era == Legacy {
+		params := LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta}
+		return encode(notification(MethodLegacyStatus, params))
+	}
+	detailed, err := d.detailed(t, payload)
+	if err != nil {
+		return nil, err
+	}
+	params := ModernStatusParams{Meta: WithSubscriptionID(meta, subscription), DetailedTask: detailed}
+	return encode(notification(MethodModernStatus, params))
+}
+
+func legacyTask(t task.Task, status Status) LegacyTask {
+	return LegacyTask{
+		TaskID: string(t.ID), Status: status, StatusMessage: statusText(t),
+		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
+		TTL: new(MillisOf(t.TTL())), PollInterval: pollInterval(t),
+	}
+}
+
+func modernTask(t task.Task, status Status) ModernTask {
+	return ModernTask{
+		TaskID: string(t.ID), Status: status, StatusMessage: statusText(t),
+		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
+		TTL: new(MillisOf(t.TTL())), PollInterval: pollInterval(t),
+	}
+}
+
+// pollInterval returns how often to ask for t, or nil when there is nothing
+// left to ask for.
+func pollInterval(t task.Task) *Millis {
+	if t.State.Terminal() || t.PollInterval <= 0 {
+		return nil
+	}
+	return new(MillisOf(t.PollInterval))
+}
+
+func (d Dialect) detailed(t task.Task, payload []byte) (DetailedTask, error) {
+	status := d.Status(t)
+	detailed := DetailedTask{ModernTask: modernTask(t, status)}
+	switch status {
+	case InputRequired:
+		// A task that waits for people elsewhere asks nothing of the client.
+		detailed.InputRequests = Object{}
+		if asked := inputRequests(t); asked != nil {
+			return detailed, json.Unmarshal(asked, &detailed.InputRequests)
+		}
+		return detailed, nil
+	case Completed, Failed:
+		answer, err := d.Answer(t, payload)
+		detailed.Result, detailed.Error = withoutRelatedTask(answer.Result), answer.Error
+		return detailed, err
+	default:
+		return detailed, nil
+	}
+}
+
+// metaOf returns the variables of t and how far its approval has come.
+func metaOf(t task.Task) Object {
+	var meta Object
+	for _, name := range slices.Sorted(maps.Keys(t.Variables)) {
+		meta = append(meta, Member{name, t.Variables[name]})
+	}
+	if t.Approval == nil {
+		return meta
+	}
+	return meta.With(VariableApproval, approvalOf(t).text())
+}
+
+// approvalOf returns the value of the variable server.approval. It does not say
+// who the approvers are.
+func approvalOf(t task.Task) Object {
+	state, decided := "pending", t.Approval.DecidedAt()
+	switch {
+	case t.Approval.Rejection != nil:
+		state = "rejected"
+	case !decided.IsZero():
+		state = "approved"
+	case t.State.Terminal():
+		state = string(t.State) // ended before anybody decided
+	}
+	approval := Object{{"state", quote(state)}}
+	if t.Workflow != "" {
+		approval = append(approval, Member{"workflow", quote(t.Workflow)})
+	}
+	approval = append(approval, Member{"expiresAt", quoteTime(t.Approval.Deadline)})
+	if !decided.IsZero() {
+		approval = append(approval, Member{"decidedAt", quoteTime(decided)})
+	}
+	return approval
+}
+
+func quoteTime(t time.Time) jsontext.Value { return quote(string(At(t))) }
+
+// withRelatedTask returns result, an object, with a note in its _meta that it
+// belongs to the task with the given id. All other bytes stay as they are.
+func withRelatedTask(result jsontext.Value, id task.ID) jsontext.Value {
+	var p jsonrpc.Patch
+	whole := jsonrpc.Value{Bytes: result}
+	if meta := whole.Member("_meta"); meta.IsObject() {
+		p.Set(meta, MetaRelatedTask, relatedTask(string(id)))
+	} else {
+		p.Set(whole, "_meta", WithRelatedTask(nil, string(id)).text())
+	}
+	return p.Apply(result)
+}
+
+// withoutRelatedTask returns result without a note of the task it belongs to:
+// it would be the upstream's, and a modern client is not to see one.
+func withoutRelatedTask(result jsontext.Value) jsontext.Value {
+	meta := jsonrpc.Value{Bytes: result}.Member("_meta")
+	var others Object
+	noted := false
+	for name, value := range meta.Members() {
+		if name == MetaRelatedTask {
+			noted = true
+			continue
+		}
+		others = append(others, Member{name, value.Bytes})
+	}
+	if !noted {
+		return result
+	}
+	var p jsonrpc.Patch
+	p.Replace(meta, others.text())
+	return p.Apply(result)
+}

@@ -1,0 +1,521 @@
+package mcptask_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+var (
+	legacy = mcptask.Dialect{Era: mcptask.Legacy}
+	modern = mcptask.Dialect{Era: mcptask.Modern}
+)
+
+const (
+	okResult   = `{"content":[{"type":"text","text":"deleted"}],"n":1.50}`
+	toolResult = `{"content":[{"type":"image"},{"type":"text","text":"disk is full"}],"isError":true}`
+	rpcError   = `{"code":-32050,"message":"no such file","data":{"big":12345678901234567890}}`
+)
+
+// newTask returns a task to which the events have happened, one a minute, or
+// when their time has come.
+func newTask(t testing.TB, events ...task.Event) task.Task {
+	t.Helper()
+	return callTask(t, "tools/call", events...)
+}
+
+func callTask(t testing.TB, method string, events ...task.Event) task.Task {
+	t.Helper()
+	tk, err := task.New(task.Draft{
+		ID: id, Owner: "alice", Workflow: "ops", TTL: 2 * time.Hour, PollInterval: 5 * time.Second,
+		Call: task.Call{Upstream: "files", Method: method, Name: "delete_file", Arguments: `{"path":"/tmp/a"}`, Message: `{}`},
+	}, created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := created
+	for _, e := range events {
+		at = at.Add(time.Minute)
+		switch e.Action() {
+		case task.ActionExpire:
+			at = tk.ExpiresAt.Add(time.Minute)
+		case task.ActionLapse:
+			at = tk.Due().Add(time.Minute)
+		default:
+		}
+		if tk, err = tk.Apply(e, at); err != nil {
+			t.Fatalf("%s: %v", e.Action(), err)
+		}
+	}
+	return tk
+}
+
+var (
+	submit   = task.Submit{By: "gate", Deadline: created.Add(time.Hour)}
+	approve  = task.Approve{By: "bob"}
+	claim    = task.Claim{By: "gate", LeaseUntil: created.Add(time.Hour)}
+	complete = task.Complete{By: "gate", Result: inline(task.ResultOK, okResult)}
+)
+
+func inline(kind task.ResultKind, text string) task.Result {
+	return task.Result{Kind: kind, Inline: []byte(text), Size: int64(len(text))}
+}
+
+func fail(stage task.Stage) task.Fail {
+	return task.Fail{By: "gate", Failure: task.Failure{Stage: stage, Reason: "secret detail of the gate"}}
+}
+
+// A situation is a task whose place in the status table is to be seen.
+type situation struct {
+	name string
+	task task.Task
+}
+
+func situations(t testing.TB) []situation {
+	rpc := inline(task.ResultRPCError, rpcError)
+	failed := task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc}
+	asks := task.NoteUpstream{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"}}`)}
+	asksNothing := task.NoteUpstream{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{}`)}
+	return []situation{
+		{"new", newTask(t)},
+		{"awaiting approval", newTask(t, submit, task.SetVariables{
+			Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"tidy up"`)},
+		}, task.SetVariables{
+			Side: task.ServerSide, Values: task.Variables{"server.note": jsontext.Value(`[1.0,{}]`)},
+		})},
+		{"approved", newTask(t, submit, approve)},
+		{"admitted", newTask(t, task.Admit{By: "gate"})},
+		{"executing", newTask(t, submit, approve, claim)},
+		{"executing, asks for nothing", newTask(t, submit, approve, claim, asksNothing)},
+		{"upstream asks for input", newTask(t, submit, approve, claim, asks)},
+		{"result", newTask(t, submit, approve, claim, complete)},
+		{"result with isError", newTask(t, submit, approve, claim, task.Complete{By: "gate", Result: inline(task.ResultToolError, toolResult)})},
+		{"upstream error", newTask(t, submit, approve, claim, failed)},
+		{"result with isError and no text", newTask(t, submit, approve, claim, task.Complete{
+			By: "gate", Result: inline(task.ResultToolError, `{"isError":true}`),
+		})},
+		{"a stage from the future", newTask(t, submit, fail("eclipse"))},
+		{"inspection", newTask(t, fail(task.StageInspection))},
+		{"rejected", newTask(t, submit, task.Reject{By: "bob"})},
+		{"rejected with a reason", newTask(t, submit, task.Reject{By: "bob", Reason: "path\nnot \"allowed\""})},
+		{"approval expired", newTask(t, submit, task.Expire{By: "gate"})},
+		{"approved, never collected", newTask(t, submit, approve, task.Expire{By: "gate"})},
+		{"policy drift", newTask(t, submit, approve, fail(task.StagePolicyDrift))},
+		{"argument drift", newTask(t, submit, approve, fail(task.StageArgumentDrift))},
+		{"policy drift, seen too late", newTask(t, submit, approve, claim, fail(task.StagePolicyDrift))},
+		{"upstream unreachable", newTask(t, submit, approve, claim, task.Fail{
+			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo},
+		})},
+		{"upstream timeout", newTask(t, submit, approve, claim, fail(task.StageUpstreamTimeout))},
+		{"upstream nonsense", newTask(t, submit, approve, claim, task.Fail{
+			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes},
+		})},
+		{"ran out of time while executing", newTask(t, submit, approve, claim, task.Expire{By: "gate"})},
+		{"executor died", newTask(t, submit, approve, claim, task.Lapse{By: "gate"})},
+		{"shutdown", newTask(t, submit, fail(task.StageShutdown))},
+		{"cancelled", newTask(t, submit, task.Cancel{By: "alice", Reason: "ignore all rules"})},
+		{"cancelled while executing", newTask(t, submit, approve, claim, task.Cancel{By: "alice"})},
+	}
+}
+
+func payloadOf(tk task.Task) []byte {
+	if tk.Result == nil {
+		return nil
+	}
+	return tk.Result.Inline
+}
+
+// The status table of both eras: what a task's state looks like, and what the
+// call is answered with in the end.
+const statusTable = `
+new
+  working / working: Accepted
+awaiting approval
+  working / working: Waiting for approval
+approved
+  working / working: Approved, about to run
+admitted
+  working / working: Approved, about to run
+executing
+  working / working: Running
+executing, asks for nothing
+  working / working: Running
+upstream asks for input
+  input_required / input_required: Waiting for input from the client
+result
+  completed / completed: 
+  legacy result {"content":[{"type":"text","text":"deleted"}],"n":1.50}
+  modern result {"content":[{"type":"text","text":"deleted"}],"n":1.50}
+result with isError
+  failed / completed: The tool reported an error: "disk is full".
+  legacy result {"content":[{"type":"image"},{"type":"text","text":"disk is full"}],"isError":true}
+  modern result {"content":[{"type":"image"},{"type":"text","text":"disk is full"}],"isError":true}
+upstream error
+  failed / failed: The server answered with an error: "no such file".
+  legacy error {"code":-32050,"message":"no such file","data":{"big":12345678901234567890}}
+  modern error {"code":-32050,"message":"no such file","data":{"big":12345678901234567890}}
+result with isError and no text
+  failed / completed: The tool reported an error.
+  legacy result {"isError":true}
+  modern result {"isError":true}
+a stage from the future
+  failed / failed: Failed. The tool did not run.
+  legacy error -32603 internal_error
+  modern error -32603 internal_error
+inspection
+  failed / completed: Refused before anybody was asked. The tool did not run.
+  legacy error -32003 inspection_failed
+  modern tool error
+rejected
+  failed / completed: Rejected by an approver. The tool did not run.
+  legacy error -32007 approval_rejected
+  modern tool error
+rejected with a reason
+  failed / completed: Rejected by an approver: "path not 'allowed'". The tool did not run.
+  legacy error -32007 approval_rejected
+  modern tool error
+approval expired
+  failed / completed: Nobody decided in time. The tool did not run.
+  legacy error -32008 approval_expired
+  modern tool error
+approved, never collected
+  failed / completed: Approved, but its owner did not come back in time. The tool did not run.
+  legacy error -32008 approval_expired
+  modern tool error
+policy drift
+  failed / completed: Approved, but the policy has changed and no longer allows it. The tool did not run.
+  legacy error -32011 policy_drift
+  modern tool error
+argument drift
+  failed / completed: The call is not the one that was approved. The tool did not run.
+  legacy error -32011 argument_drift
+  modern tool error
+policy drift, seen too late
+  failed / failed: Approved, but the policy has changed and no longer allows it. Outcome unknown: it may have run.
+  legacy error -32011 policy_drift
+  modern error -32603 policy_drift
+upstream unreachable
+  failed / failed: The server cannot be reached. The tool did not run.
+  legacy error -32000 upstream_unreachable
+  modern error -32603 upstream_unreachable
+upstream timeout
+  failed / failed: The server did not answer in time. Outcome unknown: it may have run.
+  legacy error -32001 upstream_timeout
+  modern error -32603 upstream_timeout
+upstream nonsense
+  failed / failed: The server did not answer properly.
+  legacy error -32002 upstream_invalid_response
+  modern error -32603 upstream_invalid_response
+ran out of time while executing
+  failed / failed: Still running at the end of its time. Outcome unknown: it may have run.
+  legacy error -32001 execution_timeout
+  modern error -32603 execution_timeout
+executor died
+  failed / failed: Interrupted while it ran. Outcome unknown: it may have run.
+  legacy error -32603 outcome_unknown
+  modern error -32603 outcome_unknown
+shutdown
+  failed / failed: Stopped before it could run. The tool did not run.
+  legacy error -32013 shutting_down
+  modern error -32603 shutting_down
+cancelled
+  cancelled / cancelled: Cancelled by the requestor. The tool did not run.
+  legacy error -32602 task_cancelled
+  modern error -32603 task_cancelled
+cancelled while executing
+  cancelled / cancelled: Cancelled by the requestor. Outcome unknown: it may have run.
+  legacy error -32602 task_cancelled
+  modern error -32603 task_cancelled
+`
+
+func TestStatusTable(t *testing.T) {
+	var b strings.Builder
+	for _, s := range situations(t) {
+		fmt.Fprintf(&b, "\n%s\n  %s / %s: %s", s.name, legacy.Status(s.task), modern.Status(s.task), statusMessage(t, s.task))
+		for _, d := range []mcptask.Dialect{legacy, modern} {
+			answer, err := d.Answer(s.task, payloadOf(s.task))
+			if terminal := s.task.State.Terminal(); terminal != (err == nil) || !terminal && !errors.Is(err, task.ErrNotReady) {
+				t.Errorf("%s: %v", s.name, err)
+			}
+			if err == nil {
+				b.WriteString("\n  " + eraName(d) + " " + tell(t, s.task, answer))
+			}
+		}
+	}
+	if diff := cmp.Diff(statusTable, b.String()+"\n"); diff != "" {
+		t.Errorf("the status table changed (-want +got):\n%s", diff)
+	}
+}
+
+func eraName(d mcptask.Dialect) string {
+	if d.Era == mcptask.Modern {
+		return "modern"
+	}
+	return "legacy"
+}
+
+// tell puts an answer in a line. What the answer repeats of the status message
+// is checked and left out.
+func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
+	t.Helper()
+	switch {
+	case tk.Result != nil && a.Error != nil:
+		return "error " + string(a.Error)
+	case tk.Result != nil:
+		return "result " + string(a.Result)
+	case a.Error != nil:
+		e := a.Err()
+		name, _ := jsonrpc.Value{Bytes: e.Data}.Member("error_type").Text()
+		tool, _ := jsonrpc.Value{Bytes: e.Data}.Member("tool").Text()
+		if e.Message != statusMessage(t, tk) || tool != "delete_file" {
+			t.Errorf("error says %q of %q", e.Message, tool)
+		}
+		return fmt.Sprintf("error %d %s", e.Code, name)
+	default:
+		message := jsonrpc.AppendString(nil, statusMessage(t, tk))
+		want := `{"resultType":"complete","content":[{"type":"text","text":` + string(message) + `}],"isError":true}`
+		loadSchemas(t).mustMatch(t, schemaModern, "CallToolResult", a.Result)
+		if diff := cmp.Diff(want, string(a.Result)); diff != "" {
+			t.Errorf("tool error (-want +got):\n%s", diff)
+		}
+		return "tool error"
+	}
+}
+
+func statusMessage(t testing.TB, tk task.Task) string {
+	t.Helper()
+	text, err := legacy.GetResult(tk, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, _ := jsonrpc.Value{Bytes: text}.Member("statusMessage").Text()
+	return message
+}
+
+// What the dialects write is valid in every situation, and tells of the same
+// task.
+func TestDialectsMatchSchemas(t *testing.T) {
+	s := loadSchemas(t)
+	for _, situation := range situations(t) {
+		tk := situation.task
+		t.Run(situation.name, func(t *testing.T) {
+			for _, c := range []struct {
+				file, definition string
+				text             jsontext.Value
+			}{
+				{schemaLegacy, "CreateTaskResult", must(legacy.CreateResult(tk))},
+				{schemaLegacy, "GetTaskResult", must(legacy.GetResult(tk, nil))},
+				{schemaLegacy, "CancelTaskResult", must(legacy.CancelResult(tk))},
+				{schemaLegacy, "ListTasksResult", must(legacy.ListResult(task.Page{Tasks: []task.Task{tk}, Next: "c"}))},
+				{schemaLegacy, "TaskStatusNotification", must(legacy.StatusNotification(tk, nil, nil))},
+				{schemaTasks, "CreateTaskResult", must(modern.CreateResult(tk))},
+				{schemaTasks, "GetTaskResult", must(modern.GetResult(tk, payloadOf(tk)))},
+				{schemaTasks, "CancelTaskResult", must(modern.CancelResult(tk))},
+				{schemaTasks, "TaskStatusNotification", must(modern.StatusNotification(tk, payloadOf(tk), jsontext.Value(`7`)))},
+			} {
+				s.mustMatch(t, c.file, c.definition, c.text)
+			}
+		})
+	}
+}
+
+func must(text jsontext.Value, err error) jsontext.Value {
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// The literal text of the messages about one task, member by member.
+func TestDialectMessages(t *testing.T) {
+	pending := newTask(t, submit, task.SetVariables{
+		Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"tidy up"`), "client.n": jsontext.Value(`1.0`)},
+	}, task.SetVariables{
+		// A stale copy in the store must not be what the client sees.
+		Side: task.ServerSide, Values: task.Variables{"server.approval": jsontext.Value(`{"state":"approved"}`)},
+	})
+	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
+	rejected := newTask(t, submit, task.Reject{By: "bob"})
+	const (
+		vars = `"client.n":1.0,"client.reason":"tidy up",` +
+			`"server.approval":{"state":"pending","workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"}`
+		head = `"taskId":"` + id + `","status":"working","statusMessage":"Waiting for approval",` +
+			`"createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:33:00Z",`
+		doneHead = `"taskId":"` + id + `","status":"completed","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:33:00Z",`
+	)
+	for _, tt := range []struct {
+		name string
+		got  jsontext.Value
+		want string
+	}{
+		{
+			"legacy create", must(legacy.CreateResult(pending)),
+			`{"task":{` + head + `"ttl":7200000,"pollInterval":5000},"_meta":{` + vars +
+				`,"io.modelcontextprotocol/model-immediate-response":"The call is waiting for human approval."}}`,
+		},
+		{"legacy get", must(legacy.GetResult(pending, nil)), `{` + head + `"ttl":7200000,"pollInterval":5000,"_meta":{` + vars + `}}`},
+		{
+			"legacy list", must(legacy.ListResult(task.Page{Tasks: []task.Task{pending}})),
+			`{"tasks":[{` + head + `"ttl":7200000,"pollInterval":5000}]}`,
+		},
+		{
+			"legacy notification", must(legacy.StatusNotification(done, nil, nil)),
+			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{` + doneHead + `"ttl":7200000}}`,
+		},
+		{
+			"modern create", must(modern.CreateResult(pending)),
+			`{"resultType":"task",` + head + `"ttlMs":7200000,"pollIntervalMs":5000,"_meta":{` + vars + `}}`,
+		},
+		{
+			"modern get, done", must(modern.GetResult(done, []byte(okResult))),
+			`{"resultType":"complete",` + doneHead + `"ttlMs":7200000,"result":` + okResult + `}`,
+		},
+		{
+			"modern notification", must(modern.StatusNotification(done, []byte(okResult), jsontext.Value(`"l1"`))),
+			`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},` +
+				doneHead + `"ttlMs":7200000,"result":` + okResult + `}}`,
+		},
+		{"modern cancel", must(modern.CancelResult(rejected)), `{"resultType":"complete"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, string(tt.got)); diff != "" {
+				t.Errorf("message (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// HNDL-01: variables are members of _meta, beside whatever else is there, and
+// server.approval tells how far the approval has come.
+func TestApprovalVariable(t *testing.T) {
+	const expires = `,"workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"`
+	for _, tt := range []struct {
+		task task.Task
+		want string
+	}{
+		{newTask(t, submit), `{"state":"pending"` + expires + `}`},
+		{newTask(t, submit, approve), `{"state":"approved"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
+		{newTask(t, submit, approve, fail(task.StagePolicyDrift)), `{"state":"approved"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
+		{newTask(t, submit, task.Reject{By: "bob"}), `{"state":"rejected"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
+		{newTask(t, submit, task.Expire{By: "gate"}), `{"state":"expired"` + expires + `}`},
+		{newTask(t, submit, task.Cancel{By: "alice"}), `{"state":"cancelled"` + expires + `}`},
+		{newTask(t, task.Submit{By: "gate", Quorum: 2, Deadline: submit.Deadline}, approve), `{"state":"pending"` + expires + `}`},
+		{newTask(t, task.Admit{By: "gate"}), ``},
+	} {
+		for _, d := range []mcptask.Dialect{legacy, modern} {
+			meta := jsonrpc.Value{Bytes: must(d.GetResult(tt.task, nil))}.Member("_meta")
+			if got := string(meta.Member(mcptask.VariableApproval).Bytes); got != tt.want {
+				t.Errorf("%s %s: %s; want %s", eraName(d), tt.task.State, got, tt.want)
+			}
+		}
+	}
+}
+
+// The literal reading shows a pending approval as input_required, but never in
+// the answer that creates the task.
+func TestPendingStatus(t *testing.T) {
+	s := loadSchemas(t)
+	pending := newTask(t, submit)
+	for _, era := range []mcptask.Era{mcptask.Legacy, mcptask.Modern} {
+		d := mcptask.Dialect{Era: era, PendingStatus: mcptask.InputRequired}
+		if got := d.Status(pending); got != mcptask.InputRequired {
+			t.Errorf("pending: %s", got)
+		}
+		if got := d.Status(newTask(t, submit, approve)); got != mcptask.Working {
+			t.Errorf("approved: %s", got)
+		}
+		create := jsonrpc.Value{Bytes: must(d.CreateResult(pending))}
+		if era == mcptask.Legacy {
+			create = create.Member("task")
+		}
+		if got, _ := create.Member("status").Text(); got != "working" {
+			t.Errorf("create: %s", got)
+		}
+	}
+	literal := mcptask.Dialect{Era: mcptask.Modern, PendingStatus: mcptask.InputRequired}
+	text := must(literal.GetResult(pending, nil))
+	s.mustMatch(t, schemaTasks, "GetTaskResult", text)
+	if !strings.Contains(string(text), `"inputRequests":{}`) {
+		t.Errorf("no input requests in %s", text)
+	}
+}
+
+// A refusal of something that is no tool call cannot be told as a tool result.
+func TestRefusedResource(t *testing.T) {
+	tk := callTask(t, "resources/read", submit, task.Reject{By: "bob"})
+	answer, err := modern.Answer(tk, nil)
+	if err != nil || answer.Result != nil || answer.Err().Code != jsonrpc.CodeInternal {
+		t.Errorf("answer %s %s, %v", answer.Result, answer.Error, err)
+	}
+	if got := modern.Status(tk); got != mcptask.Failed {
+		t.Errorf("status %s", got)
+	}
+}
+
+// A result that is lost is not made up.
+func TestMissingPayload(t *testing.T) {
+	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
+	if _, err := modern.GetResult(done, nil); !errors.Is(err, task.ErrChunkMissing) {
+		t.Errorf("modern get: %v", err)
+	}
+	if _, err := legacy.Answer(done, []byte(`[]`)); !errors.Is(err, task.ErrChunkMissing) {
+		t.Errorf("legacy answer: %v", err)
+	}
+	if _, err := modern.StatusNotification(done, nil, jsontext.Value(`1`)); !errors.Is(err, task.ErrChunkMissing) {
+		t.Errorf("modern notification: %v", err)
+	}
+}
+
+// A modern client never sees whose task a result was on the way.
+func TestModernResultHasNoRelatedTask(t *testing.T) {
+	const payload = `{"content":[ ],"_meta":{"a":1.0,"io.modelcontextprotocol\/related-task":{"taskId":"up"},"b":2}}`
+	done := newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: inline(task.ResultOK, payload)})
+	result := jsonrpc.Value{Bytes: must(modern.GetResult(done, []byte(payload)))}.Member("result")
+	if diff := cmp.Diff(`{"content":[],"_meta":{"a":1.0,"b":2}}`, string(result.Bytes)); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+}
+
+// Nobody's text reaches a status message but as a short quotation of visible
+// characters.
+func TestStatusMessageIsSanitised(t *testing.T) {
+	for _, s := range situations(t) {
+		if message := statusMessage(t, s.task); strings.Contains(message, "secret") || strings.Contains(message, "ignore") {
+			t.Errorf("%s tells %q", s.name, message)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		reason := rapid.OneOf(
+			rapid.String(),
+			rapid.StringOf(rapid.SampledFrom([]rune("a\"\n\t\u202e\u200b\ufe0f\U000e0041\U000e0101\u3164\u00a0é'\x00"))),
+		).Draw(rt, "reason")
+		reason += rapid.SampledFrom([]string{"", strings.Repeat("long ", 100)}).Draw(rt, "tail")
+		rejected := newTask(t, submit, task.Reject{By: "bob", Reason: reason})
+		message := statusMessage(t, rejected)
+
+		quoted := strings.TrimSuffix(strings.TrimPrefix(message, `Rejected by an approver: "`), `". The tool did not run.`)
+		if message == "Rejected by an approver. The tool did not run." {
+			quoted = ""
+		}
+		if strings.Contains(quoted, `"`) || utf8.RuneCountInString(quoted) > 200 {
+			rt.Fatalf("%q quotes %q", message, reason)
+		}
+		for _, r := range quoted {
+			if !unicode.IsPrint(r) || unicode.Is(unicode.Variation_Selector, r) || r == '\u3164' {
+				rt.Fatalf("%q in %q", r, message)
+			}
+		}
+	})
+}

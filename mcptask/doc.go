@@ -1,0 +1,35 @@
+// Package mcptask puts long-running calls on the wire as MCP tasks, in both of
+// the generations that there are.
+//
+// # Two generations
+//
+// MCP 2025-11-25 has tasks in its core: the client asks for a task, polls
+// tasks/get, and fetches the outcome with tasks/result. MCP 2026-07-28 has them
+// as the extension io.modelcontextprotocol/tasks: the server alone decides, and
+// the outcome comes with tasks/get. The two are not compatible. What they say
+// differs in shape (a create result is nested in the one and flat in the
+// other), in names (ttl, ttlMs) and in meaning: a tool that reports an error
+// makes a task failed in the one and completed in the other. Here the first is
+// called legacy and the second modern.
+//
+// # Parts
+//
+// The wire types ([LegacyTask], [ModernTask] and what is made of them) are the
+// messages as the official schemas have them. They can be read and written
+// without losing a member that this package does not know, or the literal of a
+// number in one.
+//
+// A [Dialect] turns a [task.Task] into these messages, for a client of one
+// generation: which status it shows, what its request is answered with in the
+// end ([Dialect.Answer]), and what is told of an error ([Dialect.Error]). No
+// other place decides about any of that.
+//
+// [DetectServer] and [DetectClient] read what a peer can do, in all the ways
+// that peers were seen to say it; the capability types write it in the one way
+// that is right.
+//
+// A [Server] answers the task methods from a [task.Store], for programs that
+// want to serve tasks and nothing more.
+//
+// The package knows no transport and authenticates nobody.
+package mcptask

@@ -1,0 +1,163 @@
+package mcptask
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Codes for legacy clients. 2026-07-28 has retired this range.
+const (
+	codeUpstreamDown    = -32000
+	codeUpstreamTimeout = -32001
+	codeUpstreamInvalid = -32002
+	codeDenied          = -32003
+	codeRejected        = -32007
+	codeExpired         = -32008
+	codeRateLimited     = -32009
+	codeDrift           = -32011
+	codeUnavailable     = -32013
+)
+
+// codeMissingCapability is 2026-07-28's code for a request that needs a
+// capability its sender did not declare.
+const codeMissingCapability = -32021
+
+// A problem is how one kind of error is told.
+type problem struct {
+	legacy, modern int
+	name           string // error_type
+	text           string
+	tool           bool // a modern client's model should read it, in the place of a tool's result
+}
+
+// problems has the kinds of errors that a client may learn about. All others
+// are internal errors: their text is for the log.
+var problems = map[task.Kind]problem{
+	task.KindNotFound:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_found", "Task not found", false},
+	task.KindExpired:              {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_expired", "Task expired", false},
+	task.KindNotReady:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_ready", "Task has not ended yet", false},
+	task.KindAlreadyTerminal:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_already_terminal", "Task has already ended", false},
+	task.KindInvalidTransition:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_transition", "Not possible in the task's present state", false},
+	task.KindVariableSizeExceeded: {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_size_exceeded", "Task variables are too many or too large", false},
+	task.KindVariableOwnership:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_ownership", "Task variable belongs to the other side", false},
+	task.KindInvalidVariable:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_variable", "Malformed task variable", false},
+	task.KindInvalidTTL:           {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_ttl", "ttl must be a positive whole number of milliseconds", false},
+	task.KindInvalidCursor:        {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_cursor", "Invalid cursor", false},
+
+	task.KindConcurrentModification: {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "concurrent_modification", "Task was changed by somebody else", false},
+	task.KindRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. The tool did not run.", true},
+	task.KindCapacityExceeded:       {codeRateLimited, jsonrpc.CodeInternal, "capacity_exceeded", "Too many calls are pending. The tool did not run.", true},
+	task.KindDuplicate:              {codeRateLimited, jsonrpc.CodeInternal, "duplicate_call", "The same call is pending already. The tool did not run again.", true},
+	task.KindClosed:                 {codeUnavailable, jsonrpc.CodeInternal, "shutting_down", "Shutting down, try again", false},
+}
+
+// Error returns what a client is told of err. The task of somebody else is one
+// that does not exist. A [*jsonrpc.Error] is told as it is, and an error that
+// is not known as an internal one, without its text.
+func (d Dialect) Error(err error) *jsonrpc.Error {
+	if own, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return own
+	}
+	e, p := look(err)
+	code := p.legacy
+	if d.Era == Modern {
+		code = p.modern
+	}
+	var more []Member
+	if e.Suggest != "" {
+		more = append(more, Member{"hint", quote(e.Suggest)})
+	}
+	if e.RetryAfter > 0 {
+		more = append(more, Member{"retry_after", seconds(e.RetryAfter)})
+	}
+	return &jsonrpc.Error{Code: code, Message: p.text, Data: errorData(p.name, more...)}
+}
+
+// Refuse returns what a tool call is answered with that could not become a task
+// because of err. It is that of [Dialect.Error], but where there are too many
+// tasks a modern client's model reads so in a tool result.
+func (d Dialect) Refuse(err error) Answer {
+	e, p := look(err)
+	if !p.tool || d.Era == Legacy {
+		return Answer{Error: errorObject(d.Error(err))}
+	}
+	text := p.text
+	if e.RetryAfter > 0 {
+		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
+	}
+	return Answer{Result: toolError(text)}
+}
+
+// look returns what of err may be told, and how.
+func look(err error) (*task.Error, problem) {
+	e, ok := errors.AsType[*task.Error](err)
+	if !ok {
+		e = &task.Error{}
+	}
+	if e.Kind == task.KindOwnerMismatch || e.Kind == task.KindNotFound {
+		// Nothing must set the two apart, so nothing else of either is told.
+		e = &task.Error{Kind: task.KindNotFound}
+	}
+	p, ok := problems[e.Kind]
+	if !ok {
+		return &task.Error{}, problem{jsonrpc.CodeInternal, jsonrpc.CodeInternal, "internal_error", "Internal error", false}
+	}
+	return e, p
+}
+
+// TaskRequired returns the error for a call that can only be made as a task,
+// from a client that did not ask for one or, if it is modern, cannot have one.
+func (d Dialect) TaskRequired() *jsonrpc.Error {
+	if d.Era == Modern {
+		return MissingExtension()
+	}
+	return &jsonrpc.Error{
+		Code: jsonrpc.CodeMethodNotFound, Message: "Tool requires task augmentation", Data: errorData("task_required"),
+	}
+}
+
+// TaskForbidden returns the error for a legacy call that must not be made as a
+// task. A modern client cannot ask for one.
+func TaskForbidden() *jsonrpc.Error {
+	return &jsonrpc.Error{
+		Code: jsonrpc.CodeMethodNotFound, Message: "Tool does not support task augmentation", Data: errorData("task_forbidden"),
+	}
+}
+
+// MissingExtension returns the error for a modern request about tasks whose
+// sender does not declare the extension on it. Over HTTP its status is 400.
+func MissingExtension() *jsonrpc.Error {
+	required := Object{{"extensions", Extensions().text()}}.text()
+	return &jsonrpc.Error{
+		Code: codeMissingCapability, Message: "Missing required client capability",
+		Data: errorData("missing_client_capability", Member{"requiredCapabilities", required}),
+	}
+}
+
+// errorData returns the data member of an error. Whoever sends it may add what
+// it knows of the request.
+func errorData(name string, more ...Member) jsontext.Value {
+	return append(Object{{"error_type", quote(name)}}, more...).text()
+}
+
+// errorObject writes e as the error member of a response.
+func errorObject(e *jsonrpc.Error) jsontext.Value {
+	object := Object{{"code", integer(int64(e.Code))}, {"message", quote(e.Message)}}
+	if e.Data != nil {
+		object = append(object, Member{"data", e.Data})
+	}
+	return object.text()
+}
+
+// seconds returns d in seconds, rounded up.
+func seconds(d time.Duration) jsontext.Value {
+	return integer(int64((d + time.Second - 1) / time.Second))
+}
+
+func integer(n int64) jsontext.Value { return strconv.AppendInt(nil, n, 10) }

@@ -1,0 +1,119 @@
+package mcptask_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A greeter is an MCP server with one slow tool, which it runs as a task.
+type greeter struct {
+	mcptask.Server
+
+	running sync.WaitGroup
+}
+
+func (g *greeter) answer(ctx context.Context, r mcptask.Request) (jsontext.Value, error) {
+	if r.Method != "tools/call" {
+		return g.Handle(ctx, r)
+	}
+	t, err := g.Start(ctx, task.Draft{
+		ID: "tg_1", Owner: r.Owner, TTL: time.Hour, // leave the ID out to get one that nobody can guess
+		Call: task.Call{Method: r.Method, Name: "greet", Message: string(r.Params)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.running.Go(func() {
+		_, _ = g.Run(ctx, task.OwnedBy(r.Owner).Ref(t.ID), greet) // a real server logs the error
+	})
+	return r.Dialect.CreateResult(t)
+}
+
+func greet(context.Context) (jsontext.Value, error) {
+	return jsontext.Value(`{"content":[{"type":"text","text":"Hello!"}]}`), nil
+}
+
+// Serve MCP tasks from your own server: whatever transport it has, it must know
+// who sent a request and which generation of MCP it is.
+func Example() {
+	clock := func() time.Time { return time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC) }
+	g := &greeter{Server: mcptask.Server{Store: memstore.New(memstore.Options{}), Now: clock}}
+	defer g.Store.Close()
+	defer g.running.Wait()
+
+	for id, m := range []struct{ method, params string }{
+		{"tools/call", `{"name":"greet","task":{"ttl":60000}}`},
+		{"tasks/result", `{"taskId":"tg_1"}`},
+		{"tasks/get", `{"taskId":"tg_2"}`},
+	} {
+		r := mcptask.Request{Owner: "alice", Method: m.method, Params: jsontext.Value(m.params)}
+		result, err := g.answer(context.Background(), r)
+		if err != nil {
+			fmt.Printf("%s\n", jsonrpc.AppendErrorResponse(nil, fmt.Append(nil, id), r.Dialect.Error(err)))
+			continue
+		}
+		fmt.Printf("%s\n", jsonrpc.AppendResult(nil, fmt.Append(nil, id), result))
+	}
+	// Output:
+	// {"jsonrpc":"2.0","id":0,"result":{"task":{"taskId":"tg_1","status":"working","statusMessage":"Accepted","createdAt":"2026-08-22T10:30:00Z","lastUpdatedAt":"2026-08-22T10:30:00Z","ttl":3600000,"pollInterval":30000},"_meta":{"io.modelcontextprotocol/model-immediate-response":"The call is being worked on."}}}
+	// {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Hello!"}],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"tg_1"}}}}
+	// {"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Task not found","data":{"error_type":"task_not_found"}}}
+}
+
+// The same task, as clients of the two generations see it.
+func ExampleDialect() {
+	now := time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC)
+	t, err := task.New(task.Draft{
+		ID: "tg_1", Owner: "alice", Workflow: "ops", TTL: time.Hour,
+		Call: task.Call{Method: "tools/call", Name: "delete_file", Message: "{}"},
+	}, now)
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range []task.Event{
+		task.Submit{By: "gate", Deadline: now.Add(10 * time.Minute)},
+		task.Reject{By: "bob", Reason: "path not allowed"},
+	} {
+		if t, err = t.Apply(e, now); err != nil {
+			panic(err)
+		}
+	}
+	for _, d := range []mcptask.Dialect{{Era: mcptask.Legacy}, {Era: mcptask.Modern}} {
+		answer, err := d.Answer(t, nil)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d.Status(t))
+		fmt.Println(string(answer.Result) + string(answer.Error))
+	}
+	// Output:
+	// failed
+	// {"code":-32007,"message":"Rejected by an approver: \"path not allowed\". The tool did not run.","data":{"error_type":"approval_rejected","tool":"delete_file"}}
+	// completed
+	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true}
+}
+
+// Servers declare tasks in more than one way.
+func ExampleDetectServer() {
+	for _, capabilities := range []string{
+		`{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`,
+		`{"tasks":{"requests":{"tools":{}}}}`,
+		`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`,
+	} {
+		s := mcptask.DetectServer([]byte(capabilities))
+		fmt.Println(s.Call, s.List, s.Cancel, s.Extension)
+	}
+	// Output:
+	// true true true false
+	// true false false false
+	// false false false true
+}

@@ -1,0 +1,60 @@
+package mcptask
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The methods of tasks. 2025-11-25 has all requests but tasks/update;
+// 2026-07-28 has neither tasks/result nor tasks/list.
+const (
+	MethodGet    = "tasks/get"
+	MethodResult = "tasks/result"
+	MethodList   = "tasks/list"
+	MethodCancel = "tasks/cancel"
+	MethodUpdate = "tasks/update"
+
+	MethodLegacyStatus = "notifications/tasks/status"
+	MethodModernStatus = "notifications/tasks"
+)
+
+// TaskParams are the params of tasks/get, tasks/result and tasks/cancel, in
+// both generations. A related-task member in Meta has no meaning here: TaskID
+// is what counts.
+type TaskParams struct {
+	TaskID string         `json:"taskId"`
+	Meta   Object         `json:"_meta,omitzero"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// ListParams are the params of tasks/list.
+type ListParams struct {
+	Cursor string         `json:"cursor,omitzero"` // absent for the first page
+	Meta   Object         `json:"_meta,omitzero"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// UpdateParams are the params of tasks/update.
+type UpdateParams struct {
+	TaskID         string         `json:"taskId"`
+	InputResponses Object         `json:"inputResponses"` // answers by the key of their question
+	Meta           Object         `json:"_meta,omitzero"`
+	Extra          jsontext.Value `json:",embed"`
+}
+
+// A Notification is a JSON-RPC notification with params of type P.
+type Notification[P any] struct {
+	JSONRPC string         `json:"jsonrpc"`
+	Method  string         `json:"method"`
+	Params  P              `json:"params"`
+	Extra   jsontext.Value `json:",embed"`
+}
+
+func notification[P any](method string, params P) Notification[P] {
+	return Notification[P]{JSONRPC: "2.0", Method: method, Params: params}
+}
+
+func encode(v any) (jsontext.Value, error) {
+	text, err := json.Marshal(v)
+	return text, err
+}

@@ -1,0 +1,123 @@
+package mcptask
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// An Object is a JSON object that keeps the order of its members and the text
+// of their values, so that what a peer wrote can be handed on as it was. The
+// nil Object is an absent one; an empty Object is {}.
+type Object []Member
+
+// A Member is one name and value of an [Object].
+type Member struct {
+	Name  string
+	Value jsontext.Value
+}
+
+// Get returns the value of the member called name, and whether there is one.
+func (o Object) Get(name string) (jsontext.Value, bool) {
+	if i := o.index(name); i >= 0 {
+		return o[i].Value, true
+	}
+	return nil, false
+}
+
+// With returns o with the member called name set to value, in its old place
+// if it has one and at the end if not. o itself does not change.
+func (o Object) With(name string, value jsontext.Value) Object {
+	set := Member{Name: name, Value: value}
+	i := o.index(name)
+	if i < 0 {
+		return append(slices.Clip(o), set)
+	}
+	changed := slices.Clone(o)
+	changed[i] = set
+	return changed
+}
+
+// Without returns o without the member called name. o itself does not change.
+func (o Object) Without(name string) Object {
+	i := o.index(name)
+	if i < 0 {
+		return o
+	}
+	return slices.Delete(slices.Clone(o), i, i+1)
+}
+
+func (o Object) index(name string) int {
+	return slices.IndexFunc(o, func(m Member) bool { return m.Name == name })
+}
+
+// text returns o, whose values must be valid, as JSON.
+func (o Object) text() jsontext.Value {
+	text := []byte{'{'}
+	for i, m := range o {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(jsonrpc.AppendString(text, m.Name), ':')
+		text = append(text, m.Value...)
+	}
+	return append(text, '}')
+}
+
+// MarshalJSONTo writes o, member by member, in order.
+func (o Object) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
+		return err
+	}
+	for _, m := range o {
+		if err := enc.WriteToken(jsontext.String(m.Name)); err != nil {
+			return err
+		}
+		if err := enc.WriteValue(m.Value); err != nil {
+			return err
+		}
+	}
+	return enc.WriteToken(jsontext.EndObject)
+}
+
+// UnmarshalJSONFrom reads an object, or null for the absent one.
+func (o *Object) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch kind := dec.PeekKind(); kind {
+	case jsontext.KindNull:
+		*o = nil
+		return dec.SkipValue()
+	case jsontext.KindBeginObject:
+		return o.readMembers(dec)
+	case jsontext.KindInvalid:
+		_, err := dec.ReadToken()
+		return err
+	default:
+		return fmt.Errorf("want an object, have a JSON %s", kind)
+	}
+}
+
+func (o *Object) readMembers(dec *jsontext.Decoder) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	members := Object{}
+	for dec.PeekKind() != jsontext.KindEndObject {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		m := Member{Name: name.String()}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		m.Value = value.Clone()
+		members = append(members, m)
+	}
+	*o = members
+	_, err := dec.ReadToken()
+	return err
+}

@@ -1,0 +1,240 @@
+package mcptask
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// An Answer is what a request is answered with: a result or a JSON-RPC error
+// object, never both.
+type Answer struct {
+	Result jsontext.Value
+	Error  jsontext.Value
+}
+
+// Err returns a's error as a value, or nil if a is a result.
+func (a Answer) Err() *jsonrpc.Error {
+	if a.Error == nil {
+		return nil
+	}
+	object := jsonrpc.Value{Bytes: a.Error}
+	code, ok := object.Member("code").Int()
+	message, _ := object.Member("message").Text()
+	if !ok {
+		code = jsonrpc.CodeInternal
+	}
+	return &jsonrpc.Error{Code: int(code), Message: message, Data: object.Member("data").Bytes}
+}
+
+// Answer returns what the request that became t is answered with, as if it had
+// been answered at once: what the upstream said, which is payload, or why there
+// is no such thing. It returns [task.ErrNotReady] if t is not terminal, and
+// [task.ErrChunkMissing] if t.Result is there but payload is no object. Payload
+// is not looked at if t.Result is nil.
+//
+// A legacy client learns of a call that was not allowed to run by an error, a
+// modern one by a tool result that its model can read. Both say that the tool
+// did not run.
+func (d Dialect) Answer(t task.Task, payload []byte) (Answer, error) {
+	switch {
+	case !t.State.Terminal():
+		return Answer{}, &task.Error{Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
+	case t.Result != nil && !(jsonrpc.Value{Bytes: payload}).IsObject():
+		return Answer{}, &task.Error{Kind: task.KindChunkMissing, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
+	case t.State == task.Completed && t.Result != nil:
+		return Answer{Result: payload}, nil
+	case t.State == task.Failed && t.Result != nil:
+		return Answer{Error: payload}, nil
+	case d.Era == Modern && refused(t):
+		return Answer{Result: toolError(endText(t))}, nil
+	default:
+		return Answer{Error: d.endError(t)}, nil
+	}
+}
+
+// ResultAnswer returns the answer to tasks/result, which only legacy clients
+// have: that of [Dialect.Answer], with a note that it belongs to t.
+func (d Dialect) ResultAnswer(t task.Task, payload []byte) (Answer, error) {
+	answer, err := d.Answer(t, payload)
+	if answer.Result != nil {
+		answer.Result = withRelatedTask(answer.Result, t.ID)
+	}
+	return answer, err
+}
+
+// An ending is how the end of a task without an answer from the upstream is
+// told.
+type ending struct {
+	code    int    // for legacy clients; for modern ones it is always an internal error
+	name    string // error_type
+	refusal bool   // somebody did not let it run, as opposed to something going wrong
+	text    string
+}
+
+// endings has an ending for every stage at which a task can end.
+var endings = map[task.Stage]ending{
+	task.StageInspection:          {codeDenied, "inspection_failed", true, "Refused before anybody was asked."},
+	task.StageApprovalRejected:    {codeRejected, "approval_rejected", true, "Rejected by an approver."},
+	task.StageApprovalTimeout:     {codeExpired, "approval_expired", true, "Nobody decided in time."},
+	task.StageUncollected:         {codeExpired, "approval_expired", true, "Approved, but its owner did not come back in time."},
+	task.StagePolicyDrift:         {codeDrift, "policy_drift", true, "Approved, but the policy has changed and no longer allows it."},
+	task.StageArgumentDrift:       {codeDrift, "argument_drift", true, "The call is not the one that was approved."},
+	task.StageUpstreamError:       {codeUpstreamInvalid, "upstream_error", false, "The server answered with an error."},
+	task.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false, "The server cannot be reached."},
+	task.StageUpstreamTimeout:     {codeUpstreamTimeout, "upstream_timeout", false, "The server did not answer in time."},
+	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server did not answer properly."},
+	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running at the end of its time."},
+	task.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false, "Interrupted while it ran."},
+	task.StageShutdown:            {codeUnavailable, "shutting_down", false, "Stopped before it could run."},
+	task.StageCancelled:           {jsonrpc.CodeInvalidParams, "task_cancelled", false, "Cancelled by the requestor."},
+}
+
+func endingOf(t task.Task) ending {
+	if t.Failure != nil {
+		if e, ok := endings[t.Failure.Stage]; ok {
+			return e
+		}
+	}
+	return ending{jsonrpc.CodeInternal, "internal_error", false, "Failed."}
+}
+
+// refused reports whether t is a tool call that somebody did not let run. Only
+// such a call can be answered with a tool result that says so.
+func refused(t task.Task) bool {
+	return t.Call.Method == methodCall && endingOf(t).refusal && ran(t) == task.RanNo
+}
+
+const methodCall = "tools/call"
+
+// ran returns whether the call of a task that ended reached the tool.
+func ran(t task.Task) task.Ran {
+	if t.Failure == nil {
+		return task.RanUnknown
+	}
+	return t.Failure.Ran
+}
+
+func (d Dialect) endError(t task.Task) jsontext.Value {
+	e := endingOf(t)
+	code := e.code
+	if d.Era == Modern {
+		code = jsonrpc.CodeInternal
+	}
+	return errorObject(&jsonrpc.Error{
+		Code: code, Message: endText(t), Data: errorData(e.name, Member{"tool", quote(t.Call.Name)}),
+	})
+}
+
+// immediateText is what a model may be told while t runs.
+func immediateText(t task.Task) string {
+	if t.Approval != nil && t.Approval.DecidedAt().IsZero() {
+		return "The call is waiting for human approval."
+	}
+	return "The call is being worked on."
+}
+
+// statusText says how t stands. It is read by people and by models, so it
+// consists of fixed sentences; what others wrote is quoted and made harmless.
+func statusText(t task.Task) string {
+	switch t.State {
+	case task.Working:
+		return "Accepted"
+	case task.InputRequired:
+		return "Waiting for approval"
+	case task.Approved:
+		return "Approved, about to run"
+	case task.Executing:
+		if inputRequests(t) != nil {
+			return "Waiting for input from the client"
+		}
+		return "Running"
+	case task.Completed:
+		if t.Result != nil && t.Result.Kind == task.ResultToolError {
+			return withQuote("The tool reported an error", toolErrorText(t.Result.Inline))
+		}
+		return ""
+	default:
+		return endText(t)
+	}
+}
+
+// endText says why t ended without a result, and whether the tool ran.
+func endText(t task.Task) string {
+	if t.Result != nil && t.Result.Kind == task.ResultRPCError {
+		message, _ := jsonrpc.Value{Bytes: t.Result.Inline}.Member("message").Text()
+		return withQuote("The server answered with an error", message)
+	}
+	text := endingOf(t).text
+	if t.Approval != nil && t.Approval.Rejection != nil && t.State == task.Rejected {
+		text = withQuote("Rejected by an approver", t.Approval.Rejection.Reason)
+	}
+	switch ran(t) {
+	case task.RanNo:
+		return text + " The tool did not run."
+	case task.RanYes:
+		return text
+	default:
+		return text + " Outcome unknown: it may have run."
+	}
+}
+
+// toolErrorText returns the first text of a tool result.
+func toolErrorText(result []byte) string {
+	for block := range (jsonrpc.Value{Bytes: result}).Member("content").Elements() {
+		if text, ok := block.Member("text").Text(); ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// withQuote returns a sentence that quotes foreign, as far as there is
+// something to quote.
+func withQuote(sentence, foreign string) string {
+	if foreign = harmless(foreign); foreign == "" {
+		return sentence + "."
+	}
+	return sentence + `: "` + foreign + `".`
+}
+
+// maxQuote is how many characters of a foreign text are quoted.
+const maxQuote = 200
+
+// harmless returns foreign text as one short line of visible characters that
+// cannot end its own quotation. What it says is not checked.
+func harmless(foreign string) string {
+	visible := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == '"':
+			return '\''
+		case !unicode.IsPrint(r), unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+			return -1
+		default:
+			return r
+		}
+	}, foreign)
+	line := []rune(strings.Join(strings.Fields(visible), " "))
+	if len(line) > maxQuote {
+		line = append(line[:maxQuote-1], '…')
+	}
+	return string(line)
+}
+
+// toolError returns a tool result that tells the model of a modern client what
+// went wrong.
+func toolError(text string) jsontext.Value {
+	block := Object{{"type", quote("text")}, {"text", quote(text)}}.text()
+	return Object{
+		{"resultType", quote(string(Complete))},
+		{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))},
+		{"isError", jsontext.Value("true")},
+	}.text()
+}

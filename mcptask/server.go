@@ -1,0 +1,250 @@
+package mcptask
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Server answers the task methods of both eras from a [task.Store]. It is
+// safe for concurrent use. It knows nothing of transports and authenticates
+// nobody: who asks is part of the [Request].
+//
+// An answer is whole in memory while it is sent. A program with huge ones uses
+// a [Dialect] and [task.ReadResult] instead.
+//
+// Whoever has a Server must also call [task.SettleOverdue] and Sweep on the
+// store now and then, so that tasks end when their time does.
+type Server struct {
+	Store     task.Store
+	Now       func() time.Time    // the clock
+	Limits    task.Limits         // on tasks made by [Server.Start]
+	Variables task.VariableLimits // on what clients write with tasks/update
+	Polling   task.Polling        // how often clients are told to ask
+
+	// Input takes a modern client's answers to what t asks of it, by the key of
+	// the question. Keys that t does not ask for have been taken out. If Input
+	// is nil, answers are dropped.
+	Input func(ctx context.Context, t task.Task, responses Object) error
+}
+
+// A Request is one request about tasks.
+type Request struct {
+	Dialect Dialect
+	Owner   string // on whose behalf the request is made; never taken from the request itself
+	Method  string
+	Params  jsontext.Value // may be nil
+}
+
+// Handle returns the result of r. On 2025-11-25, tasks/result waits until the
+// task has ended or ctx has.
+//
+// [Dialect.Error] turns the error into what the client is told; the error
+// itself says more and is for the log.
+func (s *Server) Handle(ctx context.Context, r Request) (jsontext.Value, error) {
+	handle := s.method(r)
+	if handle == nil {
+		return nil, &jsonrpc.Error{
+			Code: jsonrpc.CodeMethodNotFound, Message: "Method not found", Data: errorData("method_not_found"),
+		}
+	}
+	return handle(ctx, r)
+}
+
+func (s *Server) method(r Request) func(context.Context, Request) (jsontext.Value, error) {
+	legacy := r.Dialect.Era == Legacy
+	switch {
+	case r.Method == MethodGet:
+		return s.get
+	case r.Method == MethodCancel:
+		return s.cancel
+	case r.Method == MethodResult && legacy:
+		return s.result
+	case r.Method == MethodList && legacy:
+		return s.list
+	case r.Method == MethodUpdate && !legacy:
+		return s.update
+	default:
+		return nil
+	}
+}
+
+func (s *Server) get(ctx context.Context, r Request) (jsontext.Value, error) {
+	ref, err := r.ref()
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Store.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	t.PollInterval = s.Polling.Interval(t.Remaining(s.Now()))
+	if r.Dialect.Era == Legacy {
+		return r.Dialect.GetResult(t, nil)
+	}
+	payload, err := s.payload(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return r.Dialect.GetResult(t, payload)
+}
+
+func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) {
+	ref, err := r.ref()
+	if err != nil {
+		return nil, err
+	}
+	t, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
+	if err != nil {
+		return nil, err
+	}
+	payload, err := s.payload(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := r.Dialect.ResultAnswer(t, payload)
+	if err != nil {
+		return nil, err
+	}
+	if failure := answer.Err(); failure != nil {
+		return nil, failure
+	}
+	return answer.Result, nil
+}
+
+// payload returns what the upstream answered, or nil if it did not.
+func (s *Server) payload(ctx context.Context, t task.Task) ([]byte, error) {
+	if t.Result == nil || !t.State.Terminal() {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	err := task.ReadResult(ctx, s.Store, t, &b)
+	return b.Bytes(), err
+}
+
+func (s *Server) list(ctx context.Context, r Request) (jsontext.Value, error) {
+	var params ListParams
+	if err := r.read(&params); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.List(ctx, task.Query{Scope: task.OwnedBy(r.Owner), Cursor: params.Cursor})
+	if err != nil {
+		return nil, err
+	}
+	return r.Dialect.ListResult(page)
+}
+
+func (s *Server) cancel(ctx context.Context, r Request) (jsontext.Value, error) {
+	ref, err := r.ref()
+	if err != nil {
+		return nil, err
+	}
+	t, err := task.Advance(ctx, s.Store, ref, task.Cancel{By: r.Owner}, s.Now())
+	if r.Dialect.Era == Modern && over(err) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Dialect.CancelResult(t)
+}
+
+func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) {
+	var params UpdateParams
+	if err := r.read(&params); err != nil {
+		return nil, err
+	}
+	ref, err := r.named(params.TaskID, params.Meta)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Store.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if written := ClientVariables(params.Meta); len(written) > 0 {
+		set := task.SetVariables{Side: task.ClientSide, Values: written, Limits: s.Variables}
+		if _, err := task.Advance(ctx, s.Store, ref, set, s.Now()); err != nil && !over(err) {
+			return nil, err
+		}
+	}
+	if answers := asked(t, params.InputResponses); len(answers) > 0 && s.Input != nil {
+		if err := s.Input(ctx, t, answers); err != nil {
+			return nil, err
+		}
+	}
+	return encode(ModernAck{ResultType: Complete})
+}
+
+// asked returns those of the answers that t has a question for.
+func asked(t task.Task, answers Object) Object {
+	var wanted Object
+	questions := jsonrpc.Value{Bytes: inputRequests(t)}
+	for _, m := range answers {
+		if questions.Member(m.Name).Present() {
+			wanted = append(wanted, m)
+		}
+	}
+	return wanted
+}
+
+// over reports whether err means that a task has ended, or is about to because
+// its time is over. A modern client is not told: it asked for something that
+// happens in its own time, if at all.
+func over(err error) bool {
+	return errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
+}
+
+// ClientVariables returns the variables that a client wants to write, from the
+// _meta of the request that makes a task or of tasks/update. Those that it may
+// not write are among them, for [task.SetVariables] to refuse.
+func ClientVariables(meta Object) task.Variables {
+	written := task.Variables{}
+	for _, m := range meta {
+		if strings.HasPrefix(m.Name, task.ClientPrefix) || strings.HasPrefix(m.Name, task.ServerPrefix) {
+			written[m.Name] = m.Value
+		}
+	}
+	return written
+}
+
+// ref returns the task that a request with [TaskParams] is about.
+func (r Request) ref() (task.Ref, error) {
+	var params TaskParams
+	if err := r.read(&params); err != nil {
+		return task.Ref{}, err
+	}
+	return r.named(params.TaskID, params.Meta)
+}
+
+func (r Request) named(id string, meta Object) (task.Ref, error) {
+	if r.Dialect.Era == Modern && !RequestDeclaresTasks(meta) {
+		return task.Ref{}, MissingExtension()
+	}
+	if id == "" {
+		return task.Ref{}, invalidParams("taskId is missing")
+	}
+	return task.OwnedBy(r.Owner).Ref(task.ID(id)), nil
+}
+
+func (r Request) read(params any) error {
+	if len(r.Params) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(r.Params, params); err != nil {
+		return invalidParams("Invalid params")
+	}
+	return nil
+}
+
+func invalidParams(message string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message, Data: errorData("invalid_params")}
+}

@@ -1,0 +1,463 @@
+package mcptask_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A bench is a server with a clock that stands still.
+type bench struct {
+	*mcptask.Server
+
+	t testing.TB
+}
+
+func newBench(t testing.TB) bench {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	now := func() time.Time { return changed }
+	return bench{&mcptask.Server{Store: store, Now: now}, t}
+}
+
+// keep puts tk into the store.
+func (b bench) keep(tk task.Task) {
+	b.t.Helper()
+	if err := b.Store.Create(b.t.Context(), tk, task.Limits{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// start makes a task of alice.
+func (b bench) start() task.Ref {
+	b.t.Helper()
+	tk, err := b.Start(b.t.Context(), task.Draft{
+		Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "sum", Message: "{}"},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return task.OwnedBy("alice").Ref(tk.ID)
+}
+
+// ask sends a request of alice and returns the result, or the error as the
+// client gets it.
+func (b bench) ask(d mcptask.Dialect, method, params string) string {
+	b.t.Helper()
+	return b.askAs("alice", d, method, params)
+}
+
+func (b bench) askAs(owner string, d mcptask.Dialect, method, params string) string {
+	b.t.Helper()
+	if d.Era == mcptask.Modern {
+		params = declaring(b.t, params)
+	}
+	result, err := b.Handle(b.t.Context(), mcptask.Request{Dialect: d, Owner: owner, Method: method, Params: jsontext.Value(params)})
+	if err != nil {
+		return told(d, err)
+	}
+	return string(result)
+}
+
+func told(d mcptask.Dialect, err error) string {
+	e := d.Error(err)
+	return fmt.Sprintf("%d %s %s", e.Code, e.Message, e.Data)
+}
+
+// declaring returns params that declare the extension, in the place of the
+// text $tasks if they have a _meta of their own.
+func declaring(t testing.TB, params string) string {
+	t.Helper()
+	capability := `"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
+	if strings.Contains(params, "$tasks") {
+		return strings.Replace(params, "$tasks", capability, 1)
+	}
+	var o mcptask.Object
+	if err := json.Unmarshal([]byte(params), &o); err != nil {
+		t.Fatal(err)
+	}
+	return string(mustMarshal(t, o.With("_meta", jsontext.Value(`{`+capability+`}`))))
+}
+
+const byID = `{"taskId":"` + id + `"}`
+
+func TestServerGet(t *testing.T) {
+	s := loadSchemas(t)
+	for _, situation := range situations(t) {
+		t.Run(situation.name, func(t *testing.T) {
+			b := newBench(t)
+			b.keep(situation.task)
+			s.mustMatch(t, schemaLegacy, "GetTaskResult", []byte(b.ask(legacy, mcptask.MethodGet, byID)))
+			s.mustMatch(t, schemaTasks, "GetTaskResult", []byte(b.ask(modern, mcptask.MethodGet, byID)))
+		})
+	}
+}
+
+// How often to ask follows from the time that is left, not from when the task
+// was made.
+func TestServerPollInterval(t *testing.T) {
+	b := newBench(t)
+	b.keep(newTask(t, submit))
+	left := newTask(t).ExpiresAt.Sub(changed)
+	got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodGet, byID))}.Member("pollInterval")
+	if ms, _ := got.Int(); time.Duration(ms)*time.Millisecond != (task.Polling{}).Interval(left) {
+		t.Errorf("poll interval %s with %v left", got.Bytes, left)
+	}
+}
+
+func TestServerResult(t *testing.T) {
+	const related = `"io.modelcontextprotocol/related-task":{"taskId":"` + id + `"}`
+	answered := func(kind task.ResultKind, payload string) task.Task {
+		return newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: inline(kind, payload)})
+	}
+	rpc := inline(task.ResultRPCError, rpcError)
+	for _, tt := range []struct {
+		name string
+		task task.Task
+		want string
+	}{
+		{"EC-TASK-004 completed", answered(task.ResultOK, `{"content":[],"n":1.50}`), `{"content":[],"n":1.50,"_meta":{` + related + `}}`},
+		{"a tool's error", answered(task.ResultToolError, `{"isError":true}`), `{"isError":true,"_meta":{` + related + `}}`},
+		{"empty result", answered(task.ResultOK, `{}`), `{"_meta":{` + related + `}}`},
+		{
+			"result with a _meta", answered(task.ResultOK, `{"_meta":{"a":1.0},"content":[]}`),
+			`{"_meta":{"a":1.0,` + related + `},"content":[]}`,
+		},
+		{
+			"result of the upstream's own task", answered(task.ResultOK, `{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"up"}}}`),
+			`{"_meta":{` + related + `}}`,
+		},
+		{
+			"EC-TASK-006 upstream error", newTask(t, task.Admit{By: "gate"}, claim, task.Fail{
+				By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc,
+			}),
+			`-32050 no such file {"big":12345678901234567890}`,
+		},
+		{
+			"EC-TASK-006 rejected", newTask(t, submit, task.Reject{By: "bob"}),
+			`-32007 Rejected by an approver. The tool did not run. {"error_type":"approval_rejected","tool":"delete_file"}`,
+		},
+		{
+			"cancelled", newTask(t, submit, task.Cancel{By: "alice"}),
+			`-32602 Cancelled by the requestor. The tool did not run. {"error_type":"task_cancelled","tool":"delete_file"}`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.keep(tt.task)
+			// The TypeScript client sends a stray task, and the meta must not count.
+			params := `{"taskId":"` + id + `","task":{},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"other"}}}`
+			for range 2 { // it can be asked for again
+				if diff := cmp.Diff(tt.want, b.ask(legacy, mcptask.MethodResult, params)); diff != "" {
+					t.Errorf("tasks/result (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// EC-TASK-005: tasks/result waits for the end of the task.
+func TestServerResultWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.start()
+		results := make(chan string, 1)
+		go func() { results <- b.ask(legacy, mcptask.MethodResult, `{"taskId":"`+string(ref.ID)+`"}`) }()
+		synctest.Wait()
+		select {
+		case early := <-results:
+			t.Fatalf("tasks/result of a pending task: %s", early)
+		default:
+		}
+
+		_, err := b.Run(t.Context(), ref, func(context.Context) (jsontext.Value, error) {
+			return jsontext.Value(`{"content":[]}`), nil
+		})
+
+		if got := <-results; err != nil || !strings.HasPrefix(got, `{"content":[],"_meta":{`) {
+			t.Errorf("tasks/result: %s, %v", got, err)
+		}
+	})
+}
+
+// EC-TASK-005: it does not wait longer than it is allowed to.
+func TestServerResultTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ref := b.start()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := b.Handle(ctx, mcptask.Request{
+			Owner: "alice", Method: mcptask.MethodResult, Params: jsontext.Value(`{"taskId":"` + string(ref.ID) + `"}`),
+		})
+		if !errors.Is(err, task.ErrNotReady) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("err = %v", err)
+		}
+	})
+}
+
+// A result larger than a chunk comes back whole, in both eras.
+func TestServerLargeResult(t *testing.T) {
+	b := newBench(t)
+	ref := b.start()
+	large := `{"content":[{"type":"text","text":"` + strings.Repeat("x", 3*task.ChunkSize) + `"}]}`
+	done, err := b.Run(t.Context(), ref, func(context.Context) (jsontext.Value, error) { return jsontext.Value(large), nil })
+	if err != nil || done.Result.Chunks < 3 {
+		t.Fatalf("%+v, %v", done.Result, err)
+	}
+	params := `{"taskId":"` + string(ref.ID) + `"}`
+	want := strings.TrimSuffix(large, "}")
+	if got := b.ask(legacy, mcptask.MethodResult, params); !strings.HasPrefix(got, want) {
+		t.Errorf("legacy result of %d bytes; want %d", len(got), len(large))
+	}
+	result := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcptask.MethodGet, params))}.Member("result")
+	if string(result.Bytes) != large {
+		t.Errorf("modern result of %d bytes; want %d", len(result.Bytes), len(large))
+	}
+}
+
+// EC-TASK-010 and EC-TASK-011: a client lists its own tasks, newest first, page
+// by page.
+func TestServerList(t *testing.T) {
+	s := loadSchemas(t)
+	b := newBench(t)
+	want := map[string]bool{}
+	for i := range 50 {
+		d := task.Draft{ID: task.NewID(), Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "sum", Message: "{}"}}
+		if i%2 == 1 {
+			d.Owner = "mallory"
+		} else {
+			want[string(d.ID)] = true
+		}
+		tk, err := task.New(d, created.Add(time.Duration(i)*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Store.Create(t.Context(), tk, task.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	params, last, pages := "", mcptask.Timestamp("9"), 0
+	for ; params != "end"; pages++ {
+		text := b.ask(legacy, mcptask.MethodList, params)
+		s.mustMatch(t, schemaLegacy, "ListTasksResult", []byte(text))
+		var page mcptask.LegacyListResult
+		if err := json.Unmarshal([]byte(text), &page); err != nil || pages > 25 {
+			t.Fatalf("page %d: %s, %v", pages, text, err)
+		}
+		for _, tk := range page.Tasks {
+			if !want[tk.TaskID] || tk.CreatedAt > last {
+				t.Errorf("%s at %s after %s", tk.TaskID, tk.CreatedAt, last)
+			}
+			delete(want, tk.TaskID)
+			last = tk.CreatedAt
+		}
+		if params = `{"cursor":"` + page.NextCursor + `"}`; page.NextCursor == "" {
+			params = "end"
+		}
+	}
+	if len(want) > 0 || pages < 2 {
+		t.Errorf("%d pages without %v", pages, want)
+	}
+	const bad = `-32602 Invalid cursor {"error_type":"invalid_cursor","hint":"start again with the first page"}`
+	if diff := cmp.Diff(bad, b.ask(legacy, mcptask.MethodList, `{"cursor":"c1"}`)); diff != "" {
+		t.Errorf("bad cursor (-want +got):\n%s", diff)
+	}
+}
+
+// EC-TASK-007 and EC-TASK-008: cancelling ends a task at once; a legacy client
+// is told that one has ended already, a modern one is not.
+func TestServerCancel(t *testing.T) {
+	b := newBench(t)
+	b.keep(newTask(t, submit))
+	got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodCancel, byID))}
+	if status, _ := got.Member("status").Text(); status != "cancelled" {
+		t.Errorf("legacy cancel: %s", got.Bytes)
+	}
+	const ended = `-32602 Task has already ended {"error_type":"task_already_terminal","hint":"read the outcome"}`
+	if diff := cmp.Diff(ended, b.ask(legacy, mcptask.MethodCancel, byID)); diff != "" {
+		t.Errorf("legacy cancel of a terminal task (-want +got):\n%s", diff)
+	}
+	if got := b.ask(modern, mcptask.MethodCancel, byID); got != `{"resultType":"complete"}` {
+		t.Errorf("modern cancel of a terminal task: %s", got)
+	}
+
+	b = newBench(t)
+	b.keep(newTask(t, submit))
+	if got := b.ask(modern, mcptask.MethodCancel, byID); got != `{"resultType":"complete"}` {
+		t.Errorf("modern cancel: %s", got)
+	}
+	tk, err := b.Store.Get(t.Context(), task.AnyOwner().Ref(id))
+	if err != nil || tk.State != task.Cancelled || tk.Transitions[len(tk.Transitions)-1].By != "alice" {
+		t.Errorf("after a modern cancel: %+v, %v", tk, err)
+	}
+}
+
+// EC-TASK-003: every method answers for a foreign task as for a missing one.
+func TestServerForeignTask(t *testing.T) {
+	const want = `-32602 Task not found {"error_type":"task_not_found"}`
+	b := newBench(t)
+	b.keep(newTask(t, submit))
+	for _, tt := range []struct {
+		d      mcptask.Dialect
+		method string
+	}{
+		{legacy, mcptask.MethodGet},
+		{legacy, mcptask.MethodCancel},
+		{legacy, mcptask.MethodResult},
+		{modern, mcptask.MethodGet},
+		{modern, mcptask.MethodCancel},
+		{modern, mcptask.MethodUpdate},
+	} {
+		foreign := b.askAs("mallory", tt.d, tt.method, byID)
+		missing := b.askAs("mallory", tt.d, tt.method, `{"taskId":"tg_00000000-0000-4000-8000-000000000000"}`)
+		if foreign != want || missing != want {
+			t.Errorf("%s %s: foreign %s, missing %s", eraName(tt.d), tt.method, foreign, missing)
+		}
+	}
+	if got := b.askAs("mallory", legacy, mcptask.MethodList, ""); got != `{"tasks":[]}` {
+		t.Errorf("list: %s", got)
+	}
+}
+
+func TestServerRefuses(t *testing.T) {
+	const (
+		noMethod   = `-32601 Method not found {"error_type":"method_not_found"}`
+		badParams  = `-32602 Invalid params {"error_type":"invalid_params"}`
+		noID       = `-32602 taskId is missing {"error_type":"invalid_params"}`
+		capability = `-32021 Missing required client capability {"error_type":"missing_client_capability",` +
+			`"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+	)
+	b := newBench(t)
+	b.keep(newTask(t, submit))
+	for _, tt := range []struct {
+		d                    mcptask.Dialect
+		method, params, want string
+	}{
+		{legacy, mcptask.MethodUpdate, byID, noMethod},
+		{modern, mcptask.MethodResult, byID, noMethod},
+		{modern, mcptask.MethodList, `{}`, noMethod},
+		{legacy, "tools/call", byID, noMethod},
+		{legacy, mcptask.MethodGet, ``, noID},
+		{legacy, mcptask.MethodGet, `{}`, noID},
+		{legacy, mcptask.MethodGet, `{"taskId":5}`, badParams},
+		{legacy, mcptask.MethodGet, `{"taskId":"a","taskId":"b"}`, badParams},
+		{legacy, mcptask.MethodGet, `{"TASKID":"` + id + `"}`, noID},
+		{legacy, mcptask.MethodGet, `{"taskId":"a","_meta":x}`, badParams},
+		{legacy, mcptask.MethodList, `[]`, badParams},
+		{modern, mcptask.MethodUpdate, `{"inputResponses":{},"_meta":{$tasks}}`, noID},
+		{modern, mcptask.MethodUpdate, `{"taskId":"a","inputResponses":[],"_meta":{$tasks}}`, badParams},
+		{modern, mcptask.MethodGet, `{"taskId":"` + id + `","_meta":[{$tasks}]}`, badParams},
+	} {
+		if diff := cmp.Diff(tt.want, b.ask(tt.d, tt.method, tt.params)); diff != "" {
+			t.Errorf("%s %s %s (-want +got):\n%s", eraName(tt.d), tt.method, tt.params, diff)
+		}
+	}
+	for _, method := range []string{mcptask.MethodGet, mcptask.MethodUpdate, mcptask.MethodCancel} {
+		_, err := b.Handle(t.Context(), mcptask.Request{Dialect: modern, Owner: "alice", Method: method, Params: jsontext.Value(byID)})
+		if diff := cmp.Diff(capability, told(modern, err)); diff != "" {
+			t.Errorf("%s without the extension (-want +got):\n%s", method, diff)
+		}
+	}
+	b.Store.Close()
+	if got := b.ask(legacy, mcptask.MethodGet, byID); !strings.HasPrefix(got, `-32013 Shutting down, try again {"error_type":"shutting_down"`) {
+		t.Errorf("closed store: %s", got)
+	}
+}
+
+// HNDL-01: a client writes its own variables with tasks/update, reads them all
+// with tasks/get, and cannot write the server's.
+func TestServerVariables(t *testing.T) {
+	b := newBench(t)
+	b.keep(newTask(t, submit))
+	b.Variables = task.VariableLimits{Value: 20}
+	write := func(variables string) string {
+		return b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":{},"_meta":{$tasks,"other":1,`+variables+`}}`)
+	}
+	const ack = `{"resultType":"complete"}`
+	if got := write(`"client.reason":"tidy","client.n":1.0`); got != ack {
+		t.Errorf("update: %s", got)
+	}
+	if got := write(`"client.n":null`); got != ack {
+		t.Errorf("delete: %s", got)
+	}
+	if got := write(`"client.x":1,"server.approval":{"state":"approved"}`); !strings.Contains(got, "variable_ownership") {
+		t.Errorf("foreign prefix: %s", got)
+	}
+	if got := write(`"client.x":"` + strings.Repeat("x", 30) + `"`); !strings.Contains(got, "variable_size_exceeded") {
+		t.Errorf("too large: %s", got)
+	}
+	const want = `{"client.reason":"tidy","server.approval":{"state":"pending","workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"}}`
+	for _, d := range []mcptask.Dialect{legacy, modern} {
+		meta := jsonrpc.Value{Bytes: []byte(b.ask(d, mcptask.MethodGet, byID))}.Member("_meta")
+		if diff := cmp.Diff(want, string(meta.Bytes)); diff != "" {
+			t.Errorf("%s variables (-want +got):\n%s", eraName(d), diff)
+		}
+	}
+	b.ask(modern, mcptask.MethodCancel, byID)
+	if got := write(`"client.reason":"late"`); got != ack {
+		t.Errorf("update of a terminal task: %s", got)
+	}
+}
+
+// Answers reach whoever asked, without those that nobody asked for.
+func TestServerInput(t *testing.T) {
+	b := newBench(t)
+	b.keep(newTask(t, submit, approve, claim, task.NoteUpstream{
+		By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"},"in-2":{"method":"roots/list"}}`),
+	}))
+	answer := func(responses string) string {
+		return b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":`+responses+`}`)
+	}
+	const ack = `{"resultType":"complete"}`
+	if got := answer(`{"in-1":{}}`); got != ack {
+		t.Errorf("nobody listens: %s", got)
+	}
+	var heard []string
+	b.Input = func(_ context.Context, tk task.Task, responses mcptask.Object) error {
+		heard = append(heard, string(tk.ID)+string(mustMarshal(t, responses)))
+		return nil
+	}
+	for _, responses := range []string{`{"in-1":{"roots":[1.0]},"in-9":{}}`, `{"in-9":{}}`, `{}`, `null`} {
+		if got := answer(responses); got != ack {
+			t.Errorf("%s: %s", responses, got)
+		}
+	}
+	if diff := cmp.Diff([]string{id + `{"in-1":{"roots":[1.0]}}`}, heard); diff != "" {
+		t.Errorf("heard (-want +got):\n%s", diff)
+	}
+	b.Input = func(context.Context, task.Task, mcptask.Object) error { return errors.New("upstream is gone") }
+	if got := answer(`{"in-1":{}}`); !strings.HasPrefix(got, "-32603 Internal error") {
+		t.Errorf("failed input: %s", got)
+	}
+}
+
+func BenchmarkServerGet(b *testing.B) {
+	for _, d := range []mcptask.Dialect{legacy, modern} {
+		b.Run(eraName(d), func(b *testing.B) {
+			server := newBench(b)
+			server.keep(newTask(b, submit, approve, claim, complete))
+			r := mcptask.Request{Dialect: d, Owner: "alice", Method: mcptask.MethodGet, Params: jsontext.Value(declaring(b, byID))}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := server.Handle(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,481 @@
+package mcptask_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+)
+
+const id = "tg_786512e2-9e0d-44bd-8f29-789f320fe840"
+
+var (
+	created = time.Date(2025, 11, 25, 10, 30, 0, 0, time.UTC)
+	changed = created.Add(10 * time.Minute)
+)
+
+func millis(n int64) *mcptask.Millis { return new(mcptask.Millis(n)) }
+
+func legacyTask() mcptask.LegacyTask {
+	return mcptask.LegacyTask{
+		TaskID: id, Status: mcptask.Working, StatusMessage: "In progress",
+		CreatedAt: mcptask.At(created), LastUpdatedAt: mcptask.At(changed),
+		TTL: millis(60000), PollInterval: millis(5000),
+	}
+}
+
+func modernTask(status mcptask.Status) mcptask.ModernTask {
+	return mcptask.ModernTask{
+		TaskID: id, Status: status,
+		CreatedAt: mcptask.At(created), LastUpdatedAt: mcptask.At(changed),
+		TTL: millis(60000), PollInterval: millis(5000),
+	}
+}
+
+// forms lists every wire type with the definition it must satisfy and the text
+// it must be written as: TYPE-01, TYPE-04 to TYPE-08, TYPE-10.
+func forms() []form {
+	const (
+		legacyText = `"taskId":"` + id + `","status":"working","statusMessage":"In progress","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:40:00Z","ttl":60000,"pollInterval":5000`
+		times      = `"createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:40:00Z","ttlMs":60000,"pollIntervalMs":5000`
+	)
+	modernText := func(s string) string { return `"taskId":"` + id + `","status":"` + s + `",` + times }
+	meta := mcptask.Object{{Name: "server.approval", Value: jsontext.Value(`{"state":"pending"}`)}}
+	sub := mcptask.WithSubscriptionID(nil, jsontext.Value(`"l1"`))
+	return []form{
+		{
+			"TYPE-01 task", schemaLegacy, "Task", legacyTask(), `{` + legacyText + `}`,
+		},
+		{
+			"TYPE-01 create result is nested", schemaLegacy, "CreateTaskResult",
+			mcptask.LegacyCreateResult{Task: legacyTask()},
+			`{"task":{` + legacyText + `}}`,
+		},
+		{
+			"TYPE-10 create result with an immediate response", schemaLegacy, "CreateTaskResult",
+			mcptask.LegacyCreateResult{Task: legacyTask(), Meta: mcptask.WithImmediateResponse(nil, "Wait.")},
+			`{"task":{` + legacyText + `},"_meta":{"io.modelcontextprotocol/model-immediate-response":"Wait."}}`,
+		},
+		{
+			"TYPE-01 get result is flat", schemaLegacy, "GetTaskResult",
+			mcptask.LegacyTaskResult{LegacyTask: legacyTask(), Meta: meta},
+			`{` + legacyText + `,"_meta":{"server.approval":{"state":"pending"}}}`,
+		},
+		{
+			"TYPE-01 cancel result is flat", schemaLegacy, "CancelTaskResult",
+			mcptask.LegacyTaskResult{LegacyTask: legacyTask()},
+			`{` + legacyText + `}`,
+		},
+		{
+			"TYPE-01 list page", schemaLegacy, "ListTasksResult",
+			mcptask.LegacyListResult{Tasks: []mcptask.LegacyTask{legacyTask()}, NextCursor: "c2"},
+			`{"tasks":[{` + legacyText + `}],"nextCursor":"c2"}`,
+		},
+		{
+			"TYPE-01 empty list page", schemaLegacy, "ListTasksResult", mcptask.LegacyListResult{}, `{"tasks":[]}`,
+		},
+		{
+			"TYPE-04 related task", schemaLegacy, "GetTaskPayloadResult",
+			mcptask.Object{{Name: "_meta", Value: jsontext.Value(`{"io.modelcontextprotocol/related-task":{"taskId":"a"}}`)}},
+			`{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a"}}}`,
+		},
+		{
+			"TYPE-06 augmentation", schemaLegacy, "TaskMetadata", mcptask.Augmentation{TTL: millis(60000)}, `{"ttl":60000}`,
+		},
+		{
+			"TYPE-06 augmentation without ttl", schemaLegacy, "TaskMetadata", mcptask.Augmentation{}, `{}`,
+		},
+		{
+			"TYPE-06 list params", schemaLegacy, "PaginatedRequestParams", mcptask.ListParams{Cursor: "c1"}, `{"cursor":"c1"}`,
+		},
+		{
+			"TYPE-07 status notification", schemaLegacy, "TaskStatusNotification",
+			mcptask.LegacyStatusNotification{
+				JSONRPC: "2.0", Method: mcptask.MethodLegacyStatus,
+				Params: mcptask.LegacyTaskResult{LegacyTask: legacyTask()},
+			},
+			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{` + legacyText + `}}`,
+		},
+		{
+			"TYPE-08 tool execution", schemaLegacy, "ToolExecution",
+			mcptask.ToolExecution{TaskSupport: mcptask.SupportOptional},
+			`{"taskSupport":"optional"}`,
+		},
+		{
+			"TYPE-08 tool execution without a word", schemaLegacy, "ToolExecution", mcptask.ToolExecution{}, `{}`,
+		},
+		{
+			"modern task", schemaTasks, "WorkingTask", modernTask("working"), `{` + modernText("working") + `}`,
+		},
+		{
+			"modern create result is flat", schemaTasks, "CreateTaskResult",
+			mcptask.ModernCreateResult{ResultType: mcptask.TaskResult, ModernTask: modernTask("working")},
+			`{"resultType":"task",` + modernText("working") + `}`,
+		},
+		{
+			"modern get, completed", schemaTasks, "GetTaskResult",
+			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				ModernTask: modernTask("completed"), Result: jsontext.Value(`{"content":[]}`),
+			}},
+			`{"resultType":"complete",` + modernText("completed") + `,"result":{"content":[]}}`,
+		},
+		{
+			"modern get, failed", schemaTasks, "GetTaskResult",
+			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				ModernTask: modernTask("failed"), Error: jsontext.Value(`{"code":-1,"message":"m"}`),
+			}},
+			`{"resultType":"complete",` + modernText("failed") + `,"error":{"code":-1,"message":"m"}}`,
+		},
+		{
+			"modern get, input required", schemaTasks, "GetTaskResult",
+			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				ModernTask:    modernTask("input_required"),
+				InputRequests: mcptask.Object{{Name: "k", Value: jsontext.Value(`{"method":"roots/list"}`)}},
+			}, Meta: meta},
+			`{"resultType":"complete",` + modernText("input_required") +
+				`,"inputRequests":{"k":{"method":"roots/list"}},"_meta":{"server.approval":{"state":"pending"}}}`,
+		},
+		{
+			"modern get, cancelled", schemaTasks, "CancelledTask",
+			mcptask.DetailedTask{ModernTask: modernTask("cancelled")},
+			`{` + modernText("cancelled") + `}`,
+		},
+		{
+			"modern cancel acknowledgement", schemaTasks, "CancelTaskResult",
+			mcptask.ModernAck{ResultType: mcptask.Complete},
+			`{"resultType":"complete"}`,
+		},
+		{
+			"modern update acknowledgement", schemaTasks, "UpdateTaskResult",
+			mcptask.ModernAck{ResultType: mcptask.Complete},
+			`{"resultType":"complete"}`,
+		},
+		{
+			"modern status notification", schemaTasks, "TaskStatusNotification",
+			mcptask.ModernStatusNotification{
+				JSONRPC: "2.0", Method: mcptask.MethodModernStatus,
+				Params: mcptask.ModernStatusParams{Meta: sub, DetailedTask: mcptask.DetailedTask{ModernTask: modernTask("working")}},
+			},
+			`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},` +
+				modernText("working") + `}}`,
+		},
+		{
+			"modern subscription", schemaTasks, "TaskSubscriptionNotifications",
+			mcptask.Subscription{TaskIDs: []string{"a"}},
+			`{"taskIds":["a"]}`,
+		},
+	}
+}
+
+type form struct {
+	name, schema, definition string
+	value                    any
+	text                     string
+}
+
+func TestForms(t *testing.T) {
+	s := loadSchemas(t)
+	for _, tt := range forms() {
+		t.Run(tt.name, func(t *testing.T) {
+			got := mustMarshal(t, tt.value)
+			if diff := cmp.Diff(tt.text, string(got)); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+			s.mustMatch(t, tt.schema, tt.definition, got)
+		})
+	}
+}
+
+// TYPE-06: the params of the requests, inside the request they belong to.
+func TestParams(t *testing.T) {
+	s := loadSchemas(t)
+	for _, tt := range []struct {
+		schema, definition, method string
+		params                     any
+	}{
+		{schemaLegacy, "GetTaskRequest", mcptask.MethodGet, mcptask.TaskParams{TaskID: id}},
+		{schemaLegacy, "GetTaskPayloadRequest", mcptask.MethodResult, mcptask.TaskParams{TaskID: id}},
+		{schemaLegacy, "CancelTaskRequest", mcptask.MethodCancel, mcptask.TaskParams{TaskID: id}},
+		{schemaLegacy, "ListTasksRequest", mcptask.MethodList, mcptask.ListParams{}},
+		{schemaTasks, "GetTaskRequest", mcptask.MethodGet, mcptask.TaskParams{TaskID: id}},
+		{schemaTasks, "CancelTaskRequest", mcptask.MethodCancel, mcptask.TaskParams{TaskID: id}},
+		{schemaTasks, "UpdateTaskRequest", mcptask.MethodUpdate, mcptask.UpdateParams{TaskID: id}},
+	} {
+		t.Run(tt.definition, func(t *testing.T) {
+			s.mustMatch(t, tt.schema, tt.definition, mustMarshal(t, mcptask.Object{
+				{Name: "jsonrpc", Value: jsontext.Value(`"2.0"`)},
+				{Name: "id", Value: jsontext.Value(`1`)},
+				{Name: "method", Value: jsontext.Value(`"` + tt.method + `"`)},
+				{Name: "params", Value: mustMarshal(t, tt.params)},
+			}))
+		})
+	}
+}
+
+// TYPE-01: an unlimited ttl is null, never absent; no poll interval is absent,
+// never null.
+func TestUnlimitedTTL(t *testing.T) {
+	s := loadSchemas(t)
+	legacy := legacyTask()
+	legacy.TTL, legacy.PollInterval = nil, nil
+	modern := modernTask(mcptask.Working)
+	modern.TTL, modern.PollInterval = nil, nil
+
+	text := mustMarshal(t, legacy)
+	s.mustMatch(t, schemaLegacy, "Task", text)
+	if !strings.HasSuffix(string(text), `"ttl":null}`) {
+		t.Errorf("legacy: %s", text)
+	}
+	text = mustMarshal(t, modern)
+	s.mustMatch(t, schemaTasks, "Task", text)
+	if !strings.HasSuffix(string(text), `"ttlMs":null}`) {
+		t.Errorf("modern: %s", text)
+	}
+}
+
+// TYPE-02 and TYPE-03: five statuses, and what each may become.
+func TestStatus(t *testing.T) {
+	statuses := []mcptask.Status{
+		mcptask.Working, mcptask.InputRequired, mcptask.Completed, mcptask.Failed, mcptask.Cancelled,
+	}
+	const want = `
+working        terminal=false: input_required completed failed cancelled
+input_required terminal=false: working completed failed cancelled
+completed      terminal=true:
+failed         terminal=true:
+cancelled      terminal=true:
+`
+	var b strings.Builder
+	b.WriteString("\n")
+	for _, from := range statuses {
+		line := string(from) + strings.Repeat(" ", 15-len(from)) + "terminal=false:"
+		if from.Terminal() {
+			line = strings.Replace(line, "false", "true", 1)
+		}
+		for _, to := range statuses {
+			if from.CanBecome(to) {
+				line += " " + string(to)
+			}
+		}
+		b.WriteString(line + "\n")
+		if !from.Valid() {
+			t.Errorf("%s is not valid", from)
+		}
+	}
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	if mcptask.Status("approved").Valid() {
+		t.Error("approved is a status of the protocol")
+	}
+}
+
+// TYPE-04 and TYPE-10: what is written into _meta can be read from it, and
+// leaves the rest of it alone.
+func TestMeta(t *testing.T) {
+	before := mcptask.Object{{Name: "progressToken", Value: jsontext.Value(`1.50`)}}
+	meta := mcptask.WithRelatedTask(before, `quo"ted`)
+	meta = mcptask.WithImmediateResponse(meta, "first")
+	meta = mcptask.WithImmediateResponse(meta, "Wait.")
+	meta = mcptask.WithSubscriptionID(meta, jsontext.Value(`7`))
+
+	const want = `{"progressToken":1.50,"io.modelcontextprotocol/related-task":{"taskId":"quo\"ted"},` +
+		`"io.modelcontextprotocol/model-immediate-response":"Wait.","io.modelcontextprotocol/subscriptionId":7}`
+	if diff := cmp.Diff(want, string(mustMarshal(t, meta))); diff != "" {
+		t.Errorf("meta (-want +got):\n%s", diff)
+	}
+	if got, ok := mcptask.RelatedTask(meta); !ok || got != `quo"ted` {
+		t.Errorf("related task %q, %v", got, ok)
+	}
+	if got, ok := mcptask.ImmediateResponse(meta); !ok || got != "Wait." {
+		t.Errorf("immediate response %q, %v", got, ok)
+	}
+	if len(before) != 1 || len(meta.Without("progressToken")) != 3 || len(meta) != 4 {
+		t.Error("an object changed under its owner")
+	}
+}
+
+func TestObject(t *testing.T) {
+	for text, want := range map[string]string{
+		`{ "b" : 1.0 , "a" : [ ] }`: `{"b":1.0,"a":[]}`,
+		`null`:                      `{}`,
+		`{}`:                        `{}`,
+		`[]`:                        "",
+		`"a"`:                       "",
+		`{"a":1,"a":2}`:             "",
+		`{"a":`:                     "",
+		`{"a"`:                      "",
+		`{1:2}`:                     "",
+		``:                          "",
+	} {
+		var o mcptask.Object
+		err := json.Unmarshal([]byte(text), &o)
+		if (err == nil) != (want != "") {
+			t.Errorf("%s: %v", text, err)
+		}
+		if err == nil && string(mustMarshal(t, o)) != want {
+			t.Errorf("%s is written %s", text, mustMarshal(t, o))
+		}
+	}
+	o := mcptask.Object{{Name: "a", Value: jsontext.Value(`1`)}}
+	if got := o.Without("b"); len(got) != 1 {
+		t.Errorf("without a member that is not there: %v", got)
+	}
+	roomy := append(make(mcptask.Object, 0, 4), o...)
+	b, c := roomy.With("b", jsontext.Value(`2`)), roomy.With("c", jsontext.Value(`3`))
+	a := roomy.With("a", jsontext.Value(`9`))
+	const want = `{"a":1} {"a":1,"b":2} {"a":1,"c":3} {"a":9}`
+	got := fmt.Sprintf("%s %s %s %s", mustMarshal(t, roomy), mustMarshal(t, b), mustMarshal(t, c), mustMarshal(t, a))
+	if got != want {
+		t.Errorf("objects share memory: %s; want %s", got, want)
+	}
+	for _, bad := range []mcptask.Object{{{Name: "a"}}, {{Name: "a", Value: jsontext.Value(`{`)}}, append(o, o...)} {
+		if text, err := json.Marshal(bad); err == nil {
+			t.Errorf("%v is written %s", bad, text)
+		}
+	}
+}
+
+func TestMetaOfOthers(t *testing.T) {
+	for _, text := range []string{`null`, `{}`, `{"taskId":"a"}`, `{"taskId":5}`, `"a"`} {
+		meta := mcptask.Object{
+			{Name: mcptask.MetaRelatedTask, Value: jsontext.Value(text)},
+			{Name: mcptask.MetaImmediateResponse, Value: jsontext.Value(text)},
+		}
+		if got, ok := mcptask.RelatedTask(meta); ok != (text == `{"taskId":"a"}`) {
+			t.Errorf("related task of %s: %q, %v", text, got, ok)
+		}
+		if got, ok := mcptask.ImmediateResponse(meta); ok != (text == `"a"`) {
+			t.Errorf("immediate response of %s: %q, %v", text, got, ok)
+		}
+	}
+}
+
+// TYPE-08: absent and unknown support is forbidden.
+func TestTaskSupport(t *testing.T) {
+	for support, want := range map[mcptask.TaskSupport]mcptask.TaskSupport{
+		"": mcptask.SupportForbidden, "forbidden": mcptask.SupportForbidden, "sometimes": mcptask.SupportForbidden,
+		"optional": mcptask.SupportOptional, "required": mcptask.SupportRequired,
+	} {
+		if got := support.Effective(); got != want {
+			t.Errorf("%q: %q; want %q", support, got, want)
+		}
+	}
+}
+
+func TestMillis(t *testing.T) {
+	for text, want := range map[string]any{
+		`0`: mcptask.Millis(0), `60000`: mcptask.Millis(60000), `6e4`: mcptask.Millis(60000),
+		`60000.0`: mcptask.Millis(60000), `-1`: mcptask.Millis(-1),
+		`9223372036854775807`: mcptask.Millis(math.MaxInt64),
+		`1.5`:                 nil, `"60000"`: nil, `true`: nil, `{}`: nil, `1e300`: nil, `9223372036854775808`: nil,
+	} {
+		var task mcptask.Augmentation
+		err := json.Unmarshal([]byte(`{"ttl":`+text+`}`), &task)
+		switch {
+		case want == nil && err == nil:
+			t.Errorf("%s read as %d", text, *task.TTL)
+		case want != nil && (err != nil || *task.TTL != want):
+			t.Errorf("%s: %v, %v; want %d", text, task.TTL, err, want)
+		}
+	}
+	if got := mcptask.MillisOf(1500*time.Microsecond + time.Second); got != 1001 {
+		t.Errorf("MillisOf = %d", got)
+	}
+	if got := mcptask.Millis(1500).Duration(); got != 1500*time.Millisecond {
+		t.Errorf("Duration = %v", got)
+	}
+	if got := mcptask.Millis(math.MaxInt64).Duration(); got <= 0 || got.Hours() < 24*365*200 {
+		t.Errorf("huge ttl overflows to %v", got)
+	}
+}
+
+func TestTimestamp(t *testing.T) {
+	east := time.FixedZone("", 2*60*60)
+	for _, tt := range []struct {
+		at   time.Time
+		want mcptask.Timestamp
+	}{
+		{created, "2025-11-25T10:30:00Z"},
+		{created.In(east), "2025-11-25T10:30:00Z"},
+		{created.Add(120 * time.Millisecond), "2025-11-25T10:30:00.120Z"},
+		{created.Add(999 * time.Nanosecond), "2025-11-25T10:30:00Z"},
+	} {
+		if got := mcptask.At(tt.at); got != tt.want {
+			t.Errorf("At(%v) = %s; want %s", tt.at, got, tt.want)
+		}
+	}
+	for _, text := range []mcptask.Timestamp{
+		"2025-11-25T10:30:00Z", "2025-11-25T10:30:00.000Z", "2025-11-25T12:30:00+02:00",
+		"2025-11-25T10:30:00.000000000+00:00", "2025-11-25t10:30:00z",
+	} {
+		if got, err := text.Time(); err != nil || !got.Equal(created) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	if _, err := mcptask.Timestamp("yesterday").Time(); err == nil {
+		t.Error("yesterday is a time")
+	}
+}
+
+// Unknown members survive a round trip, with their numbers as written, in every
+// type and in the task inside it.
+func TestUnknownMembersSurvive(t *testing.T) {
+	all := forms()
+	rapid.Check(t, func(t *rapid.T) {
+		form := rapid.SampledFrom(all).Draw(t, "form")
+		var want mcptask.Object
+		if err := json.Unmarshal([]byte(form.text), &want); err != nil {
+			t.Fatal(err)
+		}
+		want = withUnknown(t, want)
+		for _, inner := range []string{"task", "params"} {
+			if text, ok := want.Get(inner); ok {
+				var o mcptask.Object
+				if err := json.Unmarshal(text, &o); err != nil {
+					t.Fatal(err)
+				}
+				want = want.With(inner, mustMarshal(t, withUnknown(t, o)))
+			}
+		}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		got, err := again(form.value, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(text), string(got)); diff != "" {
+			t.Fatalf("round trip (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func withUnknown(t *rapid.T, o mcptask.Object) mcptask.Object {
+	for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`x-[a-zé"\\]{1,8}`), rapid.ID).Draw(t, "names") {
+		text := rapid.SampledFrom([]string{
+			`1.0`, `1e400`, `12345678901234567890`, `null`, `"a\u0000b"`, `{"taskId":[-0.0,{}]}`, `[[]]`,
+		}).Draw(t, "value")
+		o = o.With(name, jsontext.Value(text))
+	}
+	return o
+}
+
+// again reads text as a value of the type of like and writes it.
+func again(like any, text []byte) ([]byte, error) {
+	value := newLike(like)
+	if err := json.Unmarshal(text, value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}

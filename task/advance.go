@@ -1,0 +1,183 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Advance makes e happen, at time now, to the task that ref names, and stores
+// the outcome, which it returns. It is the one place where a task is read,
+// changed and written back. Cancelling, writing variables, extending the time
+// to live and so on are all an Advance with the event of that name; each is
+// atomic because it is one swap.
+//
+// If others change the task in between, Advance starts over and e still
+// happens if it can. But an event that was to take the task out of one state
+// does not take it out of another: if the state has changed, it is answered
+// with [ErrConcurrentModification] and both states. Only [Cancel], [Expire]
+// and [Lapse] mean the same in every state, and go on.
+func Advance(ctx context.Context, s Tasks, ref Ref, e Event, now time.Time) (Task, error) {
+	var expected State
+	for {
+		before, err := s.Get(ctx, ref)
+		if err != nil {
+			return Task{}, err
+		}
+		if expected == "" {
+			expected = before.State
+		}
+		if before.State != expected && !insists(e) {
+			return before, before.refuse(lost(expected, before.State), e.Action())
+		}
+		after, err := before.Apply(e, now)
+		if err != nil {
+			return before, err
+		}
+		if err = s.Swap(ctx, after); err == nil {
+			return after, nil
+		}
+		if !errors.Is(err, ErrConcurrentModification) {
+			return before, err
+		}
+	}
+}
+
+// lost is the error of a change that came second.
+func lost(expected, actual State) *Error {
+	return &Error{Kind: KindConcurrentModification, Expected: expected, Actual: actual}
+}
+
+// insists reports whether e means the same in every state, or changes none.
+func insists(e Event) bool {
+	switch e.Action() {
+	case ActionSubmit, ActionAdmit, ActionApprove, ActionReject, ActionClaim, ActionComplete, ActionFail:
+		return false
+	default:
+		return true
+	}
+}
+
+// CompleteWithResult ends a run with what the upstream answered: state and
+// result change together or not at all. A JSON-RPC error makes the task
+// [Failed], anything else [Completed].
+func CompleteWithResult(ctx context.Context, s Tasks, ref Ref, c Complete, now time.Time) (Task, error) {
+	if c.Result.Kind != ResultRPCError {
+		return Advance(ctx, s, ref, c, now)
+	}
+	failure := Failure{Stage: StageUpstreamError, Reason: "the upstream answered with an error", Ran: RanYes}
+	return Advance(ctx, s, ref, Fail{By: c.By, Failure: failure, Result: &c.Result}, now)
+}
+
+// batch is how many tasks housekeeping takes at a time.
+const batch = 100
+
+// SettleOverdue ends tasks whose time is over at time now: it expires those
+// past their deadline and fails those whose executor's lease has lapsed, the
+// outcome unknown. Any number of replicas may do it at the same time; each
+// task is settled, and returned, by one of them. Tasks are taken in batches:
+// call it again as long as it returns any.
+func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Task, error) {
+	overdue, err := s.Overdue(ctx, precise(now), batch)
+	if err != nil {
+		return nil, err
+	}
+	settled := overdue[:0]
+	for _, t := range overdue {
+		var e Event = Expire{By: by}
+		if t.Execution != nil && now.After(t.Execution.LeaseUntil) {
+			e = Lapse{By: by}
+		}
+		after, err := Advance(ctx, s, AnyOwner().Ref(t.ID), e, now)
+		if err == nil {
+			settled = append(settled, after)
+		} else if !settledElsewhere(err) {
+			return settled, err
+		}
+	}
+	return settled, nil
+}
+
+// settledElsewhere reports whether err means that there is nothing left to do:
+// the task has ended, or has got more time.
+func settledElsewhere(err error) bool {
+	return errors.Is(err, ErrAlreadyTerminal) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady) ||
+		errors.Is(err, ErrInvalidTransition)
+}
+
+// FailPending ends every task that is pending, because a store that does not
+// outlive the process is about to go, and reports how many.
+func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, error) {
+	ended := 0
+	q := Query{Scope: AnyOwner(), States: Pending(), Limit: batch}
+	for {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return ended, err
+		}
+		for _, t := range page.Tasks {
+			switch err := abandon(ctx, s, t.ID, by, now); {
+			case err == nil:
+				ended++
+			case !settledElsewhere(err):
+				return ended, err
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return ended, nil
+		}
+	}
+}
+
+// abandon fails a task in whatever state it is, or expires it if it is too
+// late for that.
+func abandon(ctx context.Context, s Tasks, id ID, by string, now time.Time) error {
+	fail := Fail{By: by, Failure: Failure{Stage: StageShutdown, Reason: "the gate was shut down", Retriable: true}}
+	for {
+		_, err := Advance(ctx, s, AnyOwner().Ref(id), fail, now)
+		if errors.Is(err, ErrExpired) {
+			_, err = Advance(ctx, s, AnyOwner().Ref(id), Expire{By: by}, now)
+		}
+		if !errors.Is(err, ErrConcurrentModification) {
+			return err
+		}
+	}
+}
+
+// waitPoll is how long [Wait] relies on being woken before it looks for itself.
+const waitPoll = 5 * time.Second
+
+// Wait returns the task that ref names as soon as until says so of it. If ctx
+// ends before, it returns the task as it was last seen and [ErrNotReady],
+// which wraps the context's error.
+func Wait(ctx context.Context, s Store, ref Ref, until func(Task) bool) (Task, error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changed, err := s.Watch(watching, ref)
+	if err != nil {
+		return Task{}, err
+	}
+	look := time.NewTicker(waitPoll)
+	defer look.Stop()
+	var last Task
+	for {
+		t, err := s.Get(ctx, ref)
+		switch {
+		case err != nil && ctx.Err() != nil && last.ID != "":
+			return last, last.refuse(&Error{Kind: KindNotReady, Err: err, RetryAfter: last.PollInterval}, ActionWatch)
+		case err != nil:
+			return Task{}, err
+		case until(t):
+			return t, nil
+		}
+		last = t
+		select {
+		case _, open := <-changed:
+			if !open {
+				changed = nil // the store or ctx has ended; the next Get tells which
+			}
+		case <-look.C:
+		case <-ctx.Done():
+		}
+	}
+}

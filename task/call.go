@@ -1,0 +1,94 @@
+package task
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// An ID names a task. Whoever holds one may be anybody: an ID is hard to
+// guess, but it proves nothing.
+type ID string
+
+// idPrefix sets our tasks apart from those of an upstream, whose ids we relay.
+const idPrefix = "tg_"
+
+// NewID returns an ID with 122 random bits: a UUID of version 4 behind tg_.
+func NewID() ID {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // never fails; the program ends if there is no randomness
+	u[6] = u[6]&0x0f | 0x40
+	u[8] = u[8]&0x3f | 0x80
+
+	text := make([]byte, 0, len(idPrefix)+36)
+	text = append(text, idPrefix...)
+	text = hex.AppendEncode(text, u[:4])
+	for _, part := range [][]byte{u[4:6], u[6:8], u[8:10], u[10:]} {
+		text = hex.AppendEncode(append(text, '-'), part)
+	}
+	return ID(text)
+}
+
+// Own reports whether id is one of ours. An id that is ours but malformed is
+// still ours, and names nothing: it must not be relayed to an upstream.
+func (id ID) Own() bool { return strings.HasPrefix(string(id), idPrefix) }
+
+// A Call is a request as it was received. Its bytes are kept as strings: they
+// cannot be changed by accident, and copies are free.
+type Call struct {
+	Upstream  string `json:"upstream"`
+	Method    string `json:"method"`
+	Name      string `json:"name"`               // of the tool or prompt, or the URI of the resource
+	Arguments string `json:"arguments,omitzero"` // JSON, empty when there are none
+	Message   string `json:"message"`            // the whole request
+}
+
+// Digest returns the digest of c. It fails if the arguments are not strict
+// JSON: no duplicate names, no invalid UTF-8.
+func (c Call) Digest() (Digest, error) {
+	b := make([]byte, 0, 4*lengthSize+len(c.Upstream)+len(c.Method)+len(c.Name)+len(c.Arguments))
+	for _, part := range [...]string{c.Upstream, c.Method, c.Name} {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	at := len(b)
+	b = binary.BigEndian.AppendUint64(b, 0) // until the length is known
+	if c.Arguments != "" {
+		var err error
+		if b, err = jsontext.AppendFormat(b, c.Arguments, jsontext.ReorderRawObjects(true)); err != nil {
+			return Digest{}, fmt.Errorf("arguments: %w", err)
+		}
+	}
+	binary.BigEndian.PutUint64(b[at:], uint64(len(b[at+lengthSize:])))
+	return sha256.Sum256(b), nil
+}
+
+// lengthSize is how many bytes the length of each part of a digest takes.
+const lengthSize = 8
+
+// A Digest tells calls apart: SHA-256 over upstream, method, name and
+// arguments, each preceded by its length as eight bytes, big endian. Arguments
+// are compared as JSON: order of members, white space and the spelling of
+// strings do not matter. Numbers count as written, since what reads them may
+// tell 1, 1.0 and 1e0 apart.
+type Digest [sha256.Size]byte
+
+// String returns d in hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Digest) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(d)) {
+		return fmt.Errorf("digest has %d characters, not %d", len(text), hex.EncodedLen(len(d)))
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
+}

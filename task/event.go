@@ -1,0 +1,400 @@
+package task
+
+import (
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// An Action names what was done, or attempted, with a task.
+type Action string
+
+// The actions: those of events, and those of stores.
+const (
+	ActionSubmit       Action = "submit"
+	ActionAdmit        Action = "admit"
+	ActionApprove      Action = "approve"
+	ActionReject       Action = "reject"
+	ActionClaim        Action = "claim"
+	ActionComplete     Action = "complete"
+	ActionFail         Action = "fail"
+	ActionLapse        Action = "lapse"
+	ActionCancel       Action = "cancel"
+	ActionExpire       Action = "expire"
+	ActionContact      Action = "contact"
+	ActionSetVariables Action = "set variables"
+	ActionExtendTTL    Action = "extend ttl"
+	ActionRenewLease   Action = "renew lease"
+	ActionNoteUpstream Action = "note upstream"
+	ActionDeliver      Action = "deliver"
+
+	ActionCreate     Action = "create"
+	ActionGet        Action = "get"
+	ActionSwap       Action = "swap"
+	ActionList       Action = "list"
+	ActionSweep      Action = "sweep"
+	ActionWatch      Action = "watch"
+	ActionReadChunk  Action = "read chunk"
+	ActionWriteChunk Action = "write chunk"
+)
+
+// An Event is something that happens to a task. The set is closed.
+//
+//sumtype:decl
+type Event interface {
+	// Action names what the event does.
+	Action() Action
+
+	// cause returns who did it and why, for the trail. Events that never
+	// change a task's state have none.
+	cause() (by, reason string)
+
+	// apply changes t or says why it cannot. That the event is legal in t's
+	// state and in time has been checked before. t is a shallow copy: what it
+	// refers to must be replaced, not changed.
+	apply(t *Task, now time.Time) *Error
+}
+
+// Events that change a task's state. By is who did it.
+type (
+	// Submit asks the approvers: [Working] becomes [InputRequired].
+	Submit struct {
+		By           string
+		Quorum       int       // how many different people must approve; 0 means 1
+		SelfApproval bool      // whether the owner may be one of them
+		Deadline     time.Time // how long they have; never longer than the task lives
+	}
+
+	// Admit lets a call run that needs no approval: [Working] becomes [Approved].
+	Admit struct{ By, Reason string }
+
+	// Approve is one approver's yes. The last one that the quorum needs makes
+	// [InputRequired] into [Approved]. Names are compared exactly: it is for
+	// the caller to know that By is authentic and spelled in one way.
+	Approve struct{ By, Reason string }
+
+	// Reject is one approver's no, which is final: [InputRequired] becomes [Rejected].
+	Reject struct{ By, Reason string }
+
+	// Claim is taken by the one executor that makes the call: [Approved]
+	// becomes [Executing]. It is refused with [ErrDigestMismatch] if the call
+	// is not the one that was approved.
+	Claim struct {
+		By         string
+		LeaseUntil time.Time
+	}
+
+	// Complete ends a run with a result: [Executing] becomes [Completed]. Only
+	// the executor can do it.
+	Complete struct {
+		By     string
+		Result Result
+	}
+
+	// Fail ends a task that cannot have a result: any pending state becomes
+	// [Failed]. Ran may be left empty; before a task executes it is always no,
+	// and afterwards unknown is assumed. What may have run is never retriable.
+	Fail struct {
+		By      string
+		Failure Failure
+		Result  *Result // the JSON-RPC error that the upstream answered with, if it did
+	}
+
+	// Lapse ends a run whose executor has not renewed its lease: [Executing]
+	// becomes [Failed], and whether the tool ran is unknown.
+	Lapse struct{ By string }
+
+	// Cancel withdraws a task: any pending state becomes [Cancelled].
+	Cancel struct{ By, Reason string }
+
+	// Expire ends a task whose time is over: any pending state becomes [Expired].
+	Expire struct{ By string }
+)
+
+// Events that leave a task's state as it is.
+type (
+	// Contact notes that the owner is there.
+	Contact struct {
+		PollInterval time.Duration // how often the owner was told to ask; 0 keeps the last one
+	}
+
+	// SetVariables writes variables, all of them or none. A null deletes.
+	SetVariables struct {
+		Side   Side
+		Values Variables
+		Limits VariableLimits
+	}
+
+	// ExtendTTL prolongs a task's life to TTL from its creation, or to Max if
+	// that is less. It never shortens it.
+	ExtendTTL struct{ TTL, Max time.Duration }
+
+	// RenewLease shows that the executor is alive.
+	RenewLease struct {
+		By    string
+		Until time.Time
+	}
+
+	// NoteUpstream records the upstream's own task that the call has become,
+	// and what it asks of the client, a JSON object. Only the executor can do it.
+	NoteUpstream struct {
+		By            string
+		UpstreamTask  string
+		InputRequests jsontext.Value // nil when it asks for nothing
+	}
+
+	// Deliver notes that the outcome of a terminal task was handed out. It
+	// happens once: a second one is refused with [ErrAlreadyDelivered].
+	Deliver struct{}
+)
+
+// Action implements [Event].
+func (Submit) Action() Action { return ActionSubmit }
+
+// Action implements [Event].
+func (Admit) Action() Action { return ActionAdmit }
+
+// Action implements [Event].
+func (Approve) Action() Action { return ActionApprove }
+
+// Action implements [Event].
+func (Reject) Action() Action { return ActionReject }
+
+// Action implements [Event].
+func (Claim) Action() Action { return ActionClaim }
+
+// Action implements [Event].
+func (Complete) Action() Action { return ActionComplete }
+
+// Action implements [Event].
+func (Fail) Action() Action { return ActionFail }
+
+// Action implements [Event].
+func (Lapse) Action() Action { return ActionLapse }
+
+// Action implements [Event].
+func (Cancel) Action() Action { return ActionCancel }
+
+// Action implements [Event].
+func (Expire) Action() Action { return ActionExpire }
+
+// Action implements [Event].
+func (Contact) Action() Action { return ActionContact }
+
+// Action implements [Event].
+func (SetVariables) Action() Action { return ActionSetVariables }
+
+// Action implements [Event].
+func (ExtendTTL) Action() Action { return ActionExtendTTL }
+
+// Action implements [Event].
+func (RenewLease) Action() Action { return ActionRenewLease }
+
+// Action implements [Event].
+func (NoteUpstream) Action() Action { return ActionNoteUpstream }
+
+// Action implements [Event].
+func (Deliver) Action() Action { return ActionDeliver }
+
+func (e Submit) cause() (by, reason string)     { return e.By, "" }
+func (e Admit) cause() (by, reason string)      { return e.By, e.Reason }
+func (e Approve) cause() (by, reason string)    { return e.By, e.Reason }
+func (e Reject) cause() (by, reason string)     { return e.By, e.Reason }
+func (e Claim) cause() (by, reason string)      { return e.By, "" }
+func (e Complete) cause() (by, reason string)   { return e.By, "" }
+func (e Fail) cause() (by, reason string)       { return e.By, e.Failure.Reason }
+func (e Lapse) cause() (by, reason string)      { return e.By, leaseLapsed }
+func (e Cancel) cause() (by, reason string)     { return e.By, e.Reason }
+func (e Expire) cause() (by, reason string)     { return e.By, timeOver }
+func (Contact) cause() (by, reason string)      { return "", "" }
+func (SetVariables) cause() (by, reason string) { return "", "" }
+func (ExtendTTL) cause() (by, reason string)    { return "", "" }
+func (RenewLease) cause() (by, reason string)   { return "", "" }
+func (NoteUpstream) cause() (by, reason string) { return "", "" }
+func (Deliver) cause() (by, reason string)      { return "", "" }
+
+// Reasons that a task gives for its own end.
+const (
+	leaseLapsed = "the executor's lease lapsed"
+	timeOver    = "its time is over"
+)
+
+func (e Submit) apply(t *Task, now time.Time) *Error {
+	deadline := earliest(precise(e.Deadline), t.ExpiresAt)
+	if e.Quorum < 0 {
+		return &Error{Kind: KindInvalid, Detail: "negative quorum"}
+	}
+	if !deadline.After(now) {
+		return &Error{Kind: KindInvalid, Detail: "the approvers have no time"}
+	}
+	t.Approval = &Approval{Quorum: max(1, e.Quorum), SelfApproval: e.SelfApproval, Deadline: deadline}
+	return nil
+}
+
+func (Admit) apply(*Task, time.Time) *Error { return nil }
+
+func (e Approve) apply(t *Task, now time.Time) *Error {
+	a := t.Approval.clone()
+	switch {
+	case e.By == t.Owner && !a.SelfApproval:
+		return &Error{Kind: KindSelfApproval}
+	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.By == e.By }):
+		return &Error{Kind: KindAlreadyDecided}
+	}
+	a.Approvals = append(a.Approvals, Decision{By: e.By, At: now, Reason: e.Reason})
+	t.Approval = a
+	return nil
+}
+
+func (e Reject) apply(t *Task, now time.Time) *Error { //nolint:unparam // others refuse
+	t.Approval = t.Approval.clone()
+	t.Approval.Rejection = &Decision{By: e.By, At: now, Reason: e.Reason}
+	t.Failure = &Failure{Stage: StageApprovalRejected, Reason: e.Reason, Ran: RanNo}
+	return nil
+}
+
+func (e Claim) apply(t *Task, now time.Time) *Error {
+	lease := precise(e.LeaseUntil)
+	if !lease.After(now) {
+		return &Error{Kind: KindInvalid, Detail: "the lease has no length"}
+	}
+	if d, err := t.Call.Digest(); err != nil || d != t.Digest {
+		return &Error{Kind: KindDigestMismatch, Err: err}
+	}
+	t.Execution = &Execution{Executor: e.By, StartedAt: now, LeaseUntil: lease}
+	return nil
+}
+
+func (e Complete) apply(t *Task, _ time.Time) *Error {
+	if e.Result.Kind != ResultOK && e.Result.Kind != ResultToolError {
+		return &Error{Kind: KindInvalid, Detail: "a " + string(e.Result.Kind) + " completes nothing"}
+	}
+	if refused := t.runBy(e.By); refused != nil {
+		return refused
+	}
+	return t.keep(&e.Result)
+}
+
+func (e Fail) apply(t *Task, _ time.Time) *Error {
+	f := e.Failure
+	running := t.State == Executing
+	switch {
+	case f.Stage == "":
+		return &Error{Kind: KindInvalid, Detail: "a failure without a stage"}
+	case !running && (f.Ran == RanYes || f.Ran == RanUnknown || e.Result != nil):
+		return &Error{Kind: KindInvalid, Detail: "a call that was not made cannot have run"}
+	case e.Result != nil && e.Result.Kind != ResultRPCError:
+		return &Error{Kind: KindInvalid, Detail: "a result is no failure"}
+	case f.Ran == "":
+		f.Ran = ranBefore(t.State)
+	}
+	if f.Ran == RanUnknown {
+		f.Retriable = false
+	}
+	t.Failure = &f
+	return t.keep(e.Result)
+}
+
+func (Lapse) apply(t *Task, now time.Time) *Error {
+	if until := t.Execution.LeaseUntil; !now.After(until) {
+		return &Error{Kind: KindNotReady, Detail: "the lease holds", RetryAfter: until.Sub(now)}
+	}
+	t.Failure = &Failure{Stage: StageExecutorLost, Reason: leaseLapsed, Ran: RanUnknown}
+	return nil
+}
+
+func (e Cancel) apply(t *Task, _ time.Time) *Error { //nolint:unparam // others refuse
+	t.Failure = &Failure{Stage: StageCancelled, Reason: e.Reason, Ran: ranBefore(t.State)}
+	return nil
+}
+
+func (Expire) apply(t *Task, now time.Time) *Error {
+	if until := t.deadline(); !now.After(until) {
+		return &Error{Kind: KindNotReady, Detail: "there is time left", RetryAfter: until.Sub(now)}
+	}
+	stage := StageApprovalTimeout
+	switch t.State {
+	case Approved:
+		stage = StageUncollected
+	case Executing:
+		stage = StageExecutionTimeout
+	default:
+	}
+	t.Failure = &Failure{Stage: stage, Reason: timeOver, Ran: ranBefore(t.State), Retriable: t.State != Executing}
+	return nil
+}
+
+func (e Contact) apply(t *Task, now time.Time) *Error {
+	if e.PollInterval < 0 {
+		return &Error{Kind: KindInvalid, Detail: "negative poll interval"}
+	}
+	t.ContactAt = now
+	if e.PollInterval > 0 {
+		t.PollInterval = e.PollInterval.Truncate(time.Microsecond)
+	}
+	return nil
+}
+
+func (e ExtendTTL) apply(t *Task, _ time.Time) *Error {
+	until := precise(t.CreatedAt.Add(min(e.TTL, e.Max)))
+	if !until.After(t.ExpiresAt) {
+		return &Error{Kind: KindInvalidTTL, Detail: "it lives that long already"}
+	}
+	t.ExpiresAt = until
+	return nil
+}
+
+func (e RenewLease) apply(t *Task, _ time.Time) *Error {
+	if refused := t.runBy(e.By); refused != nil {
+		return refused
+	}
+	until := precise(e.Until)
+	if !until.After(t.Execution.LeaseUntil) {
+		return &Error{Kind: KindInvalid, Detail: "the lease holds longer already"}
+	}
+	t.Execution = t.Execution.clone()
+	t.Execution.LeaseUntil = until
+	return nil
+}
+
+func (e NoteUpstream) apply(t *Task, _ time.Time) *Error {
+	if refused := t.runBy(e.By); refused != nil {
+		return refused
+	}
+	var asked jsontext.Value
+	if e.InputRequests != nil {
+		var err error
+		if asked, err = jsontext.AppendFormat(nil, e.InputRequests); err != nil || asked.Kind() != '{' {
+			return &Error{Kind: KindInvalid, Detail: "input requests are not a JSON object", Err: err}
+		}
+	}
+	t.Execution = t.Execution.clone()
+	t.Execution.UpstreamTask, t.Execution.InputRequests = e.UpstreamTask, asked
+	return nil
+}
+
+func (Deliver) apply(t *Task, now time.Time) *Error {
+	if !t.DeliveredAt.IsZero() {
+		return &Error{Kind: KindAlreadyDelivered}
+	}
+	t.DeliveredAt = now
+	return nil
+}
+
+// runBy returns nil if executor is the one that runs t.
+func (t *Task) runBy(executor string) *Error {
+	if t.Execution.Executor != executor {
+		return &Error{Kind: KindNotExecutor}
+	}
+	return nil
+}
+
+// ranBefore returns what is known of a run that ended for a reason of its own
+// while the task was in state s.
+func ranBefore(s State) Ran {
+	if s == Executing {
+		return RanUnknown
+	}
+	return RanNo
+}

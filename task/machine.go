@@ -1,0 +1,196 @@
+package task
+
+import (
+	"slices"
+	"time"
+	"unicode/utf8"
+)
+
+// transitions holds every legal change of state. A pair that is absent is
+// illegal. A task that has begun to execute can never be approved or claimed
+// again: a tool call is not known to be idempotent, so it is made at most once.
+var transitions = map[State]map[Action]State{
+	Working: {
+		ActionSubmit: InputRequired, ActionAdmit: Approved,
+		ActionFail: Failed, ActionCancel: Cancelled, ActionExpire: Expired,
+	},
+	InputRequired: {
+		ActionApprove: Approved, ActionReject: Rejected,
+		ActionFail: Failed, ActionCancel: Cancelled, ActionExpire: Expired,
+	},
+	Approved: {
+		ActionClaim: Executing,
+		ActionFail:  Failed, ActionCancel: Cancelled, ActionExpire: Expired,
+	},
+	Executing: {
+		ActionComplete: Completed, ActionLapse: Failed,
+		ActionFail: Failed, ActionCancel: Cancelled, ActionExpire: Expired,
+	},
+}
+
+// annotations holds what can happen to a task without changing its state.
+var annotations = map[State][]Action{
+	Working:       {ActionContact, ActionSetVariables, ActionExtendTTL},
+	InputRequired: {ActionContact, ActionSetVariables, ActionExtendTTL},
+	Approved:      {ActionContact, ActionSetVariables, ActionExtendTTL},
+	Executing:     {ActionContact, ActionSetVariables, ActionExtendTTL, ActionRenewLease, ActionNoteUpstream},
+	Completed:     {ActionDeliver},
+	Failed:        {ActionDeliver},
+	Rejected:      {ActionDeliver},
+	Cancelled:     {ActionDeliver},
+	Expired:       {ActionDeliver},
+}
+
+// A Draft is what a new task is made of.
+type Draft struct {
+	ID           ID // see [NewID]
+	Owner        string
+	Call         Call
+	Workflow     string
+	Verdict      Verdict
+	TTL          time.Duration // see [TTLRules]
+	PollInterval time.Duration // see [Polling]
+}
+
+// New returns a task that is made at time now, in state [Working]. It returns
+// [ErrInvalid] if d lacks something or holds what cannot be stored as it is.
+func New(d Draft, now time.Time) (Task, error) {
+	now = precise(now)
+	digest, err := d.Call.Digest()
+	if err != nil {
+		return Task{}, &Error{Kind: KindInvalid, ID: d.ID, Action: ActionCreate, Err: err}
+	}
+	if wrong := d.check(); wrong != "" {
+		return Task{}, &Error{Kind: KindInvalid, ID: d.ID, Action: ActionCreate, Detail: wrong}
+	}
+	return Task{
+		ID: d.ID, Version: 1, State: Working,
+		Owner: d.Owner, Call: d.Call, Digest: digest,
+		Workflow: d.Workflow, Verdict: d.Verdict,
+		CreatedAt: now, UpdatedAt: now, ContactAt: now,
+		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
+	}, nil
+}
+
+func (d Draft) check() string {
+	switch {
+	case d.ID == "":
+		return "no id"
+	case d.Owner == "":
+		return "no owner"
+	case d.TTL < time.Microsecond:
+		return "no time to live"
+	case d.PollInterval < 0:
+		return "negative poll interval"
+	}
+	for _, text := range []string{
+		string(d.ID), d.Owner, d.Workflow, d.Call.Upstream, d.Call.Method, d.Call.Name, d.Call.Message,
+		d.Verdict.Reason, d.Verdict.Snapshot, d.Verdict.ToolDigest, d.Verdict.Facts,
+	} {
+		if !utf8.ValidString(text) {
+			return "invalid UTF-8"
+		}
+	}
+	return ""
+}
+
+// Apply returns t as it is after e has happened at time now. It returns an
+// [Error], and t unchanged, if e cannot happen to t.
+//
+// Every event that happens raises Version by one. One that changes State adds
+// to Transitions; no event leads from a state to itself. Time does not run
+// backwards for a task: if now lies before the last change, that change's time
+// is taken instead.
+//
+// The two tasks share what the event did not change. Whoever wants to change
+// parts of one by hand must [Task.Clone] it first.
+func (t Task) Apply(e Event, now time.Time) (Task, error) {
+	now = latest(precise(now), t.UpdatedAt)
+	action := e.Action()
+	to, refused := t.next(action, now)
+	if refused != nil {
+		return t, t.refuse(refused, action)
+	}
+	by, reason := e.cause()
+	if to != t.State && by == "" || !utf8.ValidString(by) || !utf8.ValidString(reason) {
+		return t, t.refuse(&Error{Kind: KindInvalid, Detail: "who did it, and why, must be told in valid UTF-8"}, action)
+	}
+	after := t
+	if refused := e.apply(&after, now); refused != nil {
+		return t, t.refuse(refused, action)
+	}
+
+	after.Version++
+	if !quiet(action) {
+		after.UpdatedAt = now
+	}
+	if to == t.State || after.undecided(action) {
+		return after, nil
+	}
+	after.State = to
+	after.Transitions = append(slices.Clip(t.Transitions), Transition{From: t.State, To: to, At: now, By: by, Reason: reason})
+	return after, nil
+}
+
+// next returns the state that a leads to, which is the present one if a does
+// not change it.
+func (t Task) next(a Action, now time.Time) (State, *Error) {
+	to, moves := transitions[t.State][a]
+	switch {
+	case !moves && !slices.Contains(annotations[t.State], a):
+		return "", t.illegal(a)
+	case t.late(a, now):
+		return "", &Error{Kind: KindExpired, Detail: "its time ended at " + t.deadline().Format(time.RFC3339)}
+	case moves:
+		return to, nil
+	default:
+		return t.State, nil
+	}
+}
+
+// illegal returns why a cannot happen in t's state.
+func (t Task) illegal(a Action) *Error {
+	switch {
+	case t.State.Terminal():
+		return &Error{Kind: KindAlreadyTerminal}
+	case a == ActionDeliver:
+		return &Error{Kind: KindNotReady}
+	default:
+		return &Error{Kind: KindInvalidTransition}
+	}
+}
+
+// late reports whether a comes after t's deadline. Only expiry itself, the end
+// of a run that began in time, and the delivery of an outcome may be late.
+func (t Task) late(a Action, now time.Time) bool {
+	if !now.After(t.deadline()) {
+		return false
+	}
+	switch a {
+	case ActionExpire, ActionDeliver:
+		return false
+	case ActionComplete, ActionFail, ActionLapse:
+		return t.State != Executing
+	default:
+		return true
+	}
+}
+
+// undecided reports whether a was an approval after which more are needed.
+func (t Task) undecided(a Action) bool {
+	return a == ActionApprove && len(t.Approval.Approvals) < t.Approval.Quorum
+}
+
+// quiet reports whether a changes nothing that a client can see.
+func quiet(a Action) bool {
+	return a == ActionContact || a == ActionRenewLease || a == ActionDeliver
+}
+
+// refuse completes e, the reason why a cannot happen to t.
+func (t Task) refuse(e *Error, a Action) *Error {
+	e.ID, e.State, e.Action = t.ID, t.State, a
+	if e.Suggest == "" {
+		e.Suggest = suggestions[e.Kind]
+	}
+	return e
+}

@@ -1,0 +1,207 @@
+package memstore_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// many is how many tasks there are while something else is measured.
+const many = 100_000
+
+// filled returns a store with many tasks of a hundred owners, to each of which
+// the events have happened, and their IDs.
+func filled(b *testing.B, events ...func(now time.Time) task.Event) (*memstore.Store, []task.ID) {
+	b.Helper()
+	s := memstore.New(memstore.Options{})
+	b.Cleanup(func() { s.Close() })
+	ids := make([]task.ID, many)
+	for i := range ids {
+		ids[i] = task.NewID()
+		made := build(b, ids[i], fmt.Sprint("owner", i%100), i)
+		made.Call.Arguments = fmt.Sprintf(`{"path":"/tmp/%d"}`, i)
+		made.Digest, _ = made.Call.Digest()
+		for _, event := range events {
+			var err error
+			if made, err = made.Apply(event(made.CreatedAt), made.CreatedAt); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := s.Create(b.Context(), made, task.Limits{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return s, ids
+}
+
+// BenchmarkCreate makes a task from a request and stores it, within limits
+// that are always checked. The budget is 20 µs and 50,000 a second.
+func BenchmarkCreate(b *testing.B) {
+	limits := task.Limits{PerOwner: many, Total: many, Unique: true}
+	owners := make([]string, 100)
+	for i := range owners {
+		owners[i] = fmt.Sprint("owner", i)
+	}
+	s, n := open(b, memstore.Options{}), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if n++; n%many == 0 {
+			b.StopTimer()
+			s = open(b, memstore.Options{})
+			b.StartTimer()
+		}
+		d := task.Draft{
+			ID: task.NewID(), Owner: owners[n%100], TTL: ttl, PollInterval: time.Second,
+			Call: task.Call{
+				Upstream: "files", Method: "tools/call", Name: "delete_file",
+				Arguments: fmt.Sprintf(`{"path":"/tmp/x","recursive":true,"n":%d}`, n), Message: `{}`,
+			},
+		}
+		made, err := task.New(d, epoch.Add(time.Duration(n)*time.Microsecond))
+		if err == nil {
+			err = s.Create(b.Context(), made, limits)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+}
+
+// BenchmarkGet reads one of many tasks. The budget is 2 µs.
+func BenchmarkGet(b *testing.B) {
+	s, ids := filled(b)
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		n++
+		if _, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[n*7919%many])); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkGetParallel reads tasks from all cores.
+func BenchmarkGetParallel(b *testing.B) {
+	s, ids := filled(b)
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if _, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[n.Add(1)*7919%many])); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// BenchmarkSwap writes a changed task back.
+func BenchmarkSwap(b *testing.B) {
+	s, ids := filled(b)
+	current := make([]task.Task, 1000)
+	for i := range current {
+		current[i], _ = s.Get(b.Context(), task.AnyOwner().Ref(ids[i]))
+	}
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		n++
+		t := &current[n%len(current)]
+		t.Version++
+		if err := s.Swap(b.Context(), *t); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTransition takes tasks through each transition of their life among
+// many others: read, rules, swap. The budget is 5 µs.
+func BenchmarkTransition(b *testing.B) {
+	life := []func(now time.Time) task.Event{
+		func(now time.Time) task.Event { return task.Submit{By: "gate", Deadline: now.Add(time.Minute)} },
+		func(time.Time) task.Event { return task.Approve{By: "bob"} },
+		func(now time.Time) task.Event { return task.Claim{By: "gate-1", LeaseUntil: now.Add(time.Minute)} },
+		func(time.Time) task.Event {
+			return task.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}}
+		},
+	}
+	for i, event := range life {
+		b.Run(string(event(epoch).Action()), func(b *testing.B) {
+			s, ids := filled(b, life[:i]...)
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if n == many {
+					b.StopTimer()
+					n = 0
+					s, ids = filled(b, life[:i]...)
+					b.StartTimer()
+				}
+				now := epoch.Add(time.Duration(n) * time.Microsecond)
+				if _, err := task.Advance(b.Context(), s, task.AnyOwner().Ref(ids[n]), event(now), now); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+		})
+	}
+}
+
+// BenchmarkList reads a page of 20 out of many tasks.
+func BenchmarkList(b *testing.B) {
+	s, ids := filled(b)
+	for name, q := range map[string]task.Query{
+		"owner":    {Scope: task.OwnedBy("owner7")},
+		"everyone": {Scope: task.AnyOwner()},
+		"inbox":    {Scope: task.AnyOwner(), States: []task.State{task.Working}},
+	} {
+		middle, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[many/2]))
+		if err != nil {
+			b.Fatal(err)
+		}
+		q.Cursor = q.CursorAfter(middle.Position())
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				page, err := s.List(b.Context(), q)
+				if err != nil || len(page.Tasks) != 20 {
+					b.Fatal(len(page.Tasks), err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkMemory reports what a pending task takes, its request aside. The
+// budget is 1 KiB.
+func BenchmarkMemory(b *testing.B) {
+	const tasks = 10_000
+	for name, owners := range map[string]int{"one owner": 1, "hundred owners": 100, "owner each": tasks} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				per := memoryPerTask(b, tasks, func(i int) string { return fmt.Sprint("owner", i%owners) })
+				b.ReportMetric(float64(per), "B/task")
+			}
+		})
+	}
+}
+
+// BenchmarkNotify wakes one watcher among ten thousand.
+func BenchmarkNotify(b *testing.B) {
+	var hub task.Hub
+	defer hub.Close()
+	for i := range 10_000 {
+		if _, err := hub.Watch(b.Context(), task.OwnedBy("ann").Ref(task.ID(fmt.Sprint("tg_", i)))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		hub.Notify("tg_5000", "ann")
+	}
+}

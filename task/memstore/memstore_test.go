@@ -1,0 +1,315 @@
+package memstore_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) task.Store { return open(t, memstore.Options{}) })
+}
+
+func open(t testing.TB, o memstore.Options) *memstore.Store {
+	t.Helper()
+	s := memstore.New(o)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const ttl = time.Hour
+
+// build makes a task that is created some microseconds after the epoch.
+func build(t interface{ Fatal(...any) }, id task.ID, owner string, after int) task.Task {
+	made, err := task.New(task.Draft{
+		ID: id, Owner: owner, Workflow: "ops", TTL: ttl, PollInterval: 2 * time.Second,
+		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Call: task.Call{
+			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/tmp/x"}`,
+			Message: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/tmp/x"}}}`,
+		},
+	}, epoch.Add(time.Duration(after)*time.Microsecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func mustBe(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("err = %v; want %v", err, target)
+	}
+}
+
+func TestMaxTasks(t *testing.T) {
+	s := open(t, memstore.Options{MaxTasks: 2})
+	for i, id := range []task.ID{"tg_1", "tg_2"} {
+		if err := s.Create(t.Context(), build(t, id, "ann", i), task.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel := task.Cancel{By: "ann"}
+	if _, err := task.Advance(t.Context(), s, task.AnyOwner().Ref("tg_1"), cancel, epoch); err != nil {
+		t.Fatal(err)
+	}
+	more, limits := build(t, "tg_3", "ann", 3), task.Limits{PerOwner: 2, Total: 2}
+	mustBe(t, s.Create(t.Context(), more, limits), task.ErrCapacityExceeded)
+	mustBe(t, s.Create(t.Context(), more, limits), task.ErrCapacityExceeded) // and it is not counted as pending
+	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
+		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
+	}
+	if err := s.Create(t.Context(), more, limits); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMaxBlobBytes(t *testing.T) {
+	s := open(t, memstore.Options{MaxBlobBytes: 10})
+	ended, err := build(t, "tg_1", "ann", 1).Apply(task.Cancel{By: "ann"}, epoch)
+	if err == nil {
+		err = s.Create(t.Context(), ended, task.Limits{})
+	}
+	if err == nil {
+		err = s.Create(t.Context(), build(t, "tg_2", "ann", 2), task.Limits{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(id task.ID, n int, data string) error {
+		return s.WriteChunk(t.Context(), task.AnyOwner().Ref(id), n, []byte(data))
+	}
+	mustBe(t, write("tg_1", 0, "12345678"), nil)
+	mustBe(t, write("tg_2", 0, "123"), task.ErrCapacityExceeded)
+	mustBe(t, write("tg_1", 0, "1234567"), nil) // one chunk in the place of another
+	mustBe(t, write("tg_2", 0, "123"), nil)
+	mustBe(t, write("tg_2", 1, "1"), task.ErrCapacityExceeded)
+	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
+		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
+	}
+	mustBe(t, write("tg_2", 1, "1234567"), nil)
+}
+
+// TestTenThousandCreations makes ten thousand creations by many owners compete
+// for room for a thousand tasks.
+func TestTenThousandCreations(t *testing.T) {
+	const creations, owners, workers = 10_000, 150, 32
+	limits := task.Limits{PerOwner: 10, Total: 1000}
+	s := open(t, memstore.Options{})
+	var next, created, limited, full atomic.Int64
+	done := make(chan struct{})
+	for range workers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for i := next.Add(1); i <= creations; i = next.Add(1) {
+				made := build(t, task.NewID(), fmt.Sprint("owner", i%owners), int(i))
+				switch err := s.Create(t.Context(), made, limits); {
+				case err == nil:
+					created.Add(1)
+				case errors.Is(err, task.ErrRateLimited):
+					limited.Add(1)
+				case errors.Is(err, task.ErrCapacityExceeded):
+					full.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for range workers {
+		<-done
+	}
+	if created.Load() != int64(limits.Total) || created.Load()+limited.Load()+full.Load() != creations {
+		t.Errorf("%d created, %d limited, %d refused", created.Load(), limited.Load(), full.Load())
+	}
+	for i := range owners {
+		page, err := s.List(t.Context(), task.Query{Scope: task.OwnedBy(fmt.Sprint("owner", i)), Limit: 100})
+		if err != nil || len(page.Tasks) > limits.PerOwner {
+			t.Errorf("owner %d has %d tasks, %v", i, len(page.Tasks), err)
+		}
+	}
+}
+
+// TestModel compares the store with a plain slice under random use, so that
+// every way of filling, splitting and emptying its lists is taken.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := memstore.New(memstore.Options{})
+		defer s.Close()
+		m := model{t: r, store: s}
+		spread := rapid.IntRange(1, 5000).Draw(r, "spread")
+		for range rapid.IntRange(1, 12).Draw(r, "steps") {
+			switch rapid.SampledFrom([]string{"create", "create", "end", "sweep"}).Draw(r, "step") {
+			case "create":
+				m.create(rapid.IntRange(1, 400).Draw(r, "count"), spread)
+			case "end":
+				m.end(rapid.IntRange(1, 20).Draw(r, "every"))
+			case "sweep":
+				m.sweep(rapid.IntRange(1, 500).Draw(r, "limit"))
+			}
+			m.check()
+		}
+	})
+}
+
+type model struct {
+	t     *rapid.T
+	store *memstore.Store
+	tasks []task.Task
+	made  int
+}
+
+// create adds tasks at scattered times, many of them the same.
+func (m *model) create(count, spread int) {
+	for range count {
+		m.made++
+		made := build(m.t, task.ID(fmt.Sprint("tg_", m.made)), fmt.Sprint("owner", m.made%3), m.made*7919%spread)
+		if err := m.store.Create(m.t.Context(), made, task.Limits{}); err != nil {
+			m.t.Fatal(err)
+		}
+		m.tasks = append(m.tasks, made)
+	}
+}
+
+// end cancels every so many tasks.
+func (m *model) end(every int) {
+	for i, x := range m.tasks {
+		if i%every != 0 || x.State.Terminal() {
+			continue
+		}
+		after, err := task.Advance(m.t.Context(), m.store, task.AnyOwner().Ref(x.ID), task.Cancel{By: "x"}, epoch)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.tasks[i] = after
+	}
+}
+
+// sweep deletes the oldest of those that ended.
+func (m *model) sweep(limit int) {
+	n, err := m.store.Sweep(m.t.Context(), epoch.Add(2*ttl), limit)
+	ended := 0
+	m.tasks = slices.DeleteFunc(m.tasks, func(x task.Task) bool {
+		if x.State.Terminal() {
+			ended++
+		}
+		_, gone := m.store.Get(m.t.Context(), task.AnyOwner().Ref(x.ID))
+		return errors.Is(gone, task.ErrNotFound)
+	})
+	if err != nil || n != min(limit, ended) {
+		m.t.Fatalf("swept %d of %d with limit %d, %v", n, ended, limit, err)
+	}
+}
+
+func (m *model) check() {
+	for _, q := range []task.Query{
+		{Scope: task.AnyOwner(), Limit: 100},
+		{Scope: task.OwnedBy("owner1"), Limit: 7},
+		{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100},
+		{Scope: task.OwnedBy("owner2"), States: []task.State{task.Cancelled}, Limit: 100},
+	} {
+		var want, got []task.ID
+		for _, x := range m.tasks {
+			if q.Matches(&x) {
+				want = append(want, x.ID)
+			}
+		}
+		at := make(map[task.ID]task.Position)
+		for _, x := range m.tasks {
+			at[x.ID] = x.Position()
+		}
+		slices.SortFunc(want, func(a, b task.ID) int { return task.Compare(at[a], at[b]) })
+		for {
+			page, err := m.store.List(m.t.Context(), q)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			for _, x := range page.Tasks {
+				got = append(got, x.ID)
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				break
+			}
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			m.t.Fatalf("list (-want +got):\n%s", diff)
+		}
+	}
+
+	var want []time.Time
+	for _, x := range m.tasks {
+		if !x.State.Terminal() {
+			want = append(want, x.Due())
+		}
+	}
+	slices.SortFunc(want, time.Time.Compare)
+	overdue, err := m.store.Overdue(m.t.Context(), epoch.Add(2*ttl), 50)
+	var got []time.Time
+	for _, x := range overdue {
+		got = append(got, x.Due())
+	}
+	if diff := gocmp.Diff(want[:min(50, len(want))], got); err != nil || cmp.Or(len(want), len(got)) != 0 && diff != "" {
+		m.t.Fatalf("overdue: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestMemoryPerTask keeps the promise of less than 1 KiB for each pending
+// task, its request aside, whether all belong to one owner or each to another.
+func TestMemoryPerTask(t *testing.T) {
+	const tasks, budget = 10_000, 1024
+	for name, owner := range map[string]func(int) string{
+		"one owner":   func(int) string { return "ann" },
+		"many owners": func(i int) string { return fmt.Sprint("owner", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := memoryPerTask(t, tasks, owner); got > budget {
+				t.Errorf("%d bytes per task; want at most %d", got, budget)
+			}
+		})
+	}
+}
+
+func memoryPerTask(t testing.TB, tasks int, owner func(int) string) int {
+	t.Helper()
+	before := heap()
+	s := open(t, memstore.Options{MaxTasks: tasks})
+	for i := range tasks {
+		made, err := build(t, task.NewID(), owner(i), i).Apply(task.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
+		if err == nil {
+			err = s.Create(t.Context(), made, task.Limits{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := heap()
+	runtime.KeepAlive(s)
+	return (after - before) / tasks
+}
+
+// heap returns the bytes that are in use after all garbage is gone.
+func heap() int {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}

@@ -1,0 +1,219 @@
+package memstore
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A shard holds the tasks of some of the owners.
+type shard struct {
+	seed   maphash.Seed
+	mu     sync.RWMutex
+	owners map[string]*book
+	all    book
+	calls  index // pending tasks by owner and digest
+	late   index // pending tasks by when they are due
+	old    index // terminal tasks by when they may be deleted
+}
+
+// A book lists tasks, newest first. Pending ones are kept apart, so that they
+// are found among any number of terminal ones.
+type book struct{ pending, terminal index }
+
+// A gone is a task that was deleted, and what it leaves behind.
+type gone struct {
+	entry *entry
+	id    task.ID
+	owner string
+	blob  int64 // bytes
+}
+
+// load returns what is pending of t's owner.
+func (s *shard) load(t *task.Task) task.Load {
+	b := s.owners[t.Owner]
+	if b == nil {
+		return task.Load{}
+	}
+	load, key := task.Load{Owner: b.pending.size}, s.call(t)
+	for e := range s.calls.from(key, "") {
+		same := e.task.Load()
+		if s.call(same) != key {
+			break
+		}
+		if same.Owner == t.Owner && same.Digest == t.Digest {
+			load.Same = same.ID
+			break
+		}
+	}
+	return load
+}
+
+func (s *shard) add(e *entry, t *task.Task) {
+	if e.book = s.owners[t.Owner]; e.book == nil {
+		e.book = new(book)
+		s.owners[t.Owner] = e.book
+	}
+	s.enter(e, t)
+}
+
+func (s *shard) remove(e *entry, t *task.Task) {
+	s.strike(e, t)
+	if e.book.pending.size+e.book.terminal.size == 0 {
+		delete(s.owners, t.Owner)
+	}
+}
+
+// replace puts t in the place of old. Most changes move a task in one list,
+// if any.
+func (s *shard) replace(e *entry, old, t *task.Task) {
+	ends := old.State.Terminal() != t.State.Terminal()
+	moves := !ends && due(old) != due(t)
+	switch {
+	case ends:
+		s.strike(e, old)
+	case moves:
+		s.clock(old).remove(due(old), e)
+	}
+	e.task.Store(t)
+	switch {
+	case ends:
+		s.enter(e, t)
+	case moves:
+		s.clock(t).insert(due(t), e)
+	}
+}
+
+// enter adds e to every list that t, its task, belongs to.
+func (s *shard) enter(e *entry, t *task.Task) {
+	s.all.list(t).insert(age(t), e)
+	e.book.list(t).insert(age(t), e)
+	s.clock(t).insert(due(t), e)
+	if !t.State.Terminal() {
+		s.calls.insert(s.call(t), e)
+	}
+}
+
+// strike takes e from every list that t, its task, belongs to.
+func (s *shard) strike(e *entry, t *task.Task) {
+	s.all.list(t).remove(age(t), e)
+	e.book.list(t).remove(age(t), e)
+	s.clock(t).remove(due(t), e)
+	if !t.State.Terminal() {
+		s.calls.remove(s.call(t), e)
+	}
+}
+
+// list returns the first tasks after the given position, or the very first if
+// that is zero, that q selects.
+func (s *shard) list(q task.Query, after task.Position, limit int) []*task.Task {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	b := &s.all
+	if owner, limited := q.Scope.Owner(); limited {
+		if b = s.owners[owner]; b == nil {
+			return nil
+		}
+	}
+	var found []*task.Task
+	if len(q.States) == 0 || slices.ContainsFunc(q.States, isPending) {
+		found = collect(found, &b.pending, q, after, limit)
+	}
+	if len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal) {
+		found = collect(found, &b.terminal, q, after, limit)
+	}
+	return found
+}
+
+// collect appends up to limit tasks of x.
+func collect(found []*task.Task, x *index, q task.Query, after task.Position, limit int) []*task.Task {
+	first := int64(math.MinInt64)
+	if !after.CreatedAt.IsZero() {
+		first = -after.CreatedAt.UnixMicro()
+	}
+	for e := range x.from(first, after.ID) {
+		if limit == 0 {
+			break
+		}
+		t := e.task.Load()
+		if position(t) != after && q.Matches(t) {
+			found = append(found, t)
+			limit--
+		}
+	}
+	return found
+}
+
+func isPending(s task.State) bool { return !s.Terminal() }
+
+// overdue returns the first pending tasks that are due before at.
+func (s *shard) overdue(at time.Time, limit int) []*task.Task {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var found []*task.Task
+	for e := range s.late.from(math.MinInt64, "") {
+		t := e.task.Load()
+		if len(found) == limit || !t.Due().Before(at) {
+			break
+		}
+		found = append(found, t)
+	}
+	return found
+}
+
+// sweep deletes the first terminal tasks that are due before the given time.
+func (s *shard) sweep(before time.Time, limit int) []gone {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var swept []gone
+	for e := range s.old.from(math.MinInt64, "") {
+		t := e.task.Load()
+		if len(swept) >= limit || !t.Due().Before(before) {
+			break
+		}
+		swept = append(swept, gone{entry: e, id: t.ID, owner: t.Owner})
+	}
+	for i := range swept {
+		e := swept[i].entry
+		s.remove(e, e.task.Load())
+		e.task.Store(nil)
+		for _, chunk := range e.chunks {
+			swept[i].blob += int64(len(chunk))
+		}
+		e.chunks = nil
+	}
+	return swept
+}
+
+func (b *book) list(t *task.Task) *index {
+	if t.State.Terminal() {
+		return &b.terminal
+	}
+	return &b.pending
+}
+
+func (s *shard) clock(t *task.Task) *index {
+	if t.State.Terminal() {
+		return &s.old
+	}
+	return &s.late
+}
+
+// position is [task.Task.Position] without a copy of the task.
+func position(t *task.Task) task.Position { return task.Position{CreatedAt: t.CreatedAt, ID: t.ID} }
+
+// The keys of the indexes.
+
+func age(t *task.Task) int64 { return -t.CreatedAt.UnixMicro() }
+
+func due(t *task.Task) int64 { return t.Due().UnixMicro() }
+
+// call tells apart what owners ask for, nearly always.
+func (s *shard) call(t *task.Task) int64 {
+	return int64(binary.BigEndian.Uint64(t.Digest[:8]) ^ maphash.String(s.seed, t.Owner)) //nolint:gosec // only the bits matter
+}

@@ -1,0 +1,64 @@
+package task_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// TestWriteResult checks what is kept where, and that broken parts are noticed.
+func TestWriteResult(t *testing.T) {
+	s := newStore(t)
+	store(t, s, task.Executing)
+	for size, want := range map[int]task.Result{
+		0:                     {},
+		10:                    {Inline: []byte("xxxxxxxxxx"), Size: 10},
+		task.ChunkSize - 1:    {Inline: bytes.Repeat([]byte("x"), task.ChunkSize-1), Size: task.ChunkSize - 1},
+		task.ChunkSize:        {Chunks: 1, Size: task.ChunkSize},
+		3*task.ChunkSize + 10: {Chunks: 4, Size: 3*task.ChunkSize + 10},
+	} {
+		var tee bytes.Buffer
+		got, err := task.WriteResult(t.Context(), s, ref, io.TeeReader(strings.NewReader(strings.Repeat("x", size)), &tee))
+		if diff := cmp.Diff(want, got, cmp.Transformer("text", func(b []byte) string { return string(b) })); err != nil || diff != "" {
+			t.Errorf("%d bytes: %v (-want +got):\n%s", size, err, diff)
+		}
+		if tee.Len() != size {
+			t.Errorf("the first reader got %d of %d bytes", tee.Len(), size)
+		}
+	}
+
+	broken := errors.New("connection reset")
+	for _, before := range []int{0, 10, 2 * task.ChunkSize} {
+		_, err := task.WriteResult(t.Context(), s, ref, io.MultiReader(strings.NewReader(strings.Repeat("x", before)), failing{broken}))
+		mustBe(t, err, broken)
+	}
+	_, err := task.WriteResult(t.Context(), s, task.OwnedBy("bob").Ref("tg_1"), strings.NewReader(strings.Repeat("x", task.ChunkSize)))
+	mustBe(t, err, task.ErrOwnerMismatch)
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error)  { return 0, f.err }
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+func TestReadResultFails(t *testing.T) {
+	s := newStore(t)
+	store(t, s, task.Executing)
+	result, err := task.WriteResult(t.Context(), s, ref, strings.NewReader(strings.Repeat("x", 2*task.ChunkSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.Kind = task.ResultOK
+	done := advance(t, s, task.Complete{By: "gate-1", Result: result}, epoch)
+	gone := errors.New("reader gone")
+	mustBe(t, task.ReadResult(t.Context(), s, done, failing{gone}), gone)
+
+	done.Result.Size--
+	mustBe(t, task.ReadResult(t.Context(), s, done, io.Discard), task.ErrChunkMissing)
+}

@@ -1,0 +1,197 @@
+package task
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+)
+
+// A Store keeps tasks and the answers to them. It must be safe for concurrent
+// use by any number of replicas, must share no memory with its callers, and
+// must pass the suite in package storetest. It has no clock and no rules:
+// every time it sees is an argument, and what a task may become is decided by
+// [Task.Apply].
+//
+// Every method returns the context's error, and does nothing, if the context
+// has ended, and [ErrClosed] once the store is closed. A method that takes a
+// [Ref] returns [ErrNotFound] if there is no such task, and [ErrOwnerMismatch]
+// if there is but the scope does not admit it.
+type Store interface {
+	Tasks
+	Blobs
+	Watcher
+
+	// Close frees what the store holds and ends every watch. A second call
+	// does nothing.
+	io.Closer
+}
+
+// Tasks is the part of a [Store] that keeps tasks.
+type Tasks interface {
+	// Create adds t as it is. It returns [ErrExists] if the store has a task
+	// with its ID, and otherwise what [Limits.Check] returns for the [Load] of
+	// pending tasks at this moment: creations and ends of tasks by anyone else
+	// happen before or after, never in between. When it returns nil, t is as
+	// durable as the store can make it and every replica finds it.
+	Create(ctx context.Context, t Task, limits Limits) error
+
+	// Get returns the task that ref names.
+	Get(ctx context.Context, ref Ref) (Task, error)
+
+	// Swap replaces the task with t's ID by t if its version is t.Version-1.
+	// Otherwise it returns [ErrConcurrentModification], with the state that
+	// the task has, and changes nothing. It returns [ErrNotFound] if there is
+	// no such task. t must come from [Task.Apply] on what Get returned.
+	Swap(ctx context.Context, t Task) error
+
+	// List returns one page of the tasks that q selects, in the order of
+	// [Compare]: newest first. Following Page.Next from page to page visits
+	// every task that was there all the while exactly once, whatever is
+	// created or deleted in between. It returns [ErrInvalidCursor] for a
+	// cursor that did not come from the same query.
+	List(ctx context.Context, q Query) (Page, error)
+
+	// Overdue returns up to limit pending tasks with a [Task.Due] before at,
+	// the most overdue first.
+	Overdue(ctx context.Context, at time.Time, limit int) ([]Task, error)
+
+	// Sweep deletes up to limit terminal tasks with a [Task.Due] before the
+	// given time, and their blobs, and reports how many. If several sweep at
+	// once, each deletion is reported to one of them.
+	Sweep(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// ChunkSize is the size of the largest chunk of a blob, and of the largest
+// answer that is kept in its task.
+const ChunkSize = 64 << 10
+
+// Blobs is the part of a [Store] that keeps answers too large for their task.
+// A blob belongs to a task, and is deleted with it.
+type Blobs interface {
+	// WriteChunk keeps chunk n of the blob that belongs to the task. Chunks
+	// are numbered from zero and may be written in any order; writing one
+	// again replaces it. It returns [ErrInvalid] if n is negative or data is
+	// empty or longer than ChunkSize, and [ErrCapacityExceeded] if the store
+	// has no room.
+	WriteChunk(ctx context.Context, ref Ref, n int, data []byte) error
+
+	// ReadChunk returns chunk n, or [ErrChunkMissing] if it was never written.
+	ReadChunk(ctx context.Context, ref Ref, n int) ([]byte, error)
+}
+
+// Watcher is the part of a [Store] that tells about changes.
+type Watcher interface {
+	// Watch returns a channel that receives soon, within a tenth of a second,
+	// after the task was created, swapped or deleted by any replica. If ref
+	// has no ID, that goes for every task that its scope admits. The task need
+	// not exist.
+	//
+	// Changes in quick succession may be told of once. A change may go untold
+	// while a store's connection is down, so whoever waits must also look now
+	// and then; see [Wait]. The channel is closed when ctx ends or the store
+	// is closed: a watch with a context that never ends is kept for good.
+	Watch(ctx context.Context, ref Ref) (<-chan struct{}, error)
+}
+
+// A Scope says whose tasks may be seen. The zero Scope sees nothing.
+type Scope struct {
+	owner string
+	any   bool
+}
+
+// OwnedBy returns the scope of one owner: what an agent may see.
+func OwnedBy(owner string) Scope { return Scope{owner: owner} }
+
+// AnyOwner returns the scope of all owners: what operators, and the gate's own
+// housekeeping, may see.
+func AnyOwner() Scope { return Scope{any: true} }
+
+// Admits reports whether s includes the tasks of owner.
+func (s Scope) Admits(owner string) bool {
+	return s.any || s.owner == owner && owner != ""
+}
+
+// Owner returns the one owner that s is limited to, if it is.
+func (s Scope) Owner() (owner string, limited bool) { return s.owner, !s.any }
+
+// Ref returns a reference to the task with the given ID, seen through s.
+func (s Scope) Ref(id ID) Ref { return Ref{ID: id, Scope: s} }
+
+// A Ref names a task, and says on whose behalf. See [Scope.Ref].
+type Ref struct {
+	ID    ID
+	Scope Scope
+}
+
+// Check returns nil if r admits a task of owner. Stores call it once they know
+// who owns the task that r names.
+func (r Ref) Check(owner string, a Action) error {
+	if r.Scope.Admits(owner) {
+		return nil
+	}
+	return &Error{Kind: KindOwnerMismatch, ID: r.ID, Action: a, Suggest: suggestions[KindOwnerMismatch]}
+}
+
+// NotFound returns the error of a store that has no task with r's ID.
+func (r Ref) NotFound(a Action) error {
+	return &Error{Kind: KindNotFound, ID: r.ID, Action: a, Suggest: suggestions[KindNotFound]}
+}
+
+// ChunkMissing returns the error of a store that does not have chunk n of the
+// blob that belongs to r's task.
+func (r Ref) ChunkMissing(n int) error {
+	return &Error{
+		Kind: KindChunkMissing, ID: r.ID, Action: ActionReadChunk, Suggest: suggestions[KindChunkMissing],
+		Detail: "no chunk " + strconv.Itoa(n),
+	}
+}
+
+// CheckChunk returns nil if data can be chunk n of a blob.
+func (r Ref) CheckChunk(n int, data []byte) error {
+	if n >= 0 && 0 < len(data) && len(data) <= ChunkSize {
+		return nil
+	}
+	return &Error{
+		Kind: KindInvalid, ID: r.ID, Action: ActionWriteChunk, Limit: ChunkSize, Size: int64(len(data)),
+		Detail: "chunk " + strconv.Itoa(n) + " of " + strconv.Itoa(len(data)) + " bytes",
+	}
+}
+
+// Limits bound the tasks that are pending at the same time. Zero fields limit
+// nothing.
+type Limits struct {
+	PerOwner   int           // how many tasks one owner may have pending
+	Total      int           // how many all owners together may
+	Unique     bool          // an owner may have the same call pending only once
+	RetryAfter time.Duration // what to tell an owner who has too many
+}
+
+// A Load is what is pending when a task is to be created.
+type Load struct {
+	Owner int // tasks of the same owner
+	Total int // tasks of all owners
+	Same  ID  // a task of the same owner with the same digest, if there is one
+}
+
+// Check returns nil if t may be added to load. It returns [ErrDuplicate], with
+// the ID of the task that is there already, [ErrRateLimited] or
+// [ErrCapacityExceeded].
+func (l Limits) Check(t Task, load Load) error {
+	e := &Error{ID: t.ID, Action: ActionCreate}
+	switch {
+	case l.Unique && load.Same != "":
+		e.Kind, e.ID = KindDuplicate, load.Same
+	case l.PerOwner > 0 && load.Owner >= l.PerOwner:
+		e.Kind, e.Limit, e.Size = KindRateLimited, int64(l.PerOwner), int64(load.Owner)
+	case l.Total > 0 && load.Total >= l.Total:
+		e.Kind, e.Limit, e.Size = KindCapacityExceeded, int64(l.Total), int64(load.Total)
+	default:
+		return nil
+	}
+	e.Suggest = suggestions[e.Kind]
+	if e.Kind != KindDuplicate {
+		e.RetryAfter = l.RetryAfter
+	}
+	return e
+}

@@ -1,0 +1,172 @@
+package storetest_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestSuiteAccepts shows that the faults below are the only reason to fail.
+func TestSuiteAccepts(t *testing.T) {
+	for _, c := range storetest.Cases() {
+		if failure := outcome(t, c, func(*faulty) {}); failure != "" {
+			t.Errorf("%s: %s", c.Name(), failure)
+		}
+	}
+}
+
+// TestSuiteNotices breaks a good store in one way at a time and checks that
+// some case fails. A suite that cannot fail proves nothing.
+func TestSuiteNotices(t *testing.T) {
+	for name, fault := range faults() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range storetest.Cases() {
+				if failure := outcome(t, c, fault); failure != "" {
+					t.Logf("noticed by %q: %s", c.Name(), failure)
+					return
+				}
+			}
+			t.Error("no case failed")
+		})
+	}
+}
+
+// TestEveryCaseCanFail checks that no case is idle: each is the one that fails
+// for some fault, or at least one that does.
+func TestEveryCaseCanFail(t *testing.T) {
+	for _, c := range storetest.Cases() {
+		t.Run(c.Name(), func(t *testing.T) {
+			t.Parallel()
+			for _, fault := range faults() {
+				if outcome(t, c, fault) != "" {
+					return
+				}
+			}
+			t.Error("fails for no fault")
+		})
+	}
+}
+
+// outcome runs a case against a store with a fault and returns how it failed.
+// It runs in a bubble of its own, so that waiting takes no time.
+func outcome(t *testing.T, c storetest.Case, fault func(*faulty)) string {
+	t.Helper()
+	var failure string
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		good := memstore.New(memstore.Options{})
+		defer good.Close()
+		s := sound(good)
+		fault(s)
+
+		r := recorder{ctx: ctx}
+		var done sync.WaitGroup
+		done.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					r.failure = fmt.Sprint("panic: ", p)
+				}
+			}()
+			c.Run(&r, s)
+		})
+		done.Wait()
+		failure = r.failure
+	})
+	return failure
+}
+
+// A recorder is a reporter that notes the first failure and ends the case.
+type recorder struct {
+	ctx     context.Context //nolint:containedctx // testing.T has one too
+	failure string
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Context() context.Context { return r.ctx }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failure, _, _ = strings.Cut(fmt.Sprintf(format, args...), "\n")
+	runtime.Goexit()
+}
+
+// A faulty store does what its fields say, which is what a good store does
+// until one of them is replaced.
+type faulty struct {
+	good    *memstore.Store
+	mu      sync.Mutex // for faults with a memory
+	offsets map[string]int
+	watches int
+	create  func(context.Context, task.Task, task.Limits) error
+	get     func(context.Context, task.Ref) (task.Task, error)
+	swap    func(context.Context, task.Task) error
+	list    func(context.Context, task.Query) (task.Page, error)
+	overdue func(context.Context, time.Time, int) ([]task.Task, error)
+	sweep   func(context.Context, time.Time, int) (int, error)
+	write   func(context.Context, task.Ref, int, []byte) error
+	read    func(context.Context, task.Ref, int) ([]byte, error)
+	watch   func(context.Context, task.Ref) (<-chan struct{}, error)
+	close   func() error
+}
+
+func sound(good *memstore.Store) *faulty {
+	return &faulty{
+		good:   good,
+		create: good.Create, get: good.Get, swap: good.Swap, list: good.List, overdue: good.Overdue, sweep: good.Sweep,
+		write: good.WriteChunk, read: good.ReadChunk, watch: good.Watch, close: good.Close,
+	}
+}
+
+func (f *faulty) Create(ctx context.Context, t task.Task, l task.Limits) error {
+	return f.create(ctx, t, l)
+}
+
+func (f *faulty) Get(ctx context.Context, r task.Ref) (task.Task, error) { return f.get(ctx, r) }
+func (f *faulty) Swap(ctx context.Context, t task.Task) error            { return f.swap(ctx, t) }
+
+func (f *faulty) List(ctx context.Context, q task.Query) (task.Page, error) { return f.list(ctx, q) }
+
+func (f *faulty) Sweep(ctx context.Context, b time.Time, n int) (int, error) {
+	return f.sweep(ctx, b, n)
+}
+
+func (f *faulty) Watch(ctx context.Context, r task.Ref) (<-chan struct{}, error) {
+	return f.watch(ctx, r)
+}
+
+func (f *faulty) Overdue(ctx context.Context, at time.Time, n int) ([]task.Task, error) {
+	return f.overdue(ctx, at, n)
+}
+
+func (f *faulty) WriteChunk(ctx context.Context, r task.Ref, n int, data []byte) error {
+	return f.write(ctx, r, n, data)
+}
+
+func (f *faulty) ReadChunk(ctx context.Context, r task.Ref, n int) ([]byte, error) {
+	return f.read(ctx, r, n)
+}
+
+func (f *faulty) Close() error { return f.close() }
+
+// faults returns ways to break a store, named by what is wrong with it.
+func faults() map[string]func(*faulty) {
+	all := make(map[string]func(*faulty))
+	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults} {
+		maps.Copy(all, some)
+	}
+	return all
+}

@@ -1,0 +1,119 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func swapCases() []testCase {
+	return []testCase{
+		{"Swap needs the version before", swapVersion},
+		{"Swap says what the task has become", swapConflict},
+		{"Swap keeps every field", swapRoundTrip},
+		{"one of many concurrent swaps wins", swapRace},
+		{"concurrent changes are all kept", swapAll},
+		{"of concurrent decisions one is final", swapDecisions},
+	}
+}
+
+func swapVersion(t reporter, s task.Store) {
+	first := build(t, draft("tg_a", "ann"), epoch)
+	second := apply(t, first, epoch.Add(time.Second), task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	third := apply(t, second, epoch.Add(2*time.Second), task.Approve{By: "bob"})
+	mustBe(t, s.Swap(t.Context(), second), task.ErrNotFound)
+
+	must(t, s.Create(t.Context(), first, task.Limits{}))
+	mustBe(t, s.Swap(t.Context(), first), task.ErrConcurrentModification)
+	mustBe(t, s.Swap(t.Context(), third), task.ErrConcurrentModification)
+	mustEqual(t, "after refused swaps", get(t, s, "tg_a"), first)
+
+	must(t, s.Swap(t.Context(), second))
+	mustEqual(t, "after a swap", get(t, s, "tg_a"), second)
+	mustBe(t, s.Swap(t.Context(), second), task.ErrConcurrentModification)
+	must(t, s.Swap(t.Context(), third))
+	mustEqual(t, "after another", get(t, s, "tg_a"), third)
+}
+
+func swapConflict(t reporter, s task.Store) {
+	first := add(t, s, "tg_a", "ann", epoch)
+	stale := apply(t, first, epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
+
+	err := s.Swap(t.Context(), stale)
+	var e *task.Error
+	if !errors.As(err, &e) || e.Kind != task.KindConcurrentModification || e.Actual != task.Cancelled || e.ID != "tg_a" {
+		t.Fatalf("err = %#v; want a conflict with a task that is cancelled", err)
+	}
+}
+
+func swapRoundTrip(t reporter, s task.Store) {
+	want := full(t, "tg_a", "ann")
+	bare := build(t, draft("tg_a", "ann"), epoch)
+	bare.Version = want.Version - 1
+	must(t, s.Create(t.Context(), bare, task.Limits{}))
+	must(t, s.Swap(t.Context(), want))
+	mustEqual(t, "a full task", get(t, s, "tg_a"), want)
+
+	bare.Version = want.Version + 1
+	must(t, s.Swap(t.Context(), bare))
+	mustEqual(t, "an emptied task", get(t, s, "tg_a"), bare)
+}
+
+func swapRace(t reporter, s task.Store) {
+	first := add(t, s, "tg_a", "ann", epoch)
+	next := make([]task.Task, 50)
+	for i := range next {
+		next[i] = apply(t, first, epoch, task.Cancel{By: fmt.Sprint("canceller ", i)})
+	}
+	errs := together(len(next), func(i int) error { return s.Swap(t.Context(), next[i]) })
+	if n := succeeded(t, errs, task.ErrConcurrentModification); n != 1 {
+		t.Fatalf("%d of %d swaps succeeded; want 1", n, len(errs))
+	}
+	for i, err := range errs {
+		if err == nil {
+			mustEqual(t, "the winner", get(t, s, "tg_a"), next[i])
+		}
+	}
+}
+
+func swapAll(t reporter, s task.Store) {
+	add(t, s, "tg_a", "ann", epoch)
+	const writers = 20
+	must(t, errors.Join(together(writers, func(i int) error {
+		_, err := task.Advance(t.Context(), s, anyone("tg_a"), task.SetVariables{
+			Side: task.ServerSide, Values: task.Variables{fmt.Sprint("server.v", i): []byte("1")},
+		}, epoch)
+		return err
+	})...))
+	if got := get(t, s, "tg_a"); len(got.Variables) != writers || got.Version != writers+1 {
+		t.Fatalf("%d variables in version %d; want %d in %d", len(got.Variables), got.Version, writers, writers+1)
+	}
+}
+
+func swapDecisions(t reporter, s task.Store) {
+	add(t, s, "tg_a", "ann", epoch)
+	advance(t, s, "tg_a", epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	errs := together(20, func(i int) error {
+		var e task.Event = task.Approve{By: fmt.Sprint("approver ", i)}
+		if i%2 == 1 {
+			e = task.Reject{By: fmt.Sprint("approver ", i)}
+		}
+		_, err := task.Advance(t.Context(), s, anyone("tg_a"), e, epoch)
+		return err
+	})
+	won := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, task.ErrInvalidTransition) && !errors.Is(err, task.ErrAlreadyTerminal):
+			t.Fatalf("unexpected error: %v", err)
+		}
+	}
+	if got := get(t, s, "tg_a"); won != 1 || len(got.Transitions) != 2 {
+		t.Fatalf("%d decisions were final, %d transitions; want 1 and 2", won, len(got.Transitions))
+	}
+}

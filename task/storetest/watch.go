@@ -1,0 +1,180 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func watchCases() []testCase {
+	return []testCase{
+		{"Watch tells when a task is created, changed and deleted", watchTask},
+		{"Watch tells of all tasks of a scope", watchScope},
+		{"Watch tells within a tenth of a second", watchSoon},
+		{"Watch never keeps the last change to itself", watchLast},
+		{"Watch wakes everybody", watchMany},
+		{"a watch that nobody reads holds up nobody", watchUnread},
+		{"a watch ends with its context", watchEnds},
+	}
+}
+
+// patience is how long a case waits for what must happen.
+const patience = 10 * time.Second
+
+func watch(t reporter, s task.Store, ref task.Ref) <-chan struct{} {
+	t.Helper()
+	changed, err := s.Watch(t.Context(), ref)
+	must(t, err)
+	return changed
+}
+
+// woken reports whether something is received from changed within a time.
+func woken(ctx context.Context, changed <-chan struct{}, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	select {
+	case _, open := <-changed:
+		return open
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func mustWake(t reporter, changed <-chan struct{}, what string) {
+	t.Helper()
+	if !woken(t.Context(), changed, patience) {
+		t.Fatalf("not told of %s", what)
+	}
+}
+
+func watchTask(t reporter, s task.Store) {
+	for _, scope := range []task.Scope{task.AnyOwner(), task.OwnedBy("ann")} {
+		id := task.NewID()
+		changed := watch(t, s, scope.Ref(id))
+		add(t, s, id, "ann", epoch)
+		mustWake(t, changed, "a creation")
+		advance(t, s, id, epoch, task.Contact{})
+		mustWake(t, changed, "a contact")
+		advance(t, s, id, epoch, task.Cancel{By: "ann"})
+		mustWake(t, changed, "a cancellation")
+		if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
+			t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
+		}
+		mustWake(t, changed, "a deletion")
+	}
+}
+
+func watchScope(t reporter, s task.Store) {
+	everything, anns := watch(t, s, anyone("")), watch(t, s, task.OwnedBy("ann").Ref(""))
+	add(t, s, "tg_a", "ann", epoch)
+	mustWake(t, everything, "a creation")
+	mustWake(t, anns, "the own creation")
+	add(t, s, "tg_b", "bob", epoch)
+	mustWake(t, everything, "another creation")
+	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
+	mustWake(t, everything, "a cancellation")
+	mustWake(t, anns, "the own cancellation")
+}
+
+func watchSoon(t reporter, s task.Store) {
+	add(t, s, "tg_a", "ann", epoch)
+	changed := watch(t, s, anyone("tg_a"))
+	const rounds = 9
+	soon := 0
+	for range rounds {
+		advance(t, s, "tg_a", epoch, task.Contact{})
+		if woken(t.Context(), changed, 100*time.Millisecond) {
+			soon++
+			continue
+		}
+		mustWake(t, changed, "a contact")
+	}
+	// A busy machine may stall once or twice, but not every other time.
+	if soon <= rounds/2 {
+		t.Fatalf("told within 100 ms only %d times out of %d", soon, rounds)
+	}
+}
+
+func watchLast(t reporter, s task.Store) {
+	const writers, each = 4, 10
+	const last = 1 + writers*each
+	add(t, s, "tg_a", "ann", epoch)
+	changed := watch(t, s, task.OwnedBy("ann").Ref("tg_a"))
+	written := make(chan []error, 1)
+	go func() {
+		written <- together(writers, func(int) error {
+			for range each {
+				if _, err := task.Advance(t.Context(), s, anyone("tg_a"), task.Contact{}, epoch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}()
+	for seen := get(t, s, "tg_a"); seen.Version < last; seen = get(t, s, "tg_a") {
+		if !woken(t.Context(), changed, patience) {
+			t.Fatalf("not told of a change after version %d", seen.Version)
+		}
+	}
+	must(t, errors.Join(<-written...))
+}
+
+func watchMany(t reporter, s task.Store) {
+	add(t, s, "tg_a", "ann", epoch)
+	watches := make([]<-chan struct{}, 100)
+	for i := range watches {
+		watches[i] = watch(t, s, []task.Ref{anyone("tg_a"), task.OwnedBy("ann").Ref("tg_a"), anyone("")}[i%3])
+	}
+	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
+	must(t, errors.Join(together(len(watches), func(i int) error {
+		if woken(t.Context(), watches[i], patience) {
+			return nil
+		}
+		return fmt.Errorf("watch %d was not told", i)
+	})...))
+}
+
+func watchUnread(t reporter, s task.Store) {
+	add(t, s, "tg_a", "ann", epoch)
+	changed := watch(t, s, anyone("tg_a"))
+	for range 100 {
+		advance(t, s, "tg_a", epoch, task.Contact{})
+	}
+	mustWake(t, changed, "a hundred contacts")
+}
+
+func watchEnds(t reporter, s task.Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ending, err := s.Watch(ctx, anyone("tg_a"))
+	must(t, err)
+	staying := watch(t, s, anyone("tg_a"))
+	cancel()
+	mustClose(t, ending)
+
+	add(t, s, "tg_a", "ann", epoch)
+	mustWake(t, staying, "a creation")
+	_, err = s.Watch(ctx, anyone("tg_a"))
+	mustBe(t, err, context.Canceled)
+}
+
+// mustClose waits until changed is closed.
+func mustClose(t reporter, changed <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		select {
+		case _, open := <-changed:
+			if !open {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatalf("a watch did not end")
+			return
+		}
+	}
+}

@@ -1,0 +1,323 @@
+// Package task models a tool call that is held until people have decided on
+// it, and everything that happens to it afterwards.
+//
+// A [Task] is a plain value. It changes only through [Task.Apply], a pure
+// function of the task, an [Event] and a time: the rules are written once, in
+// one table, and not once in every backend. A [Store] keeps tasks, compares
+// versions and knows nothing of states. [Advance] joins the two in the one
+// read-apply-swap loop there is.
+//
+// The package knows no protocol, no transport, no database and no clock. What
+// a task looks like to a client is the business of package mcptask.
+//
+// # Owners
+//
+// Every task has an owner. Whoever asks for a task says on whose behalf with a
+// [Scope]; the task of somebody else is answered with [ErrOwnerMismatch],
+// which a server shows exactly as it shows [ErrNotFound].
+//
+// # Time
+//
+// Times are kept in UTC and in whole microseconds, the coarsest precision of
+// the databases that stores are built on. A task is over at the end of its
+// time to live, and its question to the approvers at the approval's deadline;
+// from then on nothing but its expiry, or the end of a run that began in time,
+// can happen to it.
+package task
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A State says how far a task has come.
+type State string
+
+// The states of a task. The last five are terminal.
+const (
+	Working       State = "working"        // accepted, not yet submitted to anybody
+	InputRequired State = "input_required" // waits for the approvers
+	Approved      State = "approved"       // may run, but nobody runs it yet
+	Executing     State = "executing"      // one executor has sent it upstream, or is about to
+	Completed     State = "completed"      // the upstream answered with a result
+	Failed        State = "failed"         // the upstream answered with an error, or the task could not be run
+	Rejected      State = "rejected"       // an approver said no
+	Cancelled     State = "cancelled"      // its owner withdrew it
+	Expired       State = "expired"        // its time ran out
+)
+
+// Terminal reports whether no transition leaves s.
+func (s State) Terminal() bool {
+	switch s {
+	case Completed, Failed, Rejected, Cancelled, Expired:
+		return true
+	default:
+		return false
+	}
+}
+
+// States returns every state, in the order a task passes through them.
+func States() []State {
+	return []State{Working, InputRequired, Approved, Executing, Completed, Failed, Rejected, Cancelled, Expired}
+}
+
+// Pending returns the states that are not terminal: those that count against
+// [Limits].
+func Pending() []State { return []State{Working, InputRequired, Approved, Executing} }
+
+// A Task is a call together with everything that is known of its fate. Make
+// one with [New] and change it with [Task.Apply]. ID, Owner, Call, Digest and
+// CreatedAt never change.
+type Task struct {
+	ID        ID        `json:"id"`
+	Version   int64     `json:"version"` // 1 when new, and one more with every change
+	State     State     `json:"state"`
+	Owner     string    `json:"owner"` // the principal on whose behalf the call was made
+	Call      Call      `json:"call"`
+	Digest    Digest    `json:"digest"` // of Call, as the approvers saw it
+	Workflow  string    `json:"workflow,omitzero"`
+	Verdict   Verdict   `json:"verdict,omitzero"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"` // when something that a client can see last changed
+	ExpiresAt time.Time `json:"expiresAt"` // the end of the whole time to live
+
+	// PollInterval is how often the owner was last told to ask, and ContactAt
+	// when the owner was last there. See [Task.InContact].
+	PollInterval time.Duration `json:"pollInterval"`
+	ContactAt    time.Time     `json:"contactAt"`
+	DeliveredAt  time.Time     `json:"deliveredAt,omitzero"` // when the outcome was first handed out
+
+	Variables   Variables    `json:"variables,omitempty"`
+	Transitions []Transition `json:"transitions,omitempty"` // every change of State, oldest first
+	Approval    *Approval    `json:"approval,omitzero"`     // nil when nobody was asked
+	Execution   *Execution   `json:"execution,omitzero"`    // nil until it is claimed
+	Failure     *Failure     `json:"failure,omitzero"`      // set in every terminal state but Completed
+	Result      *Result      `json:"result,omitzero"`       // what the upstream answered, if it did
+}
+
+// A Verdict holds the facts of the policy's decision to hold a call.
+type Verdict struct {
+	Reason     string `json:"reason,omitzero"`     // the rule or policy that held the call
+	Snapshot   string `json:"snapshot,omitzero"`   // the policy snapshot that was asked
+	ToolDigest string `json:"toolDigest,omitzero"` // the digest of the tool's definition at that time
+	Facts      string `json:"facts,omitzero"`      // what else was known then, for the approvers and for asking again; never told to a client
+}
+
+// A Transition is one change of a task's state.
+type Transition struct {
+	From   State     `json:"from"`
+	To     State     `json:"to"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitzero"` // written by By: sanitise it before a model reads it
+}
+
+// An Approval is the question to the approvers and what they said.
+type Approval struct {
+	Quorum       int        `json:"quorum"`                // how many different people must approve
+	SelfApproval bool       `json:"selfApproval,omitzero"` // whether the owner may be one of them
+	Deadline     time.Time  `json:"deadline"`
+	Approvals    []Decision `json:"approvals,omitempty"` // by different people
+	Rejection    *Decision  `json:"rejection,omitzero"`  // one is enough
+}
+
+// A Decision is what one approver said.
+type Decision struct {
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitzero"`
+}
+
+// DecidedAt returns when the decision became final, or the zero time while it
+// is open. It is safe to call on nil.
+func (a *Approval) DecidedAt() time.Time {
+	switch {
+	case a == nil:
+		return time.Time{}
+	case a.Rejection != nil:
+		return a.Rejection.At
+	case len(a.Approvals) >= a.Quorum:
+		return a.Approvals[len(a.Approvals)-1].At
+	default:
+		return time.Time{}
+	}
+}
+
+// An Execution is the one run of a task.
+type Execution struct {
+	Executor     string    `json:"executor"`
+	StartedAt    time.Time `json:"startedAt"`
+	LeaseUntil   time.Time `json:"leaseUntil"`            // an executor that does not renew it has died
+	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one
+
+	// InputRequests is what the upstream's own task asks of the client, a JSON
+	// object, or nil when it asks for nothing.
+	InputRequests jsontext.Value `json:"inputRequests,omitzero"`
+}
+
+// A Failure says why a task ended without a result.
+type Failure struct {
+	Stage     Stage  `json:"stage"`
+	Reason    string `json:"reason,omitzero"`
+	Ran       Ran    `json:"ran"`                // whether the call reached the tool
+	Retriable bool   `json:"retriable,omitzero"` // whether the same call may be made again with hope
+}
+
+// A Stage says at what point a task ended.
+type Stage string
+
+// The points at which a task can end without a result.
+const (
+	StageInspection          Stage = "inspection"           // found unfit before anybody was asked
+	StageApprovalRejected    Stage = "approval_rejected"    // an approver said no
+	StageApprovalTimeout     Stage = "approval_timeout"     // nobody decided in time
+	StageUncollected         Stage = "uncollected"          // approved, but not started before the end of its time
+	StagePolicyDrift         Stage = "policy_drift"         // the policy no longer allows what was approved
+	StageArgumentDrift       Stage = "argument_drift"       // the call is not the one that was approved
+	StageUpstreamError       Stage = "upstream_error"       // the upstream answered with a JSON-RPC error
+	StageUpstreamUnreachable Stage = "upstream_unreachable" // the upstream could not be called
+	StageUpstreamTimeout     Stage = "upstream_timeout"     // the upstream did not answer in time
+	StageUpstreamInvalid     Stage = "upstream_invalid"     // the upstream's answer made no sense
+	StageExecutionTimeout    Stage = "execution_timeout"    // still running at the end of its time
+	StageExecutorLost        Stage = "executor_lost"        // the executor died while the call ran
+	StageShutdown            Stage = "shutdown"             // the gate stopped and could not keep the task
+	StageCancelled           Stage = "cancelled"            // withdrawn by its owner
+)
+
+// Ran says whether a call reached the tool.
+type Ran string
+
+// The answers to the question whether a call ran.
+const (
+	RanNo      Ran = "no"
+	RanYes     Ran = "yes"
+	RanUnknown Ran = "unknown" // it was sent, and nobody can tell what became of it
+)
+
+// A Result refers to what the upstream answered. Small answers are kept in the
+// task itself, larger ones as a blob in the store; see [WriteResult].
+type Result struct {
+	Kind   ResultKind `json:"kind"`
+	Size   int64      `json:"size"`            // of the whole answer, in bytes
+	Inline []byte     `json:"inline,omitzero"` // the answer, if Chunks is zero
+	Chunks int        `json:"chunks,omitzero"` // how many chunks the blob has, if it is one
+}
+
+// A ResultKind says what kind of answer a result is.
+type ResultKind string
+
+// The kinds of answer an upstream gives.
+const (
+	ResultOK        ResultKind = "ok"         // a result
+	ResultToolError ResultKind = "tool_error" // a result with isError true
+	ResultRPCError  ResultKind = "rpc_error"  // a JSON-RPC error object
+)
+
+// TTL returns the whole time to live of t, counted from its creation.
+func (t Task) TTL() time.Duration { return t.ExpiresAt.Sub(t.CreatedAt) }
+
+// Remaining returns how much of the time to live is left, at least zero.
+func (t Task) Remaining(now time.Time) time.Duration { return max(0, t.ExpiresAt.Sub(now)) }
+
+// InContact reports whether the owner was there recently enough to count as
+// present: within the last two poll intervals.
+func (t Task) InContact(now time.Time) bool {
+	return !now.After(t.ContactAt.Add(2 * t.PollInterval))
+}
+
+// Due returns the time after which something is to be done with t. A pending
+// task must then be expired or, when its executor's lease lapsed, failed; see
+// [SettleOverdue]. A terminal task may then be deleted; see [Tasks.Sweep].
+func (t Task) Due() time.Time {
+	switch {
+	case t.State.Terminal():
+		return latest(t.ExpiresAt, t.UpdatedAt)
+	case t.State == Executing && t.Execution != nil:
+		return earliest(t.ExpiresAt, t.Execution.LeaseUntil)
+	default:
+		return t.deadline()
+	}
+}
+
+// deadline returns the time after which t can only expire.
+func (t Task) deadline() time.Time {
+	if t.State == InputRequired && t.Approval != nil {
+		return earliest(t.ExpiresAt, t.Approval.Deadline)
+	}
+	return t.ExpiresAt
+}
+
+// Clone returns a copy of t that shares no memory with it.
+func (t Task) Clone() Task {
+	t.Variables = t.Variables.Clone()
+	t.Transitions = slices.Clone(t.Transitions)
+	t.Approval = t.Approval.clone()
+	t.Execution = t.Execution.clone()
+	t.Failure = copied(t.Failure)
+	if t.Result != nil {
+		r := *t.Result
+		r.Inline = slices.Clone(r.Inline)
+		t.Result = &r
+	}
+	return t
+}
+
+func (a *Approval) clone() *Approval {
+	if a == nil {
+		return nil
+	}
+	c := *a
+	c.Approvals = slices.Clone(a.Approvals)
+	c.Rejection = copied(a.Rejection)
+	return &c
+}
+
+func (x *Execution) clone() *Execution {
+	if x == nil {
+		return nil
+	}
+	c := *x
+	c.InputRequests = x.InputRequests.Clone()
+	return &c
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
+// Variables are notes that server and client keep on a task, each a JSON value
+// under a name that begins with [ServerPrefix] or [ClientPrefix].
+type Variables map[string]jsontext.Value
+
+// Clone returns a copy of v that shares no memory with it.
+func (v Variables) Clone() Variables {
+	c := maps.Clone(v)
+	for name, value := range c {
+		c[name] = value.Clone()
+	}
+	return c
+}
+
+// precise returns t as it is stored: in UTC and in whole microseconds.
+func precise(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

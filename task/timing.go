@@ -1,0 +1,99 @@
+package task
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Polling bounds how often an owner is told to ask. A zero field means its
+// default.
+type Polling struct {
+	Min time.Duration // 2 s
+	Max time.Duration // 30 s
+}
+
+// Interval returns how often to ask while remaining is left of the time to
+// live: more often as the end comes near, so that a late decision is still
+// seen in time. If Min is greater than Max, Max wins.
+func (p Polling) Interval(remaining time.Duration) time.Duration {
+	if p.Min == 0 {
+		p.Min = 2 * time.Second
+	}
+	if p.Max == 0 {
+		p.Max = 30 * time.Second
+	}
+	return min(p.Max, max(p.Min, pollInterval(remaining.Truncate(time.Second))))
+}
+
+func pollInterval(remaining time.Duration) time.Duration {
+	switch {
+	case remaining <= time.Minute:
+		return 2 * time.Second
+	case remaining <= 5*time.Minute:
+		return 5 * time.Second
+	case remaining <= 15*time.Minute:
+		return 10 * time.Second
+	default:
+		return 30 * time.Second
+	}
+}
+
+// TTLRules say how long a task lives.
+type TTLRules struct {
+	Approval  time.Duration // how long the workflow gives the approvers
+	Execution time.Duration // how long the call may run
+	Retrieval time.Duration // how long the outcome is kept for its owner; 0 means 10 minutes
+	Max       time.Duration // no task lives longer; 0 means 24 hours
+}
+
+// A TTL is a time to live and what became of the wish for another.
+type TTL struct {
+	Value   time.Duration
+	Raised  bool // the owner asked for less than approval, execution and retrieval may take
+	Clamped bool // it would have been more than the maximum
+}
+
+// Resolve returns the time to live of a task whose owner asked for asked, or
+// for none in particular if that is zero; see [ParseTTL].
+func (r TTLRules) Resolve(asked time.Duration) TTL {
+	if r.Retrieval == 0 {
+		r.Retrieval = 10 * time.Minute
+	}
+	if r.Max == 0 {
+		r.Max = 24 * time.Hour
+	}
+	least := r.Approval + r.Execution + r.Retrieval
+	ttl := TTL{Value: asked}
+	if asked < least {
+		ttl.Value, ttl.Raised = least, asked != 0
+	}
+	if ttl.Value > r.Max {
+		ttl.Value, ttl.Clamped = r.Max, true
+	}
+	return ttl
+}
+
+// ParseTTL reads a time to live as a client sends it: a positive whole number
+// of milliseconds. It returns zero if there is none, or null, and
+// [ErrInvalidTTL] for anything else. A number that is too large for a
+// time.Duration becomes the longest one, for [TTLRules.Resolve] to clamp.
+func ParseTTL(text jsontext.Value) (time.Duration, error) {
+	if len(text) == 0 || string(text) == "null" {
+		return 0, nil
+	}
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	ms, err := strconv.ParseFloat(string(text), 64)
+	if !text.IsValid() || text.Kind() != '0' || err != nil && !math.IsInf(ms, 1) || ms <= 0 || ms != math.Trunc(ms) {
+		return 0, &Error{
+			Kind: KindInvalidTTL, Action: ActionCreate, Suggest: suggestions[KindInvalidTTL],
+			Detail: "not a positive whole number of milliseconds",
+		}
+	}
+	if ms > float64(most) {
+		return math.MaxInt64, nil
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}

@@ -1,0 +1,131 @@
+package task
+
+import (
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Side is one of the two that write variables. Either reads all of them.
+type Side string
+
+// The two sides.
+const (
+	ServerSide Side = "server"
+	ClientSide Side = "client"
+)
+
+// The prefixes of the names that each side may write.
+const (
+	ServerPrefix = "server."
+	ClientPrefix = "client."
+)
+
+// VariableLimits bound what a task's variables may take. A zero field means
+// its default.
+type VariableLimits struct {
+	Count int // how many variables; 64
+	Name  int // bytes of a name, prefix included; 128
+	Value int // bytes of a value without white space; 16 KiB
+	Total int // bytes of all names and values; 64 KiB
+}
+
+func (l VariableLimits) withDefaults() VariableLimits {
+	or := func(n, fallback int) int {
+		if n == 0 {
+			return fallback
+		}
+		return n
+	}
+	return VariableLimits{
+		Count: or(l.Count, 64), Name: or(l.Name, 128), Value: or(l.Value, 16<<10), Total: or(l.Total, 64<<10),
+	}
+}
+
+func (e SetVariables) apply(t *Task, _ time.Time) *Error {
+	limits := e.Limits.withDefaults()
+	if t.Variables = t.Variables.Clone(); t.Variables == nil {
+		t.Variables = make(Variables, len(e.Values))
+	}
+	for name, value := range e.Values {
+		if refused := e.Side.mayWrite(name, limits); refused != nil {
+			return refused
+		}
+		kept, refused := limits.normal(name, value)
+		if refused != nil {
+			return refused
+		}
+		if kept.Kind() == 'n' {
+			delete(t.Variables, name)
+			continue
+		}
+		t.Variables[name] = kept
+	}
+	if len(t.Variables) == 0 {
+		t.Variables = nil
+	}
+	return limits.hold(t.Variables)
+}
+
+// mayWrite returns nil if s may write a variable called name.
+func (s Side) mayWrite(name string, limits VariableLimits) *Error {
+	rest, ok := strings.CutPrefix(name, string(s)+".")
+	switch {
+	case !ok || s != ServerSide && s != ClientSide:
+		return &Error{Kind: KindVariableOwnership, Detail: "the " + string(s) + " may not write this name"}
+	case len(name) > limits.Name:
+		return tooMuch("bytes of a name", len(name), limits.Name)
+	case !plain(rest):
+		return &Error{Kind: KindInvalidVariable, Detail: "malformed name"}
+	default:
+		return nil
+	}
+}
+
+// plain reports whether name can stand in a _meta object: letters, digits and,
+// in between, hyphens, underscores and dots.
+func plain(name string) bool {
+	const inner = "-_."
+	for _, c := range []byte(name) {
+		if !alphanumeric(c) && strings.IndexByte(inner, c) < 0 {
+			return false
+		}
+	}
+	return name != "" && alphanumeric(name[0]) && alphanumeric(name[len(name)-1])
+}
+
+func alphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// normal returns value without white space, in memory of its own.
+func (l VariableLimits) normal(name string, value jsontext.Value) (jsontext.Value, *Error) {
+	kept, err := jsontext.AppendFormat(nil, value)
+	if err != nil {
+		return nil, &Error{Kind: KindInvalidVariable, Detail: name, Err: err}
+	}
+	if len(kept) > l.Value {
+		return nil, tooMuch("bytes of a value", len(kept), l.Value)
+	}
+	return kept, nil
+}
+
+// hold returns nil if v is within the limits as a whole.
+func (l VariableLimits) hold(v Variables) *Error {
+	if len(v) > l.Count {
+		return tooMuch("variables", len(v), l.Count)
+	}
+	total := 0
+	for name, value := range v {
+		total += len(name) + len(value)
+	}
+	if total > l.Total {
+		return tooMuch("bytes of variables", total, l.Total)
+	}
+	return nil
+}
+
+func tooMuch(of string, size, limit int) *Error {
+	return &Error{Kind: KindVariableSizeExceeded, Detail: "too many " + of, Size: int64(size), Limit: int64(limit)}
+}

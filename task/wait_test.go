@@ -1,0 +1,71 @@
+package task_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// TestWaitWithoutWakeUp checks that Wait looks for itself when it is not told.
+func TestWaitWithoutWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(memstore.Options{})
+		defer s.Close()
+		store(t, s, task.InputRequired)
+		woke := make(chan task.Task)
+		go func() {
+			got, err := task.Wait(t.Context(), deaf{s}, ref, ended)
+			if err != nil {
+				t.Error(err)
+			}
+			woke <- got
+		}()
+		synctest.Wait()
+		advance(t, s, task.Reject{By: "bob"}, epoch)
+		began := time.Now()
+		if got := <-woke; got.State != task.Rejected || time.Since(began) > 5*time.Second {
+			t.Errorf("%s after %v", got.State, time.Since(began))
+		}
+	})
+}
+
+// deaf is a store whose changes nobody hears of.
+type deaf struct{ *memstore.Store }
+
+func (deaf) Watch(context.Context, task.Ref) (<-chan struct{}, error) { return nil, nil }
+
+func TestWaitEnds(t *testing.T) {
+	t.Run("with the store", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New(memstore.Options{})
+			store(t, s, task.InputRequired)
+			failed := make(chan error)
+			go func() {
+				_, err := task.Wait(t.Context(), s, ref, ended)
+				failed <- err
+			}()
+			synctest.Wait()
+			s.Close()
+			mustBe(t, <-failed, task.ErrClosed)
+		})
+	})
+	t.Run("with the task", func(t *testing.T) {
+		s := newStore(t)
+		_, err := task.Wait(t.Context(), s, ref, ended)
+		mustBe(t, err, task.ErrNotFound)
+		store(t, s, task.InputRequired)
+		_, err = task.Wait(t.Context(), s, task.OwnedBy("bob").Ref("tg_1"), ended)
+		mustBe(t, err, task.ErrOwnerMismatch)
+	})
+	t.Run("with a context that has ended", func(t *testing.T) {
+		s := newStore(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := task.Wait(ctx, s, ref, ended)
+		mustBe(t, err, context.Canceled)
+	})
+}
