@@ -1,0 +1,109 @@
+package config
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net"
+	"path/filepath"
+)
+
+// check fills in the defaults that depend on other settings, and notes what is
+// wrong with settings that are right one by one.
+func (l *loader) check() {
+	if l.unread {
+		return // what is missing may well be in the file
+	}
+	if len(l.cfg.Upstreams) == 0 && !l.faulty("upstreams") {
+		l.report(l.origin("upstreams"), "upstreams", "there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM")
+	}
+	names, paths := map[string]int{}, map[string]int{}
+	for i := range l.cfg.Upstreams {
+		at := fmt.Sprintf("upstreams[%d]", i)
+		l.checkUpstream(at, &l.cfg.Upstreams[i])
+		if l.checkUnique(at+".name", names, i, l.cfg.Upstreams[i].Name) {
+			l.checkUnique(at+".path", paths, i, l.cfg.Upstreams[i].Paths...)
+		}
+	}
+	l.checkListener("listen", l.cfg.Listen)
+	l.checkListener("operators.listen", l.cfg.Operators.Listen)
+	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
+		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
+	}
+}
+
+func (l *loader) checkUpstream(at string, u *Upstream) {
+	_, given := l.origins[at+".url"]
+	if !given {
+		l.report(l.origin(at), at+".url", "is required")
+	}
+	alone := len(l.cfg.Upstreams) == 1
+	_, named := l.origins[at+".name"]
+	switch {
+	case named:
+	case alone:
+		u.Name = "default"
+	default:
+		l.report(l.origin(at), at+".name", "is required when there are several upstreams")
+	}
+	switch {
+	case u.Paths != nil:
+	case alone:
+		u.Paths = []string{"/mcp", "/mcp/v1"}
+	case u.Name != "":
+		u.Paths = []string{"/mcp/" + u.Name}
+	}
+	if u.URL != nil && u.URL.Scheme == "http" && u.TLS != (TLS{}) {
+		l.report(l.origin(at+".tls"), at+".tls", "is for upstreams with an https URL")
+	}
+	if u.TLS.InsecureSkipVerify {
+		const risk = "the upstream's certificate is not verified: anyone on the way can read and change every call"
+		l.warnings = append(l.warnings, Problem{l.origin(at + ".tls.insecure_skip_verify"), at + ".tls.insecure_skip_verify", risk})
+	}
+}
+
+// checkUnique reports whether no earlier upstream has one of the values of
+// upstream i.
+func (l *loader) checkUnique(path string, seen map[string]int, i int, values ...string) bool {
+	for _, v := range values {
+		if first, twice := seen[v]; twice {
+			l.report(l.origin(path), path, fmt.Sprintf("is the same as that of upstreams[%d]", first))
+			return false
+		}
+		if v != "" {
+			seen[v] = i
+		}
+	}
+	return true
+}
+
+// checkListener refuses to serve strangers by accident.
+func (l *loader) checkListener(path, addr string) {
+	if l.cfg.Identity.Anonymous || loopback(addr) {
+		return
+	}
+	l.report(l.origin(path), path, "other machines could reach it, and this build cannot ask who they are; "+
+		"use a loopback address, or accept that with identity.anonymous: true or --anonymous")
+}
+
+// checkAuthorities reads every CA file, which is relative to dir, so that a
+// bad one is found now and not with the first call.
+func (l *loader) checkAuthorities(dir string) {
+	for i := range l.cfg.Upstreams {
+		file := &l.cfg.Upstreams[i].TLS.CAFile
+		if *file == "" {
+			continue
+		}
+		if !filepath.IsAbs(*file) {
+			*file = filepath.Join(dir, *file)
+		}
+		path := fmt.Sprintf("upstreams[%d].tls.ca_file", i)
+		pem, err := readFile(*file)
+		if err != nil {
+			l.report(l.origin(path), path, "cannot be read")
+			continue
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			l.report(l.origin(path), path, "has no certificate in PEM form")
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package config turns a configuration file, environment variables and command
+// line flags into one checked [Config]. It is strict, because a setting that is
+// misspelled and ignored would leave the gate open: what it does not know, it
+// refuses, and it reports everything that is wrong at once, with the place.
+//
+// The path of a setting is: the YAML syntax tree (decode.go) is walked beside
+// the tree of known settings (schema.go), whose leaves read and check one text
+// each (value.go). Variables and flags name leaves of the same tree
+// (environ.go). What can only be judged with several settings in view is
+// checked last (check.go).
+//
+// The package knows nothing of how the settings are used.
+package config
+
+import (
+	"log/slog"
+	"net/url"
+	"time"
+)
+
+// A Config is everything a gate can be told. It is plain data with every
+// default filled in, and is never changed after [Load] has returned it.
+type Config struct {
+	Listen         string // host:port for agents
+	Operators      Operators
+	Upstreams      []Upstream // at least one
+	Identity       Identity
+	AllowedHosts   []string // extra values of Host, in lower case
+	AllowedOrigins []string // extra values of Origin, in lower case
+	Limits         Limits
+	Shutdown       Shutdown
+	Telemetry      Telemetry
+}
+
+// Operators says how the people who run the gate reach it.
+type Operators struct {
+	Listen string // host:port for health, readiness and metrics
+}
+
+// An Upstream is one MCP server behind the gate.
+type Upstream struct {
+	Name                 string
+	URL                  *url.URL          // http or https, with a host, without user and fragment
+	Paths                []string          // where agents reach it, each used by no other upstream
+	Headers              map[string]Secret // sent with every request; names in canonical form
+	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
+	TLS                  TLS
+	ConnectTimeout       time.Duration
+	IdleTimeout          time.Duration // how long an unused connection is kept
+	MaxIdleConnections   int
+}
+
+// TLS says how an upstream proves who it is.
+type TLS struct {
+	CAFile             string // PEM file of the authorities to trust; empty means the system's
+	ServerName         string // name to expect instead of the URL's host
+	InsecureSkipVerify bool
+}
+
+// Identity says how agents are recognised.
+type Identity struct {
+	Anonymous bool // unknown agents may connect from other machines
+}
+
+// Limits bound what one client, or all of them, can ask of the gate.
+type Limits struct {
+	MaxConcurrentRequests int
+	MaxStreams            int   // open GET streams
+	MaxConnections        int   // per listener
+	MaxRequestBody        int64 // bytes
+	MaxHeader             int64 // bytes
+	MaxBatch              int
+	MaxDepth              int
+	RequestTimeout        time.Duration // until the upstream's response headers
+	ReadTimeout           time.Duration // until a client has sent its whole body
+	WriteTimeout          time.Duration // until a client has taken one chunk
+	Keepalive             time.Duration // how long an unused client connection is kept
+}
+
+// Shutdown says how the gate stops.
+type Shutdown struct {
+	Delay time.Duration // between not being ready and closing the listeners
+	Drain time.Duration // how long calls under way may take to finish
+}
+
+// Telemetry says what the gate tells of itself.
+type Telemetry struct {
+	Log    Log
+	Traces Traces
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  slog.Level
+	Format string // json or text
+}
+
+// Traces says where spans are sent, by OTLP over HTTP.
+type Traces struct {
+	Endpoint *url.URL // nil turns tracing off
+	Sample   float64  // the part of new traces that is kept, from 0 to 1
+	Headers  map[string]Secret
+}
+
+// Default returns the settings of a gate that was told nothing. It is not
+// valid as it is: it has no upstream.
+func Default() Config {
+	return Config{
+		Listen:    "127.0.0.1:8080",
+		Operators: Operators{Listen: "127.0.0.1:8081"},
+		Limits: Limits{
+			MaxConcurrentRequests: 10_000,
+			MaxStreams:            10_000,
+			MaxConnections:        25_000,
+			MaxRequestBody:        1 << 20,
+			MaxHeader:             64 << 10,
+			MaxBatch:              50,
+			MaxDepth:              128,
+			RequestTimeout:        30 * time.Second,
+			ReadTimeout:           30 * time.Second,
+			WriteTimeout:          30 * time.Second,
+			Keepalive:             60 * time.Second,
+		},
+		Shutdown: Shutdown{Drain: 25 * time.Second},
+		Telemetry: Telemetry{
+			Log:    Log{Level: slog.LevelInfo, Format: "json"},
+			Traces: Traces{Sample: 1},
+		},
+	}
+}
+
+// DefaultUpstream returns the settings of an upstream of which nothing but its
+// URL is told. Name and Paths depend on how many upstreams there are, so they
+// are left for [Load] to fill in.
+func DefaultUpstream() Upstream {
+	return Upstream{
+		ForwardAuthorization: true,
+		ConnectTimeout:       5 * time.Second,
+		IdleTimeout:          90 * time.Second,
+		MaxIdleConnections:   256,
+	}
+}

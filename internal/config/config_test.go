@@ -1,0 +1,201 @@
+package config_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// revealed compares secrets by their text.
+var revealed = cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() })
+
+func parse(t *testing.T, src string, environ ...string) (config.Config, error) {
+	t.Helper()
+	cfg, _, err := config.Parse("f.yaml", []byte(src), environ)
+	return cfg, err
+}
+
+// valid returns the configuration in src, which must be good.
+func valid(t *testing.T, src string, environ ...string) config.Config {
+	t.Helper()
+	cfg, err := parse(t, src, environ...)
+	if err != nil {
+		t.Fatalf("unexpected error:\n%v\nin:\n%s", err, src)
+	}
+	return cfg
+}
+
+// problems returns the lines of the error that src must lead to.
+func problems(t *testing.T, src string, environ ...string) []string {
+	t.Helper()
+	cfg, err := parse(t, src, environ...)
+	if e := new(config.Error); !errors.As(err, &e) || len(e.Problems) == 0 {
+		t.Fatalf("got %v, want an Error", err)
+	}
+	if diff := cmp.Diff(config.Config{}, cfg, revealed); diff != "" {
+		t.Errorf("a refused configuration is returned anyway:\n%s", diff)
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+func mustURL(t *testing.T, s string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestSmallestFileGetsAllDefaults(t *testing.T) {
+	got := valid(t, "version: 1\nupstreams: [{url: http://127.0.0.1:9000/mcp}]\n")
+	want := config.Default()
+	u := config.DefaultUpstream()
+	u.Name, u.URL, u.Paths = "default", mustURL(t, "http://127.0.0.1:9000/mcp"), []string{"/mcp", "/mcp/v1"}
+	want.Upstreams = []config.Upstream{u}
+	if diff := cmp.Diff(want, got, revealed); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+}
+
+// TestDefaults holds the values that users and the requirements rely on
+// (REQ-CORE-003 5.3).
+func TestDefaults(t *testing.T) {
+	want := config.Config{
+		Listen:    "127.0.0.1:8080",
+		Operators: config.Operators{Listen: "127.0.0.1:8081"},
+		Limits: config.Limits{
+			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
+			RequestTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
+		},
+		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
+		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
+	}
+	if diff := cmp.Diff(want, config.Default()); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	wantUpstream := config.Upstream{
+		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, IdleTimeout: 90 * time.Second, MaxIdleConnections: 256,
+	}
+	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
+		t.Errorf("upstream defaults (-want +got):\n%s", diff)
+	}
+}
+
+func TestEverySettingIsObeyed(t *testing.T) {
+	got := valid(t, `
+version: 1
+listen: "[::1]:0"
+operators: { listen: localhost:1 }
+upstreams:
+  - name: files-2
+    url: https://Files.example:8443/mcp?tenant=a%20b
+    path: /a/B_~.c-
+    headers: { x-api-key: "${KEY}", Authorization: 'Bearer $$5' }
+    forward_authorization: false
+    tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
+    connect_timeout: 1s
+    idle_timeout: 1m30s
+    max_idle_connections: 2
+identity: { anonymous: true }
+allowed_hosts: [Gate.example, "gate.example:8080", "[::1]:3"]
+allowed_origins: [https://App.example, vscode-webview://x1]
+limits:
+  max_concurrent_requests: 3
+  max_streams: 13
+  max_connections: 14
+  max_request_body: 4
+  max_header: 5kB
+  max_batch: 6
+  max_depth: 7
+  request_timeout: 8s
+  read_timeout: 9s
+  write_timeout: 10s
+  keepalive: 11s
+shutdown: { delay: 12s, drain: 0s }
+telemetry:
+  log: { level: error, format: text }
+  traces: { endpoint: "http://c:4318/v1/traces", sample: 0.25, headers: { X-Scope: s } }
+`, "KEY=k=1")
+	want := config.Config{
+		Listen:    "[::1]:0",
+		Operators: config.Operators{Listen: "localhost:1"},
+		Upstreams: []config.Upstream{{
+			Name:               "files-2",
+			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),
+			Paths:              []string{"/a/B_~.c-"},
+			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1"), "Authorization": config.NewSecret("Bearer $5")},
+			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
+			ConnectTimeout:     time.Second,
+			IdleTimeout:        90 * time.Second,
+			MaxIdleConnections: 2,
+		}},
+		Identity:       config.Identity{Anonymous: true},
+		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
+		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
+		Limits: config.Limits{
+			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
+			RequestTimeout: 8 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
+		},
+		Shutdown: config.Shutdown{Delay: 12 * time.Second},
+		Telemetry: config.Telemetry{
+			Log: config.Log{Level: slog.LevelError, Format: "text"},
+			Traces: config.Traces{
+				Endpoint: mustURL(t, "http://c:4318/v1/traces"), Sample: 0.25,
+				Headers: map[string]config.Secret{"X-Scope": config.NewSecret("s")},
+			},
+		},
+	}
+	if diff := cmp.Diff(want, got, revealed); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+}
+
+func TestNamesAndPathsOfUpstreams(t *testing.T) {
+	tests := []struct{ name, upstreams, want string }{
+		{"one is at the usual places", "[{url: http://a/}]", "default /mcp /mcp/v1"},
+		{"one may have a name", "[{url: http://a/, name: x}]", "x /mcp /mcp/v1"},
+		{"one may have a path", "[{url: http://a/, path: /x}]", "default /x"},
+		{"several are told apart by name", "[{url: http://a/, name: x}, {url: http://a/, name: y}]", "x /mcp/x, y /mcp/y"},
+		{"several may have a path", "[{url: http://a/, name: x, path: /mcp}, {url: http://a/, name: y}]", "x /mcp, y /mcp/y"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, u := range valid(t, "version: 1\nupstreams: "+tt.upstreams).Upstreams {
+				got = append(got, strings.Join(append([]string{u.Name}, u.Paths...), " "))
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("upstreams (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestYAMLForms(t *testing.T) {
+	const upstream = "\nupstreams:\n  - url: http://a/\n"
+	tests := []struct{ name, src string }{
+		{"document marker", "---\nversion: 1" + upstream},
+		{"document end", "version: 1" + upstream + "...\n"},
+		{"byte order mark", "\uFEFFversion: 1" + upstream},
+		{"carriage returns", strings.ReplaceAll("version: 1"+upstream, "\n", "\r\n")},
+		{"quoted keys", `{"version": 1, "upstreams": [{"url": "http://a/"}]}`},
+		{"alias", "version: 1\nupstreams:\n  - url: &u http://a/\ntelemetry: {traces: {endpoint: *u}}\n"},
+		{"block text", "version: 1\nupstreams:\n  - url: |-\n      http://a/\n"},
+		{"comments", "# c\nversion: 1 # c\n# c" + upstream + "# c"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := valid(t, tt.src).Upstreams[0].URL.String(); got != "http://a/" {
+				t.Errorf("url is %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package config_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+func readDocs(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// rows returns the cells of those table rows whose first cell is code.
+func rows(docs string) map[string][]string {
+	all := map[string][]string{}
+	for line := range strings.Lines(docs) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if name, ok := code(cells[0]); ok && len(cells) > 1 {
+			all[name] = cells[1:]
+		}
+	}
+	return all
+}
+
+func code(cell string) (string, bool) {
+	text := strings.Trim(cell, "`")
+	return text, cell == "`"+text+"`"
+}
+
+// place returns a good file with the setting at path written as value.
+func place(path, value string) string {
+	path = strings.TrimSuffix(strings.TrimSuffix(path, ".*"), "[]")
+	if inner, ok := strings.CutPrefix(path, "upstreams[]."); ok {
+		return "version: 1\nupstreams: [{url: https://a/, " + nest(inner, value) + "}]\n"
+	}
+	return "version: 1\nupstreams: [{url: https://a/}]\n" + nest(path, value) + "\n"
+}
+
+func nest(path, value string) string {
+	return strings.ReplaceAll(path, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(path, "."))
+}
+
+// TestDocsHaveEverySettingAndItsDefault writes each documented default into a
+// file: it must make no difference.
+func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
+	table := rows(readDocs(t))
+	silent := valid(t, "version: 1\nupstreams: [{url: https://a/}]\n")
+	withoutDefault := []string{"version", "upstreams[].url", "upstreams[].path"}
+	for _, key := range config.Keys() {
+		cells, ok := table[key]
+		if !ok {
+			t.Errorf("%s is not in the docs", key)
+			continue
+		}
+		value, isCode := code(cells[0])
+		if slices.Contains(withoutDefault, key) {
+			continue
+		}
+		if !isCode {
+			t.Errorf("%s: the docs have no default but %q", key, cells[0])
+			continue
+		}
+		if diff := cmp.Diff(silent, valid(t, place(key, value)), revealed); diff != "" {
+			t.Errorf("%s: the documented default %s is not the default:\n%s", key, value, diff)
+		}
+	}
+}
+
+func TestDocsHaveNoSettingThatIsNot(t *testing.T) {
+	known := config.Keys()
+	for _, v := range config.Variables() {
+		known = append(known, v.Name)
+	}
+	for name := range rows(readDocs(t)) {
+		if !strings.HasPrefix(name, "-") && !slices.Contains(known, name) {
+			t.Errorf("%s is in the docs only", name)
+		}
+	}
+}
+
+func TestDocsHaveEveryVariable(t *testing.T) {
+	table := rows(readDocs(t))
+	for _, v := range config.Variables() {
+		cells, ok := table[v.Name]
+		if !ok {
+			t.Errorf("%s is not in the docs", v.Name)
+			continue
+		}
+		if got, _ := code(cells[0]); got != v.Setting {
+			t.Errorf("%s: the docs say it is for %q, not %q", v.Name, got, v.Setting)
+		}
+	}
+}
+
+func TestExamplesInDocsLoad(t *testing.T) {
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(readDocs(t), -1)
+	if len(blocks) < 3 {
+		t.Fatalf("found only %d examples", len(blocks))
+	}
+	for _, b := range blocks {
+		valid(t, b[1], "FILES_KEY=k", "CRM_TOKEN=t")
+	}
+}

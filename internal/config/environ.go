@@ -1,0 +1,81 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Variable is an environment variable that the gate obeys.
+type Variable struct {
+	Name    string
+	Setting string // path of the setting it overrides; empty for the name of the file
+	read    func(value string) []string
+}
+
+// Variables returns every environment variable that the gate obeys. Of two for
+// the same setting the later one wins. One that is empty counts as not set.
+func Variables() []Variable {
+	return []Variable{
+		{"THOUGHTGATE_CONFIG", "", asIs},
+		{"THOUGHTGATE_LISTEN", "listen", asIs},
+		{"THOUGHTGATE_OPERATORS_LISTEN", "operators.listen", asIs},
+		{"THOUGHTGATE_UPSTREAM", "upstreams", byComma},
+		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
+		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},
+		{"THOUGHTGATE_KEEPALIVE_SECS", "limits.keepalive", seconds},
+		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS", "limits.max_concurrent_requests", asIs},
+		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES", "limits.max_request_body", asIs},
+		{"THOUGHTGATE_LOG_LEVEL", "telemetry.log.level", asIs},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.traces.endpoint", tracesBelow},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "telemetry.traces.endpoint", asIs},
+	}
+}
+
+func asIs(value string) []string { return []string{value} }
+
+// byComma splits name=URL,name=URL. A URL without a name may have commas of its own.
+func byComma(value string) []string {
+	if name, _, ok := strings.Cut(value, "="); !ok || !isName(name) {
+		return []string{value}
+	}
+	return strings.Split(value, ",")
+}
+
+// seconds gives a bare number its unit. Anything else is left to be refused.
+func seconds(value string) []string {
+	if only(value, digits) {
+		return []string{value + "s"}
+	}
+	return []string{"not a number of seconds"}
+}
+
+// tracesBelow adds what the OpenTelemetry exporters add to the endpoint that
+// all signals share.
+func tracesBelow(value string) []string {
+	return []string{strings.TrimRight(value, "/") + "/v1/traces"}
+}
+
+// overrides returns what the gate's own variables say.
+func (env environment) overrides() []Override {
+	var all []Override
+	for _, v := range Variables() {
+		if value := env.vars[v.Name]; value != "" && v.Setting != "" {
+			all = append(all, Override{Source: v.Name, Setting: v.Setting, Values: v.read(value)})
+		}
+	}
+	return all
+}
+
+// strangers returns the variables that look like the gate's own but are not,
+// unless the file has asked for them.
+func (env environment) strangers() []string {
+	var names []string
+	for name, value := range env.vars {
+		known := slices.ContainsFunc(Variables(), func(v Variable) bool { return v.Name == name })
+		if strings.HasPrefix(name, "THOUGHTGATE_") && value != "" && !known && !env.used[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,182 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Sources says where settings come from: an override beats an environment
+// variable, which beats the file.
+type Sources struct {
+	File      string     // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
+	Environ   []string   // in the form of [os.Environ]
+	Overrides []Override // the command line's
+}
+
+// An Override gives one setting a value that beats the file's.
+type Override struct {
+	Source  string   // where it comes from, such as --listen
+	Setting string   // path of the setting, such as operators.listen
+	Values  []string // one; for upstreams any number of URL or name=URL
+}
+
+// Load returns the configuration that s describes, and warnings about what is
+// allowed but probably not meant. If anything is wrong with it the error is an
+// [*Error] that tells all of it, or says why the file cannot be read.
+func Load(s Sources) (Config, []Problem, error) {
+	l := newLoader(s.Environ)
+	file := s.File
+	if file == "" {
+		file = l.env.vars["THOUGHTGATE_CONFIG"]
+	}
+	if file != "" {
+		src, err := readFile(file)
+		if err != nil {
+			return Config{}, nil, err
+		}
+		l.decode(file, src)
+	}
+	l.override(s.Overrides)
+	l.check()
+	l.checkAuthorities(filepath.Dir(file))
+	return l.result()
+}
+
+// readFile reads no more than shows that a file is too large.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	return src, errors.Join(err, f.Close())
+}
+
+// A loader is a configuration in the making.
+type loader struct {
+	cfg      Config
+	env      environment
+	origins  map[string]Position // of every setting that was given
+	unread   bool                // there is a file, but nothing in it could be understood
+	problems []Problem
+	warnings []Problem
+}
+
+func newLoader(environ []string) *loader {
+	return &loader{cfg: Default(), env: newEnvironment(environ), origins: map[string]Position{}}
+}
+
+func (l *loader) report(at Position, setting, text string) {
+	l.problems = append(l.problems, Problem{at, setting, text})
+}
+
+// faulty reports whether something is wrong with the setting at path itself.
+func (l *loader) faulty(path string) bool {
+	return slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Setting == path })
+}
+
+// set stores text in the setting at path.
+func (l *loader) set(at Position, path string, to leaf, text string) {
+	l.origins[path] = at
+	if !to.set(text) {
+		l.report(at, path, "must be "+to.want)
+	}
+}
+
+// origin returns where the setting at path was given, or else the nearest
+// setting around it.
+func (l *loader) origin(path string) Position {
+	for path != "" {
+		if at, ok := l.origins[path]; ok {
+			return at
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return l.origins[""]
+}
+
+// override stores what variables and flags say. Only the strongest for each
+// setting is looked at.
+func (l *loader) override(flags []Override) {
+	strongest := map[string]Override{}
+	for _, o := range slices.Concat(l.env.overrides(), flags) {
+		strongest[o.Setting] = o
+	}
+	// Sorted, so that the list of upstreams is complete before a setting of
+	// all of them is stored.
+	for _, path := range slices.Sorted(maps.Keys(strongest)) {
+		o := strongest[path]
+		at := Position{Source: o.Source}
+		switch rest, each := strings.CutPrefix(path, "upstreams[]."); {
+		case path == "upstreams":
+			l.replaceUpstreams(at, o.Values)
+		case each:
+			for i := range l.cfg.Upstreams {
+				full := fmt.Sprintf("upstreams[%d].%s", i, rest)
+				l.overrideLeaf(at, full, descend(l.cfg.Upstreams[i].settings(), rest), o.Values)
+			}
+		default:
+			l.overrideLeaf(at, path, descend(l.cfg.settings(), path), o.Values)
+		}
+	}
+}
+
+func (l *loader) overrideLeaf(at Position, path string, to setting, values []string) {
+	single, ok := to.(leaf)
+	if !ok || len(values) != 1 {
+		l.report(at, path, "cannot be overridden")
+		return
+	}
+	l.set(at, path, single, values[0])
+}
+
+// descend returns the setting at path in g, or nil.
+func descend(g group, path string) setting {
+	key, rest, deeper := strings.Cut(path, ".")
+	to := g.find(key)
+	if inner, ok := to.(group); ok && deeper {
+		return descend(inner, rest)
+	}
+	if deeper {
+		return nil
+	}
+	return to
+}
+
+// replaceUpstreams makes values, each URL or name=URL, the whole list. The
+// file's upstreams are not merged into it: their headers may be secrets that
+// are meant for another server.
+func (l *loader) replaceUpstreams(at Position, values []string) {
+	if len(l.cfg.Upstreams) > 0 {
+		l.warnings = append(l.warnings, Problem{at, "upstreams", "replaces the upstreams of the file, with all their settings"})
+	}
+	maps.DeleteFunc(l.origins, func(path string, _ Position) bool { return strings.HasPrefix(path, "upstreams[") })
+	l.origins["upstreams"] = at
+	l.cfg.Upstreams = nil
+	for i, value := range values {
+		u := DefaultUpstream()
+		path := fmt.Sprintf("upstreams[%d]", i)
+		if name, rest, ok := strings.Cut(value, "="); ok && isName(name) {
+			u.Name, value = name, rest
+			l.origins[path+".name"] = at
+		}
+		l.set(at, path+".url", endpoint(&u.URL), value)
+		l.cfg.Upstreams = append(l.cfg.Upstreams, u)
+	}
+}
+
+func (l *loader) result() (Config, []Problem, error) {
+	for _, name := range l.env.strangers() {
+		l.warnings = append(l.warnings, Problem{Position{Source: name}, "", "is not a variable of this build and is ignored"})
+	}
+	if len(l.problems) > 0 {
+		return Config{}, sorted(l.warnings), &Error{sorted(l.problems)}
+	}
+	return l.cfg, sorted(l.warnings), nil
+}

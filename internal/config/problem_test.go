@@ -1,0 +1,283 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// TestEveryProblemAtOnce shows that one bad line hides no other, and that
+// problems come in the order of the file.
+func TestEveryProblemAtOnce(t *testing.T) {
+	got := problems(t, `version: "1"
+listen: 8080
+ruels: []
+rules: []
+upstreams:
+  - url: ftp://files/
+    name: Files
+    pth: /x
+    headers:
+      X-One: 1
+      X-Two: ${NOT_SET} and ${ALSO_NOT}
+      Host: x
+      x-two: y
+      "a b": z
+    tls: true
+  - name: b
+  - [c]
+limits: { max_depth: 129, max_batch: "5", max_request_body: 2GiB, keepalive: 60, max_header: }
+limits: {}
+telemetry:
+  log: { level: INFO, format: xml }
+  traces: { sample: 1.5, endpoint: collector:4318 }
+`)
+	want := []string{
+		`f.yaml:1:10: version: must be 1, not text`,
+		`f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, not a number`,
+		`f.yaml:3:1: ruels: unknown key`,
+		`f.yaml:4:1: rules: this build does not have this setting yet; remove it, for it would not be obeyed`,
+		`f.yaml:6:10: upstreams[0].url: must be an http or https URL with a host, and without user, password or fragment`,
+		`f.yaml:7:11: upstreams[0].name: must be lower-case letters, digits and hyphens, at most 63`,
+		`f.yaml:8:5: upstreams[0].pth: unknown key`,
+		`f.yaml:10:14: upstreams[0].headers.X-One: must be text that HTTP can carry in a header, in one line, not a number`,
+		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable NOT_SET is not set`,
+		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable ALSO_NOT is not set`,
+		`f.yaml:12:7: upstreams[0].headers.Host: cannot be set: the gate needs this header itself`,
+		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: HTTP takes it for the same as X-Two`,
+		`f.yaml:14:7: upstreams[0].headers."a b": is not a name of an HTTP header`,
+		`f.yaml:15:10: upstreams[0].tls: must be a group of settings, not true or false`,
+		`f.yaml:16:5: upstreams[1].url: is required`,
+		`f.yaml:17:5: upstreams[2]: must be a group of settings, not a list`,
+		`f.yaml:17:5: upstreams[2].url: is required`,
+		`f.yaml:17:5: upstreams[2].name: is required when there are several upstreams`,
+		`f.yaml:18:22: limits.max_depth: must be a whole number from 1 to 128`,
+		`f.yaml:18:38: limits.max_batch: must be a whole number from 1 to 100000, not text`,
+		`f.yaml:18:61: limits.max_request_body: must be a size from 1 to 1073741824 bytes, such as 65536, 64KiB or 1MiB`,
+		`f.yaml:18:78: limits.keepalive: must be a duration with a unit, such as 30s or 1m30s, of at least 1ms, not a number`,
+		`f.yaml:18:93: limits.max_header: has no value; give one or remove the key`,
+		`f.yaml:19:1: limits: is given twice`,
+		`f.yaml:21:17: telemetry.log.level: must be debug, info, warn or error`,
+		`f.yaml:21:31: telemetry.log.format: must be json or text`,
+		`f.yaml:22:21: telemetry.traces.sample: must be a number from 0 to 1`,
+		`f.yaml:22:36: telemetry.traces.endpoint: must be an http or https URL with a host, and without user, password or fragment, or empty`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
+	const none = "there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM"
+	const open = "other machines could reach it, and this build cannot ask who they are; use a loopback address, or accept that with identity.anonymous: true or --anonymous"
+	const dollar = "has a dollar sign that begins no ${NAME} or ${NAME:-default}; write $$ for the sign itself"
+	tests := []struct {
+		name, src string
+		want      []string
+	}{
+		{"nothing", "", []string{"1:1: the file is empty"}},
+		{"only a comment", "# nothing\n", []string{"1:1: the file is empty"}},
+		{"not a mapping", "- a\n", []string{
+			"1:1: must be a group of settings, not a list",
+			"1:1: version: is required; write version: 1",
+			"1:1: upstreams: " + none,
+		}},
+		{"null version", "version:\nupstreams: [{url: http://a/}]\n", []string{"1:9: version: has no value; give one or remove the key"}},
+		{"later version", "version: 2\nupstreams: [{url: http://a/}]\n", []string{"1:10: version: must be 1"}},
+		{"no upstream", "version: 1\n", []string{"1:1: upstreams: " + none}},
+		{"empty list of upstreams", "version: 1\nupstreams: []\n", []string{"2:12: upstreams: " + none}},
+		{"upstreams not a list", "version: 1\nupstreams: {url: http://a/}\n", []string{"2:12: upstreams: must be a list, not a group of settings"}},
+		{"syntax", "version: 1\nlisten: [a\n", []string{"2:9: not YAML: sequence end token ']' not found"}},
+		{"tab", "version: 1\nlisten:\n\ta: b\n", []string{`3:1: not YAML: found character '\t' that cannot start any token`}},
+		{"quotes nothing from the file", "version: 1\nlisten: |s3cret\n", []string{"2:9: not YAML: invalid header option"}},
+		{"not UTF-8", "version: \xff\n", []string{"1:1: the file is not in UTF-8"}},
+		{"two documents", good + "---\n" + good, []string{"3:1: there must be one document in a file"}},
+		{"two documents, one empty", good + "---\n", []string{"3:1: there must be one document in a file"}},
+		{"same key twice", good + "listen: 127.0.0.1:1\n\"listen\": 127.0.0.1:2\n", []string{"4:1: listen: is given twice"}},
+		{"other case", good + "Listen: 127.0.0.1:1\n", []string{"3:1: Listen: unknown key"}},
+		{"merge key", good + "<<: {listen: \"127.0.0.1:1\"}\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
+		{"number as key", good + "limits: {1: 2}\n", []string{"3:10: limits: has a key that is not plain text, such as << or a number"}},
+		{"explicit key", good + "? listen\n: 127.0.0.1:1\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
+		{"unprintable key", good + "\"a\\e[31m\": 1\n", []string{`3:1: "a\x1b[31m": unknown key`}},
+		{"tag", good + "listen: !!str 127.0.0.1:1\n", []string{"3:9: listen: has a tag, which is not supported"}},
+		{"alias of nothing", good + "listen: *x\n", []string{"3:9: listen: names an anchor that stands nowhere before it"}},
+		{"alias of itself", good + "limits: &x {max_batch: *x}\n", []string{"3:12: limits.max_batch: must be a whole number from 1 to 100000, not a group of settings"}},
+		{"alias is its own anchor", good + "listen: &x *x\n", []string{"3:12: not YAML: unexpected scalar value type"}},
+		{"two upstreams without names", "version: 1\nupstreams:\n  - url: http://a/\n  - url: http://b/\n", []string{
+			"3:5: upstreams[0].name: is required when there are several upstreams",
+			"4:5: upstreams[1].name: is required when there are several upstreams",
+		}},
+		{"two upstreams with one name", "version: 1\nupstreams:\n  - {url: http://a/, name: x}\n  - {url: http://b/, name: x}\n", []string{
+			"4:28: upstreams[1].name: is the same as that of upstreams[0]",
+		}},
+		{"two upstreams at one path", "version: 1\nupstreams:\n  - {url: http://a/, name: x}\n  - {url: http://b/, name: y, path: /mcp/x}\n", []string{
+			"4:37: upstreams[1].path: is the same as that of upstreams[0]",
+		}},
+		{"tls without https", "version: 1\nupstreams: [{url: http://a/, tls: {server_name: b}}]\n", []string{
+			"2:35: upstreams[0].tls: is for upstreams with an https URL",
+		}},
+		{"command", "version: 1\nupstreams: [{command: [npx]}]\n", []string{
+			"2:13: upstreams[0].url: is required",
+			"2:14: upstreams[0].command: this build does not have this setting yet; remove it, for it would not be obeyed",
+		}},
+		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen"}},
+		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
+		{"agents from everywhere, by silence", good + "listen: :8080\n", []string{"3:9: listen: " + open}},
+		{"agents from everywhere, by name", good + "listen: gate.example:8080\n", []string{"3:9: listen: " + open}},
+		{"operators from everywhere", good + "operators: {listen: \"[::]:8081\"}\n", []string{"3:21: operators.listen: " + open}},
+		{"bare dollar sign", good + "listen: $LISTEN\n", []string{"3:9: listen: " + dollar}},
+		{"open brace", good + "listen: ${LISTEN\n", []string{"3:9: listen: " + dollar}},
+		{"reference in a default", good + "listen: \"${LISTEN:-${OTHER}}\"\n", []string{"3:9: listen: " + dollar}},
+		{"name of a variable that is none", good + "listen: ${1}\n", []string{"3:9: listen: " + dollar}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want := strings.Split("f.yaml:"+strings.Join(tt.want, "\nf.yaml:"), "\n")
+			if diff := cmp.Diff(want, problems(t, tt.src)); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLaterSettingsAreRefused covers every key of the documented format that
+// is not built yet: ignoring one would fail open.
+func TestLaterSettingsAreRefused(t *testing.T) {
+	for key := range strings.FieldsSeq("rules default mode workflows cedar waiting execution tasks store operators.token") {
+		outer, inner, nested := strings.Cut(key, ".")
+		src := "version: 1\nupstreams: [{url: http://a/}]\n" + outer + ": x\n"
+		if nested {
+			src = strings.Replace(src, ": x\n", ": {"+inner+": x}\n", 1)
+		}
+		got := strings.Join(problems(t, src), "\n")
+		if !strings.HasPrefix(got, "f.yaml:3:") || !strings.Contains(got, key+": this build does not have this setting yet") {
+			t.Errorf("%s: got %s", key, got)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	tests := []struct {
+		setting   string
+		good, bad []string
+	}{
+		{
+			"listen",
+			[]string{"127.0.0.1:0", "127.8.0.1:65535", "'[::1]:80'", "localhost:80", "LOCALHOST:80", "'[::ffff:127.0.0.1]:80'"},
+			[]string{"127.0.0.1", "127.0.0.1:65536", "127.0.0.1:http", "127.0.0.1:-1", "':'", "'::1:80'", "'a b:80'", "http://127.0.0.1:80", "''", "'\u212Aocalhost:80'"},
+		},
+		{
+			"limits.max_request_body",
+			[]string{"1", "1B", "10kB", "10MB", "'16MiB'", "1GiB", "1073741824"},
+			[]string{"0", "-1", "1 MiB", "1mib", "1.5MiB", "1e3", "MiB", "'1073741825'", "2GiB", "9223372036854775807GiB", "-9223372036854775808KiB", "true", "[1]", "0x10"},
+		},
+		{"limits.max_header", []string{"1024", "16MiB"}, []string{"1023", "17MiB"}},
+		{"limits.max_depth", []string{"1", "128"}, []string{"0", "129", "1.5", "'5'", "99999999999999999999"}},
+		{"limits.request_timeout", []string{"1ms", "24h", "1m30s"}, []string{"0s", "-1s", "999us", "5", "5 s", "1d", "''"}},
+		{"shutdown.drain", []string{"0s", "1h"}, []string{"-1ns", "0"}},
+		{"identity.anonymous", []string{"true", "false"}, []string{"yes", "'true'", "1", "on"}},
+		{"telemetry.traces.sample", []string{"0", "1", "0.5", "1.0e-3"}, []string{"-0.1", "1.1", ".nan", ".inf", "'0.5'"}},
+		{"telemetry.log.level", []string{"debug", "info", "warn", "error"}, []string{"Info", "warning", "info+1", "''"}},
+		{
+			"telemetry.traces.endpoint",
+			[]string{"''", "http://c:4318/v1/traces", "https://c"},
+			[]string{"c:4318", "grpc://c:4317", "http://", "http://u:p@c/", "http://c/#", "http://c:/", "http://c:99999/", "http://a_b c/", "'http://[::1/'"},
+		},
+		{
+			"allowed_hosts",
+			[]string{"[]", "[a.example]", "['a.example:80', '[::1]']"},
+			[]string{"['*']", "['*.example']", "[http://a]", "[a/b]", "['a:b']", "['a:']", "['']", "[null]", "a", "['u@a']"},
+		},
+		{
+			"allowed_origins",
+			[]string{"[]", "['http://a:80']", "[app://x]"},
+			[]string{"['*']", "['null']", "[a.example]", "['http://a/']", "['http://a?b']", "['http://u@a']", "['//a']", "[file:///x]"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.setting, func(t *testing.T) {
+			outer, inner, nested := strings.Cut(tt.setting, ".")
+			file := func(value string) string {
+				if nested {
+					path := strings.ReplaceAll(inner, ".", ": {")
+					value = "{" + path + ": " + value + strings.Repeat("}", strings.Count(tt.setting, "."))
+				}
+				return fmt.Sprintf("version: 1\nupstreams: [{url: http://a/}]\n%s: %s\n", outer, value)
+			}
+			for _, v := range tt.good {
+				valid(t, file(v))
+			}
+			for _, v := range tt.bad {
+				if got := problems(t, file(v)); len(got) != 1 || !strings.HasPrefix(got[0], "f.yaml:3:") {
+					t.Errorf("%s: got %q", v, got)
+				}
+			}
+		})
+	}
+}
+
+func TestPathsAndNames(t *testing.T) {
+	for _, v := range []string{"mcp", "/", "''", "/mcp/", "//mcp", "/a/../b", "/a/./b", "/{x}", "/a?b", "/a%20b", "/a b", "/\u212A", "/a*"} {
+		if got := problems(t, "version: 1\nupstreams:\n  - url: http://a/\n    path: \""+v+"\"\n"); len(got) != 1 || !strings.HasPrefix(got[0], "f.yaml:4:11: upstreams[0].path: ") {
+			t.Errorf("path %s: got %q", v, got)
+		}
+	}
+	for _, v := range []string{"''", "A", "a_b", "a b", "a.b", "'*'", strings.Repeat("a", 64)} {
+		if got := problems(t, "version: 1\nupstreams:\n  - url: http://a/\n    name: "+v+"\n"); len(got) != 1 || !strings.HasPrefix(got[0], "f.yaml:4:11: upstreams[0].name: ") {
+			t.Errorf("name %s: got %q", v, got)
+		}
+	}
+}
+
+func TestReservedHeaders(t *testing.T) {
+	for _, v := range []string{"host", "MCP-Protocol-Version", "Mcp-Session-Id", "mcp-method", "Content-length", "TE", "Last-Event-ID"} {
+		got := problems(t, "version: 1\nupstreams:\n  - url: http://a/\n    headers: {"+v+": x}\n")
+		want := []string{"f.yaml:4:15: upstreams[0].headers." + v + ": cannot be set: the gate needs this header itself"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("problems (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestFilesThatAreTooMuch(t *testing.T) {
+	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
+	tests := []struct{ name, src, want string }{
+		{"bytes", good + strings.Repeat("#", config.MaxFile), "the file has more than 1048576 bytes"},
+		{"tokens", good + strings.Repeat("a: b\n", config.MaxTokens/3), "the file has more than 50000 words and signs"},
+		{"brackets", good + "a: " + strings.Repeat("[", config.MaxNesting+1), "values are nested more than 64 deep"},
+		{"braces", good + "a: " + strings.Repeat("{a: ", config.MaxNesting+1), "values are nested more than 64 deep"},
+		{"dashes", good + "a:\n  " + strings.Repeat("- ", config.MaxNesting+1), "values are nested more than 64 deep"},
+		{
+			"aliases of many values",
+			"version: 1\nupstreams:\n- &x {url: http://a/, headers: {" + strings.Repeat("a: b, ", 1000) + "}}\n" + strings.Repeat("- *x\n", 1000),
+			"the file has more than 100000 values, aliases included",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := problems(t, tt.src)
+			if all := strings.Join(got, "\n"); !strings.Contains(all, tt.want) {
+				t.Errorf("want %q among:\n%.2000s", tt.want, all)
+			}
+			if len(got) > 1 {
+				t.Errorf("went on to find %d problems", len(got))
+			}
+		})
+	}
+}
+
+func TestLargeFileIsAccepted(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("version: 1\nupstreams:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "- {url: 'http://a/%d', name: u%d, headers: {A: b, C: d}, connect_timeout: 1s}\n", i, i)
+	}
+	if got := len(valid(t, b.String()).Upstreams); got != 1000 {
+		t.Errorf("%d upstreams", got)
+	}
+}

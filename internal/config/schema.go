@@ -1,0 +1,165 @@
+package config
+
+import (
+	"fmt"
+	"net/textproto"
+	"strings"
+)
+
+// A setting is a node in the tree of everything that can be configured.
+//
+//sumtype:decl
+type setting interface{ isSetting() }
+
+type (
+	// A leaf is one value.
+	leaf struct {
+		want  string                 // what it must be, to follow "must be"
+		kinds kind                   // how YAML may write it
+		set   func(text string) bool // stores the text's value, or reports false if it is not what is wanted
+	}
+	// A group is a mapping with known keys.
+	group []entry
+	// A list is a sequence; item makes room for one more.
+	list struct{ item func() setting }
+	// A dict is a mapping whose keys are the user's. It returns the leaf for
+	// a key, or says what is wrong with the key.
+	dict struct {
+		item func(key string) (leaf, string)
+	}
+	// A later setting is in the documented design but not in this build.
+	later struct{}
+)
+
+type entry struct {
+	key string
+	to  setting
+}
+
+func (leaf) isSetting()  {}
+func (group) isSetting() {}
+func (list) isSetting()  {}
+func (dict) isSetting()  {}
+func (later) isSetting() {}
+
+// find returns the setting with the given key, or nil.
+func (g group) find(key string) setting {
+	for _, e := range g {
+		if e.key == key {
+			return e.to
+		}
+	}
+	return nil
+}
+
+// settings returns the tree whose leaves store into c. It is the one list of
+// all keys.
+func (c *Config) settings() group {
+	return group{
+		{"version", number(new(int), 1)},
+		{"listen", address(&c.Listen)},
+		{"operators", group{
+			{"listen", address(&c.Operators.Listen)},
+			{"token", later{}},
+		}},
+		{"upstreams", list{func() setting {
+			c.Upstreams = append(c.Upstreams, DefaultUpstream())
+			return c.Upstreams[len(c.Upstreams)-1].settings()
+		}}},
+		{"identity", group{
+			{"anonymous", boolean(&c.Identity.Anonymous)},
+		}},
+		{"allowed_hosts", list{func() setting { return host(&c.AllowedHosts) }}},
+		{"allowed_origins", list{func() setting { return origin(&c.AllowedOrigins) }}},
+		{"limits", c.Limits.settings()},
+		{"shutdown", group{
+			{"delay", duration(&c.Shutdown.Delay, 0)},
+			{"drain", duration(&c.Shutdown.Drain, 0)},
+		}},
+		{"telemetry", c.Telemetry.settings()},
+		{"rules", later{}},
+		{"default", later{}},
+		{"mode", later{}},
+		{"workflows", later{}},
+		{"cedar", later{}},
+		{"waiting", later{}},
+		{"execution", later{}},
+		{"tasks", later{}},
+		{"store", later{}},
+	}
+}
+
+func (u *Upstream) settings() group {
+	return group{
+		{"name", name(&u.Name)},
+		{"url", endpoint(&u.URL)},
+		{"command", later{}},
+		{"path", mcpPath(&u.Paths)},
+		{"headers", headers(&u.Headers)},
+		{"forward_authorization", boolean(&u.ForwardAuthorization)},
+		{"tls", group{
+			{"ca_file", text(&u.TLS.CAFile)},
+			{"server_name", text(&u.TLS.ServerName)},
+			{"insecure_skip_verify", boolean(&u.TLS.InsecureSkipVerify)},
+		}},
+		{"connect_timeout", duration(&u.ConnectTimeout, shortest)},
+		{"idle_timeout", duration(&u.IdleTimeout, shortest)},
+		{"max_idle_connections", number(&u.MaxIdleConnections, 1_000_000)},
+	}
+}
+
+func (l *Limits) settings() group {
+	return group{
+		{"max_concurrent_requests", number(&l.MaxConcurrentRequests, 10_000_000)},
+		{"max_streams", number(&l.MaxStreams, 10_000_000)},
+		{"max_connections", number(&l.MaxConnections, 10_000_000)},
+		{"max_request_body", size(&l.MaxRequestBody, 1, 1<<30)},
+		{"max_header", size(&l.MaxHeader, 1<<10, 16<<20)},
+		{"max_batch", number(&l.MaxBatch, 100_000)},
+		{"max_depth", number(&l.MaxDepth, 128)},
+		{"request_timeout", duration(&l.RequestTimeout, shortest)},
+		{"read_timeout", duration(&l.ReadTimeout, shortest)},
+		{"write_timeout", duration(&l.WriteTimeout, shortest)},
+		{"keepalive", duration(&l.Keepalive, shortest)},
+	}
+}
+
+func (t *Telemetry) settings() group {
+	return group{
+		{"log", group{
+			{"level", level(&t.Log.Level)},
+			{"format", oneOf(&t.Log.Format, "json", "text")},
+		}},
+		{"traces", group{
+			{"endpoint", optional(endpoint(&t.Traces.Endpoint))},
+			{"sample", fraction(&t.Traces.Sample)},
+			{"headers", headers(&t.Traces.Headers)},
+		}},
+	}
+}
+
+// reserved are the headers that, beside those that begin with Mcp-, belong to
+// the transport or to the conversation between client and upstream: a fixed
+// value would break either.
+const reserved = " Accept Accept-Encoding Connection Content-Encoding Content-Length Content-Type Expect Host" +
+	" Keep-Alive Last-Event-Id Proxy-Connection Te Trailer Transfer-Encoding Upgrade "
+
+func headers(p *map[string]Secret) dict {
+	return dict{func(key string) (leaf, string) {
+		if !headerName(key) {
+			return leaf{}, "is not a name of an HTTP header"
+		}
+		key = textproto.CanonicalMIMEHeaderKey(key)
+		if strings.HasPrefix(key, "Mcp-") || strings.Contains(reserved, " "+key+" ") {
+			return leaf{}, "cannot be set: the gate needs this header itself"
+		}
+		if _, twice := (*p)[key]; twice {
+			return leaf{}, fmt.Sprintf("is given twice: HTTP takes it for the same as %s", key)
+		}
+		if *p == nil {
+			*p = map[string]Secret{}
+		}
+		(*p)[key] = Secret{}
+		return headerValue(*p, key), ""
+	}}
+}

@@ -1,0 +1,219 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A kind is a set of ways in which YAML writes a scalar.
+type kind uint8
+
+const (
+	isText kind = 1 << iota
+	isInteger
+	isFloat
+	isBoolean
+)
+
+// shortest is the least a timeout can be. A timeout of nothing would be taken
+// for none at all by much of net/http.
+const shortest = time.Millisecond
+
+// read makes a leaf that stores in p what parse makes of a text, if it is good.
+func read[T any](p *T, kinds kind, want string, parse func(string) (v T, good bool)) leaf {
+	return leaf{want, kinds, func(s string) bool {
+		v, good := parse(s)
+		if good {
+			*p = v
+		}
+		return good
+	}}
+}
+
+func text(p *string) leaf {
+	return read(p, isText, "text", func(s string) (string, bool) { return s, true })
+}
+
+func boolean(p *bool) leaf {
+	return read(p, isBoolean, "true or false", func(s string) (bool, bool) {
+		return s == "true", s == "true" || s == "false"
+	})
+}
+
+// number reads a whole number from 1 to most.
+func number(p *int, most int) leaf {
+	want := fmt.Sprintf("a whole number from 1 to %d", most)
+	if most == 1 {
+		want = "1"
+	}
+	return read(p, isInteger, want, func(s string) (int, bool) {
+		n, err := strconv.Atoi(s)
+		return n, err == nil && n >= 1 && n <= most
+	})
+}
+
+func fraction(p *float64) leaf {
+	return read(p, isInteger|isFloat, "a number from 0 to 1", func(s string) (float64, bool) {
+		f, err := strconv.ParseFloat(s, 64)
+		return f, err == nil && f >= 0 && f <= 1
+	})
+}
+
+func duration(p *time.Duration, least time.Duration) leaf {
+	want := "a duration with a unit, such as 30s or 1m30s"
+	if least > 0 {
+		want += fmt.Sprintf(", of at least %s", least)
+	}
+	return read(p, isText, want, func(s string) (time.Duration, bool) {
+		d, err := time.ParseDuration(s)
+		return d, err == nil && d >= least
+	})
+}
+
+// units are the endings a size may have. Longer ones come before their own ends.
+var units = []struct {
+	name  string
+	bytes int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"B", 1},
+}
+
+func size(p *int64, least, most int64) leaf {
+	want := fmt.Sprintf("a size from %d to %d bytes, such as 65536, 64KiB or 1MiB", least, most)
+	return read(p, isText|isInteger, want, func(s string) (int64, bool) {
+		times := int64(1)
+		for _, u := range units {
+			if count, ok := strings.CutSuffix(s, u.name); ok {
+				s, times = count, u.bytes
+				break
+			}
+		}
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 0 || n > most/times { // before the product can overflow
+			return 0, false
+		}
+		return n * times, n*times >= least
+	})
+}
+
+func level(p *slog.Level) leaf {
+	var word string
+	l := oneOf(&word, "debug", "info", "warn", "error")
+	return read(p, l.kinds, l.want, func(s string) (v slog.Level, good bool) {
+		return v, l.set(s) && v.UnmarshalText([]byte(s)) == nil
+	})
+}
+
+func oneOf(p *string, words ...string) leaf {
+	last := len(words) - 1
+	want := strings.Join(words[:last], ", ") + " or " + words[last]
+	return read(p, isText, want, func(s string) (string, bool) { return s, slices.Contains(words, s) })
+}
+
+func name(p *string) leaf {
+	return read(p, isText, "lower-case letters, digits and hyphens, at most 63", func(s string) (string, bool) { return s, isName(s) })
+}
+
+func isName(s string) bool {
+	return s != "" && len(s) <= 63 && only(s, lower+digits+"-")
+}
+
+const (
+	lower   = "abcdefghijklmnopqrstuvwxyz"
+	letters = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
+
+// only reports whether s is made of nothing but the given ASCII characters.
+func only(s, characters string) bool {
+	return strings.Trim(s, characters) == ""
+}
+
+func address(p *string) leaf {
+	return read(p, isText, "host:port, such as 127.0.0.1:8080", func(s string) (string, bool) {
+		h, port, err := net.SplitHostPort(s)
+		return s, err == nil && isPort(port) && (h == "" || isHost(h))
+	})
+}
+
+func isHost(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return s != "" && len(s) <= 253 && only(s, letters+digits+"-._")
+}
+
+// loopback reports whether only this machine can reach a listener at addr.
+func loopback(addr string) bool {
+	h, _, _ := net.SplitHostPort(addr)
+	ip, err := netip.ParseAddr(h)
+	return strings.EqualFold(h, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+func endpoint(p **url.URL) leaf {
+	const want = "an http or https URL with a host, and without user, password or fragment"
+	return read(p, isText, want, func(s string) (*url.URL, bool) {
+		u, err := url.Parse(s)
+		return u, err == nil &&
+			(u.Scheme == "http" || u.Scheme == "https") &&
+			hasHost(u) && u.User == nil && !strings.Contains(s, "#")
+	})
+}
+
+func hasHost(u *url.URL) bool {
+	return isHost(u.Hostname()) && (u.Port() == "" || isPort(u.Port())) && !strings.HasSuffix(u.Host, ":")
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+// optional lets l be the empty text, which leaves its value as it is.
+func optional(l leaf) leaf {
+	set := l.set
+	l.want += ", or empty"
+	l.set = func(s string) bool { return s == "" || set(s) }
+	return l
+}
+
+// mcpPath keeps to characters that mean themselves in a URL and to a shape
+// that every router takes for the same.
+func mcpPath(p *[]string) leaf {
+	return read(p, isText, "a path such as /mcp, of letters, digits and -._~", func(s string) ([]string, bool) {
+		return []string{s}, len(s) > 1 && s[0] == '/' && path.Clean(s) == s && only(s, letters+digits+"-._~/")
+	})
+}
+
+func host(p *[]string) leaf {
+	return read(p, isText, "a host name or address, with a port or without", func(s string) ([]string, bool) {
+		u, err := url.Parse("//" + s)
+		return append(*p, strings.ToLower(s)), err == nil && u.Host == s && hasHost(u)
+	})
+}
+
+func origin(p *[]string) leaf {
+	return read(p, isText, "an origin such as https://app.example.com, without a path", func(s string) ([]string, bool) {
+		u, err := url.Parse(s)
+		return append(*p, strings.ToLower(s)), err == nil && hasHost(u) && strings.EqualFold(u.Scheme+"://"+u.Host, s)
+	})
+}
+
+func headerValue(p map[string]Secret, key string) leaf {
+	return leaf{"text that HTTP can carry in a header, in one line", isText, func(s string) bool {
+		p[key] = NewSecret(s)
+		return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	}}
+}
+
+func headerName(s string) bool {
+	return s != "" && only(s, letters+digits+"!#$%&'*+-.^_`|~")
+}

@@ -1,0 +1,314 @@
+// Package metrics holds every number that the gateway shows to Prometheus.
+//
+// The rest of the program reports what happened through the methods of
+// [Metrics] and knows neither names nor labels nor Prometheus. A nil *Metrics
+// counts nothing, so a part that is used without metrics needs no second path.
+//
+// Every label has few values. What an agent can choose freely never becomes a
+// label: an unknown method counts as "__other__".
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// How a request ended.
+const (
+	Success = "success"
+	Error   = "error"
+	Timeout = "timeout" // only for requests to an upstream
+)
+
+// What opened an event stream.
+const (
+	StreamGet  = "get"
+	StreamPost = "post"
+)
+
+const (
+	namespace = "thoughtgate"
+
+	// other stands for every label value beyond the bounded ones.
+	other = "__other__"
+
+	// maxErrorTypes is far above what the program has, so that reaching it
+	// means that a text was passed where a type belongs.
+	maxErrorTypes = 64
+)
+
+// Metrics counts what the gateway does. Its methods may be called from any
+// goroutine. The nil *Metrics is valid and counts nothing.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests        *prometheus.CounterVec
+	requestDuration *prometheus.HistogramVec
+	byMethod        map[string]*atomic.Pointer[methodSeries] // one entry per value of the method label
+
+	upstream         map[string]prometheus.Counter // by outcome
+	upstreamDuration prometheus.Histogram
+
+	refused     *prometheus.CounterVec
+	refusals    sync.Mutex
+	byErrorType map[string]prometheus.Counter // guarded by refusals
+
+	verdicts    *prometheus.CounterVec
+	invalidTask *prometheus.CounterVec
+	annotations *prometheus.GaugeVec
+	reloads     *prometheus.CounterVec
+
+	batchSize   prometheus.Histogram
+	connections prometheus.Gauge
+	getStreams  prometheus.Gauge
+	postStreams prometheus.Gauge
+}
+
+// methodSeries are the series of one method, looked up once.
+type methodSeries struct {
+	succeeded, failed prometheus.Counter
+	duration          prometheus.Observer
+}
+
+// New returns metrics in a registry of their own, together with those of the
+// Go runtime and of the process.
+func New() *Metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	m := &Metrics{
+		registry:    r,
+		byMethod:    make(map[string]*atomic.Pointer[methodSeries], len(methods)),
+		byErrorType: make(map[string]prometheus.Counter),
+
+		requests: register(r, prometheus.NewCounterVec(
+			counter("mcp_requests_total", "MCP messages from agents that have been dealt with."),
+			[]string{"method", "status"})),
+		requestDuration: register(r, prometheus.NewHistogramVec(
+			histogram("mcp_request_duration_seconds", "Time from the receipt of an agent's message to the end of its answer.", seconds()),
+			[]string{"method"})),
+		upstreamDuration: register(r, prometheus.NewHistogram(
+			histogram("mcp_upstream_duration_seconds", "Time from sending a request upstream to the end of the answer.", seconds()))),
+		refused: register(r, prometheus.NewCounterVec(
+			counter("mcp_refused_total", "Requests that the gateway answered with an error of its own."),
+			[]string{"error_type"})),
+		verdicts: register(r, prometheus.NewCounterVec(
+			counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
+			[]string{"kind", "action", "observed"})),
+		invalidTask: register(r, prometheus.NewCounterVec(
+			counter("task_validation_errors_total", "Calls whose task was missing, not allowed or malformed."),
+			[]string{"error"})),
+		annotations: register(r, prometheus.NewGaugeVec(
+			gauge("tools_by_annotation", "Tools on the last list that was shown, by their task support."),
+			[]string{"annotation"})),
+		reloads: register(r, prometheus.NewCounterVec(
+			counter("config_reloads_total", "Attempts to take over a changed configuration."),
+			[]string{"status"})),
+		batchSize: register(r, prometheus.NewHistogram(
+			histogram("mcp_batch_size", "Messages in a JSON-RPC batch.", []float64{1, 2, 5, 10, 20, 50, 100}))),
+		connections: register(r, prometheus.NewGauge(
+			gauge("mcp_connections_active", "Open connections from agents."))),
+	}
+	for _, method := range methods {
+		m.byMethod[method] = new(atomic.Pointer[methodSeries])
+	}
+	upstream := register(r, prometheus.NewCounterVec(
+		counter("mcp_upstream_requests_total", "Requests sent to upstreams."), []string{"status"}))
+	m.upstream = map[string]prometheus.Counter{
+		Success: upstream.WithLabelValues(Success),
+		Error:   upstream.WithLabelValues(Error),
+		Timeout: upstream.WithLabelValues(Timeout),
+	}
+	streams := register(r, prometheus.NewGaugeVec(
+		gauge("sse_streams_active", "Open event streams to agents."), []string{"kind"}))
+	m.getStreams = streams.WithLabelValues(StreamGet)
+	m.postStreams = streams.WithLabelValues(StreamPost)
+	return m
+}
+
+// Handler returns the page that Prometheus reads.
+func (m *Metrics) Handler() http.Handler {
+	if m == nil {
+		return http.NotFoundHandler()
+	}
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, // a process that may not read /proc still has the rest
+	})
+}
+
+// RequestDone counts one message of an agent that has been dealt with, and how
+// long that took. The method is that of the message, or "batch", "response",
+// "GET" or "DELETE"; every outcome but [Success] counts as [Error].
+func (m *Metrics) RequestDone(method, outcome string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	s := m.series(method)
+	if outcome == Success {
+		s.succeeded.Inc()
+	} else {
+		s.failed.Inc()
+	}
+	s.duration.Observe(d.Seconds())
+}
+
+// series returns the series of a method. They come into being together, when
+// the method is first seen: errors then start at zero, which rates need, and
+// methods that nobody uses stay off the page.
+func (m *Metrics) series(method string) *methodSeries {
+	slot, known := m.byMethod[method]
+	if !known {
+		method, slot = other, m.byMethod[other]
+	}
+	if s := slot.Load(); s != nil {
+		return s
+	}
+	s := &methodSeries{
+		succeeded: m.requests.WithLabelValues(method, Success),
+		failed:    m.requests.WithLabelValues(method, Error),
+		duration:  m.requestDuration.WithLabelValues(method),
+	}
+	slot.Store(s) // whoever else is here stores the same series
+	return s
+}
+
+// UpstreamDone counts one request to an upstream and how long it took. An
+// outcome other than [Success] and [Timeout] counts as [Error].
+func (m *Metrics) UpstreamDone(outcome string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	c, ok := m.upstream[outcome]
+	if !ok {
+		c = m.upstream[Error]
+	}
+	c.Inc()
+	m.upstreamDuration.Observe(d.Seconds())
+}
+
+// Refused counts one request that the gateway answered with an error of its
+// own. The errorType is the stable error_type of that answer.
+func (m *Metrics) Refused(errorType string) {
+	if m == nil {
+		return
+	}
+	m.refusals.Lock()
+	defer m.refusals.Unlock()
+	c, ok := m.byErrorType[errorType]
+	if !ok {
+		if len(m.byErrorType) >= maxErrorTypes {
+			errorType = other
+		}
+		c = m.refused.WithLabelValues(errorType)
+		m.byErrorType[errorType] = c
+	}
+	c.Inc()
+}
+
+// Verdict counts what policy said of one message about a kind of thing.
+// Observed says that it was forwarded all the same.
+func (m *Metrics) Verdict(kind, action string, observed bool) {
+	if m != nil {
+		m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
+	}
+}
+
+// InvalidTask counts a call whose task was required, forbidden or malformed.
+func (m *Metrics) InvalidTask(problem string) {
+	if m != nil {
+		m.invalidTask.WithLabelValues(problem).Inc()
+	}
+}
+
+// ToolsListed takes note of how many tools a client was shown with each kind of
+// task support.
+func (m *Metrics) ToolsListed(bySupport map[string]int) {
+	if m == nil {
+		return
+	}
+	for _, support := range []string{"required", "optional", "forbidden"} {
+		m.annotations.WithLabelValues(support).Set(float64(bySupport[support]))
+	}
+}
+
+// Reloaded counts an attempt to take over a changed configuration.
+func (m *Metrics) Reloaded(outcome string) {
+	if m != nil {
+		m.reloads.WithLabelValues(outcome).Inc()
+	}
+}
+
+// BatchSize counts one JSON-RPC batch of n messages.
+func (m *Metrics) BatchSize(n int) {
+	if m != nil {
+		m.batchSize.Observe(float64(n))
+	}
+}
+
+// ConnOpened counts a connection from an agent in, until [Metrics.ConnClosed].
+func (m *Metrics) ConnOpened() {
+	if m != nil {
+		m.connections.Inc()
+	}
+}
+
+// ConnClosed counts a connection out.
+func (m *Metrics) ConnClosed() {
+	if m != nil {
+		m.connections.Dec()
+	}
+}
+
+// StreamOpened counts an event stream in, until [Metrics.StreamClosed] is told
+// the same kind, which is [StreamGet] or [StreamPost].
+func (m *Metrics) StreamOpened(kind string) {
+	if m != nil {
+		m.streams(kind).Inc()
+	}
+}
+
+// StreamClosed counts an event stream out.
+func (m *Metrics) StreamClosed(kind string) {
+	if m != nil {
+		m.streams(kind).Dec()
+	}
+}
+
+func (m *Metrics) streams(kind string) prometheus.Gauge {
+	if kind == StreamGet {
+		return m.getStreams
+	}
+	return m.postStreams
+}
+
+// seconds returns bucket bounds from a call that is merely forwarded to one
+// that waits for a person.
+func seconds() []float64 {
+	return []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
+}
+
+func counter(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
+}
+
+func gauge(name, help string) prometheus.GaugeOpts {
+	return prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}
+}
+
+func histogram(name, help string, bounds []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: bounds}
+}
+
+func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
+	r.MustRegister(c)
+	return c
+}

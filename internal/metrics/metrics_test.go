@@ -1,0 +1,243 @@
+package metrics_test
+
+import (
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// The names, types, help and labels of NFR-001 in REQ-CORE-003 are what
+// dashboards and alerts are written against.
+func TestPage(t *testing.T) {
+	const golden = "testdata/page.txt"
+	m := metrics.New()
+	m.RequestDone("tools/call", metrics.Success, 2*time.Millisecond)
+	m.RequestDone("tools/call", metrics.Error, 20*time.Second)
+	m.RequestDone("batch", metrics.Success, time.Minute)
+	m.RequestDone("tools/cal", "odd", time.Hour)
+	m.UpstreamDone(metrics.Success, time.Millisecond)
+	m.UpstreamDone(metrics.Timeout, time.Minute)
+	m.UpstreamDone("odd", 0)
+	m.Refused("parse_error")
+	m.Refused("parse_error")
+	m.BatchSize(3)
+	m.ConnOpened()
+	m.ConnOpened()
+	m.ConnClosed()
+	m.StreamOpened(metrics.StreamGet)
+	m.StreamOpened(metrics.StreamPost)
+	m.StreamOpened(metrics.StreamPost)
+	m.StreamClosed(metrics.StreamGet)
+
+	got := own(scrape(t, m))
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
+func TestPageHasRuntimeAndProcess(t *testing.T) {
+	page := scrape(t, metrics.New())
+	for _, name := range []string{"go_goroutines", "process_cpu_seconds_total"} {
+		if !strings.Contains(page, "\n"+name+" ") {
+			t.Errorf("no %s on the page", name)
+		}
+	}
+}
+
+func TestMethodLabel(t *testing.T) {
+	tests := []struct{ method, want string }{
+		{"initialize", "initialize"},
+		{"server/discover", "server/discover"},
+		{"subscriptions/listen", "subscriptions/listen"},
+		{"tasks/result", "tasks/result"},
+		{"tasks/update", "tasks/update"},
+		{"notifications/cancelled", "notifications/cancelled"},
+		{"notifications/tasks", "notifications/tasks"},
+		{"response", "response"},
+		{"GET", "GET"},
+		{"DELETE", "DELETE"},
+		{"Tools/Call", "__other__"},
+		{"evil\"} 1\n", "__other__"},
+		{"\xff", "__other__"},
+		{"", "__other__"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.method, func(t *testing.T) {
+			m := metrics.New()
+			m.RequestDone(tt.method, metrics.Success, time.Millisecond)
+			want := `thoughtgate_mcp_requests_total{method="` + tt.want + `",status="success"} 1`
+			if page := scrape(t, m); !strings.Contains(page, want) {
+				t.Errorf("no line %s in\n%s", want, own(page))
+			}
+		})
+	}
+}
+
+func TestRefusedIsBounded(t *testing.T) {
+	m := metrics.New()
+	for i := range 1000 {
+		m.Refused("type_" + strconv.Itoa(i))
+	}
+	m.Refused("type_0")
+
+	page := scrape(t, m)
+	if got := strings.Count(page, "\nthoughtgate_mcp_refused_total{"); got > 100 {
+		t.Errorf("%d series for 1000 error types", got)
+	}
+	for _, want := range []string{
+		`thoughtgate_mcp_refused_total{error_type="type_0"} 2`,
+		`thoughtgate_mcp_refused_total{error_type="__other__"} 936`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no line %s in\n%s", want, own(page))
+		}
+	}
+}
+
+func TestConcurrentFirstUse(t *testing.T) {
+	const callers = 16
+	m := metrics.New()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			m.RequestDone("tools/call", metrics.Success, time.Millisecond)
+			m.Refused("overloaded")
+		})
+	}
+	wg.Wait()
+
+	page := scrape(t, m)
+	for _, want := range []string{
+		`thoughtgate_mcp_requests_total{method="tools/call",status="success"} 16`,
+		`thoughtgate_mcp_request_duration_seconds_count{method="tools/call"} 16`,
+		`thoughtgate_mcp_refused_total{error_type="overloaded"} 16`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no line %s in\n%s", want, own(page))
+		}
+	}
+}
+
+func TestNil(t *testing.T) {
+	var m *metrics.Metrics
+	m.RequestDone("tools/call", metrics.Success, time.Second)
+	m.UpstreamDone(metrics.Success, time.Second)
+	m.Refused("parse_error")
+	m.BatchSize(1)
+	m.ConnOpened()
+	m.ConnClosed()
+	m.StreamOpened(metrics.StreamGet)
+	m.StreamClosed(metrics.StreamGet)
+
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("status = %d; want 404", w.Code)
+	}
+}
+
+func TestCountingDoesNotAllocate(t *testing.T) {
+	m := metrics.New()
+	for name, count := range map[string]func(){
+		"request":  func() { m.RequestDone("tools/call", metrics.Success, time.Millisecond) },
+		"other":    func() { m.RequestDone("no/such", metrics.Error, time.Millisecond) },
+		"upstream": func() { m.UpstreamDone(metrics.Timeout, time.Millisecond) },
+		"refusal":  func() { m.Refused("overloaded") },
+		"stream":   func() { m.StreamOpened(metrics.StreamPost); m.StreamClosed(metrics.StreamPost) },
+	} {
+		if got := testing.AllocsPerRun(100, count); got != 0 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+	}
+}
+
+func BenchmarkRequestDone(b *testing.B) {
+	m := metrics.New()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.RequestDone("tools/call", metrics.Success, 3*time.Millisecond)
+	}
+}
+
+func BenchmarkRequestDoneParallel(b *testing.B) {
+	m := metrics.New()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.RequestDone("tools/call", metrics.Success, 3*time.Millisecond)
+		}
+	})
+}
+
+func BenchmarkRequestDoneNil(b *testing.B) {
+	var m *metrics.Metrics
+	b.ReportAllocs()
+	for b.Loop() {
+		m.RequestDone("tools/call", metrics.Success, 3*time.Millisecond)
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	m := metrics.New()
+	m.RequestDone("tools/call", metrics.Success, 3*time.Millisecond)
+	h := m.Handler()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("Accept-Encoding", "gzip")
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+// scrape reads the page of m as Prometheus does: over HTTP.
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	srv := httptest.NewServer(m.Handler())
+	defer srv.Close()
+	resp, err := srv.Client().Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status = %d: %s", resp.StatusCode, body)
+	}
+	return string(body)
+}
+
+// own returns the lines of page that are not about the runtime or the process.
+func own(page string) string {
+	var b strings.Builder
+	for line := range strings.Lines(page) {
+		if strings.Contains(line, "thoughtgate_") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,226 @@
+// Package tracing tells an OpenTelemetry collector what happened to each
+// request, and carries W3C trace context from the agent to the upstream.
+//
+// [New] ties the OpenTelemetry SDK, which samples and batches, to a small
+// exporter for OTLP over HTTP. The official exporter is not used because it
+// calls methods by reflected name, after which the linker must keep every
+// method of the whole program.
+//
+// Tracing is off by default: a nil [*Tracing] starts nothing and the zero
+// [Span] records nothing, both without allocating, so callers never ask
+// whether it is on. Nothing global is set.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// batchDelay is how long a finished span waits for others, exportTimeout
+	// how long one batch may take with all its attempts. Both are the SDK's
+	// own defaults, written down so that the environment cannot change them.
+	batchDelay    = 5 * time.Second
+	exportTimeout = 30 * time.Second
+
+	// maxValueLength cuts what an agent wrote, such as an unknown method.
+	maxValueLength = 256
+)
+
+// A Config says where spans go.
+type Config struct {
+	// Endpoint is the URL of the collector. Without a path it gets /v1/traces.
+	// Empty turns tracing off.
+	Endpoint string
+	// Headers are sent with every export, and are never logged.
+	Headers map[string]string
+	// Sample is the share of traces to record, from 0 to 1, among those that
+	// begin here. A trace that an agent began is recorded if the agent does.
+	Sample float64
+	// Version is the version of the gateway.
+	Version string
+}
+
+// Tracing starts spans. The nil *Tracing is valid and off.
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	exporter *exporter
+	tracer   trace.Tracer
+}
+
+// New returns a Tracing that exports to the collector of cfg until
+// [Tracing.Close], or nil if cfg names none. A collector that cannot be
+// reached is not an error: that is logged to log while it lasts.
+func New(cfg Config, log *slog.Logger) (*Tracing, error) {
+	return newTracing(cfg, log, http.DefaultTransport.(*http.Transport).Clone())
+}
+
+func newTracing(cfg Config, log *slog.Logger, transport *http.Transport) (*Tracing, error) {
+	if cfg.Endpoint == "" {
+		return nil, nil // the Tracing that is off
+	}
+	if !(cfg.Sample >= 0 && cfg.Sample <= 1) { // so written because of NaN
+		return nil, fmt.Errorf("tracing: sample %v is not between 0 and 1", cfg.Sample)
+	}
+	exp, err := newExporter(cfg, log, transport)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxValueLength
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exp,
+			sdktrace.WithMaxQueueSize(sdktrace.DefaultMaxQueueSize),
+			sdktrace.WithMaxExportBatchSize(sdktrace.DefaultMaxExportBatchSize),
+			sdktrace.WithBatchTimeout(batchDelay),
+			sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.Sample))),
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "thoughtgate"),
+			attribute.String("service.version", cfg.Version),
+			attribute.String("telemetry.sdk.name", "opentelemetry"),
+			attribute.String("telemetry.sdk.language", "go"),
+			attribute.String("telemetry.sdk.version", sdk.Version()),
+		)),
+	)
+	return &Tracing{
+		provider: provider,
+		exporter: exp,
+		tracer:   provider.Tracer("thoughtgate", trace.WithInstrumentationVersion(cfg.Version)),
+	}, nil
+}
+
+// Close exports the spans that have ended and stops. When ctx ends first, what
+// is left is given up; Close then returns an error, as it does whenever the
+// last export failed. Either way nothing is running any more when it returns.
+func (t *Tracing) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, t.exporter.abort)
+	defer stop()
+	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // with ctx it would return before its goroutine
+	if err != nil {
+		return fmt.Errorf("tracing: %w", errors.Join(err, ctx.Err()))
+	}
+	return nil
+}
+
+// A Parent is the trace context that came with a request, as in the W3C
+// headers traceparent and tracestate. What is malformed is ignored.
+type Parent struct {
+	Traceparent, Tracestate string
+}
+
+// StartRequest starts the span of a request from an agent, below parent if
+// that is valid and as the root of a new trace otherwise.
+func (t *Tracing) StartRequest(ctx context.Context, parent Parent) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	if parent.Traceparent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+			"traceparent": parent.Traceparent,
+			"tracestate":  parent.Tracestate,
+		})
+	}
+	return t.start(ctx, "mcp.request", trace.SpanKindServer)
+}
+
+// StartUpstream starts the span of a request to an upstream, below the span in
+// ctx. The upstream is to get its [Span.Traceparent] and [Span.Tracestate].
+func (t *Tracing) StartUpstream(ctx context.Context) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	return t.start(ctx, "mcp.upstream", trace.SpanKindClient)
+}
+
+func (t *Tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
+	return ctx, Span{span}
+}
+
+// A Span is one timed step of a request. The zero Span is off.
+type Span struct {
+	span trace.Span
+}
+
+// Attrs describe a request.
+type Attrs struct {
+	Method        string // empty if the message could not be read
+	CorrelationID string
+	TaskAugmented bool // the agent asked for a task
+}
+
+// SetAttrs describes the request of s.
+func (s Span) SetAttrs(a Attrs) {
+	if !s.recording() {
+		return
+	}
+	s.SetMethod(a.Method)
+	s.span.SetAttributes(
+		attribute.String("correlation_id", a.CorrelationID),
+		attribute.Bool("task_augmented", a.TaskAugmented),
+	)
+}
+
+// SetMethod records the MCP method that s is about, unless it is empty.
+func (s Span) SetMethod(method string) {
+	if s.recording() && method != "" {
+		s.span.SetAttributes(attribute.String("method", method))
+	}
+}
+
+// Fail marks s as failed. The errorType is the stable error_type that is also
+// in the answer and in the log.
+func (s Span) Fail(errorType string) {
+	if !s.recording() {
+		return
+	}
+	s.span.SetStatus(codes.Error, errorType)
+	s.span.SetAttributes(attribute.String("error.type", errorType))
+}
+
+// End ends s. What is set later is lost.
+func (s Span) End() {
+	if s.span != nil {
+		s.span.End()
+	}
+}
+
+// Traceparent returns the W3C traceparent that makes s the parent of what the
+// receiver does, or "" if s is off.
+func (s Span) Traceparent() string {
+	if s.span == nil {
+		return ""
+	}
+	sc := s.span.SpanContext()
+	flags := sc.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom)
+	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + flags.String()
+}
+
+// Tracestate returns the W3C tracestate that belongs to [Span.Traceparent]. It
+// is empty if the agent sent none.
+func (s Span) Tracestate() string {
+	if s.span == nil {
+		return ""
+	}
+	return s.span.SpanContext().TraceState().String()
+}
+
+// recording saves building attributes for a span that is off or not sampled.
+func (s Span) recording() bool { return s.span != nil && s.span.IsRecording() }
