@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/demo"
+)
+
+// tour is what the demo prints: text at the margin, commands indented by two.
+//
+//go:embed demo.txt
+var tour string
+
+func newDemo() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Try the gate in front of a small built-in MCP server",
+		Long:  "Start a small MCP server and the gate in front of it, and print what to try.\nEverything is in memory. Neither configuration nor environment is read.",
+		Args:  noArguments,
+	}
+	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is taken, any free one is used")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := demoPlan{
+			listen: *listen,
+			fixed:  cmd.Flags().Changed("listen"),
+			stdout: cmd.OutOrStdout(),
+			stderr: cmd.ErrOrStderr(),
+		}.prepare()
+		if err != nil {
+			return err
+		}
+		return d.run(cmd.Context())
+	}
+	return cmd
+}
+
+// A demoPlan says what the demo should be like.
+type demoPlan struct {
+	listen         string
+	fixed          bool // the user chose the address, so no other will do
+	stdout, stderr io.Writer
+}
+
+// A demonstration is a gate and the server behind it, both bound to their
+// addresses.
+type demonstration struct {
+	gate     *app.App
+	upstream net.Listener
+}
+
+// prepare makes everything ready to run and tells how to use it.
+func (p demoPlan) prepare() (*demonstration, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the demo's server: %w", err)
+	}
+	gate, err := p.gate("http://" + l.Addr().String() + "/mcp")
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if err := p.explain(gate, l.Addr()); err != nil {
+		return nil, errors.Join(err, gate.Close(), l.Close())
+	}
+	return &demonstration{gate: gate, upstream: l}, nil
+}
+
+// run serves until ctx is done.
+func (d *demonstration) run(ctx context.Context) error {
+	server := &http.Server{Handler: demo.New(), ReadHeaderTimeout: 10 * time.Second}
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error {
+		if err := server.Serve(d.upstream); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the demo's server: %w", err)
+		}
+		return nil
+	})
+	running.Go(func() error {
+		defer func() { _ = server.Close() }()
+		return d.gate.Run(ctx)
+	})
+	return running.Wait()
+}
+
+// gate returns a gate in front of url.
+func (p demoPlan) gate(url string) (*app.App, error) {
+	gate, err := p.gateAt(p.listen, url)
+	if p.fixed || !errors.Is(err, syscall.EADDRINUSE) {
+		return gate, err
+	}
+	if _, err := fmt.Fprintf(p.stdout, "%s is taken, so the demo listens elsewhere.\n\n", p.listen); err != nil {
+		return nil, err
+	}
+	return p.gateAt("127.0.0.1:0", url)
+}
+
+func (p demoPlan) gateAt(address, url string) (*app.App, error) {
+	override := func(setting, value string) config.Override {
+		return config.Override{Source: "demo", Setting: setting, Values: []string{value}}
+	}
+	cfg, _, err := config.Load(config.Sources{Overrides: []config.Override{
+		{Source: "--listen", Setting: "listen", Values: []string{address}},
+		override("operators.listen", "127.0.0.1:0"),
+		override("upstreams", url),
+		override("shutdown.drain", "2s"),
+		override("telemetry.log.level", "warn"),
+		override("telemetry.log.format", "text"),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return app.New(cfg, newLogger(p.stderr, cfg.Telemetry.Log))
+}
+
+func (p demoPlan) explain(gate *app.App, upstream net.Addr) error {
+	_, err := strings.NewReplacer(
+		"AGENTS", gate.AgentAddr(),
+		"OPERATORS", gate.OperatorAddr(),
+		"UPSTREAM", upstream.String(),
+	).WriteString(p.stdout, tour)
+	return err
+}

@@ -1,0 +1,181 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/demo"
+)
+
+// patience is how long anything in a script may take.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"thoughtgate": main,
+		"curl":        failing(curl),
+		"spawn":       failing(spawn),
+		"upstream":    failing(upstream),
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // or every program takes a second to end
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await":  await,
+			"signal": send,
+		},
+	})
+}
+
+func failing(f func() error) func() {
+	return func() {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// curl knows the flags that the demo prints, so that following the demo's
+// advice needs nothing that is not in this module.
+func curl() error {
+	flags := pflag.NewFlagSet("curl", pflag.ContinueOnError)
+	flags.BoolP("silent", "s", false, "")
+	flags.BoolP("show-error", "S", false, "")
+	flags.BoolP("no-buffer", "N", false, "")
+	headers := flags.StringArrayP("header", "H", nil, "")
+	data := flags.StringP("data", "d", "", "")
+	dump := flags.StringP("dump-header", "D", "", "")
+	output := flags.StringP("output", "o", "/dev/stdout", "")
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	method := http.MethodGet
+	if flags.Changed("data") {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, flags.Arg(0), strings.NewReader(*data))
+	if err != nil {
+		return err
+	}
+	for _, h := range *headers {
+		name, value, _ := strings.Cut(h, ":")
+		req.Header.Set(name, strings.TrimSpace(value))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if *dump == "-" {
+		fmt.Printf("HTTP/1.1 %s\r\n", resp.Status)
+		resp.Header.Write(os.Stdout)
+	}
+	out, err := os.OpenFile(*output, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	return errors.Join(err, out.Close())
+}
+
+// spawn runs a program and tells of it in files: NAME.out and NAME.err have
+// its output as it comes, NAME.pid its number, NAME.status how it ended.
+func spawn() error {
+	name := os.Args[1]
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	stdout, err := os.Create(name + ".out")
+	if err != nil {
+		return err
+	}
+	stderr, err := os.Create(name + ".err")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, os.Args[2], os.Args[3:]...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(name+".pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+		return err
+	}
+	_ = cmd.Wait() // the status says it all
+	return os.WriteFile(name+".status", fmt.Appendln(nil, cmd.ProcessState.ExitCode()), 0o600)
+}
+
+// upstream serves the demo's MCP server and prints its address.
+func upstream() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + l.Addr().String() + "/mcp")
+	return http.Serve(l, demo.New())
+}
+
+// await waits until a file matches a pattern. With a third argument it stores
+// the pattern's first group in a variable of that name.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: await FILE PATTERN [VARIABLE]")
+	}
+	file, pattern := ts.MkAbs(args[0]), regexp.MustCompile("(?m)"+args[1])
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			ts.Fatalf("%v", err)
+		}
+		if m := pattern.FindSubmatch(text); m != nil {
+			if len(args) == 3 {
+				ts.Setenv(args[2], string(m[1]))
+			}
+			return
+		}
+		select {
+		case <-deadline:
+			ts.Fatalf("%s does not match %s:\n%s", args[0], args[1], text)
+		case <-tick.C:
+		}
+	}
+}
+
+// send sends INT or TERM to a spawned program.
+func send(ts *testscript.TestScript, _ bool, args []string) {
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}
+	if len(args) != 2 || signals[args[1]] == 0 {
+		ts.Fatalf("usage: signal NAME INT|TERM")
+	}
+	pid, err := strconv.Atoi(ts.ReadFile(args[0] + ".pid"))
+	ts.Check(err)
+	ts.Check(syscall.Kill(pid, signals[args[1]]))
+}

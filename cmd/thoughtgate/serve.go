@@ -1,0 +1,96 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gate",
+		Long:  "Run the gate until it is told to stop. A flag beats an environment variable beats the file.\n\n" + describeVariables(),
+		Args:  noArguments,
+	}
+	file := configFlag(cmd)
+	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
+	cmd.Flags().String("operators-listen", "", "`address` for health, readiness and metrics, as host:port")
+	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
+	cmd.Flags().Bool("anonymous", false, "accept that nobody is asked who they are, also on addresses that other machines reach")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		a, err := newApp(cmd.ErrOrStderr(), config.Sources{File: *file, Overrides: overrides(cmd.Flags())})
+		if err != nil {
+			return err
+		}
+		return a.Run(cmd.Context())
+	}
+	return cmd
+}
+
+func configFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG)")
+}
+
+func describeVariables() string {
+	var b strings.Builder
+	b.WriteString("Environment variables, and the settings they are for:\n")
+	for _, v := range config.Variables() {
+		setting := v.Setting
+		if setting == "" {
+			setting = "name of the file"
+		}
+		b.WriteString("  " + v.Name + strings.Repeat(" ", max(1, 44-len(v.Name))) + setting + "\n")
+	}
+	return b.String()
+}
+
+// overrides returns the settings that were given as flags.
+func overrides(flags *pflag.FlagSet) []config.Override {
+	settings := map[string]string{
+		"listen":           "listen",
+		"operators-listen": "operators.listen",
+		"upstream":         "upstreams",
+		"anonymous":        "identity.anonymous",
+	}
+	var given []config.Override
+	flags.Visit(func(f *pflag.Flag) {
+		setting, ok := settings[f.Name]
+		if !ok {
+			return
+		}
+		values := []string{f.Value.String()}
+		if several, ok := f.Value.(pflag.SliceValue); ok {
+			values = several.GetSlice()
+		}
+		given = append(given, config.Override{Source: "--" + f.Name, Setting: setting, Values: values})
+	})
+	return given
+}
+
+// newApp returns the gate that s describes, bound to its addresses.
+func newApp(stderr io.Writer, s config.Sources) (*app.App, error) {
+	cfg, warnings, err := load(stderr, s)
+	if err != nil {
+		return nil, err
+	}
+	log := newLogger(stderr, cfg.Telemetry.Log)
+	for _, w := range warnings {
+		log.Warn("configuration", "warning", w.String())
+	}
+	return app.New(cfg, log)
+}
+
+func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.Level}
+	if cfg.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}

@@ -1,0 +1,179 @@
+// Package demo is a small MCP server to try the gate against: six tools on a
+// file tree that lives in memory, and a ledger of the calls that really ran.
+//
+// It serves both eras of the protocol on one endpoint. A request that carries
+// modern metadata is answered without a session; "initialize" opens a legacy
+// session. The server knows nothing of the gate. It reads and writes the
+// protocol with its own few types, so that a mistake in the gate's packages
+// cannot hide behind the same mistake here.
+package demo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const maxBody = 1 << 20 // bytes of one request
+
+// A Server is the demo's MCP endpoint. It serves every path it is given.
+type Server struct {
+	files    *tree
+	sessions *sessions
+	ledger   *ledger
+	tools    []tool
+}
+
+// New returns a server with a fresh file tree and an empty ledger.
+func New() *Server {
+	s := &Server{files: newTree(), sessions: new(sessions), ledger: new(ledger)}
+	s.tools = s.toolbox()
+	return s
+}
+
+// Calls returns the most recent tool calls in the order in which they began.
+// A call that was refused before it reached a tool is not among them.
+func (s *Server) Calls() []Call { return s.ledger.all() }
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !trusted(r) {
+		http.Error(w, "this server answers local clients only", http.StatusForbidden)
+		return
+	}
+	switch {
+	case r.Method == http.MethodPost:
+		s.post(w, r)
+	case r.Method == http.MethodDelete && !claimsModern(r.Header):
+		s.endSession(w, r)
+	default:
+		// The server has nothing to say unasked, so it offers no GET stream.
+		w.Header().Set("Allow", "POST, DELETE")
+		http.Error(w, "use POST", http.StatusMethodNotAllowed)
+	}
+}
+
+func (s *Server) post(w http.ResponseWriter, r *http.Request) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	if !accepts(r.Header, "application/json") || !accepts(r.Header, "text/event-stream") {
+		http.Error(w, "Accept must allow application/json and text/event-stream", http.StatusNotAcceptable)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooBig := new(http.MaxBytesError); errors.As(err, &tooBig) {
+		http.Error(w, "the message is larger than 1 MiB", http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err != nil {
+		return // the client is gone
+	}
+	in, fault := parse(body)
+	rep := &reply{w: w}
+	switch {
+	case fault != nil:
+		rep.refuse(fault)
+	case in.isModern(r.Header):
+		s.serveModern(r.Context(), rep, r.Header, in)
+	default:
+		s.serveLegacy(r.Context(), rep, r.Header, in)
+	}
+}
+
+// listTools answers tools/list. There is one page, so a cursor is a mistake.
+func (s *Server) listTools(rep *reply, p params) {
+	if p.Cursor != nil {
+		rep.refuse(&fault{Code: codeInvalidParams, Message: "there is only one page of tools"})
+		return
+	}
+	rep.result(listResult{extras: rep.era.onResult(), caching: rep.era.onList(), Tools: s.tools})
+}
+
+// callTool answers tools/call and writes what became of it into the ledger.
+func (s *Server) callTool(ctx context.Context, rep *reply, p params) {
+	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == p.Name })
+	if i < 0 {
+		rep.refuse(&fault{Code: codeInvalidParams, Message: "unknown tool " + quote(p.Name)})
+		return
+	}
+	settle := s.ledger.begin(p.Name, p.Arguments)
+	text, err := s.tools[i].run(ctx, &call{
+		arguments: p.Arguments,
+		progress: func(done, total int, message string) {
+			rep.progress(p.Meta.ProgressToken, progress{Progress: done, Total: total, Message: message})
+		},
+	})
+	// The ledger is written before the client can know, so that whoever sees
+	// the answer finds the call settled.
+	switch {
+	case err != nil && ctx.Err() != nil:
+		settle(Cancelled)
+	case err != nil:
+		settle(Failed)
+		rep.toolError(err)
+	case rep.text(ctx, text):
+		settle(Done)
+		rep.endText()
+	default:
+		settle(Cancelled)
+		panic(http.ErrAbortHandler) // half a message must not look like a whole one
+	}
+}
+
+// trusted refuses web pages of other sites, also those that reach a loopback
+// address by a name of their own.
+func trusted(r *http.Request) bool {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(local.String()) && !isLoopback(r.Host) {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && (u.Host == r.Host || isLoopback(u.Host))
+}
+
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// accepts reports whether h allows an answer of the given media type.
+func accepts(h http.Header, mediaType string) bool {
+	wanted := h.Values("Accept")
+	if len(wanted) == 0 {
+		return true
+	}
+	family, _, _ := strings.Cut(mediaType, "/")
+	for item := range strings.SplitSeq(strings.Join(wanted, ","), ",") {
+		item, _, _ = strings.Cut(item, ";")
+		switch strings.ToLower(strings.TrimSpace(item)) {
+		case mediaType, family + "/*", "*/*":
+			return true
+		}
+	}
+	return false
+}
+
+func quote(s string) string {
+	quoted, err := jsontext.AppendQuote(nil, s)
+	if err != nil {
+		return `""`
+	}
+	return string(quoted)
+}
