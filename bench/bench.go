@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/proc"
+	"github.com/thoughtgate/thoughtgate-go/bench/report"
+)
+
+// module is what the paths of our packages begin with. Named by their whole
+// paths, they are found from wherever in the module this program is run.
+const module = "github.com/thoughtgate/thoughtgate-go/"
+
+// A bench is one run of this program.
+type bench struct {
+	options
+
+	now  func() time.Time
+	out  io.Writer
+	self string // this program's file
+	dir  string // for the built gate and what it may write
+	rows []report.Row
+}
+
+// A part measures one thing. A new part is a method and a line in [parts].
+type part struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
+func parts() []part {
+	return []part{
+		{"start", (*bench).start},
+		{"forward", (*bench).forward},
+		{"result", (*bench).result},
+		{"streams", (*bench).idleStreams},
+		{"micro", (*bench).micro},
+	}
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range parts() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func (b *bench) run(ctx context.Context) error {
+	began := b.now()
+	if err := b.buildGate(ctx); err != nil {
+		return err
+	}
+	errs := []error{b.printf("%s, %s/%s, %d processors, which all processes share; load average before: %s\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), proc.LoadAverage())}
+	for _, p := range parts() {
+		if !slices.Contains(b.parts, p.name) {
+			continue
+		}
+		if err := p.run(b, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err)) // the other parts still have something to say
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	errs = append(errs, b.printf("\nBudgets. A ratio is the used share of the budget.\n\n%s\ntook %s\n",
+		report.Budgets(b.rows), b.now().Sub(began).Round(time.Second)))
+	return errors.Join(errs...)
+}
+
+// buildGate builds the gate as a release is built, unless there is one.
+func (b *bench) buildGate(ctx context.Context) error {
+	if b.gate != "" || !slices.Contains(b.targets, targetGate) {
+		return nil
+	}
+	b.gate = filepath.Join(b.dir, "thoughtgate")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.gate, //nolint:gosec // the only variable is our own file name
+		module+"cmd/thoughtgate")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the gate: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (b *bench) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(b.out, format, args...)
+	return err
+}
+
+// The ways to the upstream.
+const (
+	targetDirect = "direct"
+	targetProxy  = "proxy"
+	targetGate   = "gate"
+)
+
+func allTargets() []string { return []string{targetDirect, targetProxy, targetGate} }
+
+// A target is one way to the upstream: the process that agents talk to.
+type target struct {
+	*proc.Process
+
+	name string
+}
+
+// failed adds to an error which target it is about and what that said last.
+func (t target) failed(err error) error {
+	return fmt.Errorf("%s: %w; its log ends with:\n%s", t.name, err, t.Log())
+}
+
+// A rig is an upstream and some ways to it.
+type rig struct {
+	targets []target
+	stop    []func() error // in the order of starting
+}
+
+// assemble starts an upstream and the named ways to it.
+func (b *bench) assemble(ctx context.Context, names ...string) (*rig, error) {
+	r := &rig{}
+	upstream, err := r.add(ctx, proc.Command{Name: "upstream", Path: b.self, Args: []string{peerCommand, "upstream"}, Dir: b.dir})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		p := upstream
+		if name != targetDirect {
+			if p, err = r.add(ctx, b.command(name, upstream)); err != nil {
+				return nil, errors.Join(err, r.Close())
+			}
+		}
+		r.targets = append(r.targets, target{p, name})
+	}
+	return r, nil
+}
+
+// command returns how the proxy or the gate is started.
+func (b *bench) command(name string, upstream *proc.Process) proc.Command {
+	url := "http://" + upstream.Agents
+	if name == targetProxy {
+		return proc.Command{Name: name, Path: b.self, Args: []string{peerCommand, "proxy", url}, Dir: b.dir}
+	}
+	return proc.Command{
+		Name: name, Path: b.gate, Dir: b.dir,
+		Args: []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", url + "/mcp"},
+	}
+}
+
+func (r *rig) add(ctx context.Context, c proc.Command) (*proc.Process, error) {
+	p, err := proc.Start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	r.stop = append(r.stop, p.Stop)
+	return p, nil
+}
+
+// Close stops all processes, those in front first.
+func (r *rig) Close() error {
+	var errs []error
+	for _, stop := range slices.Backward(r.stop) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+// turn returns the targets in the order for a round: each goes first in turn.
+func (r *rig) turn(round int) []target {
+	at := round % len(r.targets)
+	return append(slices.Clone(r.targets[at:]), r.targets[:at]...)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test program stand in for the real one where that runs
+// itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == peerCommand {
+		if err := runPeer(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	m.Run()
+}
+
+// TestRun measures for real, if briefly, everything that needs no gate.
+func TestRun(t *testing.T) {
+	var out strings.Builder
+	args := strings.Fields("-quick -targets direct,proxy -parts start,forward,result,streams -conns 2,32 -rounds 2 -round 20ms -gib 0.01 -streams 20")
+	if err := run(t.Context(), args, &out); err != nil {
+		t.Fatal(err)
+	}
+	figures := `( +[0-9][0-9.]*)`
+	for _, want := range []string{
+		`(?m)^tools/call json, 2 at a time, as fast as possible$`,
+		`(?m)^tools/call json, 32 at a time, at [0-9.]+ requests/s$`,
+		`(?m)^tools/call modern, 32 at a time, as fast as possible$`,
+		`(?m)^direct` + figures + `{7}$`,
+		`(?m)^proxy` + figures + `{7}$`,
+		`(?m)^0.010 GiB sse result$`,
+		`(?m)^proxy` + figures + `{3}$`,
+		`(?m)^20 idle event streams$`,
+		`(?m)^proxy` + figures + `{5}$`,
+		`(?m)^took `,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestRunSaysWhatFailed wants the name of what failed, its log, and the other
+// parts all the same.
+func TestRunSaysWhatFailed(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	if err := os.WriteFile(gate, []byte("#!/bin/sh\necho cannot start today >&2\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	err := run(t.Context(), []string{"-quick", "-gate", gate, "-parts", "start,streams", "-streams", "5"}, &out)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"start: start gate: it ended", "streams: start gate: it ended", "cannot start today"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %q", want, err)
+		}
+	}
+	if !strings.Contains(out.String(), "Budgets.") {
+		t.Errorf("output:\n%s", out.String())
+	}
+}
+
+func TestRigGivesEveryTargetItsTurn(t *testing.T) {
+	r := rig{targets: []target{{name: "a"}, {name: "b"}, {name: "c"}}}
+	var order []string
+	for round := range 4 {
+		var names string
+		for _, t := range r.turn(round) {
+			names += t.name
+		}
+		order = append(order, names)
+	}
+	if got, want := strings.Join(order, " "), "abc bca cab abc"; got != want {
+		t.Errorf("turns are %s; want %s", got, want)
+	}
+}
+
+func TestCalibrationLeavesNothing(t *testing.T) {
+	b := &bench{options: options{targets: []string{targetDirect}}, self: os.Args[0], dir: t.TempDir(), now: time.Now}
+	r, err := b.assemble(t.Context(), targetDirect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := forwarding{bench: b, rig: r}
+	if err := f.calibrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.scrape[targetDirect]; n <= 0 || n > 10_000 {
+		t.Errorf("asking once allocates %v objects", n)
+	}
+}

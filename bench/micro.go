@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/report"
+)
+
+const (
+	microRuns    = "3" // of each benchmark; the fastest counts
+	microTimeout = time.Minute
+)
+
+// A suite is a package whose Go benchmarks belong to the picture, and the
+// budgets that they have.
+type suite struct {
+	pkg     string
+	budgets []report.GoBudget
+}
+
+// suites lists all of them. A new budget is a line.
+func suites() []suite {
+	return []suite{
+		{module + "jsonrpc", []report.GoBudget{
+			{Name: "Parse/1KiB", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
+			{Name: "Parse/1KiB", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
+		}},
+		{module + "task/memstore", []report.GoBudget{
+			{Name: "Create", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
+			{Name: "Create", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 50_000, Floor: true},
+			{Name: "Get", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
+			{Name: "Transition", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 5},
+			{Name: "Memory", Metric: "B/task", Scale: 1, Unit: "B", Budget: 1024},
+		}},
+	}
+}
+
+// micro runs the Go benchmarks of the packages that exist.
+func (b *bench) micro(ctx context.Context) error {
+	var errs []error
+	for _, s := range suites() {
+		if exists(ctx, s.pkg) {
+			errs = append(errs, b.suite(ctx, s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// suite runs the benchmarks of one package. What was measured before one of
+// them failed counts.
+func (b *bench) suite(ctx context.Context, s suite) error {
+	ctx, cancel := context.WithTimeout(ctx, microTimeout)
+	defer cancel()
+	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=.", "-benchmem", "-count", microRuns, "-benchtime", b.benchTime.String(), s.pkg) //nolint:gosec // names of our own packages
+	out, err := test.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", s.pkg, errors.Join(err, ctx.Err()), out)
+	}
+	found := report.Fastest(report.GoBenches(string(out)))
+	for _, row := range report.GoRows(found, s.budgets) {
+		row.What = path.Base(s.pkg) + " " + row.What
+		b.rows = append(b.rows, row)
+	}
+	return errors.Join(err, b.printf("\n%s, fastest of %s runs\n%s", s.pkg, microRuns, report.GoLines(found)))
+}
+
+// exists reports whether a package exists and has tests.
+func exists(ctx context.Context, pkg string) bool {
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.XTestGoFiles}}{{.TestGoFiles}}", pkg) //nolint:gosec // names of our own packages
+	out, err := list.Output()
+	return err == nil && strings.Contains(string(out), "_test.go")
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/report"
+)
+
+// TestSuite runs benchmarks of the standard library, which are always there.
+func TestSuite(t *testing.T) {
+	const pkg = "container/heap"
+	if !exists(t.Context(), pkg) || exists(t.Context(), module+"no/such/package") {
+		t.Error("what exists was not found, or what does not was")
+	}
+	var out strings.Builder
+	b := &bench{options: options{benchTime: time.Millisecond}, out: &out}
+	err := b.suite(t.Context(), suite{pkg, []report.GoBudget{{Name: "Dup", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.rows) != 1 || b.rows[0].What != "heap Dup" || b.rows[0].Value <= 0 {
+		t.Errorf("rows %+v", b.rows)
+	}
+	if n := strings.Count(out.String(), "BenchmarkDup"); n != 1 {
+		t.Errorf("%d lines of BenchmarkDup; want the fastest only:\n%s", n, out.String())
+	}
+	if err := b.suite(t.Context(), suite{pkg: module + "no/such/package"}); err == nil {
+		t.Error("benchmarks of a package that does not exist were run")
+	}
+}

@@ -1,0 +1,75 @@
+package peer
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/workload"
+)
+
+// Upstream returns an MCP server that knows nothing but the calls of package
+// workload. It answers as servers built with an SDK do: JSON with its length,
+// or an event stream with a flush behind every event.
+func Upstream() http.Handler {
+	u := &upstream{calls: workload.NewUpstream()}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /mcp", u.call)
+	mux.HandleFunc("GET /mcp", stream)
+	return mux
+}
+
+type upstream struct {
+	calls *workload.Upstream
+}
+
+func (u *upstream) call(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	call, err := u.calls.Read(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer := u.calls.Answer(call)
+	w.Header().Set("Content-Type", call.Kind.ContentType())
+	var out io.Writer = w
+	if call.Kind.ContentType() == workload.TypeSSE {
+		w.Header().Set("Cache-Control", "no-cache, no-transform")
+		out = flushing{w, http.NewResponseController(w)}
+	} else {
+		w.Header().Set("Content-Length", strconv.FormatInt(answer.Len(), 10))
+	}
+	if _, err := answer.WriteTo(out); err != nil {
+		panic(http.ErrAbortHandler) // the client is gone; there is nobody to tell
+	}
+}
+
+// stream opens an event stream that says one thing and then nothing more.
+func stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", workload.TypeSSE)
+	w.Header().Set("Cache-Control", "no-cache, no-transform")
+	out := flushing{w, http.NewResponseController(w)}
+	if _, err := io.WriteString(out, workload.FirstEvent); err != nil {
+		return
+	}
+	<-r.Context().Done()
+}
+
+// flushing flushes after every write.
+type flushing struct {
+	io.Writer
+	control *http.ResponseController
+}
+
+// Write implements [io.Writer].
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.Writer.Write(p)
+	if err != nil {
+		return n, err
+	}
+	return n, f.control.Flush()
+}

@@ -1,0 +1,163 @@
+// Package proc runs the measured programs as child processes and reads what the
+// kernel and they themselves say of them: CPU time, memory, allocations. The
+// kernel's part needs Linux.
+package proc
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+const (
+	startTimeout = 15 * time.Second
+	stopTimeout  = 10 * time.Second
+	tailLines    = 10
+)
+
+// A Command is a program to run.
+type Command struct {
+	Name string // for messages
+	Path string
+	Args []string
+	Dir  string
+}
+
+// A Process is a running program that listens on two ports.
+type Process struct {
+	Agents    string // address of the MCP endpoint
+	Operators string // address of the metrics
+
+	name   string
+	cmd    *exec.Cmd
+	stderr *stderr
+	cancel context.CancelFunc
+	read   sync.WaitGroup
+}
+
+// Start runs c and returns when it listens. The program must say so on its
+// standard error, with a line of JSON that [Listening] understands. It is
+// stopped with [Process.Stop], or when ctx ends.
+func Start(ctx context.Context, c Command) (*Process, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running the program that the caller names is the job
+	cmd.Dir = c.Dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "THOUGHTGATE_") }) // would be settings
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopTimeout
+	p := &Process{name: c.Name, cmd: cmd, cancel: cancel}
+	if err := p.start(ctx); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start %s: %w", c.Name, err)
+	}
+	return p, nil
+}
+
+func (p *Process) start(ctx context.Context) error {
+	if _, err := p.cmd.StdinPipe(); err != nil { // open until Stop: its end tells a peer to end
+		return err
+	}
+	pipe, err := p.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.stderr = &stderr{listening: make(chan [2]string, 1)}
+	p.read.Go(func() { p.stderr.read(pipe) })
+
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case addr, ok := <-p.stderr.listening:
+		if ok {
+			p.Agents, p.Operators = addr[0], addr[1]
+			return nil
+		}
+		err = errors.New("it ended")
+	case <-ctx.Done():
+		err = errors.New("it does not listen")
+	}
+	return fmt.Errorf("%w; it said:\n%s%w", err, p.Log(), p.Stop())
+}
+
+// Stop ends the process and waits for it. An end by the signal that Stop sends
+// is no error.
+func (p *Process) Stop() error {
+	p.cancel()
+	p.read.Wait()
+	err := p.cmd.Wait()
+	if _, ended := errors.AsType[*exec.ExitError](err); ended || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Log returns the last lines that the process wrote to its standard error.
+func (p *Process) Log() string { return p.stderr.last() }
+
+// stderr reads what a program says: the line about its ports, and the last
+// lines for whoever asks why it failed.
+type stderr struct {
+	listening chan [2]string // closed when the program says no more
+
+	mu   sync.Mutex
+	tail []string
+}
+
+func (s *stderr) read(r io.Reader) {
+	defer close(s.listening)
+	found := false
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if agents, operators, ok := Listening([]byte(line)); ok && !found {
+			s.listening <- [2]string{agents, operators}
+			found = true
+		}
+		s.keep(line)
+		if err != nil {
+			return // the program is gone, or has closed its standard error
+		}
+	}
+}
+
+func (s *stderr) keep(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail = append(s.tail, line)
+	if len(s.tail) > tailLines {
+		s.tail = s.tail[1:]
+	}
+}
+
+func (s *stderr) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.tail, "")
+}
+
+// Listening finds the addresses in a line of a log if it is the one that says
+// that the program listens.
+func Listening(line []byte) (agents, operators string, ok bool) {
+	var record struct {
+		Message   string `json:"msg"`
+		Agents    string `json:"agents"`
+		Operators string `json:"operators"`
+	}
+	if err := json.Unmarshal(line, &record); err != nil || record.Message != "listening" {
+		return "", "", false
+	}
+	return record.Agents, record.Operators, true
+}

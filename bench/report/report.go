@@ -1,0 +1,120 @@
+// Package report turns measured values into text: statistics over rounds,
+// aligned tables, and the list that holds each value against its budget. It
+// judges and never fails anything.
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Row is one measured value and what it may be.
+type Row struct {
+	What   string
+	Value  float64
+	Unit   string
+	Budget float64 // 0 when there is none
+	Floor  bool    // the budget is the least, not the most, that the value may be
+	Note   string  // how it was measured, or what else there is to know
+}
+
+// Share returns how much of its budget a row uses: up to 1 is within, for
+// budgets of both directions.
+func (r Row) Share() float64 {
+	switch {
+	case r.Floor && r.Value <= 0:
+		return math.Inf(1)
+	case r.Floor:
+		return r.Budget / r.Value
+	default:
+		return max(r.Value/r.Budget, 0)
+	}
+}
+
+// Verdict returns "within", "over", or nothing for a row without budget.
+func (r Row) Verdict() string {
+	switch {
+	case r.Budget == 0:
+		return ""
+	case r.Share() <= 1: // false for NaN: what was not measured is not within
+		return "within"
+	default:
+		return "over"
+	}
+}
+
+func (r Row) budget() string {
+	switch {
+	case r.Budget == 0:
+		return "-"
+	case r.Floor:
+		return "≥ " + Number(r.Budget) + " " + r.Unit
+	default:
+		return "≤ " + Number(r.Budget) + " " + r.Unit
+	}
+}
+
+func (r Row) share() string {
+	if r.Budget == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", r.Share())
+}
+
+// Budgets returns rows as a table.
+func Budgets(rows []Row) string {
+	t := Table{Head: []string{"what", "value", "budget", "ratio", "", ""}}
+	for _, r := range rows {
+		t.Add(r.What, Number(r.Value)+" "+r.Unit, r.budget(), r.share(), r.Verdict(), r.Note)
+	}
+	return t.String()
+}
+
+// Number writes v with about three significant digits and without exponent.
+func Number(v float64) string {
+	size := math.Abs(v)
+	switch {
+	case size >= 100 || v == math.Trunc(v):
+		return fmt.Sprintf("%.0f", v)
+	case size >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case size >= 1:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
+	}
+}
+
+// A Table is text in columns.
+type Table struct {
+	Head []string
+	rows [][]string
+}
+
+// Add adds a row.
+func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// String returns the table with its columns aligned.
+func (t *Table) String() string {
+	rows := append([][]string{t.Head}, t.rows...)
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,55 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Median returns the middle of values, or the mean of the two in the middle.
+// The median of nothing is NaN.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// Quantile returns the smallest of the values, given shortest first, that at
+// least the share q of them does not exceed. That of nothing is 0.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(q * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// Pairwise applies f to the values of both that were measured in the same
+// round.
+func Pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
+	var out []float64
+	for i := range min(len(a), len(b)) {
+		out = append(out, f(a[i], b[i]))
+	}
+	return out
+}
+
+// Ratio is a / b, for [Pairwise].
+func Ratio(a, b float64) float64 { return a / b }
+
+// Difference is a - b, for [Pairwise].
+func Difference(a, b float64) float64 { return a - b }
+
+// Range returns the smallest and the largest of values as text.
+func Range(values []float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return Number(slices.Min(values)) + " to " + Number(slices.Max(values))
+}

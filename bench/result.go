@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/load"
+	"github.com/thoughtgate/thoughtgate-go/bench/report"
+	"github.com/thoughtgate/thoughtgate-go/bench/workload"
+)
+
+// Budgets of a streamed result.
+const (
+	budgetThroughput = 0.8 // × the proxy's
+	budgetExtra      = 4.0 // MiB
+)
+
+const (
+	bigBuffer     = 256 << 10
+	bigTimeout    = time.Minute
+	warmUpBlocks  = 128
+	mostBigRounds = 3
+)
+
+// result measures how fast one large answer flows, and how much memory it
+// takes on its way.
+func (b *bench) result(ctx context.Context) error {
+	for _, k := range []workload.Kind{workload.BigJSON, workload.BigSSE} {
+		if err := b.bigAnswers(ctx, k); err != nil {
+			return fmt.Errorf("%s: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// flow is what was seen of one target.
+type flow struct {
+	speed []float64 // MiB per second
+	cpu   []float64 // ms
+	idle  int64     // bytes resident before
+	peak  int64     // and at most
+}
+
+func (b *bench) bigAnswers(ctx context.Context, k workload.Kind) (err error) {
+	r, err := b.assemble(ctx, b.targets...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	flows := map[string]*flow{}
+	for _, t := range r.targets {
+		flows[t.name] = &flow{}
+		if err := b.bigAnswer(ctx, t, k, warmUpBlocks, &flow{}); err != nil {
+			return t.failed(err)
+		}
+	}
+	blocks := int(b.gibibytes * (1 << 30) / workload.BlockSize)
+	for round := range min(b.rounds, mostBigRounds) {
+		for _, t := range r.turn(round) {
+			if err := b.bigAnswer(ctx, t, k, blocks, flows[t.name]); err != nil {
+				return t.failed(err)
+			}
+		}
+	}
+	return b.reportFlows(k, flows)
+}
+
+// bigAnswer reads one answer from t on a fresh connection.
+func (b *bench) bigAnswer(ctx context.Context, t target, k workload.Kind, blocks int, to *flow) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	conn, err := load.Dial(ctx, t.Agents, bigBuffer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	before, err := t.Memory()
+	if err != nil {
+		return err
+	}
+	if to.idle == 0 {
+		to.idle = before.RSS
+	}
+	cpu, err := t.CPU()
+	if err := errors.Join(err, t.ResetPeak()); err != nil {
+		return err
+	}
+	call := workload.New(k, t.Agents, blocks)
+	start := b.now()
+	if err := errors.Join(conn.SetDeadline(start.Add(bigTimeout)), conn.Do(call)); err != nil {
+		return err
+	}
+	took := b.now().Sub(start)
+	cpuAfter, err := t.CPU()
+	if err != nil {
+		return err
+	}
+	after, err := t.Memory()
+	to.speed = append(to.speed, mebibytes(call.Answer.Len())/took.Seconds())
+	to.cpu = append(to.cpu, milliseconds(cpuAfter-cpu))
+	to.peak = max(to.peak, after.Peak)
+	return err
+}
+
+func (b *bench) reportFlows(k workload.Kind, flows map[string]*flow) error {
+	title := fmt.Sprintf("%s GiB %s result", report.Number(b.gibibytes), k.Short())
+	t := report.Table{Head: []string{"", "MiB/s", "CPU ms", "extra RSS MiB"}}
+	for _, name := range b.targets {
+		v := flows[name]
+		t.Add(name, report.Number(report.Median(v.speed)), report.Number(report.Median(v.cpu)), report.Number(mebibytes(v.peak-v.idle)))
+	}
+	gate, proxy := flows[targetGate], flows[targetProxy]
+	if gate != nil && proxy != nil {
+		ratios := report.Pairwise(gate.speed, proxy.speed, report.Ratio)
+		b.rows = append(b.rows, report.Row{
+			What: title + ": throughput, gate to proxy", Value: report.Median(ratios), Unit: "×", Budget: budgetThroughput, Floor: true,
+			Note: report.Range(ratios),
+		})
+	}
+	if gate != nil {
+		b.rows = append(b.rows, report.Row{What: title + ": extra RSS", Value: mebibytes(gate.peak - gate.idle), Unit: "MiB", Budget: budgetExtra})
+	}
+	return b.printf("\n%s\n%s", title, t.String())
+}

@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
+
+// A Call is a request as the upstream reads it.
+type Call struct {
+	Kind   Kind
+	Number int // see [Exchange.Renumber]
+	Blocks int
+}
+
+// ErrForeign is returned for a body that this package did not make, or that
+// was changed on its way.
+var ErrForeign = errors.New("not a request of this benchmark, or changed on its way")
+
+// An Upstream answers the calls of this package. It holds one copy of every
+// request that it knows, to compare with what arrives.
+type Upstream struct {
+	known map[Kind]known
+}
+
+type known struct {
+	request []byte // body
+	answer  Body
+}
+
+// NewUpstream returns an Upstream that knows every small kind.
+func NewUpstream() *Upstream {
+	u := &Upstream{known: map[Kind]known{}}
+	for _, k := range []Kind{JSON, SSE, Modern} {
+		u.known[k] = known{request: requestBody(k, 0), answer: Answer(k, 0)}
+	}
+	return u
+}
+
+// Read returns the call in body after comparing every byte of it.
+func (u *Upstream) Read(body []byte) (Call, error) {
+	slot := idSlot(body)
+	if slot == nil {
+		return Call{}, ErrForeign
+	}
+	id, err := strconv.Atoi(string(slot))
+	if err != nil || id < firstID {
+		return Call{}, ErrForeign
+	}
+	call := Call{Kind: Kind(between(body, `"name":"`, `"`)), Number: id - firstID}
+	if call.Blocks, err = strconv.Atoi(between(body, `"blocks":`, ",")); err != nil {
+		return Call{}, ErrForeign
+	}
+	k, ok := u.known[call.Kind]
+	if !ok || call.Blocks != 0 {
+		k.request = requestBody(call.Kind, call.Blocks)
+	}
+	if !equalButID(body, k.request) {
+		return Call{}, ErrForeign
+	}
+	return call, nil
+}
+
+// Answer returns the body of the answer to c, which the caller may keep.
+func (u *Upstream) Answer(c Call) Body {
+	var answer Body
+	if k, ok := u.known[c.Kind]; ok {
+		answer = Body{Head: bytes.Clone(k.answer.Head)}
+	} else {
+		answer = Answer(c.Kind, c.Blocks)
+	}
+	putID(answer.idSlot(), c.Number)
+	return answer
+}
+
+func equalButID(got, want []byte) bool {
+	if len(got) != len(want) {
+		return false
+	}
+	at := bytes.Index(want, []byte(strconv.Itoa(firstID)))
+	return bytes.Equal(got[:at], want[:at]) && bytes.Equal(got[at+idDigits:], want[at+idDigits:])
+}
+
+// between returns what stands in body after the first start and before end.
+func between(body []byte, start, end string) string {
+	_, rest, _ := bytes.Cut(body, []byte(start))
+	value, _, _ := bytes.Cut(rest, []byte(end))
+	return string(value)
+}

@@ -1,0 +1,91 @@
+// Command conformance runs the official MCP conformance suite against the Go
+// SDK's everything-server, once directly and once through ThoughtGate, and
+// fails when a check comes out worse through the gate.
+//
+// It is run from the root of the repository and needs Go and npm. Checks that
+// the server itself fails are no concern here; the comparison is. A scenario
+// that differs is run again before it counts, since some of them race against
+// time, and the output says so. The last line is the verdict: "N passed, N
+// failed".
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+)
+
+func main() {
+	verbose := flag.Bool("v", false, "list the checks that fail without the gate as well")
+	limit := flag.Duration("timeout", 10*time.Minute, "give up after this long")
+	flag.Parse()
+	r, err := run(*limit)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+	}
+	if *verbose {
+		say(r.directFailures())
+	}
+	if len(r) > 0 {
+		say(r.String())
+	}
+	if err != nil {
+		os.Exit(1) //nolint:forbidigo // the exit status is what this program is for
+	}
+}
+
+// run compares all legs. A loss is an error, too. The files of a run that is
+// not clean stay, for whoever looks for the reason.
+func run(limit time.Duration) (report, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "thoughtgate-conformance-")
+	if err != nil {
+		return nil, err
+	}
+	r, err := compareAll(ctx, dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nfiles: %s", err, dir)
+	}
+	if _, lost := r.count(); lost > 0 {
+		return r, fmt.Errorf("the gate loses %d checks, files: %s", lost, dir)
+	}
+	return r, os.RemoveAll(dir)
+}
+
+// say prints text. If nobody reads it, the exit status still tells.
+func say(text string) { _, _ = os.Stdout.WriteString(text) }
+
+func compareAll(ctx context.Context, dir string) (report, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := suite.Install(ctx, filepath.Join(cache, "thoughtgate"))
+	if err != nil {
+		return nil, err
+	}
+	b := &rig{suite: s, dir: dir}
+	if err := b.build(ctx); err != nil {
+		return nil, err
+	}
+	var r report
+	for _, l := range legs() {
+		o, err := b.compare(ctx, l)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l, err)
+		}
+		say(o.String() + "\n")
+		r = append(r, o)
+	}
+	return r, nil
+}

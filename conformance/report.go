@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+)
+
+// outcome is what one leg gave.
+type outcome struct {
+	leg    leg
+	direct suite.Results
+	gated  suite.Results
+	reruns []string // the scenarios that differed at first, once for every time they were run again
+}
+
+// differing returns the scenarios that are worse through the gate.
+func (o outcome) differing() []string {
+	_, losses := suite.Compare(o.direct, o.gated)
+	var names []string
+	for _, l := range losses {
+		names = append(names, l.Scenario)
+	}
+	return slices.Compact(names)
+}
+
+// String returns one line that sums the leg up.
+func (o outcome) String() string {
+	return fmt.Sprintf("%-21s %2d scenarios: %3d checks pass directly, %3d through the gate",
+		o.leg, len(o.direct), o.direct.Total(suite.Success), o.gated.Total(suite.Success))
+}
+
+// report is what all legs gave.
+type report []outcome
+
+// count returns how many checks pass both ways, and how many are worse through
+// the gate.
+func (r report) count() (passed, lost int) {
+	for _, o := range r {
+		n, losses := suite.Compare(o.direct, o.gated)
+		passed, lost = passed+n, lost+len(losses)
+	}
+	return passed, lost
+}
+
+// String returns the report; its last line is the verdict.
+func (r report) String() string {
+	var b strings.Builder
+	r.table(&b)
+	for _, o := range r {
+		for _, scenario := range o.reruns {
+			fmt.Fprintf(&b, "run again: %s %s\n", o.leg, scenario)
+		}
+	}
+	for _, o := range r {
+		_, losses := suite.Compare(o.direct, o.gated)
+		for _, l := range losses {
+			fmt.Fprintf(&b, "LOST: %s %s\n", o.leg, describe(l))
+		}
+	}
+	passed, lost := r.count()
+	fmt.Fprintf(&b, "%d passed, %d failed\n", passed, lost)
+	return b.String()
+}
+
+func describe(l suite.Loss) string {
+	if l.Check == "" {
+		return l.Scenario + ": " + l.Message
+	}
+	return fmt.Sprintf("%s %s: %s directly, %s through the gate: %s",
+		l.Scenario, l.Check, cmp.Or(l.Want, "absent"), cmp.Or(l.Got, "absent"), l.Message)
+}
+
+// table writes, for each scenario, how many of its checks pass in all legs.
+func (r report) table(b *strings.Builder) {
+	type row struct{ legs, made, direct, gated int }
+	rows := make(map[string]row)
+	for _, o := range r {
+		for scenario, checks := range o.direct {
+			t := rows[scenario]
+			t.legs++
+			t.made += len(checks)
+			t.direct += o.direct.Count(scenario, suite.Success)
+			t.gated += o.gated.Count(scenario, suite.Success)
+			rows[scenario] = t
+		}
+	}
+	lines := []string{"SCENARIO\tRUNS\tCHECKS\tPASS DIRECTLY\tPASS THROUGH THE GATE"}
+	for _, scenario := range slices.Sorted(maps.Keys(rows)) {
+		t := rows[scenario]
+		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\t%d\t%d", scenario, t.legs, t.made, t.direct, t.gated))
+	}
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "\n"+strings.Join(lines, "\n")+"\n") // a strings.Builder takes everything
+	_ = w.Flush()
+}
+
+// directFailures returns the checks that fail without the gate, one in a line.
+func (r report) directFailures() string {
+	var b strings.Builder
+	for _, o := range r {
+		for _, scenario := range slices.Sorted(maps.Keys(o.direct)) {
+			if o.direct[scenario] == nil {
+				fmt.Fprintf(&b, "fails directly: %s %s does not finish\n", o.leg, scenario)
+			}
+			for _, c := range o.direct[scenario] {
+				if c.Status == suite.Failure {
+					fmt.Fprintf(&b, "fails directly: %s %s %s: %s\n", o.leg, scenario, c.ID, c.Message)
+				}
+			}
+		}
+	}
+	return b.String()
+}

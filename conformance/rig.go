@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+)
+
+// leg is one setting in which the server is looked at directly and through the
+// gate.
+type leg struct {
+	version  string // empty: each scenario at its own version, extensions included
+	sessions bool   // the server keeps sessions: it speaks the legacy era only
+}
+
+// legs covers every version and both ways of running the server. A version on
+// a server of the other era is in it on purpose: refusals must pass the gate
+// unchanged, too. 2025-03-26 has one scenario, and that is about sessions.
+func legs() []leg {
+	return []leg{
+		{"2025-03-26", true},
+		{"2025-06-18", true},
+		{"2025-11-25", true},
+		{"2026-07-28", true},
+		{"", true},
+		{"2025-06-18", false},
+		{"2025-11-25", false},
+		{"2026-07-28", false},
+		{"", false},
+	}
+}
+
+// String returns the name of the leg, which also names its files.
+func (l leg) String() string {
+	version, mode := l.version, "stateless"
+	if version == "" {
+		version = "any"
+	}
+	if l.sessions {
+		mode = "sessions"
+	}
+	return version + "-" + mode
+}
+
+const (
+	// retries is how often a scenario that differs is run again through the
+	// gate before the difference counts.
+	retries = 2
+	// flaky is how many scenarios of a leg may differ by chance. More are a gate
+	// that is broken, and running them all again only takes time.
+	flaky = 5
+)
+
+// rig holds what the runs of all legs share.
+type rig struct {
+	suite  *suite.Suite
+	dir    string // for programs, logs and the suite's files
+	server string
+	gate   string
+}
+
+// build builds the server from the SDK that go.mod names, inside the SDK's own
+// module so that ours needs none of its dependencies, and the gate.
+func (b *rig) build(ctx context.Context) error {
+	const sdk = "github.com/modelcontextprotocol/go-sdk"
+	if _, err := tool(ctx, "mod", "download", sdk); err != nil {
+		return err
+	}
+	source, err := tool(ctx, "list", "-m", "-f", "{{.Dir}}", sdk)
+	if err != nil {
+		return err
+	}
+	b.server, b.gate = filepath.Join(b.dir, "everything-server"), filepath.Join(b.dir, "thoughtgate")
+	if _, err := tool(ctx, "build", "-C", source, "-o", b.server, "./conformance/everything-server"); err != nil {
+		return err
+	}
+	_, err = tool(ctx, "build", "-o", b.gate, "./cmd/thoughtgate")
+	return err
+}
+
+// tool runs a command of the go tool and returns what it prints; its complaints
+// become part of the error.
+func tool(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // build names the arguments
+	cmd.WaitDelay = stopLimit
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// compare runs one leg directly and through the gate, and what differs again.
+func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
+	o := outcome{leg: l}
+	var err error
+	if o.direct, err = b.directly(ctx, l); err != nil {
+		return o, fmt.Errorf("directly: %w", err)
+	}
+	if o.direct.Total(suite.Success) == 0 {
+		return o, errors.New("nothing passes directly, so there is nothing to compare")
+	}
+	if o.gated, err = b.throughGate(ctx, l, ""); err != nil {
+		return o, fmt.Errorf("through the gate: %w", err)
+	}
+	for range retries {
+		differing := o.differing()
+		if len(differing) > flaky {
+			break
+		}
+		for _, scenario := range differing {
+			again, err := b.throughGate(ctx, l, scenario)
+			if err != nil {
+				return o, fmt.Errorf("through the gate again: %w", err)
+			}
+			o.gated[scenario] = again[scenario]
+			o.reruns = append(o.reruns, scenario)
+		}
+	}
+	return o, nil
+}
+
+// directly runs all scenarios of a leg against a fresh server.
+func (b *rig) directly(ctx context.Context, l leg) (suite.Results, error) {
+	url, server, err := b.startServer(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	defer server.stop()
+	return b.suite.Run(ctx, suite.Target{URL: url, Version: l.version}, filepath.Join(b.dir, l.String()+"-direct"))
+}
+
+// throughGate runs one scenario of a leg, or with an empty name all of them,
+// against a fresh server behind a fresh gate.
+func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Results, error) {
+	url, server, err := b.startServer(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	defer server.stop()
+	url, gate, err := b.startGate(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer gate.stop()
+	dir, err := os.MkdirTemp(b.dir, l.String()+"-gate-")
+	if err != nil {
+		return nil, err
+	}
+	results, err := b.suite.Run(ctx, suite.Target{URL: url, Version: l.version, Scenario: scenario}, dir)
+	return results, errors.Join(err, os.WriteFile(filepath.Join(dir, "gate.log"), gate.log(), 0o600))
+}
+
+// startServer starts the SDK's server and returns the URL of its endpoint.
+func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) {
+	addr, err := freeAddress(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	p, err := start(ctx, b.server, "-http="+addr, fmt.Sprintf("-stateless=%t", !l.sessions))
+	if err != nil {
+		return "", nil, err
+	}
+	if err := p.await(ctx, func() bool { return reachable(ctx, addr) }); err != nil {
+		return "", nil, err
+	}
+	return "http://" + addr + "/mcp", p, nil
+}
+
+// startGate starts the gate in front of upstream and returns the URL of its
+// endpoint for agents.
+func (b *rig) startGate(ctx context.Context, upstream string) (string, *process, error) {
+	p, err := start(ctx, b.gate, "serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", upstream)
+	if err != nil {
+		return "", nil, err
+	}
+	var addr string
+	if err := p.await(ctx, func() bool { addr = agentsAddress(p.log()); return addr != "" }); err != nil {
+		return "", nil, err
+	}
+	return "http://" + addr + "/mcp", p, nil
+}
+
+// agentsAddress returns where a gate that logged this listens for agents, or
+// nothing if it does not say so yet.
+func agentsAddress(log []byte) string {
+	for line := range bytes.Lines(log) {
+		var entry struct {
+			Message string `json:"msg"`
+			Agents  string `json:"agents"`
+		}
+		if json.Unmarshal(line, &entry) == nil && entry.Message == "listening" {
+			return entry.Agents
+		}
+	}
+	return ""
+}

@@ -1,0 +1,36 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// gateTo runs a gate with default settings before the server at url and
+// returns the URL at which agents reach it.
+func gateTo(t *testing.T, url string) string {
+	t.Helper()
+	file := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nupstreams: [{name: sdk, url: %q}]\n", url)
+	cfg, _, err := config.Parse("e2e.yaml", []byte(file), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := app.New(cfg, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- gate.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := receive(t, stopped); err != nil {
+			t.Errorf("gate: %v", err)
+		}
+	})
+	return "http://" + gate.AgentAddr() + "/mcp"
+}

@@ -1,0 +1,145 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// modernMeta is the metadata of a request in the modern era.
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// request returns the text of a request in the site's era. The members are
+// those of params.
+func (s *site) request(id, method, members string) string {
+	if s.modern() {
+		if members != "" {
+			members += ","
+		}
+		members += modernMeta
+	}
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + members + `}}`
+}
+
+// An answer is an HTTP response that was read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// post sends body and returns the whole answer. Headers come as pairs; a later
+// one replaces an earlier one, and an empty value removes it.
+func (s *site) post(t *testing.T, body string, headers ...string) answer {
+	t.Helper()
+	return s.send(t, http.MethodPost, body, headers...)
+}
+
+func (s *site) send(t *testing.T, method, body string, headers ...string) answer {
+	t.Helper()
+	resp, err := newHTTPClient(t).Do(s.newRequest(t, method, body, headers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+func (s *site) newRequest(t *testing.T, method, body string, headers ...string) *http.Request {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, s.url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Del(headers[i])
+		if headers[i+1] != "" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	if host := r.Header.Get("Host"); host != "" {
+		r.Host = host
+	}
+	return r
+}
+
+// open returns the headers that requests need from now on: those of a new
+// session, or the version.
+func (s *site) open(t *testing.T) []string {
+	t.Helper()
+	headers := []string{"Mcp-Protocol-Version", s.version}
+	if s.modern() {
+		return headers
+	}
+	resp := s.post(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+s.version+`","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`)
+	id := resp.header.Get("Mcp-Session-Id")
+	if resp.status != http.StatusOK || id == "" {
+		t.Fatalf("initialize: %d %s", resp.status, resp.body)
+	}
+	headers = append(headers, "Mcp-Session-Id", id)
+	if got := s.post(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...); got.status != http.StatusAccepted {
+		t.Fatalf("initialized: %d %s", got.status, got.body)
+	}
+	return headers
+}
+
+// An event is one server-sent event.
+type event struct{ name, id, data string }
+
+// A stream is an event stream that is being read.
+type stream struct {
+	lines *bufio.Scanner
+	close func() // drops the connection
+}
+
+func (s *site) stream(t *testing.T, method, body string, headers ...string) *stream {
+	t.Helper()
+	r := s.newRequest(t, method, body, headers...)
+	ctx, cancel := context.WithCancel(r.Context())
+	resp, err := newHTTPClient(t).Do(r.WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	opened := &stream{lines: bufio.NewScanner(resp.Body), close: cancel}
+	t.Cleanup(cancel)
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
+		t.Fatalf("no stream but %s, %s", resp.Status, kind)
+	}
+	return opened
+}
+
+// next returns the next event of the stream, which must have one.
+func (s *stream) next(t *testing.T) event {
+	t.Helper()
+	var e event
+	for s.lines.Scan() {
+		field, value, _ := strings.Cut(s.lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			e.name = value
+		case "id":
+			e.id = value
+		case "data":
+			e.data += value
+		case "":
+			if e != (event{}) {
+				return e
+			}
+		}
+	}
+	t.Fatalf("the stream ended: %v", s.lines.Err())
+	return e
+}
