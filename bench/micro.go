@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,8 +15,8 @@ import (
 )
 
 const (
-	microRuns    = "3" // of each benchmark; the fastest counts
-	microTimeout = time.Minute
+	suiteTimeout = time.Minute // for the benchmarks of one package
+	excerptLines = 8
 )
 
 // A suite is a package whose Go benchmarks belong to the picture, and the
@@ -55,19 +57,32 @@ func (b *bench) micro(ctx context.Context) error {
 // suite runs the benchmarks of one package. What was measured before one of
 // them failed counts.
 func (b *bench) suite(ctx context.Context, s suite) error {
-	ctx, cancel := context.WithTimeout(ctx, microTimeout)
-	defer cancel()
-	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=.", "-benchmem", "-count", microRuns, "-benchtime", b.benchTime.String(), s.pkg) //nolint:gosec // names of our own packages
+	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=.", "-benchmem", "-timeout", suiteTimeout.String(), //nolint:gosec // names of our own packages
+		"-count", strconv.Itoa(b.benchRuns), "-benchtime", b.benchTime.String(), s.pkg)
+	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) } // go ends what it runs; killed, it could not
 	out, err := test.CombinedOutput()
 	if err != nil {
-		err = fmt.Errorf("%s: %w\n%s", s.pkg, errors.Join(err, ctx.Err()), out)
+		err = fmt.Errorf("%s: %w\n%s", s.pkg, err, excerpt(string(out)))
 	}
 	found := report.Fastest(report.GoBenches(string(out)))
 	for _, row := range report.GoRows(found, s.budgets) {
 		row.What = path.Base(s.pkg) + " " + row.What
 		b.rows = append(b.rows, row)
 	}
-	return errors.Join(err, b.printf("\n%s, fastest of %s runs\n%s", s.pkg, microRuns, report.GoLines(found)))
+	return errors.Join(err, b.printf("\n%s, fastest of %d\n%s", s.pkg, b.benchRuns, report.GoLines(found)))
+}
+
+// excerpt returns the first lines that are no figures.
+func excerpt(output string) string {
+	var b strings.Builder
+	left := excerptLines
+	for line := range strings.Lines(output) {
+		if left > 0 && len(report.GoBenches(line)) == 0 {
+			b.WriteString(line)
+			left--
+		}
+	}
+	return b.String()
 }
 
 // exists reports whether a package exists and has tests.

@@ -12,7 +12,7 @@ type Framer struct {
 	begun   bool    // the first line has ended
 	open    bool    // fields have been seen since the last event ended
 	afterCR bool    // the last line ended in CR: a LF that follows belongs to it
-	id      bool    // the event that is open has an id
+	id      bool    // the last id field had a value
 	hasIDs  bool
 }
 
@@ -63,7 +63,7 @@ func (f *Framer) endLine() {
 	switch {
 	case len(line) == 0:
 		f.hasIDs = f.hasIDs || f.id
-		f.open, f.id = false, false
+		f.open = false
 	case line[0] != ':':
 		f.open = true
 		if name, value := cutField(line); string(name) == "id" {

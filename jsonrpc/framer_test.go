@@ -173,6 +173,7 @@ func TestFramer(t *testing.T) {
 		{"unfinished comment", ": ping\n: pi", 7, true, false},
 		{"blank lines", "\n\r\n\r", 4, false, false},
 		{"CR only", "data: x\r\r", 9, false, false},
+		{"CR, then LF", ": a\r: b\n", 8, false, false},
 		{"CRLF", "data: x\r\n\r\n", 11, false, false},
 		{"id", "id: 1\ndata: x\n\n", 15, false, true},
 		{"id of an event that is not complete", "id: 1\ndata: x\n", 0, true, false},

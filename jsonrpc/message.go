@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -185,4 +186,21 @@ func (v Value) Elements() iter.Seq[Value] {
 			i, more = s.next(i)
 		}
 	}
+}
+
+// Without returns object v without the members of the given names. The other
+// members keep their bytes; the white space between them does not stay.
+func (v Value) Without(names ...string) []byte {
+	out := []byte{'{'}
+	for name, member := range v.Members() {
+		if slices.Contains(names, name) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(AppendString(out, name), ':')
+		out = append(out, member.Bytes...)
+	}
+	return append(out, '}')
 }

@@ -102,7 +102,7 @@ func TestPatch(t *testing.T) {
 		{
 			"many in their order", `{"jsonrpc":"2.0","id":1,"method":"m","params":{}}`,
 			func(p *jsonrpc.Patch, m message) {
-				for _, name := range strings.Split("zyxwvutsrqponmlkjihgfedcba", "") {
+				for name := range strings.SplitSeq("zyxwvutsrqponmlkjihgfedcba", "") {
 					p.Set(m.Params.Value, name, []byte("0"))
 				}
 				p.Replace(m.ID, []byte("2"))

@@ -25,7 +25,8 @@ func TestValueKinds(t *testing.T) {
 		{`""`, "present string"},
 		{`"null"`, "present string"},
 		{`0`, "present"},
-		{`true`, "present"},
+		{`true`, "present true"},
+		{`"true"`, "present string"},
 		{`false`, "present"},
 	}
 	kinds := func(v jsonrpc.Value) string {
@@ -33,7 +34,7 @@ func TestValueKinds(t *testing.T) {
 		for _, k := range []struct {
 			name string
 			is   bool
-		}{{"present", v.Present()}, {"null", v.IsNull()}, {"object", v.IsObject()}, {"array", v.IsArray()}, {"string", v.IsString()}} {
+		}{{"present", v.Present()}, {"null", v.IsNull()}, {"true", v.IsTrue()}, {"object", v.IsObject()}, {"array", v.IsArray()}, {"string", v.IsString()}} {
 			if k.is {
 				is = append(is, k.name)
 			}
@@ -181,6 +182,27 @@ func TestValueStopsRanging(t *testing.T) {
 	}
 	if seen != "ab12" {
 		t.Errorf("saw %q, want ab12", seen)
+	}
+}
+
+func TestValueWithout(t *testing.T) {
+	tests := []struct {
+		json  string
+		names []string
+		want  string
+	}{
+		{`{ "a" : 1.0 , "b":[ 2 ], "c":{"a":3} }`, []string{"a"}, `{"b":[ 2 ],"c":{"a":3}}`},
+		{`{"a":1,"b":2,"c":3}`, []string{"c", "a"}, `{"b":2}`},
+		{`{"\u0061":1,"\u00e9\"":2}`, []string{"a"}, `{"é\"":2}`},
+		{`{"a":1}`, []string{"a", "x"}, `{}`},
+		{`{"a":1,"A":2}`, nil, `{"a":1,"A":2}`},
+		{`{ }`, []string{"a"}, `{}`},
+	}
+	for _, tt := range tests {
+		v, _ := argument(t, tt.json)
+		if got := string(v.Without(tt.names...)); got != tt.want {
+			t.Errorf("%s without %q is %s, want %s", tt.json, tt.names, got, tt.want)
+		}
 	}
 }
 

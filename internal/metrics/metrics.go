@@ -64,6 +64,13 @@ type Metrics struct {
 	invalidTask *prometheus.CounterVec
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
+	transitions *prometheus.CounterVec
+	completed   *prometheus.CounterVec
+	active      prometheus.Gauge
+	created     prometheus.Counter
+	rateLimited prometheus.Counter
+	zombies     prometheus.Counter
+	decisions   prometheus.Histogram
 
 	batchSize   prometheus.Histogram
 	connections prometheus.Gauge
@@ -113,6 +120,20 @@ func New() *Metrics {
 		reloads: register(r, prometheus.NewCounterVec(
 			counter("config_reloads_total", "Attempts to take over a changed configuration."),
 			[]string{"status"})),
+		transitions: register(r, prometheus.NewCounterVec(
+			counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"})),
+		completed: register(r, prometheus.NewCounterVec(
+			counter("tasks_completed_total", "Held calls that have ended."), []string{"outcome"})),
+		active: register(r, prometheus.NewGauge(
+			gauge("tasks_active", "Held calls that have not ended, as far as this process had part in them."))),
+		created: register(r, prometheus.NewCounter(
+			counter("tasks_created_total", "Calls that were held."))),
+		rateLimited: register(r, prometheus.NewCounter(
+			counter("task_rate_limited_total", "Calls that were not held because too many are."))),
+		zombies: register(r, prometheus.NewCounter(
+			counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result."))),
+		decisions: register(r, prometheus.NewHistogram(
+			histogram("approval_wait_seconds", "Time from holding a call to a decision about it.", []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400}))),
 		batchSize: register(r, prometheus.NewHistogram(
 			histogram("mcp_batch_size", "Messages in a JSON-RPC batch.", []float64{1, 2, 5, 10, 20, 50, 100}))),
 		connections: register(r, prometheus.NewGauge(
@@ -244,6 +265,49 @@ func (m *Metrics) ToolsListed(bySupport map[string]int) {
 func (m *Metrics) Reloaded(outcome string) {
 	if m != nil {
 		m.reloads.WithLabelValues(outcome).Inc()
+	}
+}
+
+// TaskHeld counts a call that was held.
+func (m *Metrics) TaskHeld() {
+	if m != nil {
+		m.created.Inc()
+		m.active.Inc()
+	}
+}
+
+// TaskRefused counts a call that could not be held.
+func (m *Metrics) TaskRefused() {
+	if m != nil {
+		m.rateLimited.Inc()
+	}
+}
+
+// TaskMoved counts a change of state of a held call, and its end.
+func (m *Metrics) TaskMoved(from, to string) {
+	if m == nil {
+		return
+	}
+	m.transitions.WithLabelValues(from, to).Inc()
+	switch to {
+	case "completed", "failed", "rejected", "cancelled", "expired":
+		m.completed.WithLabelValues(to).Inc()
+		m.active.Dec()
+	}
+}
+
+// ZombiePrevented counts an approved call that was not run because its client
+// had gone.
+func (m *Metrics) ZombiePrevented() {
+	if m != nil {
+		m.zombies.Inc()
+	}
+}
+
+// Decided counts a decision, and how long it took.
+func (m *Metrics) Decided(after time.Duration) {
+	if m != nil {
+		m.decisions.Observe(after.Seconds())
 	}
 }
 

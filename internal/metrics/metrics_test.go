@@ -41,6 +41,18 @@ func TestPage(t *testing.T) {
 	m.StreamOpened(metrics.StreamPost)
 	m.StreamOpened(metrics.StreamPost)
 	m.StreamClosed(metrics.StreamGet)
+	m.Verdict("tool", "deny", false)
+	m.Verdict("tool", "approve", true)
+	m.InvalidTask("required")
+	m.ToolsListed(map[string]int{"optional": 2})
+	m.Reloaded(metrics.Success)
+	m.TaskHeld()
+	m.TaskHeld()
+	m.TaskRefused()
+	m.TaskMoved("input_required", "approved")
+	m.TaskMoved("input_required", "rejected")
+	m.ZombiePrevented()
+	m.Decided(time.Minute)
 
 	got := own(scrape(t, m))
 	if *update {

@@ -1,0 +1,200 @@
+// Package app puts the gateway together from its parts and runs it. It is the
+// only package that knows all of them.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+)
+
+// headerTimeout is how long a client may take to send the headers of a request.
+const headerTimeout = 10 * time.Second
+
+// flushTimeout is how long the last spans may take to be sent at the end.
+const flushTimeout = 3 * time.Second
+
+// An App is a gateway that can be run once.
+type App struct {
+	cfg       config.Config
+	log       *slog.Logger
+	metrics   *metrics.Metrics
+	tracing   *tracing.Tracing
+	upstreams []*mcphttp.Upstream
+	gate      *gate.Gate
+	desk      *approval.Desk
+	workflows atomic.Pointer[[]config.Workflow]
+	handler   *mcphttp.Handler
+	agents    *listener
+	operators *listener
+	ready     atomic.Bool
+	madeToken string
+
+	reloader      *reloader // nil if the configuration is not read again
+	configProblem atomic.Pointer[error]
+}
+
+// A listener is a server together with the address it is bound to.
+type listener struct {
+	net.Listener
+
+	server *http.Server
+}
+
+// New builds the gateway that cfg describes and binds its addresses, so that
+// from then on clients can connect. [App.Run] serves them.
+func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
+	a := &App{cfg: cfg, log: log, metrics: metrics.New()}
+	defer func() {
+		if err != nil {
+			_ = a.Close()
+		}
+	}()
+	if a.tracing, err = newTracing(cfg.Telemetry.Traces, log); err != nil {
+		return nil, err
+	}
+	routes, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	if a.agents, err = a.listen("agents", cfg.Listen); err != nil {
+		return nil, err
+	}
+	if a.operators, err = a.listen("operators", cfg.Operators.Listen); err != nil {
+		return nil, err
+	}
+	if err := a.govern(); err != nil {
+		return nil, err
+	}
+	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
+	a.agents.server.Handler = a.handler
+	a.agents.server.ConnState = a.countConnections
+	approvals, err := a.newAPI(cfg.Operators)
+	if err != nil {
+		return nil, err
+	}
+	a.operators.server.Handler = a.guard(a.operators).Wrap(a.operatorRoutes(approvals))
+	return a, nil
+}
+
+// govern builds what judges and holds calls.
+func (a *App) govern() error {
+	settings, warnings, err := Settings(a.cfg)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		a.log.Warn("policy", "warning", w.String())
+	}
+	a.workflows.Store(&a.cfg.Workflows)
+	a.gate = gate.New(settings, a.log, a.metrics)
+	a.desk, err = a.newDesk()
+	return err
+}
+
+// AgentAddr returns the address at which agents are served.
+func (a *App) AgentAddr() string { return a.agents.Addr().String() }
+
+// OperatorAddr returns the address at which operators are served.
+func (a *App) OperatorAddr() string { return a.operators.Addr().String() }
+
+// Run serves until ctx is done, lets calls under way finish, and returns. It
+// returns an error only if serving failed.
+func (a *App) Run(ctx context.Context) error {
+	after := context.WithoutCancel(ctx) // stopping has time of its own
+	defer func() { _ = a.close(after) }()
+	serving, ctx := errgroup.WithContext(ctx)
+	for _, l := range []*listener{a.agents, a.operators} {
+		serving.Go(func() error { return l.serve() })
+	}
+	// The desk outlives ctx: it is closed in the course of stopping.
+	keeping, endKeeping := context.WithCancel(after)
+	defer endKeeping()
+	serving.Go(func() error { return a.desk.Run(keeping) })
+	if a.reloader != nil {
+		serving.Go(func() error { a.reloader.run(ctx); return nil })
+	}
+	a.announce()
+	a.ready.Store(true)
+	serving.Go(func() error {
+		<-ctx.Done()
+		a.stop(after)
+		endKeeping()
+		return nil
+	})
+	return serving.Wait()
+}
+
+func (l *listener) serve() error {
+	if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+func (a *App) announce() {
+	a.log.Info("listening", "agents", a.AgentAddr(), "operators", a.OperatorAddr())
+	for _, u := range a.cfg.Upstreams {
+		a.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
+	}
+	if !a.gate.Governs() {
+		a.log.Warn("there are no rules: every call is forwarded")
+		return
+	}
+	a.log.Warn("held calls are kept in memory: they do not survive a restart")
+}
+
+// stop ends serving in the order that loses nothing: first the world is told
+// to send no more, then idle streams end, then calls under way finish.
+func (a *App) stop(ctx context.Context) {
+	a.ready.Store(false)
+	a.log.Info("stopping", "delay", a.cfg.Shutdown.Delay, "drain", a.cfg.Shutdown.Drain)
+	time.Sleep(a.cfg.Shutdown.Delay)
+	a.handler.EndStreams()
+	if err := a.desk.Close(ctx); err != nil {
+		a.log.Warn("some held calls could not be ended", "err", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Shutdown.Drain)
+	defer cancel()
+	if err := a.agents.server.Shutdown(ctx); err != nil {
+		a.log.Warn("calls were still under way when the time to drain was over", "err", err)
+		_ = a.agents.server.Close()
+	}
+	_ = a.operators.server.Close()
+	a.log.Info("stopped")
+}
+
+// Close releases what New acquired. Run does so itself.
+func (a *App) Close() error { return a.close(context.Background()) }
+
+func (a *App) close(ctx context.Context) error {
+	for _, l := range []*listener{a.agents, a.operators} {
+		if l != nil {
+			_ = l.server.Close()
+			_ = l.Close()
+		}
+	}
+	for _, u := range a.upstreams {
+		u.Close()
+	}
+	if a.reloader != nil {
+		_ = a.reloader.watcher.Close()
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return a.tracing.Close(ctx)
+}

@@ -1,0 +1,164 @@
+package app
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+func newTracing(cfg config.Traces, log *slog.Logger) (*tracing.Tracing, error) {
+	if cfg.Endpoint == nil {
+		return nil, nil //nolint:nilnil // a nil Tracing is one that is off
+	}
+	return tracing.New(tracing.Config{
+		Endpoint: cfg.Endpoint.String(),
+		Headers:  reveal(cfg.Headers),
+		Sample:   cfg.Sample,
+		Version:  Version(),
+	}, log)
+}
+
+// Version returns the version of the running program.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+func reveal(secrets map[string]config.Secret) map[string]string {
+	plain := make(map[string]string, len(secrets))
+	for name, secret := range secrets {
+		plain[name] = secret.Reveal()
+	}
+	return plain
+}
+
+// connect makes the clients of all upstreams and returns them by path.
+func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
+	routes := make(map[string]*mcphttp.Upstream)
+	for _, u := range a.cfg.Upstreams {
+		tlsConfig, err := clientTLS(u.TLS)
+		if err != nil {
+			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
+		}
+		upstream := mcphttp.NewUpstream(mcphttp.UpstreamConfig{
+			Name:                 u.Name,
+			URL:                  u.URL,
+			Headers:              headers(u.Headers),
+			ForwardAuthorization: u.ForwardAuthorization,
+			TLS:                  tlsConfig,
+			ConnectTimeout:       u.ConnectTimeout,
+			ResponseTimeout:      a.cfg.Limits.RequestTimeout,
+			IdleTimeout:          u.IdleTimeout,
+			MaxIdle:              u.MaxIdleConnections,
+		})
+		a.upstreams = append(a.upstreams, upstream)
+		for _, path := range u.Paths {
+			routes[path] = upstream
+		}
+	}
+	return routes, nil
+}
+
+func headers(secrets map[string]config.Secret) http.Header {
+	h := make(http.Header, len(secrets))
+	for name, value := range reveal(secrets) {
+		h.Set(name, value)
+	}
+	return h
+}
+
+func clientTLS(cfg config.TLS) (*tls.Config, error) {
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         cfg.ServerName,
+		InsecureSkipVerify: cfg.InsecureSkipVerify, //nolint:gosec // off unless written in the configuration
+	}
+	if cfg.CAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(cfg.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("tls.ca_file: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errors.New("tls.ca_file: no certificate in it")
+	}
+	return c, nil
+}
+
+func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config {
+	limits := a.cfg.Limits
+	return mcphttp.Config{
+		Routes:  routes,
+		Gate:    a.gate,
+		Desk:    a.desk,
+		Waiting: a.waiting(),
+		Guard:   a.guard(a.agents),
+		Limits: mcphttp.Limits{
+			Requests:     limits.MaxConcurrentRequests,
+			Streams:      limits.MaxStreams,
+			Body:         limits.MaxRequestBody,
+			Parse:        jsonrpc.Limits{Depth: limits.MaxDepth, Batch: limits.MaxBatch},
+			ReadTimeout:  limits.ReadTimeout,
+			WriteTimeout: limits.WriteTimeout,
+		},
+		Log:     a.log,
+		Metrics: a.metrics,
+		Tracing: a.tracing,
+	}
+}
+
+// listen binds address for a server whose handler is still to be set.
+func (a *App) listen(who, address string) (*listener, error) {
+	//nolint:noctx // binding a port does not wait for anything
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", who, err)
+	}
+	return &listener{
+		Listener: netutil.LimitListener(l, a.cfg.Limits.MaxConnections),
+		server: &http.Server{
+			ReadHeaderTimeout: headerTimeout,
+			IdleTimeout:       a.cfg.Limits.Keepalive,
+			MaxHeaderBytes:    int(a.cfg.Limits.MaxHeader),
+			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+		},
+	}, nil
+}
+
+// guard returns the guard of a listener, which depends on where that is bound.
+func (a *App) guard(l *listener) mcphttp.Guard {
+	addr, ok := l.Addr().(*net.TCPAddr)
+	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: a.cfg.AllowedHosts, Origins: a.cfg.AllowedOrigins}
+	if l == a.operators && !g.Loopback {
+		g.Hosts = nil // probes come by address, and nothing here is for browsers
+	}
+	return g
+}
+
+func (a *App) countConnections(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		a.metrics.ConnOpened()
+	case http.StateClosed, http.StateHijacked:
+		a.metrics.ConnClosed()
+	case http.StateActive, http.StateIdle:
+	}
+}

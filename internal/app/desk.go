@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// beat is how often a client that is kept waiting gets a sign of life.
+const beat = 15 * time.Second
+
+// newDesk returns the desk at which calls wait for approval.
+func (a *App) newDesk() (*approval.Desk, error) {
+	cfg := a.cfg
+	return approval.New(approval.Config{
+		Store:    memstore.New(memstore.Options{}),
+		Judge:    a.gate.Recheck,
+		Workflow: a.workflow,
+		Start:    approval.Start(cfg.Execution.Start),
+		Send:     a.sendAsGate,
+		Limits: task.Limits{
+			PerOwner: cfg.Tasks.MaxPendingPerOwner, Total: cfg.Tasks.MaxPending, RetryAfter: cfg.Tasks.MaxPollInterval,
+		},
+		Retrieval: cfg.Tasks.DefaultTTL,
+		MaxTTL:    cfg.Tasks.MaxTTL,
+		Execution: cfg.Execution.Timeout,
+		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
+		Sweep:     cfg.Tasks.CleanupInterval,
+		Log:       a.log,
+		Observe:   a.observe,
+	})
+}
+
+// workflow returns a workflow of the configuration that is in force now.
+func (a *App) workflow(name string) (approval.Workflow, bool) {
+	for _, w := range *a.workflows.Load() {
+		if w.Name == name {
+			return approval.Workflow{
+				Approvers: w.Approvers, Quorum: w.Quorum, SelfApproval: w.SelfApproval,
+				Timeout: w.Timeout, Redact: w.Redact,
+			}, true
+		}
+	}
+	return approval.Workflow{}, false
+}
+
+// sendAsGate makes a call with the gate's own credentials alone.
+func (a *App) sendAsGate(t task.Task) approval.Sender {
+	for _, u := range a.upstreams {
+		if u.Name() == t.Call.Upstream {
+			return u.Sender()
+		}
+	}
+	return func(context.Context, []byte) (approval.Outcome, error) {
+		err := fmt.Errorf("there is no upstream %q any more", t.Call.Upstream)
+		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: err}
+	}
+}
+
+// observe counts what happens at the desk, and tells clients of it.
+func (a *App) observe(_ context.Context, e approval.Event) {
+	switch e.Step {
+	case approval.Held:
+		a.metrics.TaskHeld()
+	case approval.Refused:
+		a.metrics.TaskRefused()
+	case approval.Abandoned:
+		a.metrics.ZombiePrevented()
+	case approval.Decided:
+		a.metrics.Decided(time.Since(e.Task.CreatedAt))
+	default:
+	}
+	if n := len(e.Task.Transitions); n > 0 && e.Step != approval.Attached && e.Step != approval.Delivered {
+		last := e.Task.Transitions[n-1]
+		a.metrics.TaskMoved(string(last.From), string(last.To))
+		a.handler.TaskChanged(e.Task)
+	}
+}
+
+// waiting says how clients wait in their requests.
+func (a *App) waiting() mcphttp.Waiting {
+	w := mcphttp.Waiting{
+		Hold:    a.cfg.Waiting.Hold,
+		Longest: a.cfg.Tasks.MaxTTL,
+		Beat:    beat,
+		Pending: mcptask.Status(a.cfg.Tasks.PendingStatus),
+	}
+	_, _ = rand.Read(w.Key[:]) // never fails; the program ends if there is no randomness
+	return w
+}
+
+// newAPI returns the API for approvers. A token is made if none is configured.
+func (a *App) newAPI(cfg config.Operators) (http.Handler, error) {
+	token := cfg.Token.Reveal()
+	if token == "" {
+		token = rand.Text()
+		a.madeToken = token
+	}
+	return api.New(api.Config{
+		Desk: a.desk,
+		Auth: api.NewToken(token, approval.Approver{Name: operatorName}),
+		Log:  a.log,
+	})
+}
+
+// operatorName is who decides when there is only one token.
+const operatorName = "operator"
+
+// MadeToken returns the token that was made because none was configured, or
+// nothing. It is for the one who starts the gate, and is kept nowhere.
+func (a *App) MadeToken() string { return a.madeToken }

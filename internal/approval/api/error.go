@@ -1,0 +1,82 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A problem is what a client of the API is told of an error.
+type problem struct {
+	status  int
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// Error implements error.
+func (p *problem) Error() string { return p.Type + ": " + p.Message }
+
+// The problems of requests themselves.
+var (
+	errUnauthorized error = &problem{http.StatusUnauthorized, "unauthorized", "a bearer token is needed"}
+	errUnknown      error = &problem{http.StatusNotFound, "not_found", "there is no such resource"}
+	errTooLarge     error = &problem{http.StatusRequestEntityTooLarge, "too_large", "the body is too large"}
+	errWrongType    error = &problem{http.StatusUnsupportedMediaType, "wrong_type", "the body must be application/json"}
+)
+
+func badRequest(message string) error {
+	return &problem{http.StatusBadRequest, "bad_request", message}
+}
+
+// problems says how errors of the desk are told. An error is the first of them
+// that it is.
+var problems = []struct {
+	err error
+	problem
+}{
+	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "this workflow has other approvers"}},
+	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "the requester may not approve the own call"}},
+	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "there is no such approval"}},
+	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have approved this call already"}},
+	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has been decided"}},
+	{task.ErrConcurrentModification, problem{http.StatusConflict, "conflict", "somebody else was faster"}},
+	{task.ErrAlreadyTerminal, problem{http.StatusGone, "ended", "this call is no longer pending"}},
+	{task.ErrExpired, problem{http.StatusGone, "expired", "the time to decide is over"}},
+	{task.ErrInvalidCursor, problem{http.StatusBadRequest, "bad_request", "the cursor is not one of this list"}},
+	{task.ErrClosed, problem{http.StatusServiceUnavailable, "shutting_down", "the gate is shutting down"}},
+}
+
+// explain returns what is told of err. What is not known stays inside.
+func explain(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	for _, known := range problems {
+		if errors.Is(err, known.err) {
+			return &known.problem
+		}
+	}
+	return &problem{http.StatusInternalServerError, "internal_error", "internal error"}
+}
+
+// refusal is the body of every answer that is not a success.
+type refusal struct {
+	Error *problem `json:"error"`
+}
+
+const retryAfter = 5 * time.Second
+
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := explain(err)
+	switch p.status {
+	case http.StatusInternalServerError:
+		h.Log.ErrorContext(r.Context(), "approvals api", "path", r.URL.Path, "error", err)
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	}
+	h.answer(w, r, p.status, refusal{p})
+}

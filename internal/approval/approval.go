@@ -1,0 +1,210 @@
+// Package approval is the desk at which calls wait for people. It holds a call
+// as a [task.Task], takes the decisions of approvers, and has an approved call
+// made: at most once, as it was shown, and only while its owner is there.
+//
+// The [Desk] keeps no state of its own that matters: what is pending is in the
+// store, and any number of desks may work on one store. What a desk has in
+// memory is who is present here: owners that wait in a request of theirs
+// ([Desk.Wait]) and owners that asked a moment ago ([Desk.Contact]), each with
+// a [Sender] that makes the call in their name. So nobody's credentials are
+// ever stored.
+//
+// The package knows neither HTTP nor the messages in which clients are told of
+// tasks; those are the business of transports and of package mcptask.
+package approval
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Start says what lets an approved call begin.
+type Start string
+
+// The ways in which an approved call begins.
+const (
+	StartOnContact  Start = "contact"  // its owner is there: waits, asks, or asked a moment ago
+	StartOnApproval Start = "approval" // at once, with the gate's own credentials
+	StartOnResult   Start = "result"   // its owner asks for the outcome; asking how it stands is not enough
+)
+
+// A Sender makes a call: it sends the message to the upstream, with the
+// credentials of whoever provided the Sender, and returns the answer. It must
+// return, and its answer's Body must fail, soon after ctx has ended. An error that is a [*SendError] tells what
+// became of the call; after any other one that is taken to be unknown.
+type Sender func(ctx context.Context, message []byte) (Outcome, error)
+
+// An Outcome is an upstream's answer to a call.
+type Outcome struct {
+	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]
+	Error bool      // Body is a JSON-RPC error object
+}
+
+// A SendError says how far a call got that has no answer.
+type SendError struct {
+	Stage task.Stage // one of the upstream stages
+	Ran   task.Ran   // whether the call reached the tool
+	Err   error
+}
+
+// Error implements error.
+func (e *SendError) Error() string { return string(e.Stage) + ": " + e.Err.Error() }
+
+// Unwrap returns the cause of e.
+func (e *SendError) Unwrap() error { return e.Err }
+
+// A Config is what a [Desk] is made of. Store, Judge and Workflow must be
+// given; other zero fields mean their defaults.
+type Config struct {
+	Store   task.Store
+	Durable bool // tasks outlive the process, so they need not end with it
+
+	// Judge asks the policy that is in force now. Workflow returns the
+	// settings of a workflow as they are now.
+	Judge    func(policy.Call) policy.Verdict
+	Workflow func(name string) (Workflow, bool)
+
+	Start Start                  // StartOnContact
+	Send  func(task.Task) Sender // the gate's own credentials, for StartOnApproval
+
+	Limits    task.Limits // on pending tasks; Unique is the desk's to set
+	Retrieval time.Duration
+	MaxTTL    time.Duration // see [task.TTLRules] for this and Retrieval
+	Execution time.Duration // how long a call may run; 60 s
+	Lease     time.Duration // after which a silent executor counts as dead; 30 s
+	Polling   task.Polling
+	Variables task.VariableLimits
+
+	Sweep time.Duration // how often housekeeping is done; 10 s
+	Keep  time.Duration // how long a terminal task is kept after its time; 1 h
+
+	Name    string           // of this replica; must not be another's; random
+	Now     func() time.Time // the clock
+	Log     *slog.Logger
+	Observe func(context.Context, Event) // is told of every step; must not block
+}
+
+// A Desk holds calls, takes decisions and runs what was approved. It is safe
+// for concurrent use. Whoever has a desk must call [Desk.Run], and
+// [Desk.Close] in the end.
+type Desk struct {
+	cfg Config
+
+	closing chan struct{}  // closed when the desk is
+	kill    chan struct{}  // closed when runs must end
+	running sync.WaitGroup // the runs of calls
+
+	mu      sync.Mutex
+	closed  bool
+	present map[task.ID]presence // owners that asked a moment ago
+	waiting map[task.ID]int      // how many requests wait here for a task
+}
+
+// New returns a desk.
+func New(c Config) (*Desk, error) {
+	if c.Store == nil || c.Judge == nil || c.Workflow == nil {
+		return nil, errors.New("approval: a desk needs a store, a policy and workflows")
+	}
+	switch c.Start {
+	case "":
+		c.Start = StartOnContact
+	case StartOnContact, StartOnResult:
+	case StartOnApproval:
+		if c.Send == nil {
+			return nil, errors.New("approval: to start on approval the gate needs credentials of its own")
+		}
+	default:
+		return nil, errors.New("approval: unknown start " + string(c.Start))
+	}
+	c.defaults()
+	return &Desk{
+		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
+		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
+	}, nil
+}
+
+func (c *Config) defaults() {
+	for _, d := range []struct {
+		field    *time.Duration
+		fallback time.Duration
+	}{
+		{&c.Execution, time.Minute},
+		{&c.Lease, 30 * time.Second},
+		{&c.Sweep, 10 * time.Second},
+		{&c.Keep, time.Hour},
+		{&c.Limits.RetryAfter, time.Minute},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.fallback
+		}
+	}
+	if c.Name == "" {
+		c.Name = "gate " + string(task.NewID())
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// A Step is something that happened at the desk.
+type Step string
+
+// The steps.
+const (
+	Held       Step = "held"        // a call became a task
+	Attached   Step = "attached"    // a call joined the task of an identical one
+	Refused    Step = "refused"     // a call could not become a task
+	Decided    Step = "decided"     // an approver approved or rejected
+	Abandoned  Step = "abandoned"   // approved, but not run because its owner is not there
+	NotRun     Step = "not_run"     // approved, but not allowed to run any more
+	Started    Step = "started"     // the call is being made
+	Finished   Step = "finished"    // the call has ended
+	Delivered  Step = "delivered"   // the owner has the outcome
+	Cancelled  Step = "cancelled"   // the owner withdrew it
+	Overdue    Step = "overdue"     // its time ran out, or its executor died
+	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count tells how many
+	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count tells how many
+	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
+)
+
+// An Event tells of a [Step].
+type Event struct {
+	Step  Step
+	Task  task.Task // as it is after the step, if it is about one
+	By    string    // the approver of Decided
+	Count int
+	Err   error // of Refused
+}
+
+func (d *Desk) tell(ctx context.Context, e Event) {
+	if d.cfg.Observe != nil {
+		d.cfg.Observe(ctx, e)
+	}
+}
+
+// told returns t as its owner is told of it: with the poll interval that fits
+// the time that is left.
+func (d *Desk) told(t task.Task) task.Task {
+	t.PollInterval = d.cfg.Polling.Interval(t.Remaining(d.cfg.Now()))
+	return t
+}
+
+func closedError(id task.ID, a task.Action) error {
+	return &task.Error{Kind: task.KindClosed, ID: id, Action: a, Suggest: "try again in a moment"}
+}
+
+func (d *Desk) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}

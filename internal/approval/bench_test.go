@@ -1,0 +1,122 @@
+package approval_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// BenchmarkPath takes calls from hold to decision, run and delivery.
+func BenchmarkPath(b *testing.B) {
+	o := open(b, nil)
+	o.ledger = nil
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		held := o.hold(b, call("ann", fmt.Sprint(n)))
+		o.approve(b, held.ID)
+		if _, err := o.Wait(b.Context(), mine(held), instantly); err != nil {
+			b.Fatal(err)
+		}
+		if _, _, err := o.result(b, mine(held)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := o.Close(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func instantly(context.Context, []byte) (approval.Outcome, error) {
+	return answer(`{"content":[]}`), nil
+}
+
+// BenchmarkWakeUp reports how long after the decision a blocked waiter's call
+// is sent, with 1,000 others waiting.
+func BenchmarkWakeUp(b *testing.B) {
+	store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
+	o := branch(b, store, nil)
+	ctx, stop := context.WithCancel(b.Context())
+	var others sync.WaitGroup
+	for i := range 1000 {
+		held := o.hold(b, call("others", fmt.Sprint(i)))
+		others.Go(func() { o.Wait(ctx, mine(held), instantly) })
+		<-store.watched
+	}
+	var total time.Duration
+	n := 0
+	for ; b.Loop(); n++ {
+		held := o.hold(b, call("ann", fmt.Sprint(n)))
+		sent := make(chan time.Time, 1)
+		w := o.wait(b.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+			sent <- time.Now()
+			return answer(`{}`), nil
+		})
+		<-store.watched // it looks once more, and then blocks
+		runtime.Gosched()
+		decided := time.Now()
+		o.approve(b, held.ID)
+		total += (<-sent).Sub(decided)
+		<-w.done
+	}
+	b.ReportMetric(float64(total.Microseconds())/float64(n), "µs/wake-up")
+	stop()
+	others.Wait()
+}
+
+// A watchedStore tells when a task is waited for.
+type watchedStore struct {
+	task.Store
+
+	watched chan struct{}
+}
+
+func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	changed, err := s.Store.Watch(ctx, ref)
+	select {
+	case s.watched <- struct{}{}:
+	default: // a run watches its own task
+	}
+	return changed, err
+}
+
+// BenchmarkMemory reports what a held task and a blocked waiter take.
+func BenchmarkMemory(b *testing.B) {
+	for b.Loop() {
+		o := open(b, nil)
+		const pending, waiting = 10_000, 1_000
+		before := inUse()
+		held := make([]task.Ref, pending)
+		for i := range held {
+			held[i] = mine(o.hold(b, call(fmt.Sprint("owner", i%100), fmt.Sprint(i))))
+		}
+		o.mu.Lock()
+		o.steps = nil
+		o.mu.Unlock()
+		tasks := inUse()
+		ctx, stop := context.WithCancel(b.Context())
+		var all sync.WaitGroup
+		for _, ref := range held[:waiting] {
+			all.Go(func() { o.Wait(ctx, ref, instantly) })
+		}
+		time.Sleep(200 * time.Millisecond) // for all of them to be blocked
+		waiters := inUse()
+		stop()
+		all.Wait()
+		b.ReportMetric(float64(tasks-before)/pending, "B/task")
+		b.ReportMetric(float64(waiters-tasks)/waiting, "B/waiter")
+	}
+}
+
+// inUse returns how many bytes of heap and stacks are in use.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}

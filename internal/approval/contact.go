@@ -1,0 +1,218 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A presence is an owner that asked a moment ago, and is expected to ask again.
+type presence struct {
+	send  Sender
+	until time.Time
+}
+
+// Contact notes that the owner is there and asks how the task stands, and
+// returns that. If the task is approved and [StartOnContact] is set, it is
+// started with send; it runs on when the owner goes. While it is pending, send
+// is remembered for two poll intervals and used if the decision comes by then.
+// A nil send starts nothing.
+func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil || !unstarted(t) {
+		return d.told(t), err
+	}
+	if send != nil && d.cfg.Start == StartOnContact {
+		// Before the task is looked at again: either the decision finds the
+		// sender, or we find the decision.
+		d.remember(t, send)
+	}
+	if t, err = d.note(ctx, ref, t); err != nil {
+		return d.told(t), err
+	}
+	if t.State == task.Approved && send != nil && d.cfg.Start == StartOnContact {
+		t, err = d.launch(ctx, ref, send)
+	}
+	return d.told(t), err
+}
+
+// unstarted reports whether t still waits to be run.
+func unstarted(t task.Task) bool { return !t.State.Terminal() && t.State != task.Executing }
+
+// note records that the owner of t is there, unless that was recorded just
+// now, and returns t as it is then.
+func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+	now := d.cfg.Now()
+	interval := d.cfg.Polling.Interval(t.Remaining(now))
+	if t.PollInterval == interval && now.Sub(t.ContactAt) < interval/4 {
+		return d.cfg.Store.Get(ctx, ref)
+	}
+	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: interval}, now)
+	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired) {
+		return d.get(ctx, ref)
+	}
+	return t, err
+}
+
+// Wait is for an owner that waits in a request of its own. It returns the task
+// once it has ended. It starts the task with send as soon as it is approved,
+// unless something else does; nil starts nothing.
+//
+// If ctx ends before, Wait returns the task as it was last seen and
+// [task.ErrNotReady], which wraps the context's error. A context that is
+// cancelled, rather than past its deadline, tells that the client has gone. If
+// the desk is closed before, the error is [task.ErrClosed].
+func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changed, err := d.cfg.Store.Watch(watching, ref)
+	if err != nil {
+		return task.Task{}, err
+	}
+	t, err := d.get(ctx, ref)
+	if err != nil || t.State.Terminal() {
+		return d.told(t), err
+	}
+	d.join(ref.ID)
+	defer func() { d.leave(ctx, ref, t) }()
+	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(0)} // at once, to note the contact
+	defer v.again.Stop()
+	for err == nil && !t.State.Terminal() {
+		var next task.Task
+		if next, err = d.next(ctx, &v); err == nil {
+			t = next
+			v.again.Reset(d.lookAgain(t))
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = d.notReady(t, ctx.Err())
+	}
+	return d.told(t), err
+}
+
+// A visit is an owner that waits.
+type visit struct {
+	ref     task.Ref
+	send    Sender
+	changed <-chan struct{}
+	again   *time.Timer // when to look without having been woken
+}
+
+// next returns the task that v waits for when there is a reason to look at it,
+// and starts it if it can be started.
+func (d *Desk) next(ctx context.Context, v *visit) (t task.Task, err error) {
+	select {
+	case <-d.closing:
+		return task.Task{}, closedError(v.ref.ID, task.ActionWatch)
+	case <-ctx.Done():
+		return task.Task{}, ctx.Err()
+	case _, open := <-v.changed:
+		if !open {
+			v.changed = nil // the timer goes on
+		}
+		t, err = d.get(ctx, v.ref)
+	case <-v.again.C:
+		t, err = d.beat(ctx, v.ref)
+	}
+	if err != nil || t.State != task.Approved || v.send == nil {
+		return t, err
+	}
+	return d.launch(ctx, v.ref, v.send)
+}
+
+func (d *Desk) notReady(t task.Task, cause error) error {
+	return &task.Error{
+		Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionWatch, Err: cause,
+		RetryAfter: d.told(t).PollInterval,
+	}
+}
+
+// maxSilence is how long a waiter relies on being woken.
+const maxSilence = 5 * time.Second
+
+// lookAgain returns when a waiter looks for itself: when the time of t is over,
+// and often enough to stay in contact.
+func (d *Desk) lookAgain(t task.Task) time.Duration {
+	due := t.Due().Sub(d.cfg.Now()) + time.Microsecond
+	return max(time.Millisecond, min(maxSilence, d.told(t).PollInterval, due))
+}
+
+// beat looks at a task that is waited for, and shows that its owner is there.
+func (d *Desk) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil || !unstarted(t) {
+		return t, err
+	}
+	return d.note(ctx, ref, t)
+}
+
+func (d *Desk) join(id task.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting[id]++
+}
+
+// gone is the poll interval of an owner that is not expected to ask.
+const gone = time.Microsecond
+
+// leave ends a wait. The last one to leave because its client has gone notes
+// that nobody is there any more, for whichever replica the decision comes to.
+func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
+	if !d.last(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || !unstarted(t) || d.recentSender(ref.ID) != nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
+	defer stop()
+	_, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: gone}, d.cfg.Now())
+	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, task.ErrExpired) {
+		d.cfg.Log.WarnContext(ctx, "departure not noted", "task", ref.ID, "error", err)
+	}
+}
+
+// last ends one wait for a task and reports whether there is none left here.
+func (d *Desk) last(id task.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting[id]--
+	if d.waiting[id] > 0 {
+		return false
+	}
+	delete(d.waiting, id)
+	return true
+}
+
+// awaited reports whether somebody waits here for a task.
+func (d *Desk) awaited(id task.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting[id] > 0
+}
+
+func (d *Desk) remember(t task.Task, send Sender) {
+	until := d.cfg.Now().Add(2 * d.told(t).PollInterval)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.present[t.ID] = presence{send, until}
+	}
+}
+
+// recentSender returns the sender of an owner that asked a moment ago.
+func (d *Desk) recentSender(id task.ID) Sender {
+	now := d.cfg.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, ok := d.present[id]
+	if !ok || now.After(p.until) {
+		return nil
+	}
+	return p.send
+}
+
+func (d *Desk) forget(id task.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.present, id)
+}

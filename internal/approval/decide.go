@@ -1,0 +1,132 @@
+package approval
+
+import (
+	"context"
+	"strings"
+	"unicode"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Decision is what an approver says.
+type Decision string
+
+// The decisions.
+const (
+	Approve Decision = "approve"
+	Reject  Decision = "reject"
+)
+
+// Decide records what an approver says of a pending call. The first final
+// decision counts: a rejection is final, an approval is when the quorum is
+// reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
+// [task.ErrAlreadyDecided] if it is not for this approver to decide, and
+// [task.ErrExpired], [task.ErrAlreadyTerminal], [task.ErrInvalidTransition] or
+// [task.ErrConcurrentModification] if it is too late.
+//
+// What is approved runs as [Config.Start] says, with what the policy says then.
+func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, what Decision, reason string) (task.Task, error) {
+	ref := task.AnyOwner().Ref(id)
+	before, err := d.cfg.Store.Get(ctx, ref)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if err := d.mayDecide(before, who, what); err != nil {
+		return before, err
+	}
+	reason = plainText(reason, maxReason)
+	var e task.Event
+	switch what {
+	case Approve:
+		e = task.Approve{By: who.Name, Reason: reason}
+	case Reject:
+		e = task.Reject{By: who.Name, Reason: reason}
+	default:
+		return before, &task.Error{Kind: task.KindInvalid, ID: id, Detail: "neither approve nor reject"}
+	}
+	after, err := task.Advance(ctx, d.cfg.Store, ref, e, d.cfg.Now())
+	if err != nil {
+		return after, err
+	}
+	d.cfg.Log.InfoContext(ctx, "call decided", "task", id, "tool", after.Call.Name, "decision", what, "by", who.Name, "state", after.State)
+	d.tell(ctx, Event{Step: Decided, Task: after, By: who.Name})
+	if after.State == task.Approved {
+		d.approved(ctx, after)
+	}
+	return after, nil
+}
+
+func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
+	w, ok := d.cfg.Workflow(t.Workflow)
+	if !ok || !w.admits(who) {
+		return ErrForbidden
+	}
+	// Both as it was when the call was held and as it is now.
+	own := w.SelfApproval && t.Approval != nil && t.Approval.SelfApproval
+	if what == Approve && !own && isRequester(t, who.Name) {
+		return &task.Error{Kind: task.KindSelfApproval, ID: t.ID, State: t.State, Action: task.ActionApprove}
+	}
+	return nil
+}
+
+// approved starts t if there is somebody to start it for, even if the approver
+// has gone since.
+func (d *Desk) approved(ctx context.Context, t task.Task) {
+	ctx = context.WithoutCancel(ctx)
+	send := d.senderFor(t)
+	if send == nil {
+		// A request that waits for t, here or elsewhere, is woken by the store.
+		if !t.InContact(d.cfg.Now()) && !d.awaited(t.ID) {
+			d.abandon(ctx, t)
+		}
+		return
+	}
+	if _, err := d.launch(ctx, task.AnyOwner().Ref(t.ID), send); err != nil {
+		d.cfg.Log.WarnContext(ctx, "approved call not started", "task", t.ID, "error", err)
+	}
+}
+
+// senderFor returns who may make the call of t without being asked, or nil.
+func (d *Desk) senderFor(t task.Task) Sender {
+	switch d.cfg.Start {
+	case StartOnApproval:
+		return d.cfg.Send(t)
+	case StartOnContact:
+		return d.recentSender(t.ID)
+	default:
+		return nil
+	}
+}
+
+func (d *Desk) abandon(ctx context.Context, t task.Task) {
+	d.cfg.Log.WarnContext(ctx, "approved call not run: its owner is not there", "task", t.ID, "tool", t.Call.Name)
+	d.tell(ctx, Event{Step: Abandoned, Task: t})
+}
+
+// maxReason is how many characters of an approver's reason are kept.
+const maxReason = 500
+
+// plainText returns foreign text as at most limit visible characters, line
+// breaks and tabs. It is then safe to show, not safe to believe.
+func plainText(foreign string, limit int) string {
+	text := []rune(strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case hidden(r):
+			return -1
+		default:
+			return r
+		}
+	}, strings.ToValidUTF8(foreign, "\uFFFD"))))
+	if len(text) > limit {
+		text = append(text[:limit-1], '…')
+	}
+	return string(text)
+}
+
+// hidden reports whether r is something that a reader cannot see, or that
+// changes how other characters are seen.
+func hidden(r rune) bool {
+	return r != ' ' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point))
+}

@@ -1,0 +1,374 @@
+package approval_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func TestDecideWho(t *testing.T) {
+	tests := map[string]struct {
+		workflow string
+		who      approval.Approver
+		want     error
+	}{
+		"named":                     {"ops", alice, nil},
+		"in a group":                {"ops", bob, nil},
+		"not named":                 {"ops", approval.Approver{Name: "mallory"}, approval.ErrForbidden},
+		"in another group":          {"ops", approval.Approver{Name: "mallory", Groups: []string{"alice", "ops"}}, approval.ErrForbidden},
+		"named like a group":        {"ops", approval.Approver{Name: "group:oncall"}, approval.ErrForbidden},
+		"in a group named oddly":    {"ops", approval.Approver{Name: "mallory", Groups: []string{"group:oncall"}}, approval.ErrForbidden},
+		"nobody":                    {"ops", approval.Approver{Groups: []string{"oncall"}}, approval.ErrForbidden},
+		"nobody, anybody may":       {"two", approval.Approver{}, approval.ErrForbidden},
+		"anybody may":               {"two", approval.Approver{Name: "mallory"}, nil},
+		"the requester":             {"ops", approval.Approver{Name: "requester"}, task.ErrSelfApproval},
+		"the requester by its task": {"two", approval.Approver{Name: "session 1"}, task.ErrSelfApproval},
+		"the requester, who may":    {"self", approval.Approver{Name: "requester"}, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := open(t, nil)
+			c := call("session 1", "/a")
+			c.Principal.ID, c.Verdict.Workflow = "requester", tt.workflow
+			got := o.hold(t, c)
+			_, err := o.Decide(t.Context(), got.ID, tt.who, approval.Approve, "")
+			if tt.want == nil && err != nil {
+				t.Fatal(err)
+			}
+			if tt.want != nil {
+				mustBe(t, err, tt.want)
+				mustState(t, o.now(t, got.ID), task.InputRequired)
+			}
+		})
+	}
+}
+
+// A workflow that is gone has no approvers.
+func TestDecideWithoutWorkflow(t *testing.T) {
+	o := open(t, nil)
+	got := o.hold(t, call("ann", "/a"))
+	o.mu.Lock()
+	delete(o.workflows, "ops")
+	o.mu.Unlock()
+	_, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, "")
+	mustBe(t, err, approval.ErrForbidden)
+}
+
+func TestDecideQuorum(t *testing.T) {
+	o := open(t, nil)
+	c := call("ann", "/a")
+	c.Verdict.Workflow = "two"
+	got := o.hold(t, c)
+	after, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustState(t, after, task.InputRequired)
+	_, err = o.Decide(t.Context(), got.ID, alice, approval.Approve, "again")
+	mustBe(t, err, task.ErrAlreadyDecided)
+	after, err = o.Decide(t.Context(), got.ID, bob, approval.Approve, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustState(t, after, task.Approved)
+
+	c.Message = message("delete_file", `{"path":"/b"}`)
+	got = o.hold(t, c)
+	o.approve(t, got.ID)
+	after, err = o.Decide(t.Context(), got.ID, bob, approval.Reject, "no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustState(t, after, task.Rejected) // one no is enough
+}
+
+// A decision that comes too late says why, and changes nothing. Denied stays denied.
+func TestDecideTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		again := func(held task.Task, want error, state task.State) {
+			t.Helper()
+			for _, what := range []approval.Decision{approval.Approve, approval.Reject} {
+				_, err := o.Decide(t.Context(), held.ID, carol, what, "")
+				mustBe(t, err, want)
+			}
+			o.Contact(t.Context(), mine(held), o.ledger.send)
+			synctest.Wait()
+			mustState(t, o.now(t, held.ID), state)
+		}
+		rejected := o.hold(t, call("ann", "/rejected"))
+		o.Decide(t.Context(), rejected.ID, alice, approval.Reject, "no")
+		again(rejected, task.ErrAlreadyTerminal, task.Rejected)
+
+		cancelled := o.hold(t, call("ann", "/cancelled"))
+		o.Cancel(t.Context(), mine(cancelled), "ann", "")
+		again(cancelled, task.ErrAlreadyTerminal, task.Cancelled)
+
+		overdue := o.hold(t, call("ann", "/overdue"))
+		pass(15*time.Minute + time.Second)
+		again(overdue, task.ErrExpired, task.Expired)
+		if runs := o.ledger.entries(); len(runs) != 0 {
+			t.Errorf("ran %v", runs)
+		}
+
+		approved := o.hold(t, call("ann", "/approved"))
+		o.approve(t, approved.ID)
+		for _, what := range []approval.Decision{approval.Approve, approval.Reject} {
+			_, err := o.Decide(t.Context(), approved.ID, carol, what, "")
+			mustBe(t, err, task.ErrInvalidTransition)
+		}
+		mustState(t, o.now(t, approved.ID), task.Approved)
+	})
+}
+
+func TestDecideRefuses(t *testing.T) {
+	o := open(t, nil)
+	got := o.hold(t, call("ann", "/a"))
+	_, err := o.Decide(t.Context(), got.ID, alice, "maybe", "")
+	mustBe(t, err, task.ErrInvalid)
+	_, err = o.Decide(t.Context(), task.NewID(), alice, approval.Approve, "")
+	mustBe(t, err, task.ErrNotFound)
+	mustState(t, o.now(t, got.ID), task.InputRequired)
+}
+
+// What an approver writes is kept bounded and visible.
+func TestDecideReason(t *testing.T) {
+	o := open(t, nil)
+	got := o.hold(t, call("ann", "/a"))
+	reason := " no\x1b[31m\u202e \xff way\n" + strings.Repeat("ü", 1000)
+	after, err := o.Decide(t.Context(), got.ID, alice, approval.Reject, reason)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "no[31m \uFFFD way\n" + strings.Repeat("ü", 486) + "…"
+	if diff := cmp.Diff(want, after.Approval.Rejection.Reason); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The id, and everything else that an agent sees, approves nothing: only an
+// authenticated approver does, and a task's owner is none.
+func TestDecideByAgent(t *testing.T) {
+	o := open(t, nil)
+	c := call("alice", "/a") // an agent that has an approver's name
+	got := o.hold(t, c)
+	for _, name := range []string{"alice", string(got.ID), "", "group:oncall"} {
+		if _, err := o.Decide(t.Context(), got.ID, approval.Approver{Name: name}, approval.Approve, ""); err == nil {
+			t.Errorf("%q approved", name)
+		}
+	}
+	if _, err := o.SetVariables(t.Context(), mine(got), task.Variables{"server.approval": []byte(`{"state":"approved"}`)}); err == nil {
+		t.Error("the agent wrote the gate's variable")
+	}
+	mustState(t, o.now(t, got.ID), task.InputRequired)
+}
+
+// The policy that is in force when a call is about to run decides.
+func TestRecheck(t *testing.T) {
+	approve := func(workflow string) policy.Verdict {
+		return policy.Verdict{Action: policy.Approve, Workflow: workflow}
+	}
+	tests := map[string]struct {
+		change    func(*office)
+		runs      bool
+		stage     task.Stage
+		retriable bool
+	}{
+		"unchanged":          {func(*office) {}, true, "", false},
+		"now forwarded":      {func(o *office) { o.rule(policy.Verdict{Action: policy.Forward}) }, true, "", false},
+		"now denied":         {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, false, task.StagePolicyDrift, false},
+		"no verdict":         {func(o *office) { o.rule(policy.Verdict{}) }, false, task.StagePolicyDrift, false},
+		"another workflow":   {func(o *office) { o.rule(approve("finance")) }, false, task.StagePolicyDrift, true},
+		"a workflow unknown": {func(o *office) { o.rule(approve("nobody")) }, false, task.StagePolicyDrift, true},
+		"a higher quorum":    {func(o *office) { o.setWorkflow("ops", approval.Workflow{Quorum: 2}) }, false, task.StagePolicyDrift, true},
+		"no longer valid": {func(o *office) {
+			o.setWorkflow("ops", approval.Workflow{Validity: time.Minute})
+			pass(2 * time.Minute)
+		}, false, task.StageUncollected, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				got := o.hold(t, call("ann", "/a"))
+				o.approve(t, got.ID)
+				tt.change(o)
+				if _, err := o.Contact(t.Context(), mine(got), o.ledger.send); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if ran := len(o.ledger.entries()) == 1; ran != tt.runs {
+					t.Fatalf("ran: %t; want %t", ran, tt.runs)
+				}
+				after := o.now(t, got.ID)
+				if tt.runs {
+					mustState(t, after, task.Completed)
+					return
+				}
+				want := &task.Failure{Stage: tt.stage, Reason: after.Failure.Reason, Ran: task.RanNo, Retriable: tt.retriable}
+				if diff := cmp.Diff(want, after.Failure); diff != "" {
+					t.Error(diff)
+				}
+				_, attached, err := o.Hold(t.Context(), call("ann", "/a"))
+				if err != nil || attached == tt.retriable {
+					t.Errorf("the call made again: attached %t, %v", attached, err)
+				}
+			})
+		})
+	}
+}
+
+// A call that was let in without approval does not run once it needs one, and
+// one that was approved by its requester not once that is not allowed.
+func TestRecheckStricter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		free := call("ann", "/a")
+		free.Verdict = policy.Verdict{Action: policy.Forward}
+		admitted := o.hold(t, free)
+		mustState(t, admitted, task.Approved)
+
+		own := call("ann", "/b")
+		own.Verdict.Workflow = "self"
+		approved := o.hold(t, own)
+		if _, err := o.Decide(t.Context(), approved.ID, approval.Approver{Name: "ann"}, approval.Approve, ""); err != nil {
+			t.Fatal(err)
+		}
+		o.setWorkflow("self", approval.Workflow{})
+		for _, held := range []task.Task{admitted, approved} {
+			o.rule(policy.Verdict{Action: policy.Approve, Workflow: held.Workflow})
+			after, err := o.Contact(t.Context(), mine(held), o.ledger.send)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustState(t, after, task.Failed)
+		}
+		synctest.Wait()
+		if runs := o.ledger.entries(); len(runs) != 0 {
+			t.Errorf("ran %v", runs)
+		}
+		if o.count(approval.NotRun) != 2 {
+			t.Error("it was not told")
+		}
+	})
+}
+
+// The policy is asked about the call and the requester that were held.
+func TestRecheckAsksTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		yes := true
+		c := call("session 1", "/a")
+		c.Principal = policy.Principal{ID: "ann", Groups: []string{"devs"}}
+		c.Tool.Annotations = policy.Annotations{Destructive: &yes, Title: "Delete"}
+		c.Session = policy.Session{Client: "agent", Version: "1", Protocol: "2025-11-25"}
+		got := o.hold(t, c)
+		o.approve(t, got.ID)
+		var asked policy.Call
+		o.policy = func(c policy.Call) policy.Verdict {
+			asked = c
+			return held
+		}
+		o.Contact(t.Context(), mine(got), o.ledger.send)
+		synctest.Wait()
+		want := policy.Call{
+			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: []byte(`{"path":"/a"}`),
+			Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session, Time: asked.Time,
+		}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A call whose stored message is not the one that was approved does not run.
+func TestRecheckTamperedMessage(t *testing.T) {
+	for name, tamper := range map[string]func(*task.Task){
+		"message":   func(x *task.Task) { x.Call.Message = strings.Replace(x.Call.Message, "/a", "/etc", 1) },
+		"arguments": func(x *task.Task) { x.Call.Arguments = `{"path":"/etc"}` },
+		"both": func(x *task.Task) {
+			x.Call.Message = strings.Replace(x.Call.Message, "/a", "/etc", 1)
+			x.Call.Arguments = `{"path":"/etc"}`
+		},
+		"tool":      func(x *task.Task) { x.Call.Name = "read_file" },
+		"requester": func(x *task.Task) { x.Verdict.Facts = "{" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				o.policy = func(c policy.Call) policy.Verdict {
+					if c.Principal.ID == "" {
+						return policy.Verdict{Action: policy.Deny}
+					}
+					return held
+				}
+				got := o.hold(t, call("ann", "/a"))
+				stored := o.approve(t, got.ID)
+				tamper(&stored)
+				stored.Version++
+				if err := o.store.Swap(t.Context(), stored); err != nil {
+					t.Fatal(err)
+				}
+				after, err := o.Contact(t.Context(), mine(got), o.ledger.send)
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				mustState(t, after, task.Failed)
+				if runs := o.ledger.entries(); len(runs) != 0 {
+					t.Errorf("ran %v", runs)
+				}
+			})
+		})
+	}
+}
+
+// With the real policy: tightened while a call is pending, it does not run;
+// relaxed, it does.
+func TestRecheckWithSnapshots(t *testing.T) {
+	snapshot := func(action policy.Action) *policy.Snapshot {
+		t.Helper()
+		workflow := ""
+		if action == policy.Approve {
+			workflow = "ops"
+		}
+		s, _, err := policy.Compile(policy.Config{
+			Rules:     []policy.Rule{{Match: "delete_*", Action: action, Workflow: workflow, Principals: []string{"ann"}}},
+			Default:   policy.Rule{Action: policy.Deny},
+			Workflows: map[string]policy.Workflow{"ops": {Quorum: 1, Timeout: time.Minute}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for action, want := range map[policy.Action]task.State{
+		policy.Approve: task.Completed, policy.Forward: task.Completed, policy.Deny: task.Failed,
+	} {
+		before, after := snapshot(policy.Approve), snapshot(action)
+		synctest.Test(t, func(t *testing.T) {
+			o := open(t, nil)
+			o.policy = before.Judge
+			c := call("ann", "/a")
+			c.Verdict = o.policy(policy.Call{Upstream: "files", Method: "tools/call", Name: "delete_file", Principal: c.Principal})
+			held := o.hold(t, c)
+			o.approve(t, held.ID)
+			o.policy = after.Judge
+			if _, err := o.Contact(t.Context(), mine(held), o.ledger.send); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			mustState(t, o.now(t, held.ID), want)
+			if ran := len(o.ledger.entries()) == 1; ran != (want == task.Completed) {
+				t.Errorf("%s: ran %t", action, ran)
+			}
+		})
+	}
+}

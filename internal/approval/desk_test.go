@@ -1,0 +1,264 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	alice = approval.Approver{Name: "alice"}
+	bob   = approval.Approver{Name: "bob", Groups: []string{"oncall"}}
+	carol = approval.Approver{Name: "carol"}
+)
+
+// An office is a desk with what belongs to it, and a record of all that it did.
+type office struct {
+	*approval.Desk
+
+	config approval.Config
+	store  task.Store
+	ledger *ledger
+
+	mu        sync.Mutex
+	policy    func(policy.Call) policy.Verdict
+	workflows map[string]approval.Workflow
+	steps     []approval.Event
+}
+
+// open returns an office with two workflows, ops and finance, and a policy that
+// holds everything for ops. Change, if not nil, adjusts the configuration.
+func open(t testing.TB, change func(*approval.Config)) *office {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	return branch(t, store, change)
+}
+
+// branch returns another office, a replica, on the same store.
+func branch(t testing.TB, store task.Store, change func(*approval.Config)) *office {
+	t.Helper()
+	o := &office{
+		store: store, ledger: &ledger{},
+		policy: func(policy.Call) policy.Verdict { return held },
+		workflows: map[string]approval.Workflow{
+			"ops":     {Approvers: []string{"alice", "carol", "requester", "group:oncall"}, Timeout: 15 * time.Minute, Redact: []string{"arguments.password"}},
+			"finance": {Approvers: []string{"alice"}, Quorum: 2},
+			"two":     {Quorum: 2},
+			"self":    {SelfApproval: true},
+			"brief":   {Validity: time.Minute},
+		},
+	}
+	c := approval.Config{
+		Store: store,
+		Judge: func(c policy.Call) policy.Verdict { o.mu.Lock(); defer o.mu.Unlock(); return o.policy(c) },
+		Observe: func(_ context.Context, e approval.Event) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.steps = append(o.steps, e)
+		},
+		Workflow: func(name string) (approval.Workflow, bool) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			w, ok := o.workflows[name]
+			return w, ok
+		},
+	}
+	if change != nil {
+		change(&c)
+	}
+	d, err := approval.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Desk, o.config = d, c
+	return o
+}
+
+var held = policy.Verdict{Action: policy.Approve, Workflow: "ops", Reason: "rules[1] delete_*", Snapshot: "s1"}
+
+// rule changes the policy.
+func (o *office) rule(v policy.Verdict) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.policy = func(policy.Call) policy.Verdict { return v }
+}
+
+func (o *office) setWorkflow(name string, w approval.Workflow) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.workflows[name] = w
+}
+
+// count returns how often a step was taken.
+func (o *office) count(s approval.Step) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := 0
+	for _, e := range o.steps {
+		if e.Step == s {
+			n++
+		}
+	}
+	return n
+}
+
+// A ledger is an upstream that records which calls reached it.
+type ledger struct {
+	mu   sync.Mutex
+	runs []string
+}
+
+func (l *ledger) entries() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.runs...)
+}
+
+func (l *ledger) record(message []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs = append(l.runs, string(message))
+}
+
+// send makes a call that succeeds.
+func (l *ledger) send(_ context.Context, message []byte) (approval.Outcome, error) {
+	l.record(message)
+	return answer(`{"content":[]}`), nil
+}
+
+func answer(text string) approval.Outcome { return approval.Outcome{Body: strings.NewReader(text)} }
+
+// slow makes a call that takes some time, unless it is interrupted.
+func (l *ledger) slow(long time.Duration) approval.Sender {
+	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
+		l.record(message)
+		select {
+		case <-time.After(long):
+			return answer(`{"content":["late"]}`), nil
+		case <-ctx.Done():
+			return approval.Outcome{}, ctx.Err()
+		}
+	}
+}
+
+func message(tool, args string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args)
+}
+
+// call is a request of owner to delete a file.
+func call(owner, file string) approval.Call {
+	return approval.Call{
+		Owner: owner, Principal: policy.Principal{ID: owner}, Upstream: "files", Verdict: held,
+		Message: message("delete_file", fmt.Sprintf(`{"path":%q}`, file)),
+	}
+}
+
+// hold makes a task of c, which must be a new one.
+func (o *office) hold(t testing.TB, c approval.Call) task.Task {
+	t.Helper()
+	held, attached, err := o.Hold(t.Context(), c)
+	if err != nil || attached {
+		t.Fatalf("Hold = %v, attached %t, %v; want a new task", held.ID, attached, err)
+	}
+	return held
+}
+
+func (o *office) approve(t testing.TB, id task.ID) task.Task {
+	t.Helper()
+	after, err := o.Decide(t.Context(), id, alice, approval.Approve, "fine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after
+}
+
+// now returns the task as the store has it.
+func (o *office) now(t testing.TB, id task.ID) task.Task {
+	t.Helper()
+	got, err := o.store.Get(t.Context(), task.AnyOwner().Ref(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func mine(t task.Task) task.Ref { return task.OwnedBy(t.Owner).Ref(t.ID) }
+
+func mustBe(t testing.TB, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("err = %v; want %v", err, target)
+	}
+}
+
+func mustState(t testing.TB, got task.Task, want task.State) {
+	t.Helper()
+	if got.State != want {
+		t.Fatalf("state = %s (%+v); want %s", got.State, got.Failure, want)
+	}
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// result returns what Result writes.
+func (o *office) result(t testing.TB, ref task.Ref) (string, task.Task, error) {
+	t.Helper()
+	var b strings.Builder
+	got, err := o.Result(t.Context(), ref, &b)
+	return b.String(), got, err
+}
+
+// A waiter is a request that waits.
+type waiter struct {
+	task task.Task
+	err  error
+	done chan struct{}
+}
+
+func (o *office) wait(ctx context.Context, ref task.Ref, send approval.Sender) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.task, w.err = o.Wait(ctx, ref, send)
+	}()
+	return w
+}
+
+// house runs the desk's housekeeping until the test is over, which stop brings about.
+func (o *office) house(t testing.TB) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- o.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	}
+}
+
+type brokenReader struct{ err error }
+
+func (b brokenReader) Read([]byte) (int, error) { return 0, b.err }
+
+var _ io.Reader = brokenReader{}

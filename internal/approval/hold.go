@@ -1,0 +1,284 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Call is a request that is to be held.
+type Call struct {
+	Owner     string // whose task it becomes; never taken from the message
+	Principal policy.Principal
+	Upstream  string
+	Message   []byte         // the whole request as it was received
+	Verdict   policy.Verdict // approve; or forward, for a call that only has to be a task
+	TTL       time.Duration  // what the client asked for, if it did; see [task.ParseTTL]
+	Variables task.Variables // what the client wants noted
+	Tool      Tool
+	Session   policy.Session
+
+	// Send makes the call for a client that is given a task to ask for, and
+	// counts as one that asked. It is nil for a client that waits in the
+	// request itself, which is there only as long as [Desk.Wait] is.
+	Send Sender
+
+	// Alone keeps the call apart from identical ones: several clients share
+	// this owner because nobody can tell them apart.
+	Alone bool
+}
+
+// A Tool is what an upstream says of one of its tools.
+type Tool struct {
+	Description string
+	Annotations policy.Annotations
+	Digest      string // of the definition
+}
+
+// Hold makes a task of a call. When it returns the task is durable, and waits
+// for the approvers or, if it needs none, to be run.
+//
+// If the same owner has an identical call pending, that one's task is returned
+// instead, and reported as attached; so is that of one that ended without its
+// outcome having been delivered to anybody, unless it would be as well to make
+// the call again.
+//
+// The error is [task.ErrRateLimited], [task.ErrCapacityExceeded],
+// [task.ErrInvalid], one about variables, or [task.ErrClosed].
+func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, err error) {
+	t, err = d.prepare(ctx, c)
+	if err != nil {
+		return task.Task{}, false, err
+	}
+	held, attached, err := d.admit(ctx, t, c.Alone)
+	if err != nil {
+		d.tell(ctx, Event{Step: Refused, Task: t, Err: err})
+		return task.Task{}, false, err
+	}
+	step := Held
+	if attached {
+		step = Attached
+	}
+	d.cfg.Log.InfoContext(ctx, "call held", "task", held.ID, "tool", held.Call.Name, "workflow", held.Workflow, "attached", attached)
+	d.tell(ctx, Event{Step: step, Task: held})
+	return d.begin(ctx, held, c.Send), attached, nil
+}
+
+// begin starts a task that has just been made, if it may start already.
+func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+	var err error
+	after := t
+	switch {
+	case t.State.Terminal():
+	case d.cfg.Start == StartOnApproval && t.State == task.Approved:
+		after, err = d.launch(ctx, ref, d.cfg.Send(t))
+	case send != nil:
+		after, err = d.Contact(ctx, ref, send)
+	}
+	if err != nil {
+		// The task is there all the same, and can be started later.
+		d.cfg.Log.WarnContext(ctx, "held call not started", "task", t.ID, "error", err)
+		after = t
+	}
+	return d.told(after)
+}
+
+// prepare returns the task that c becomes, as it is to be stored: all that
+// happens to it at first happens before, so that nobody ever finds it halfway.
+func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
+	if d.isClosed() {
+		return task.Task{}, closedError("", task.ActionCreate)
+	}
+	call, err := readCall(c.Upstream, c.Message)
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+	}
+	facts, err := c.facts().text()
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+	}
+	submit, w, err := d.question(c)
+	if err != nil {
+		return task.Task{}, err
+	}
+	now := d.cfg.Now()
+	ttl := d.ttl(ctx, c, w)
+	t, err := task.New(task.Draft{
+		ID: task.NewID(), Owner: c.Owner, Call: call, Workflow: c.Verdict.Workflow,
+		Verdict: task.Verdict{
+			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
+		},
+		TTL: ttl, PollInterval: d.cfg.Polling.Interval(ttl),
+	}, now)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if len(c.Variables) > 0 {
+		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: d.cfg.Variables}, now)
+		if err != nil {
+			return task.Task{}, err
+		}
+	}
+	if ask, ok := submit.(task.Submit); ok {
+		ask.Deadline = now.Add(w.timeout())
+		submit = ask
+	}
+	return t.Apply(submit, now)
+}
+
+// question returns the first thing that happens to the task of c.
+func (d *Desk) question(c Call) (task.Event, Workflow, error) {
+	switch c.Verdict.Action {
+	case policy.Forward:
+		return task.Admit{By: d.cfg.Name, Reason: "needs no approval"}, Workflow{}, nil
+	case policy.Approve:
+		w, ok := d.cfg.Workflow(c.Verdict.Workflow)
+		if !ok {
+			return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "unknown workflow"}
+		}
+		return task.Submit{By: d.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
+	default:
+		return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "the policy does not allow it"}
+	}
+}
+
+func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
+	rules := task.TTLRules{Execution: d.cfg.Execution, Retrieval: d.cfg.Retrieval, Max: d.cfg.MaxTTL}
+	if c.Verdict.Action == policy.Approve {
+		rules.Approval = w.timeout()
+	}
+	ttl := rules.Resolve(c.TTL)
+	if ttl.Clamped {
+		d.cfg.Log.WarnContext(ctx, "time to live limited", "asked", c.TTL, "given", ttl.Value)
+		d.tell(ctx, Event{Step: TTLLimited})
+	}
+	return ttl.Value
+}
+
+// admit stores t, or finds the task of an identical call.
+func (d *Desk) admit(ctx context.Context, t task.Task, alone bool) (task.Task, bool, error) { //nolint:revive // alone is a fact of the call, passed on
+	limits := d.cfg.Limits
+	limits.Unique = !alone
+	for {
+		if !alone {
+			same, err := d.identical(ctx, t)
+			if err != nil || same.ID != "" {
+				return same, true, err
+			}
+		}
+		err := d.cfg.Store.Create(ctx, t, limits)
+		if !errors.Is(err, task.ErrDuplicate) {
+			return t, false, err
+		}
+		// Another one was made since we looked: look again.
+	}
+}
+
+// identical returns the task of an identical call that t can join, or none.
+func (d *Desk) identical(ctx context.Context, t task.Task) (task.Task, error) {
+	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
+	if err != nil || len(page.Tasks) == 0 {
+		return task.Task{}, err
+	}
+	last, err := d.settled(ctx, page.Tasks[0])
+	if errors.Is(err, task.ErrNotFound) {
+		return task.Task{}, nil
+	}
+	if err != nil || !joinable(last) {
+		return task.Task{}, err
+	}
+	return last, nil
+}
+
+// joinable reports whether an identical call shares the fate of t. It does
+// while t is pending, and once more afterwards if nobody has heard what became
+// of t; above all if it may have run.
+func joinable(t task.Task) bool {
+	switch {
+	case !t.State.Terminal():
+		return true
+	case !t.DeliveredAt.IsZero() || t.State == task.Cancelled:
+		return false
+	default:
+		return t.Failure == nil || !t.Failure.Retriable
+	}
+}
+
+// readCall returns what the message of a request is about. The arguments are a
+// part of the message, so that what is judged, shown and sent is one thing.
+func readCall(upstream string, message []byte) (task.Call, error) {
+	p, err := jsonrpc.Parse(message, jsonrpc.Limits{})
+	if err != nil {
+		return task.Call{}, err
+	}
+	m := p.Messages[0]
+	if p.Batch || m.Kind != jsonrpc.Request {
+		return task.Call{}, errors.New("not one request")
+	}
+	kind, governed := policy.Governed(m.Method)
+	name := m.Params.Name
+	if kind == policy.Resource {
+		name = m.Params.URI
+	}
+	subject, ok := name.Text()
+	if !governed || !ok || subject == "" {
+		return task.Call{}, errors.New("the request is not about something that can be held")
+	}
+	text := string(message)
+	args := m.Params.Arguments
+	return task.Call{
+		Upstream: upstream, Method: m.Method, Name: subject, Message: text,
+		Arguments: text[args.Offset:][:len(args.Bytes)],
+	}, nil
+}
+
+// facts are what was known when a call was held, beyond the call itself.
+type facts struct {
+	Principal   policy.Principal
+	Annotations policy.Annotations `json:",omitzero"`
+	Session     policy.Session     `json:",omitzero"`
+	Description string             `json:",omitzero"`
+}
+
+// maxDescription is how many characters of a tool's description are kept.
+const maxDescription = 2000
+
+func (c Call) facts() facts {
+	return facts{
+		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
+		Description: plainText(c.Tool.Description, maxDescription),
+	}
+}
+
+func (f facts) text() (string, error) {
+	b, err := json.Marshal(f, json.OmitZeroStructFields(true))
+	return string(b), err
+}
+
+// readFacts returns the facts of t. If they cannot be read there is no
+// principal, and the policy denies whatever is asked about nobody.
+func readFacts(t task.Task) facts {
+	var f facts
+	if err := json.Unmarshal([]byte(t.Verdict.Facts), &f); err != nil {
+		return facts{}
+	}
+	return f
+}
+
+// judged returns what the policy is asked when t is about to run.
+func judged(t task.Task, now time.Time) policy.Call {
+	f := readFacts(t)
+	return policy.Call{
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Name: t.Call.Name,
+		Arguments: jsontext.Value(t.Call.Arguments),
+		Principal: f.Principal, Annotations: f.Annotations, Session: f.Session, Time: now,
+	}
+}

@@ -1,0 +1,261 @@
+package approval_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// EC-TASK-001, EC-TASK-002, F-002: a held call is durable when Hold returns,
+// and waits for the approvers.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		start := time.Now()
+		c := call("ann", "/a")
+		c.Variables = task.Variables{"client.reason": jsontext.Value(`"tidying up"`)}
+		got := o.hold(t, c)
+		mustState(t, got, task.InputRequired)
+		stored := o.now(t, got.ID)
+		if diff := cmp.Diff(string(c.Message), stored.Call.Message); diff != "" {
+			t.Error(diff)
+		}
+		if want := `{"path":"/a"}`; stored.Call.Arguments != want || stored.Call.Name != "delete_file" {
+			t.Errorf("call = %+v; want delete_file with %s", stored.Call, want)
+		}
+		if want := 26 * time.Minute; got.TTL() != want { // 15 min approval, 1 min run, 10 min retrieval
+			t.Errorf("ttl = %s; want %s", got.TTL(), want)
+		}
+		if want := start.Add(15 * time.Minute); !got.Approval.Deadline.Equal(want) {
+			t.Errorf("deadline = %s; want %s", got.Approval.Deadline, want)
+		}
+		if got.PollInterval != 30*time.Second {
+			t.Errorf("poll interval = %s; want 30s", got.PollInterval)
+		}
+		if len(stored.Transitions) != 1 || stored.Transitions[0].From != task.Working {
+			t.Errorf("trail = %+v; want one step from working", stored.Transitions)
+		}
+		if o.count(approval.Held) != 1 {
+			t.Error("the hold was not told")
+		}
+	})
+}
+
+func TestHoldTTL(t *testing.T) {
+	o := open(t, func(c *approval.Config) { c.MaxTTL = 2 * time.Hour })
+	for i, tt := range []struct{ asked, want time.Duration }{
+		{time.Minute, 26 * time.Minute}, // too little for the approvers
+		{time.Hour, time.Hour},
+		{48 * time.Hour, 2 * time.Hour},
+	} {
+		c := call("ann", fmt.Sprint(i))
+		c.TTL = tt.asked
+		if got := o.hold(t, c); got.TTL() != tt.want {
+			t.Errorf("asked for %s: got %s; want %s", tt.asked, got.TTL(), tt.want)
+		}
+	}
+	if o.count(approval.TTLLimited) != 1 {
+		t.Error("the limit was not told")
+	}
+}
+
+func TestHoldRefuses(t *testing.T) {
+	o := open(t, nil)
+	tests := map[string]struct {
+		change func(*approval.Call)
+		want   error
+	}{
+		"no owner":            {func(c *approval.Call) { c.Owner = "" }, task.ErrInvalid},
+		"denied":              {func(c *approval.Call) { c.Verdict.Action = policy.Deny }, task.ErrInvalid},
+		"no verdict":          {func(c *approval.Call) { c.Verdict = policy.Verdict{} }, task.ErrInvalid},
+		"unknown workflow":    {func(c *approval.Call) { c.Verdict.Workflow = "nobody" }, task.ErrInvalid},
+		"not JSON":            {func(c *approval.Call) { c.Message = []byte("{") }, task.ErrInvalid},
+		"a batch":             {func(c *approval.Call) { c.Message = fmt.Appendf(nil, "[%s]", c.Message) }, task.ErrInvalid},
+		"duplicate arguments": {func(c *approval.Call) { c.Message = message("x", `{"a":1,"a":2}`) }, task.ErrInvalid},
+		"not governed":        {func(c *approval.Call) { c.Message = []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) }, task.ErrInvalid},
+		"the gate's variable": {func(c *approval.Call) { c.Variables = task.Variables{"server.x": jsontext.Value("1")} }, task.ErrVariableOwnership},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := call("ann", "/a")
+			tt.change(&c)
+			_, _, err := o.Hold(t.Context(), c)
+			mustBe(t, err, tt.want)
+		})
+	}
+	if page, _ := o.Pending(t.Context(), approval.Filter{States: task.States()}); len(page.Approvals) != 0 {
+		t.Errorf("%d tasks were made", len(page.Approvals))
+	}
+}
+
+// EC-TASK-014, EC-TASK-015, F-009: limits per owner and for all.
+func TestHoldLimits(t *testing.T) {
+	o := open(t, func(c *approval.Config) { c.Limits = task.Limits{PerOwner: 2, Total: 3} })
+	first := o.hold(t, call("ann", "1"))
+	o.hold(t, call("ann", "2"))
+	_, _, err := o.Hold(t.Context(), call("ann", "3"))
+	mustBe(t, err, task.ErrRateLimited)
+	o.hold(t, call("ben", "1"))
+	_, _, err = o.Hold(t.Context(), call("cid", "1"))
+	mustBe(t, err, task.ErrCapacityExceeded)
+	if _, attached, err := o.Hold(t.Context(), call("ann", "2")); !attached || err != nil {
+		t.Errorf("an identical call at the limit: attached %t, %v; want it attached", attached, err)
+	}
+	if _, err := o.Cancel(t.Context(), mine(first), "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	o.hold(t, call("ann", "3"))
+	if o.count(approval.Refused) != 2 {
+		t.Error("refusals were not told")
+	}
+}
+
+// An identical call of the same owner attaches; of another owner, with other
+// arguments or for another upstream it does not.
+func TestHoldAttaches(t *testing.T) {
+	o := open(t, nil)
+	first := o.hold(t, call("ann", "/a"))
+	same := call("ann", "/a")
+	same.Message = []byte(`{"jsonrpc":"2.0","id":"other","method":"tools/call","params":{"arguments":{ "path" : "/a" },"name":"delete_file"}}`)
+	got, attached, err := o.Hold(t.Context(), same)
+	if err != nil || !attached || got.ID != first.ID {
+		t.Fatalf("Hold = %s, %t, %v; want to attach to %s", got.ID, attached, err, first.ID)
+	}
+	other := call("ann", "/a")
+	other.Upstream = "archive"
+	for _, c := range []approval.Call{call("ben", "/a"), call("ann", "/b"), other} {
+		if got := o.hold(t, c); got.ID == first.ID {
+			t.Errorf("%s %s joined another call", c.Owner, c.Message)
+		}
+	}
+	alone := call("ann", "/a")
+	alone.Alone = true
+	if got := o.hold(t, alone); got.ID == first.ID {
+		t.Error("a call that is to stay alone was joined with another")
+	}
+}
+
+// An identical call gets what became of one whose client had given up, once.
+func TestHoldAttachesToUndelivered(t *testing.T) {
+	outcomes := map[string]struct {
+		end   func(*testing.T, *office, task.Task)
+		joins bool
+	}{
+		"completed": {func(t *testing.T, o *office, held task.Task) {
+			o.approve(t, held.ID)
+			o.Contact(t.Context(), mine(held), o.ledger.send)
+		}, true},
+		"rejected": {func(t *testing.T, o *office, held task.Task) {
+			o.Decide(t.Context(), held.ID, alice, approval.Reject, "no")
+		}, true},
+		"outcome unknown": {func(t *testing.T, o *office, held task.Task) {
+			o.approve(t, held.ID)
+			o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+				return approval.Outcome{}, context.Canceled
+			})
+		}, true},
+		"not sent": {func(t *testing.T, o *office, held task.Task) {
+			o.approve(t, held.ID)
+			o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+				return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: context.Canceled}
+			})
+		}, false},
+		"cancelled": {func(t *testing.T, o *office, held task.Task) {
+			o.Cancel(t.Context(), mine(held), "ann", "")
+		}, false},
+		"expired": {func(*testing.T, *office, task.Task) { pass(16 * time.Minute) }, false},
+	}
+	for name, tt := range outcomes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				first := o.hold(t, call("ann", "/a"))
+				tt.end(t, o, first)
+				synctest.Wait()
+				got, attached, err := o.Hold(t.Context(), call("ann", "/a"))
+				if err != nil || attached != tt.joins || attached != (got.ID == first.ID) {
+					t.Fatalf("Hold = %s, %t, %v; want attached %t", got.ID, attached, err, tt.joins)
+				}
+				if !tt.joins {
+					mustState(t, got, task.InputRequired)
+					return
+				}
+				if !got.State.Terminal() {
+					t.Fatalf("state = %s; want a terminal one", got.State)
+				}
+				if _, _, err := o.result(t, mine(got)); err != nil {
+					t.Fatal(err)
+				}
+				o.hold(t, call("ann", "/a")) // delivered: this is a new call
+			})
+		})
+	}
+}
+
+// Many identical calls at once, on two replicas, are one task, one approval and
+// one execution.
+func TestHoldAttachesConcurrently(t *testing.T) {
+	o := open(t, nil)
+	other := branch(t, o.store, nil)
+	for round := range 50 {
+		c := call("ann", fmt.Sprint(round))
+		var all sync.WaitGroup
+		ids := make([]task.ID, 8)
+		for i := range ids {
+			all.Go(func() {
+				desk := o
+				if i%2 == 1 {
+					desk = other
+				}
+				got, _, err := desk.Hold(t.Context(), c)
+				if err != nil {
+					t.Error(err)
+				}
+				ids[i] = got.ID
+			})
+		}
+		all.Wait()
+		for _, id := range ids {
+			if id != ids[0] {
+				t.Fatalf("round %d: %v; want one task", round, ids)
+			}
+		}
+		o.Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), "test", "")
+	}
+	if n := o.count(approval.Held) + other.count(approval.Held); n != 50 {
+		t.Errorf("%d tasks were made; want 50", n)
+	}
+}
+
+// The accelerated path: a call that needs no approval but is to be a task runs
+// at once, with what its client brought.
+func TestHoldForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		o.rule(policy.Verdict{Action: policy.Forward})
+		c := call("ann", "/a")
+		c.Verdict, c.Send = policy.Verdict{Action: policy.Forward}, o.ledger.send
+		got := o.hold(t, c)
+		if got.Approval != nil || got.State.Terminal() {
+			t.Fatalf("task = %+v; want one under way, without approval", got)
+		}
+		synctest.Wait()
+		mustState(t, o.now(t, got.ID), task.Completed)
+		if n := len(o.ledger.entries()); n != 1 {
+			t.Errorf("ran %d times", n)
+		}
+		if _, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, ""); err == nil {
+			t.Error("a call that nobody was asked about could be decided")
+		}
+	})
+}

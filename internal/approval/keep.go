@@ -1,0 +1,220 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// dispatchPause is how long approvals by other replicas may gather before they
+// are looked for.
+const dispatchPause = 50 * time.Millisecond
+
+// Run keeps house until ctx ends: it ends tasks whose time is over, deletes
+// those that nobody needs, and starts what another replica approved for an
+// owner that was here a moment ago. Every replica may do it at the same time.
+func (d *Desk) Run(ctx context.Context) error {
+	changed, err := d.cfg.Store.Watch(ctx, task.AnyOwner().Ref(""))
+	if err != nil {
+		return err
+	}
+	sweep := time.NewTicker(d.cfg.Sweep)
+	defer sweep.Stop()
+	for {
+		d.report(ctx, d.sweep(ctx))
+		for tick := false; !tick; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-sweep.C:
+				tick = true
+			case _, open := <-changed:
+				if !open {
+					changed = nil
+					continue
+				}
+				d.report(ctx, d.dispatch(ctx))
+				pause(ctx, dispatchPause)
+			}
+		}
+	}
+}
+
+func (d *Desk) report(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Log.ErrorContext(ctx, "housekeeping", "error", err)
+	}
+}
+
+func pause(ctx context.Context, long time.Duration) {
+	t := time.NewTimer(long)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// sweepBatch is how many tasks are deleted at a time.
+const sweepBatch = 100
+
+func (d *Desk) sweep(ctx context.Context) error {
+	for {
+		ended, err := task.SettleOverdue(ctx, d.cfg.Store, d.cfg.Name, d.cfg.Now())
+		for _, t := range ended {
+			d.overdue(ctx, t)
+		}
+		if err != nil {
+			return err
+		}
+		if len(ended) == 0 {
+			break
+		}
+	}
+	for {
+		n, err := d.cfg.Store.Sweep(ctx, d.cfg.Now().Add(-d.cfg.Keep), sweepBatch)
+		if n > 0 {
+			d.tell(ctx, Event{Step: SweptAway, Count: n})
+		}
+		if err != nil {
+			return err
+		}
+		if n < sweepBatch {
+			break
+		}
+	}
+	d.prune()
+	return d.eachApproved(ctx, func(t task.Task) error {
+		if !d.stale(t, d.cfg.Now()) {
+			return d.dispatchOne(ctx, t)
+		}
+		why := task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
+		after, err := d.refuse(ctx, task.AnyOwner().Ref(t.ID), why)
+		if err == nil {
+			d.uncollected(ctx, after)
+		}
+		return err
+	})
+}
+
+// overdue tells of a task whose time is over.
+func (d *Desk) overdue(ctx context.Context, t task.Task) {
+	d.forget(t.ID)
+	age := t.UpdatedAt.Sub(t.CreatedAt)
+	d.cfg.Log.WarnContext(ctx, "task overdue", "task", t.ID, "tool", t.Call.Name, "state", t.State, "age_seconds", age.Seconds())
+	d.tell(ctx, Event{Step: Overdue, Task: t})
+	d.uncollected(ctx, t)
+}
+
+// uncollected tells of a task that was not run because its owner did not come
+// back, unless that was told when it was approved.
+func (d *Desk) uncollected(ctx context.Context, t task.Task) {
+	if t.Failure != nil && t.Failure.Stage == task.StageUncollected && t.InContact(t.Approval.DecidedAt()) {
+		d.abandon(ctx, t)
+	}
+}
+
+// prune forgets owners that have not come back.
+func (d *Desk) prune() {
+	now := d.cfg.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, p := range d.present {
+		if now.After(p.until) {
+			delete(d.present, id)
+		}
+	}
+}
+
+// dispatch starts approved tasks that this desk can start.
+func (d *Desk) dispatch(ctx context.Context) error {
+	d.mu.Lock()
+	idle := len(d.present) == 0 && d.cfg.Start != StartOnApproval
+	d.mu.Unlock()
+	if idle {
+		return nil
+	}
+	return d.eachApproved(ctx, func(t task.Task) error { return d.dispatchOne(ctx, t) })
+}
+
+func (d *Desk) dispatchOne(ctx context.Context, t task.Task) error {
+	send := d.senderFor(t)
+	if send == nil {
+		return nil
+	}
+	_, err := d.launch(ctx, task.AnyOwner().Ref(t.ID), send)
+	return err
+}
+
+func (d *Desk) eachApproved(ctx context.Context, do func(task.Task) error) error {
+	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Approved}, Limit: sweepBatch}
+	var failed error
+	for {
+		page, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for _, t := range page.Tasks {
+			failed = errors.Join(failed, do(t))
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return failed
+		}
+	}
+}
+
+// lastWords is how long a run that is interrupted has to record its end.
+const lastWords = time.Second
+
+// Close ends the desk's work. Requests that wait are released at once and
+// nothing new begins. Calls that run are waited for until ctx ends, and then
+// interrupted. With a store that does not outlive the process every pending
+// task then fails, for its owner to try again elsewhere; with a durable one
+// they stay as they are. [Desk.Run] is ended by its own context.
+func (d *Desk) Close(ctx context.Context) error {
+	d.mu.Lock()
+	first := !d.closed
+	d.closed = true
+	clear(d.present)
+	d.mu.Unlock()
+	if !first {
+		return nil
+	}
+	close(d.closing)
+	err := d.drain(ctx)
+	if d.cfg.Durable {
+		return err
+	}
+	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
+	defer stop()
+	n, failed := task.FailPending(own, d.cfg.Store, d.cfg.Name, d.cfg.Now())
+	if n > 0 {
+		d.tell(ctx, Event{Step: ShutDown, Count: n})
+	}
+	return errors.Join(err, failed)
+}
+
+// drain waits for the calls that run.
+func (d *Desk) drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { // ends with the last run, each of which ends soon after it is interrupted
+		d.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	close(d.kill)
+	late := time.NewTimer(lastWords)
+	defer late.Stop()
+	select {
+	case <-done:
+		return ctx.Err()
+	case <-late.C:
+		return errors.Join(ctx.Err(), errors.New("approval: a call does not end"))
+	}
+}

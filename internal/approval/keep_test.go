@@ -1,0 +1,201 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// EC-TASK-012, F-008: housekeeping by two replicas ends each task once, and
+// deletes it in the end.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		other := branch(t, o.store, nil)
+		stop, stopOther := o.house(t), other.house(t)
+		defer stop()
+		defer stopOther()
+		const many = 250
+		for i := range many {
+			o.hold(t, call("ann", fmt.Sprint(i)))
+		}
+		pass(16 * time.Minute)
+		page, err := o.Pending(t.Context(), approval.Filter{States: []task.State{task.Expired}, Limit: 100})
+		if err != nil || len(page.Approvals) != 100 || page.Next == "" {
+			t.Fatalf("expired: %d, %v", len(page.Approvals), err)
+		}
+		if n := o.count(approval.Overdue) + other.count(approval.Overdue); n != many {
+			t.Errorf("told of %d ends; want %d", n, many)
+		}
+		if page, _ := o.Pending(t.Context(), approval.Filter{}); len(page.Approvals) != 0 {
+			t.Errorf("%d are pending", len(page.Approvals))
+		}
+		pass(2 * time.Hour) // its time, and an hour more
+		if page, _ := o.Pending(t.Context(), approval.Filter{States: task.States()}); len(page.Approvals) != 0 {
+			t.Errorf("%d are still there", len(page.Approvals))
+		}
+		if o.count(approval.SweptAway)+other.count(approval.SweptAway) == 0 {
+			t.Error("deletions were not told")
+		}
+	})
+}
+
+// An approval that is too old to be used is ended by housekeeping.
+func TestRunValidity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		stop := o.house(t)
+		defer stop()
+		c := call("ann", "/a")
+		c.Verdict.Workflow = "brief"
+		held := o.hold(t, c)
+		o.approve(t, held.ID)
+		pass(2 * time.Minute)
+		after := o.now(t, held.ID)
+		mustState(t, after, task.Failed)
+		if after.Failure.Stage != task.StageUncollected || after.Failure.Ran != task.RanNo || o.count(approval.Abandoned) != 1 {
+			t.Errorf("failure = %+v, abandoned %d times", after.Failure, o.count(approval.Abandoned))
+		}
+	})
+}
+
+// With start: approval, a replica that dies between the decision and the start
+// is stood in for by any other.
+func TestRunStartsForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		died, held := approved(t, nil)
+		books := &ledger{}
+		o := branch(t, died.store, func(c *approval.Config) {
+			c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
+		})
+		stop := o.house(t)
+		defer stop()
+		pass(time.Second)
+		mustState(t, o.now(t, held.ID), task.Completed)
+		if len(books.entries()) != 1 {
+			t.Errorf("ran %v", books.entries())
+		}
+	})
+}
+
+// EC-TASK-016: what a store that dies with the process holds fails; whoever
+// waits is released at once; a call that runs is waited for.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, running := approved(t, nil)
+		pending := o.hold(t, call("ann", "/pending"))
+		w := o.wait(t.Context(), mine(pending), o.ledger.send)
+		o.Contact(t.Context(), mine(running), o.ledger.slow(10*time.Second))
+		synctest.Wait()
+		closed := make(chan error)
+		go func() {
+			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			defer stop()
+			closed <- o.Close(ctx)
+		}()
+		synctest.Wait()
+		<-w.done // no time has passed
+		mustBe(t, w.err, task.ErrClosed)
+		_, _, err := o.Hold(t.Context(), call("ann", "/new"))
+		mustBe(t, err, task.ErrClosed)
+		mustState(t, o.now(t, running.ID), task.Executing)
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, o.now(t, running.ID), task.Completed)
+		after := o.now(t, pending.ID)
+		mustState(t, after, task.Failed)
+		if f := after.Failure; f.Stage != task.StageShutdown || f.Ran != task.RanNo || !f.Retriable {
+			t.Errorf("failure = %+v", f)
+		}
+		if err := o.Close(t.Context()); err != nil {
+			t.Errorf("second Close = %v", err)
+		}
+	})
+}
+
+// With a durable store pending tasks outlive the desk, and another one goes on.
+func TestCloseDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, func(c *approval.Config) { c.Durable = true })
+		pending := o.hold(t, call("ann", "/pending"))
+		ready := o.hold(t, call("ann", "/ready"))
+		o.approve(t, ready.ID)
+		if err := o.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := o.Contact(t.Context(), mine(ready), o.ledger.send)
+		mustBe(t, err, task.ErrClosed)
+		next := branch(t, o.store, nil)
+		next.approve(t, pending.ID)
+		for _, held := range []task.Task{pending, ready} {
+			got, err := next.Wait(t.Context(), mine(held), next.ledger.send)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustState(t, got, task.Completed)
+		}
+		if len(o.ledger.entries()) != 0 {
+			t.Error("a closed desk ran a call")
+		}
+	})
+}
+
+// A call that does not end in time is interrupted, its outcome unknown.
+func TestCloseInterrupts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, held := approved(t, func(c *approval.Config) { c.Durable = true })
+		o.Contact(t.Context(), mine(held), o.ledger.slow(50*time.Second))
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		if err := o.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v", err)
+		}
+		after := o.now(t, held.ID)
+		mustState(t, after, task.Failed)
+		if f := after.Failure; f.Stage != task.StageExecutorLost || f.Ran != task.RanUnknown {
+			t.Errorf("failure = %+v", f)
+		}
+	})
+}
+
+// A store that fails for a moment does not lose an answer.
+func TestAnswerSurvivesStoreFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		flaky := &flakyStore{Store: o.store}
+		o = branch(t, flaky, nil)
+		held := o.hold(t, call("ann", "/a"))
+		o.approve(t, held.ID)
+		o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+			flaky.failures = 4
+			return answer(`{}`), nil
+		})
+		pass(5 * time.Second)
+		mustState(t, o.now(t, held.ID), task.Completed)
+		if flaky.failures != 0 {
+			t.Error("the store did not fail")
+		}
+	})
+}
+
+// A flakyStore fails to write for a while.
+type flakyStore struct {
+	task.Store
+
+	failures int
+}
+
+func (f *flakyStore) Swap(ctx context.Context, t task.Task) error {
+	if f.failures > 0 {
+		f.failures--
+		return errors.New("disk on fire")
+	}
+	return f.Store.Swap(ctx, t)
+}

@@ -1,0 +1,114 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Get returns a task as it stands. It does not count as contact.
+func (d *Desk) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	return d.told(t), err
+}
+
+func (d *Desk) get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := d.cfg.Store.Get(ctx, ref)
+	if err != nil {
+		return t, err
+	}
+	return d.settled(ctx, t)
+}
+
+// settled returns t as it is once its time, if that is over, has been brought
+// home to it: nobody should see a task as pending that cannot go on.
+func (d *Desk) settled(ctx context.Context, t task.Task) (task.Task, error) {
+	now := d.cfg.Now().Truncate(time.Microsecond) // as precise as tasks are
+	for !t.State.Terminal() && now.After(t.Due()) {
+		var e task.Event = task.Expire{By: d.cfg.Name}
+		if t.State == task.Executing && now.After(t.Execution.LeaseUntil) {
+			e = task.Lapse{By: d.cfg.Name}
+		}
+		after, err := task.Advance(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), e, now)
+		switch {
+		case err == nil:
+			d.overdue(ctx, after)
+		case !overtaken(err) && !errors.Is(err, task.ErrNotReady):
+			return t, err
+		}
+		t = after
+	}
+	return t, nil
+}
+
+// List returns a page of an owner's tasks, newest first.
+func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.Page, error) {
+	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(owner), Cursor: cursor, Limit: limit})
+	for i, t := range page.Tasks {
+		page.Tasks[i] = d.told(t)
+	}
+	return page, err
+}
+
+// Cancel withdraws a task on behalf of its owner. A call that runs is
+// interrupted; whether it ran is then unknown.
+func (d *Desk) Cancel(ctx context.Context, ref task.Ref, by, reason string) (task.Task, error) {
+	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Cancel{By: by, Reason: plainText(reason, maxReason)}, d.cfg.Now())
+	if err != nil {
+		return d.told(t), err
+	}
+	d.forget(t.ID)
+	d.tell(ctx, Event{Step: Cancelled, Task: t})
+	return d.told(t), nil
+}
+
+// SetVariables writes what the owner wants noted on a task.
+func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Variables) (task.Task, error) {
+	set := task.SetVariables{Side: task.ClientSide, Values: values, Limits: d.cfg.Variables}
+	t, err := task.Advance(ctx, d.cfg.Store, ref, set, d.cfg.Now())
+	return d.told(t), err
+}
+
+// Result writes the answer to a task that has ended to w, if there is one, and
+// notes that it was delivered. It can be had again until the task is swept. It
+// returns [task.ErrNotReady] if the task has not ended.
+//
+// What w has must have reached the client when it was written: from then on an
+// identical call is a new call. Use [Desk.Read] and [Desk.Delivered] to have
+// the one before the other.
+func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil {
+		return d.told(t), err
+	}
+	if err := d.Read(ctx, t, w); err != nil {
+		return d.told(t), err
+	}
+	return d.told(t), d.Delivered(ctx, ref)
+}
+
+// Read is [Desk.Result] for a task at hand, without noting the delivery.
+func (d *Desk) Read(ctx context.Context, t task.Task, w io.Writer) error {
+	if !t.State.Terminal() {
+		return d.notReady(t, nil)
+	}
+	if t.Result == nil {
+		return nil
+	}
+	return task.ReadResult(ctx, d.cfg.Store, t, w)
+}
+
+// Delivered notes that the outcome of a task has reached its owner.
+func (d *Desk) Delivered(ctx context.Context, ref task.Ref) error {
+	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Deliver{}, d.cfg.Now())
+	if errors.Is(err, task.ErrAlreadyDelivered) {
+		return nil
+	}
+	if err == nil {
+		d.tell(ctx, Event{Step: Delivered, Task: t})
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package approval
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// An Approval is a held call as approvers see it. Its arguments are redacted
+// and bounded, and nothing in it hides characters from the reader; but Tool,
+// Arguments, Description and ClientReason are what agents and upstreams say.
+type Approval struct {
+	ID                 task.ID         `json:"id"`
+	State              task.State      `json:"state"`
+	Tool               string          `json:"tool"`
+	Method             string          `json:"method"`
+	Upstream           string          `json:"upstream"`
+	Arguments          jsontext.Value  `json:"arguments,omitzero"` // a string with their beginning if they are too long
+	ArgumentsTruncated bool            `json:"argumentsTruncated,omitzero"`
+	Principal          string          `json:"principal"`
+	Anonymous          bool            `json:"anonymous,omitzero"`
+	Workflow           string          `json:"workflow"`
+	Reason             string          `json:"reason"` // why it is held
+	Description        string          `json:"description,omitzero"`
+	Hints              *Hints          `json:"hints,omitzero"`
+	ClientReason       *Untrusted      `json:"clientReason,omitzero"`
+	Digest             task.Digest     `json:"digest"`
+	ToolDigest         string          `json:"toolDigest,omitzero"`
+	Policy             string          `json:"policy,omitzero"` // the snapshot that held it
+	CreatedAt          time.Time       `json:"createdAt"`
+	ExpiresAt          time.Time       `json:"expiresAt"` // of the question while it is pending, then of the task
+	Quorum             int             `json:"quorum,omitzero"`
+	Approvals          []task.Decision `json:"approvals,omitempty"`
+	Rejection          *task.Decision  `json:"rejection,omitzero"`
+	Failure            *task.Failure   `json:"failure,omitzero"`
+}
+
+// Hints are what the upstream says of the tool.
+type Hints struct {
+	Title       string `json:"title,omitzero"`
+	ReadOnly    *bool  `json:"readOnly,omitzero"`
+	Destructive *bool  `json:"destructive,omitzero"`
+	Idempotent  *bool  `json:"idempotent,omitzero"`
+	OpenWorld   *bool  `json:"openWorld,omitzero"`
+}
+
+// An Untrusted is text that an agent wrote to be read by approvers.
+type Untrusted struct {
+	Text      string `json:"text"`
+	Untrusted bool   `json:"untrusted"` // always true: a reader of the JSON should not need this sentence
+}
+
+// How much of the arguments is shown.
+const (
+	maxListed = 4 << 10
+	maxShown  = 64 << 10
+)
+
+// ClientReason is the variable with which an agent says why it makes a call.
+const ClientReason = "client.reason"
+
+// A Filter selects approvals.
+type Filter struct {
+	States []task.State // none means those that wait for a decision
+	Cursor string       // Page.Next of the page before
+	Limit  int          // 20 if zero, at most 100
+}
+
+// A Page is a part of what a filter selects, newest first.
+type Page struct {
+	Approvals []Approval `json:"approvals"`
+	Next      string     `json:"next,omitzero"` // the cursor of the next page
+}
+
+// Pending returns a page of the held calls that f selects, by default those
+// that wait for a decision.
+func (d *Desk) Pending(ctx context.Context, f Filter) (Page, error) {
+	if len(f.States) == 0 {
+		f.States = []task.State{task.InputRequired}
+	}
+	listed, err := d.cfg.Store.List(ctx, task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit})
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Approvals: make([]Approval, 0, len(listed.Tasks)), Next: listed.Next}
+	for _, t := range listed.Tasks {
+		page.Approvals = append(page.Approvals, d.view(t, maxListed))
+	}
+	return page, nil
+}
+
+// Show returns one held call.
+func (d *Desk) Show(ctx context.Context, id task.ID) (Approval, error) {
+	t, err := d.get(ctx, task.AnyOwner().Ref(id))
+	if err != nil {
+		return Approval{}, err
+	}
+	return d.view(t, maxShown), nil
+}
+
+// View returns t as approvers see it.
+func (d *Desk) View(t task.Task) Approval { return d.view(t, maxListed) }
+
+func (d *Desk) view(t task.Task, most int) Approval {
+	w, known := d.cfg.Workflow(t.Workflow)
+	if !known {
+		// What it would have redacted is not known, so nothing is shown.
+		w.Redact = []string{"arguments"}
+	}
+	f := readFacts(t)
+	a := Approval{
+		ID: t.ID, State: t.State, Tool: plainText(t.Call.Name, maxName), Method: t.Call.Method, Upstream: t.Call.Upstream,
+		Principal: plainText(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
+		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Description: f.Description,
+		Hints: hints(f.Annotations), ClientReason: clientReason(t),
+		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
+		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
+	}
+	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, w.Redact, most)
+	if p := t.Approval; p != nil {
+		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
+		if t.State == task.InputRequired {
+			a.ExpiresAt = p.Deadline
+		}
+	}
+	return a
+}
+
+// maxName is how many characters of a name are shown.
+const maxName = 300
+
+func hints(a policy.Annotations) *Hints {
+	if a == (policy.Annotations{}) {
+		return nil
+	}
+	return &Hints{
+		Title: plainText(a.Title, maxName), ReadOnly: a.ReadOnly, Destructive: a.Destructive,
+		Idempotent: a.Idempotent, OpenWorld: a.OpenWorld,
+	}
+}
+
+func clientReason(t task.Task) *Untrusted {
+	value := t.Variables[ClientReason]
+	if value.Kind() != '"' {
+		return nil
+	}
+	text, err := jsontext.AppendUnquote(nil, value)
+	if err != nil {
+		return nil
+	}
+	return &Untrusted{Text: plainText(string(text), maxReason), Untrusted: true}
+}

@@ -1,0 +1,206 @@
+package approval_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func TestShow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		yes := true
+		c := call("session 1", "/a")
+		c.Message = message("delete_file", `{"path":"/a","password":"hunter2"}`)
+		c.Principal = policy.Principal{ID: "ann"}
+		c.Tool = approval.Tool{
+			Description: "Deletes a file.\x1b[2J", Digest: "d1",
+			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},
+		}
+		c.Variables = task.Variables{approval.ClientReason: jsontext.Value(`"trust me\u202e"`)}
+		held := o.hold(t, c)
+		got, err := o.Show(t.Context(), held.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := approval.Approval{
+			ID: held.ID, State: task.InputRequired, Tool: "delete_file", Method: "tools/call", Upstream: "files",
+			Arguments: jsontext.Value(`{"path":"/a","password":"[redacted]"}`),
+			Principal: "ann", Workflow: "ops", Reason: "rules[1] delete_*", Description: "Deletes a file.[2J",
+			Hints:        &approval.Hints{Title: "Delete", Destructive: &yes},
+			ClientReason: &approval.Untrusted{Text: "trust me", Untrusted: true},
+			Digest:       held.Digest, ToolDigest: "d1", Policy: "s1",
+			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		o.approve(t, held.ID)
+		got, err = o.Show(t.Context(), held.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Approvals) != 1 || got.Approvals[0].By != "alice" || !got.ExpiresAt.Equal(held.ExpiresAt) {
+			t.Errorf("after approval: %+v", got)
+		}
+		_, err = o.Show(t.Context(), task.NewID())
+		mustBe(t, err, task.ErrNotFound)
+	})
+}
+
+func TestShownArguments(t *testing.T) {
+	tests := map[string]struct {
+		redact     []string
+		args, want string
+	}{
+		"nothing":         {nil, `{"a":1.0,"b":[1e3]}`, `{"a":1.0,"b":[1e3]}`},
+		"a member":        {[]string{"arguments.a"}, `{"a":{"b":1},"c":2}`, `{"a":"[redacted]","c":2}`},
+		"an inner member": {[]string{"arguments.a.b"}, `{"a":{"b":1,"c":2},"b":3}`, `{"a":{"b":"[redacted]","c":2},"b":3}`},
+		"in an array":     {[]string{"arguments.a.b"}, `{"a":[{"b":1},[{"b":2}],3]}`, `{"a":[{"b":"[redacted]"},[{"b":"[redacted]"}],3]}`},
+		"any member":      {[]string{"arguments.*.b"}, `{"x":{"b":1},"y":{"b":2,"c":3}}`, `{"x":{"b":"[redacted]"},"y":{"b":"[redacted]","c":3}}`},
+		"everything":      {[]string{"arguments"}, `{"a":1}`, `"[redacted]"`},
+		"without prefix":  {[]string{"a"}, `{"a":1}`, `{"a":"[redacted]"}`},
+		"an escaped name": {[]string{"arguments.pass"}, `{"p\u0061ss":1}`, `{"pass":"[redacted]"}`},
+		"hidden text":     {nil, "{\"a\":\"x\u202ey\u200b\U000E0041\x7f\"}", `{"a":"x\u202ey\u200b\udb40\udc41\u007f"}`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := open(t, nil)
+			o.setWorkflow("ops", approval.Workflow{Redact: tt.redact})
+			c := call("ann", "")
+			c.Message = message("t", tt.args)
+			got, err := o.Show(t.Context(), o.hold(t, c).ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, string(got.Arguments)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Long arguments are cut, and say so; what is redacted is redacted before.
+func TestShownArgumentsTooLong(t *testing.T) {
+	o := open(t, nil)
+	c := call("ann", "")
+	c.Message = message("t", fmt.Sprintf(`{"password":"hunter2","text":%q}`, strings.Repeat("ü", 100<<10)))
+	held := o.hold(t, c)
+	shown, err := o.Show(t.Context(), held.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := o.Pending(t.Context(), approval.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for most, a := range map[int]approval.Approval{64 << 10: shown, 4 << 10: page.Approvals[0]} {
+		var text string
+		if err := json.Unmarshal(a.Arguments, &text); err != nil {
+			t.Fatal(err)
+		}
+		if !a.ArgumentsTruncated || len(text) > most+len("…") || len(text) < most-4 || strings.Contains(text, "hunter2") {
+			t.Errorf("%d bytes of %d, truncated %t, beginning with %.60s", len(text), most, a.ArgumentsTruncated, text)
+		}
+	}
+}
+
+// Without the workflow it is not known what to redact, so nothing is shown.
+func TestShowWithoutWorkflow(t *testing.T) {
+	o := open(t, nil)
+	held := o.hold(t, call("ann", "/a"))
+	o.mu.Lock()
+	delete(o.workflows, "ops")
+	o.mu.Unlock()
+	got, err := o.Show(t.Context(), held.ID)
+	if err != nil || string(got.Arguments) != `"[redacted]"` {
+		t.Errorf("arguments = %s, %v", got.Arguments, err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		c := call("ann", "/a")
+		c.Verdict.Workflow = "two"
+		first := o.hold(t, c)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		type told struct {
+			ID        task.ID
+			State     task.State
+			Approvals int
+		}
+		heard, ended := make(chan told, 10), make(chan error, 1)
+		go func() {
+			for a, err := range o.Watch(ctx) {
+				if err != nil {
+					ended <- err
+					return
+				}
+				heard <- told{a.ID, a.State, len(a.Approvals)}
+			}
+			ended <- nil
+		}()
+		expect := func(want told) {
+			t.Helper()
+			if diff := cmp.Diff(want, <-heard); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+		expect(told{first.ID, task.InputRequired, 0})
+		o.Contact(t.Context(), mine(first), nil)
+		o.Decide(t.Context(), first.ID, alice, approval.Approve, "")
+		expect(told{first.ID, task.InputRequired, 1})
+		o.Decide(t.Context(), first.ID, bob, approval.Approve, "")
+		expect(told{first.ID, task.Approved, 2})
+		second := o.hold(t, call("ann", "/b"))
+		expect(told{second.ID, task.InputRequired, 0})
+		pass(16 * time.Minute) // nothing keeps house here, so the watch itself must not claim that it is decided
+		if len(heard) != 0 {
+			t.Errorf("heard %v", <-heard)
+		}
+		o.Decide(t.Context(), second.ID, alice, approval.Reject, "")
+		o.Get(t.Context(), mine(second))
+		expect(told{second.ID, task.Expired, 0})
+		if err := o.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustBe(t, <-ended, task.ErrClosed)
+	})
+}
+
+// A watch ends without an error when its listener does.
+func TestWatchStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		o.hold(t, call("ann", "/a"))
+		for range o.Watch(t.Context()) {
+			break
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		n := 0
+		for _, err := range o.Watch(ctx) {
+			if err != nil {
+				t.Error(err)
+			}
+			n++
+			stop()
+		}
+		if n != 1 {
+			t.Errorf("told %d times", n)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// ErrUnnamed reports a governed message that does not say what it is about.
+var ErrUnnamed = errors.New("the message does not name what it is about")
+
+// A Judged is what becomes of a message, and why.
+type Judged struct {
+	Verdict  policy.Verdict
+	Handling policy.Handling
+	Kind     policy.Kind
+	Name     string // of the tool or prompt, or the URI of the resource
+	Tool     Tool   // what the upstream says of it, if it is a tool and was listed
+}
+
+// Judge asks policy about m, from a client that can wait as wish says. Messages
+// that are no business of policy's pass. The error is [ErrUnnamed].
+func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish policy.TaskWish) (Judged, error) {
+	kind, governed := policy.Governed(m.Method)
+	if !governed {
+		return Judged{Handling: policy.PassOn}, nil
+	}
+	name, ok := subject(kind, m)
+	if !ok {
+		return Judged{}, ErrUnnamed
+	}
+	s := g.settings.Load()
+	j := Judged{Kind: kind, Name: name}
+	facts := g.catalog.about(c.key())
+	if kind == policy.Tool {
+		j.Tool, _ = g.catalog.tool(c.key(), name)
+	}
+	j.Verdict = s.Policy.Judge(policy.Call{
+		Upstream:    c.Upstream,
+		Method:      m.Method,
+		Name:        name,
+		Arguments:   m.Params.Arguments.Bytes,
+		Principal:   c.Principal,
+		Annotations: j.Tool.Annotations,
+		Session:     facts.Session,
+		Time:        g.now(),
+	})
+	j.Handling = s.terms(kind, j.Tool, facts).Handle(j.Verdict.Action, wish)
+	g.tell(ctx, c, j)
+	return j, nil
+}
+
+// Recheck asks the policy that is in force now about a call that was judged
+// before.
+func (g *Gate) Recheck(c policy.Call) policy.Verdict {
+	s := g.settings.Load()
+	if s.Policy == nil {
+		// Somebody took all policy away while the call was held; what was to be
+		// approved is not forwarded for that.
+		return policy.Verdict{Action: policy.Deny, Rule: policy.ByGate, Reason: "there is no policy any more"}
+	}
+	return s.Policy.Judge(c)
+}
+
+// subject returns the name or URI that m is about.
+func subject(kind policy.Kind, m *jsonrpc.Message) (string, bool) {
+	if kind == policy.Resource {
+		return m.Params.URI.Text()
+	}
+	return m.Params.Name.Text()
+}
+
+// terms returns what decides whether calls of a tool are tasks. Only tools can
+// be tasks, so nothing is demanded of anything else.
+func (s *Settings) terms(kind policy.Kind, t Tool, facts Facts) policy.TaskTerms {
+	if kind != policy.Tool {
+		return policy.TaskTerms{}
+	}
+	return policy.TaskTerms{
+		Declared: policy.TaskSupport(t.TaskSupport),
+		Upstream: facts.Tasks,
+		Strict:   s.TasksOnly,
+		Forced:   slices.Contains(s.ForceRequired, t.Name),
+	}
+}
+
+// tell counts and logs a verdict. Plain forwarding is told only to those who
+// ask: it is nearly everything.
+func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
+	v := j.Verdict
+	observed := v.Would != nil
+	if observed {
+		v = *v.Would
+	}
+	g.metrics.Verdict(string(j.Kind), string(v.Action), observed)
+	level := slog.LevelInfo
+	if v.Action == policy.Forward {
+		level = slog.LevelDebug
+	}
+	if !g.log.Enabled(ctx, level) {
+		return
+	}
+	g.log.LogAttrs(ctx, level, "verdict",
+		slog.String("action", string(v.Action)),
+		slog.Bool("observed", observed),
+		slog.String("kind", string(j.Kind)),
+		slog.String("name", j.Name),
+		slog.String("upstream", c.Upstream),
+		slog.String("principal", c.Principal.ID),
+		slog.String("workflow", v.Workflow),
+		slog.String("reason", v.Reason),
+		slog.String("snapshot", v.Snapshot),
+	)
+}

@@ -1,0 +1,92 @@
+package gate
+
+import (
+	"log/slog"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// Meet takes note of what a client and an upstream said when they met.
+func (g *Gate) Meet(c Client, facts Facts) {
+	g.log.Info("upstream capabilities", "upstream", c.Upstream, "tasks", facts.Tasks)
+	g.catalog.learnFacts(c.key(), facts)
+}
+
+// About returns what a client and its upstream said when they met.
+func (g *Gate) About(c Client) Facts { return g.catalog.about(c.key()) }
+
+// Learn takes note of a page of a list, as the upstream gave it, and of the
+// tools on it.
+func (g *Gate) Learn(c Client, page Page, entries jsonrpc.Value) {
+	var tools []Tool
+	if page.Method == listTools {
+		for entry := range entries.Elements() {
+			tools = append(tools, ReadTool(entry))
+		}
+	}
+	g.catalog.learnPage(c.key(), page, tools)
+}
+
+// Remembered returns the result that a list had when it was last given.
+func (g *Gate) Remembered(c Client, method, cursor string) ([]byte, bool) {
+	return g.catalog.page(c.key(), method, cursor)
+}
+
+// kinds tells what the lists are about.
+var kinds = map[string]policy.Kind{
+	listTools:                  policy.Tool,
+	"prompts/list":             policy.Prompt,
+	"resources/list":           policy.Resource,
+	"resources/templates/list": policy.Resource,
+}
+
+// A View is how one client sees the entries of one list.
+type View struct {
+	gate     *Gate
+	settings *Settings
+	client   Client
+	kind     policy.Kind
+	facts    Facts
+	counts   map[string]int
+}
+
+// View returns how a client sees the list that method gives.
+func (g *Gate) View(c Client, method string) *View {
+	return &View{
+		gate: g, settings: g.settings.Load(), client: c, kind: kinds[method],
+		facts: g.catalog.about(c.key()), counts: make(map[string]int),
+	}
+}
+
+// See returns whether an entry is hidden from the client and, for a tool, which
+// task support it is shown with; empty means that nothing is to be changed. A
+// template of resources is hidden only if it is denied by its own text.
+func (v *View) See(name, uri string, entry jsonrpc.Value) (hidden bool, support string) {
+	named := policy.Named{Upstream: v.client.Upstream, Kind: v.kind, Name: name}
+	if v.kind == policy.Resource {
+		named.Name = uri
+	}
+	prospect := v.settings.Policy.Prospect(named, v.client.Principal)
+	if prospect.Denied() && v.settings.HideDenied {
+		return true, ""
+	}
+	if v.kind != policy.Tool {
+		return false, ""
+	}
+	tool := ReadTool(entry)
+	published := v.settings.terms(policy.Tool, tool, v.facts).Published(prospect)
+	v.counts[string(published)]++
+	v.gate.log.Debug("tool annotation", "tool", name, "task_support", string(published), slog.Any("prospect", prospect))
+	if published == policy.TaskForbidden && tool.TaskSupport == "" {
+		return false, "" // that is what saying nothing means
+	}
+	return false, string(published)
+}
+
+// Done counts what the client was shown.
+func (v *View) Done() {
+	if v.kind == policy.Tool {
+		v.gate.metrics.ToolsListed(v.counts)
+	}
+}

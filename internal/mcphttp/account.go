@@ -1,0 +1,76 @@
+package mcphttp
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// finish counts and logs the exchange, and turns a panic into an answer.
+func (x *exchange) finish() {
+	cause := recover()
+	if cause == nil {
+		x.account()
+		return
+	}
+	defer x.account()
+	if cause == http.ErrAbortHandler { //nolint:errorlint // a panic value, not an error that was returned
+		panic(cause)
+	}
+	x.h.cfg.Log.ErrorContext(x.r.Context(), "panic",
+		"correlation_id", x.correlationID(), "panic", cause, "stack", string(debug.Stack()))
+	x.refuse(&wire.Problem{Type: wire.Internal})
+}
+
+// account counts, traces and logs how the exchange ended.
+func (x *exchange) account() {
+	outcome := metrics.Success
+	if x.problem != nil || x.gone {
+		outcome = metrics.Error
+	}
+	x.h.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))
+	if x.problem != nil {
+		x.h.cfg.Metrics.Refused(string(x.problem.Type))
+		x.span.Fail(string(x.problem.Type))
+	}
+	x.endSpan()
+	x.log()
+}
+
+func (x *exchange) endSpan() {
+	if x.h.cfg.Tracing == nil {
+		return
+	}
+	x.span.SetAttrs(tracing.Attrs{Method: x.label, CorrelationID: x.correlationID(), TaskAugmented: x.augmented})
+	x.span.End()
+}
+
+func (x *exchange) log() {
+	level := slog.LevelDebug // what goes well is counted, and told only to those who ask
+	if x.problem != nil {
+		level = slog.LevelWarn
+	}
+	ctx := x.r.Context()
+	if !x.h.cfg.Log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("correlation_id", x.correlationID()),
+		slog.String("method", x.label),
+		slog.String("era", x.era.String()),
+		slog.Bool("client_gone", x.gone),
+		slog.Duration("took", time.Since(x.start)),
+	}
+	if x.upstream != nil {
+		attrs = append(attrs, slog.String("upstream", x.upstream.cfg.Name))
+	}
+	if x.problem != nil {
+		attrs = append(attrs, slog.String("error_type", string(x.problem.Type)), slog.Any("cause", x.problem.Cause))
+	}
+	x.h.cfg.Log.LogAttrs(ctx, level, "request", attrs...)
+}

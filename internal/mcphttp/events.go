@@ -1,0 +1,270 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// relayEvents passes a stream of events on, each as soon as it is complete.
+func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
+	kind := metrics.StreamPost
+	if x.r.Method == http.MethodGet {
+		kind = metrics.StreamGet
+	}
+	x.h.cfg.Metrics.StreamOpened(kind)
+	defer x.h.cfg.Metrics.StreamClosed(kind)
+	if x.w.Header().Get("X-Accel-Buffering") == "" {
+		x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
+	}
+	x.w.Header().Del("Content-Length")
+	x.begin(resp.StatusCode)
+	for _, refusal := range x.refusals {
+		x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal}))
+	}
+	x.flush()
+	s := &eventRelay{x: x}
+	if x.listens {
+		owner, _ := x.owner()
+		defer x.h.listeners.add(owner, s)()
+	}
+	switch err := s.run(resp.Body); {
+	case errors.Is(err, io.EOF):
+	case ctx.Err() != nil && x.h.drain.Err() != nil:
+	case x.r.Context().Err() != nil:
+		x.leave()
+	default:
+		s.cutOff(err)
+	}
+}
+
+// An eventRelay holds back no more than the event that is still incomplete, so
+// that a stream which breaks off can be ended properly, and so that an event of
+// the gate's own can be inserted at any time.
+type eventRelay struct {
+	x      *exchange
+	framer jsonrpc.Framer
+	last   []byte // the last events that were sent
+	huge   bool   // whether an event was too large to be held until it was complete
+
+	mu     sync.Mutex // guards what the client is sent
+	torn   bool       // the client has been sent part of an event
+	queue  []byte     // events to insert when that is complete
+	closed bool
+}
+
+// run passes events on until body ends, and returns why.
+func (s *eventRelay) run(body io.Reader) error {
+	defer s.close()
+	piece := make([]byte, 4<<10) // most streams are idle: they start small
+	held := 0
+	for {
+		n, err := body.Read(piece[held:])
+		sent, passErr := s.pass(piece[:held+n], held)
+		if passErr != nil {
+			return passErr
+		}
+		held = copy(piece, piece[sent:held+n])
+		if err != nil {
+			return s.end(piece[:held], err)
+		}
+		if held < len(piece) {
+			continue
+		}
+		if len(piece) < s.room() {
+			piece = slices.Concat(piece, make([]byte, len(piece)))
+			continue
+		}
+		if s.x.rewrite != nil {
+			return errUnchecked
+		}
+		s.huge = true
+		s.sendPart(piece)
+		held = 0
+	}
+}
+
+// errUnchecked reports an answer that the gate had to change and could not.
+var errUnchecked = errors.New("the answer cannot be checked")
+
+// room is how large an event may be to be held until it is complete.
+func (s *eventRelay) room() int {
+	if s.x.rewrite != nil {
+		return maxRewritten
+	}
+	return pieceSize
+}
+
+// pass sends the complete events of p, whose bytes from fresh on are new, and
+// returns how many bytes those events have.
+func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
+	if s.x.rewrite == nil {
+		cut := s.framer.Advance(p[fresh:])
+		if cut == 0 {
+			return 0, nil
+		}
+		s.send(p[:fresh+cut])
+		return fresh + cut, nil
+	}
+	start, at := 0, fresh
+	for at < len(p) {
+		n, complete := s.framer.Next(p[at:])
+		if at += n; !complete {
+			break
+		}
+		event, err := s.rewritten(p[start:at])
+		if err != nil {
+			return start, err
+		}
+		s.send(event)
+		start = at
+	}
+	return start, nil
+}
+
+// rewritten returns the event with its message changed, if that is the response
+// that the exchange is about, and as it is otherwise.
+func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
+	event := eventOf(raw)
+	if len(event.Data) == 0 {
+		return raw, nil // nothing but comments, or a place to resume from
+	}
+	m, err := s.x.readMessage(event.Data)
+	if err != nil {
+		return nil, errUnchecked
+	}
+	if !s.x.answeredBy(m) {
+		return raw, nil
+	}
+	data := s.x.rewrite(m)
+	if bytes.Equal(data, event.Data) {
+		return raw, nil
+	}
+	event.Data = data
+	return jsonrpc.AppendEvent(nil, event), nil
+}
+
+// eventOf returns the event in raw, or none.
+func eventOf(raw []byte) jsonrpc.Event {
+	event, err := jsonrpc.NewEventReader(bytes.NewReader(raw), len(raw)).Next()
+	if err != nil {
+		return jsonrpc.Event{}
+	}
+	return event
+}
+
+// readMessage reads a message of the upstream's. Offsets in it count from the
+// start of its Raw.
+func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
+	packet, err := jsonrpc.Parse(bytes.TrimSpace(data), x.h.cfg.Limits.Parse)
+	if err != nil {
+		return nil, err
+	}
+	if packet.Batch {
+		return nil, errUnchecked
+	}
+	return &packet.Messages[0], nil
+}
+
+// answeredBy reports whether m is the response to the exchange's request.
+func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
+	return m.Kind == jsonrpc.Response && bytes.Equal(m.ID.Bytes, x.id)
+}
+
+// end sends what was held back when the stream ended as it should.
+func (s *eventRelay) end(held []byte, err error) error {
+	if errors.Is(err, io.EOF) && len(held) > 0 {
+		s.sendPart(held)
+	}
+	return err
+}
+
+// send sends complete events.
+func (s *eventRelay) send(p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.x.write(p)
+	if s.queue != nil {
+		s.x.write(s.queue)
+	}
+	s.x.flush()
+	s.torn, s.queue = false, nil
+	if s.x.id != nil {
+		s.last = append(s.last[:0], p...)
+	}
+}
+
+// sendPart sends part of an event.
+func (s *eventRelay) sendPart(p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.torn = true
+	s.x.write(p)
+	s.x.flush()
+}
+
+// insert sends an event of the gate's own between two of the upstream's. It
+// may be called from any goroutine.
+func (s *eventRelay) insert(event []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+	case s.torn:
+		s.queue = append(s.queue, event...)
+	default:
+		s.writeAside(event)
+	}
+}
+
+// writeAside sends an event from a goroutine that is not the exchange's, where
+// a client that is gone must not be a panic.
+func (s *eventRelay) writeAside(event []byte) {
+	if s.x.tryWrite(event) == nil {
+		_ = s.x.control.Flush()
+	}
+}
+
+// close makes sure that nothing is inserted once the exchange has ended.
+func (s *eventRelay) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// cutOff ends a stream whose upstream broke off. A client that can resume it
+// must see the break; another one gets an answer, unless it has it already.
+func (s *eventRelay) cutOff(cause error) {
+	x := s.x
+	x.problem = brokenOff(cause)
+	if s.huge || x.id == nil || s.framer.HasIDs() {
+		panic(http.ErrAbortHandler)
+	}
+	if s.answered() {
+		return
+	}
+	data := x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
+	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
+	x.flush()
+}
+
+// answered reports whether the last events that were sent hold the response.
+func (s *eventRelay) answered() bool {
+	events := jsonrpc.NewEventReader(bytes.NewReader(s.last), len(s.last))
+	for {
+		event, err := events.Next()
+		if err != nil {
+			return false
+		}
+		if m, err := s.x.readMessage(event.Data); err == nil && s.x.answeredBy(m) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package mcphttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// An exchange is one HTTP request on its way through the gate.
+type exchange struct {
+	h        *Handler
+	w        http.ResponseWriter
+	r        *http.Request
+	control  *http.ResponseController
+	upstream *Upstream
+	start    time.Time
+
+	era     wire.Era
+	id      []byte // of the JSON-RPC request that awaits an answer, if it is one
+	label   string // what metrics and logs call the exchange
+	problem *wire.Problem
+	began   bool // whether the client has been sent anything
+	gone    bool // whether the client left before its answer
+	unread  bool // whether the client may still be sending its body
+	corr    string
+
+	augmented bool                          // whether the client asks for a task
+	listens   bool                          // whether the answer is a stream without an end of its own
+	rewrite   func(*jsonrpc.Message) []byte // what the client is to see of the response; nil leaves it as it is
+	body      []byte                        // what goes to the upstream
+	instead   func() []byte                 // the answer if the upstream fails to give one; nil if there is none
+	cursor    string                        // of the page that the client asks for
+	asked     jsonrpc.Value                 // what a client that listens wants to hear of
+	refusals  [][]byte                      // answers to those of a batch that may not pass
+
+	span, upstreamSpan tracing.Span
+}
+
+// post takes one message, or a batch, to the upstream, if it may pass.
+func (x *exchange) post() {
+	packet, body, ok := x.read()
+	if !ok {
+		return
+	}
+	ctx := x.r.Context()
+	if x.h.cfg.Tracing != nil {
+		ctx, body = x.trace(ctx, packet, body)
+	}
+	if x.listens {
+		var stop func()
+		ctx, stop = x.endable(ctx)
+		defer stop()
+	}
+	if body, ok = x.govern(ctx, packet, body); ok {
+		x.forward(ctx, body)
+	}
+}
+
+// read reads the body and makes sure that it is a packet which the upstream
+// will read in the same way. It reports false if the client was refused.
+func (x *exchange) read() (jsonrpc.Packet, []byte, bool) {
+	body, problem := x.readBody()
+	if problem != nil {
+		x.refuse(problem)
+		return jsonrpc.Packet{}, nil, false
+	}
+	packet, err := jsonrpc.Parse(body, x.h.cfg.Limits.Parse)
+	if err != nil {
+		x.refuseUnread(err)
+		return jsonrpc.Packet{}, nil, false
+	}
+	x.describe(packet)
+	x.era, err = wire.Classify(packet, wire.Headers{
+		Version: x.r.Header["Mcp-Protocol-Version"],
+		Method:  x.r.Header["Mcp-Method"],
+		Name:    x.r.Header["Mcp-Name"],
+	})
+	if err != nil {
+		x.fail(err)
+		return jsonrpc.Packet{}, nil, false
+	}
+	return packet, body, true
+}
+
+// describe notes what the exchange is about.
+func (x *exchange) describe(p jsonrpc.Packet) {
+	if p.Batch {
+		x.label = "batch"
+		x.h.cfg.Metrics.BatchSize(len(p.Messages))
+		return
+	}
+	m := &p.Messages[0]
+	x.label, x.augmented = m.Method, m.Params.Task.Present()
+	if x.listens = m.Method == "subscriptions/listen"; x.listens {
+		x.asked = m.Params.Member("notifications")
+	}
+	switch m.Kind {
+	case jsonrpc.Request:
+		x.id = m.ID.Bytes
+	case jsonrpc.Response:
+		x.label = "response"
+	case jsonrpc.Notification:
+	}
+}
+
+// get opens the stream on which a legacy server speaks unasked.
+func (x *exchange) get() {
+	if x.unread {
+		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
+		return
+	}
+	x.listens = true
+	ctx, stop := x.endable(x.r.Context())
+	defer stop()
+	x.forward(ctx, nil)
+}
+
+// delete ends a session.
+func (x *exchange) delete() {
+	if x.unread {
+		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
+		return
+	}
+	x.forward(x.r.Context(), nil)
+}
+
+// endable returns a context that also ends with [Handler.EndStreams].
+func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(x.h.drain, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// forward sends the request upstream and what comes back to the client.
+func (x *exchange) forward(ctx context.Context, body []byte) {
+	defer x.upstreamSpan.End()
+	sent := time.Now()
+	resp, err := x.upstream.send(ctx, x.r, body)
+	if err != nil {
+		x.countUpstream(err, sent)
+		if !x.fallBack() {
+			x.fail(err)
+		}
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	x.countUpstream(nil, sent)
+	x.relay(ctx, resp)
+}
+
+func (x *exchange) countUpstream(err error, sent time.Time) {
+	outcome := metrics.Success
+	if problem, ok := errors.AsType[*wire.Problem](err); ok && problem.Type == wire.UpstreamTimeout {
+		outcome = metrics.Timeout
+	} else if err != nil {
+		outcome = metrics.Error
+	}
+	x.h.cfg.Metrics.UpstreamDone(outcome, time.Since(sent))
+}
+
+// trace starts the spans of the exchange and tells the upstream of them, in
+// headers and, where the message is one that has such metadata, there as well.
+func (x *exchange) trace(ctx context.Context, p jsonrpc.Packet, body []byte) (context.Context, []byte) {
+	parent := tracing.Parent{
+		Traceparent: x.r.Header.Get("Traceparent"),
+		Tracestate:  x.r.Header.Get("Tracestate"),
+	}
+	var meta jsonrpc.Value
+	if !p.Batch {
+		meta = p.Messages[0].Params.Meta
+	}
+	inner, traced := meta.Member(wire.MetaTraceparent).Text()
+	if traced {
+		parent.Traceparent = inner
+		parent.Tracestate, _ = meta.Member(wire.MetaTracestate).Text()
+	}
+	ctx, x.span = x.h.cfg.Tracing.StartRequest(ctx, parent)
+	ctx, x.upstreamSpan = x.h.cfg.Tracing.StartUpstream(ctx)
+	traceparent := x.upstreamSpan.Traceparent()
+	x.r.Header.Set("Traceparent", traceparent)
+	if !traced && x.era != wire.Modern {
+		return ctx, body
+	}
+	var patch jsonrpc.Patch
+	patch.Set(meta, wire.MetaTraceparent, jsonrpc.AppendString(nil, traceparent))
+	return ctx, patch.Apply(body)
+}

@@ -1,0 +1,147 @@
+package mcphttp_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+)
+
+// A gateway is a handler on a real listener.
+type gateway struct {
+	*httptest.Server
+
+	addr    string
+	handler *mcphttp.Handler
+	metrics *metrics.Metrics
+	log     *logBuffer
+}
+
+// settings are what tests change about the gate they start.
+type settings struct {
+	upstream *mcphttp.UpstreamConfig
+	handler  *mcphttp.Config
+}
+
+// startGate starts a gate in front of the upstream at target. The limits are
+// small enough for tests to reach them; adjust may change anything.
+func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{metrics: metrics.New(), log: new(logBuffer)}
+	upstream := mcphttp.UpstreamConfig{
+		Name: "test", URL: u, ForwardAuthorization: true,
+		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,
+	}
+	cfg := mcphttp.Config{
+		Gate:  gate.New(new(gate.Settings), slog.New(slog.DiscardHandler), nil),
+		Guard: mcphttp.Guard{Loopback: true},
+		Limits: mcphttp.Limits{
+			Requests: 1000, Streams: 1000, Body: 1 << 20,
+			ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		},
+		Log:     slog.New(slog.NewJSONHandler(g.log, nil)),
+		Metrics: g.metrics,
+	}
+	if adjust != nil {
+		adjust(settings{&upstream, &cfg})
+	}
+	client := mcphttp.NewUpstream(upstream)
+	cfg.Routes = map[string]*mcphttp.Upstream{"/mcp": client, "/mcp/v1": client}
+	g.handler = mcphttp.NewHandler(cfg)
+	g.Server = httptest.NewServer(g.handler)
+	g.addr = g.Listener.Addr().String()
+	t.Cleanup(func() {
+		g.handler.EndStreams()
+		g.Close()
+		client.Close()
+	})
+	return g
+}
+
+// post sends one message as a client of 2025-11-25 would.
+func (g *gateway) post(t *testing.T, message string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := g.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// call is post for those who want to know the status and the body only.
+func (g *gateway) call(t *testing.T, message string) (int, string) {
+	t.Helper()
+	resp := g.post(t, message)
+	return resp.StatusCode, readBody(t, resp)
+}
+
+func readBody(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// A logBuffer keeps what is logged for the test to read.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("it never happened that %s", what)
+		}
+	}
+}
+
+// serve starts an upstream that answers with handle.
+func serve(t *testing.T, handle http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	return s.URL
+}

@@ -1,0 +1,299 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// client returns who sent the request, as far as that is known. Until agents
+// are recognised, all of them are anonymous.
+func (x *exchange) client(session string) gate.Client {
+	return gate.Client{Upstream: x.upstream.cfg.Name, Key: x.clientKey(session), Principal: policy.Principal{Anonymous: true}}
+}
+
+// clientKey tells clients apart: by their session, or else by their
+// credentials. It is empty where neither shows.
+func (x *exchange) clientKey(session string) string {
+	if session != "" && x.era == wire.Legacy {
+		return "session " + session
+	}
+	token := x.r.Header.Get("Authorization")
+	if token == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(token))
+	return "credentials " + hex.EncodeToString(sum[:])
+}
+
+// from is client for a request that belongs to a session already.
+func (x *exchange) from() gate.Client { return x.client(x.r.Header.Get("Mcp-Session-Id")) }
+
+// owner returns whose tasks those of this client are. Shared says that nobody
+// can tell the clients with this owner apart; then the id of a task alone
+// gives access to it.
+func (x *exchange) owner() (owner string, shared bool) {
+	c := x.from()
+	return c.Upstream + " " + c.Key, c.Key == ""
+}
+
+// govern puts a packet to policy. It returns what may go on to the upstream, and
+// reports false if there is nothing left of it and the client has its answer.
+func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+	if !x.h.cfg.Gate.Governs() {
+		return body, true
+	}
+	if p.Batch {
+		return x.governBatch(ctx, p, body)
+	}
+	m := &p.Messages[0]
+	x.body = body
+	if x.h.cfg.Desk != nil && x.ownBusiness(ctx, m) {
+		return nil, false
+	}
+	judged, problem := x.judge(ctx, m)
+	switch {
+	case problem != nil:
+		x.refuse(problem)
+	case judged.Handling == policy.PassOn:
+		x.look(m)
+		return x.body, true
+	case judged.Handling == policy.HoldRequest:
+		x.hold(ctx, m, judged)
+	default:
+		x.createTask(ctx, m, judged)
+	}
+	return nil, false
+}
+
+// ownBusiness answers what is addressed to the gate itself: requests about its
+// tasks, and what clients say of requests that it holds.
+func (x *exchange) ownBusiness(ctx context.Context, m *jsonrpc.Message) bool {
+	if m.Method == "notifications/cancelled" {
+		return x.cancelHeld(ctx, m)
+	}
+	if x.tasks(ctx, m) || x.listen(ctx, m) {
+		return true
+	}
+	state, _ := m.Params.Member("requestState").Text()
+	if x.era != wire.Modern || m.Kind != jsonrpc.Request || !isSealed(state) {
+		return false
+	}
+	x.resume(ctx, m, state)
+	return true
+}
+
+// governBatch judges the messages of a batch one by one. Those that may pass
+// are forwarded together; the others are answered by the gate.
+func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+	var passed [][]byte
+	for i := range p.Messages {
+		m := &p.Messages[i]
+		judged, problem := x.judge(ctx, m)
+		switch {
+		case problem == nil && judged.Handling == policy.PassOn:
+			passed = append(passed, m.Raw)
+		case problem == nil:
+			x.refusals = append(x.refusals, x.pendingInBatch(ctx, m, judged))
+		case m.Kind == jsonrpc.Request:
+			x.refusals = append(x.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
+			x.problem = problem
+		default:
+			x.problem = problem
+		}
+	}
+	switch {
+	case len(passed) == len(p.Messages):
+		return body, true
+	case len(passed) > 0:
+		return array(passed), true
+	case len(x.refusals) > 0:
+		x.answer(array(x.refusals))
+	default:
+		x.begin(http.StatusAccepted) // nothing but notifications
+	}
+	return nil, false
+}
+
+// array returns a JSON array of the given elements.
+func array(elements [][]byte) []byte {
+	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
+}
+
+// pendingInBatch holds one call of a batch, and returns the answer that tells
+// to make it again: the others are not to wait for it.
+func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gate.Judged) []byte {
+	x.id = m.ID.Bytes
+	defer func() { x.id = nil }()
+	t, err := x.toDesk(ctx, m, j, nil)
+	if err != nil {
+		return x.messageOf(x.dialect().Refuse(err))
+	}
+	return x.stillPending(t)
+}
+
+// judge puts a message to policy and returns the problem if it may not pass,
+// neither now nor later.
+func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
+	if problem := x.checkTask(m); problem != nil {
+		return gate.Judged{}, problem
+	}
+	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
+	if err != nil {
+		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
+	}
+	switch judged.Handling {
+	case policy.PassOn:
+		return judged, nil
+	case policy.OwnTask, policy.ReadyTask, policy.HoldRequest:
+		if x.h.cfg.Desk != nil && m.Kind == jsonrpc.Request {
+			return judged, nil
+		}
+		return judged, denial(judged)
+	case policy.RefuseNoTask:
+		x.h.cfg.Metrics.InvalidTask("required")
+		return judged, wire.TaskMissing(x.era, judged.Name)
+	default:
+		return judged, denial(judged)
+	}
+}
+
+// denial tells the agent which rule or policy said no, and nothing more.
+func denial(j gate.Judged) *wire.Problem {
+	problem := &wire.Problem{Type: wire.PolicyDenied, Hint: j.Verdict.Reason}
+	if j.Kind == policy.Tool {
+		problem.Tool = j.Name
+	}
+	return problem
+}
+
+// checkTask refuses a call that asks for a task with something that is no wish
+// for one. Modern requests have no such member, so there it is ignored.
+func (x *exchange) checkTask(m *jsonrpc.Message) *wire.Problem {
+	asked := m.Params.Task
+	if m.Method != "tools/call" || x.era == wire.Modern || !asked.Present() {
+		return nil
+	}
+	detail := ""
+	if !asked.IsObject() {
+		detail = "task must be an object"
+	} else if ttl := asked.Member("ttl"); ttl.Present() {
+		if _, err := task.ParseTTL(ttl.Bytes); err != nil {
+			detail = "task.ttl must be a positive whole number of milliseconds"
+		}
+	}
+	if detail == "" {
+		return nil
+	}
+	x.h.cfg.Metrics.InvalidTask("malformed")
+	return &wire.Problem{Type: wire.InvalidParams, Detail: detail}
+}
+
+// wish tells how the client can wait, from what this request shows.
+func (x *exchange) wish(m *jsonrpc.Message) policy.TaskWish {
+	switch {
+	case m.Method != "tools/call" || m.Kind != jsonrpc.Request:
+		return policy.NoTask
+	case x.era == wire.Legacy && m.Params.Task.Present():
+		return policy.WantsTask
+	case x.era == wire.Modern && declaresTasks(m):
+		return policy.AcceptsTask
+	default:
+		return policy.NoTask
+	}
+}
+
+// look notes which answers the gate has to see, and what it makes of them.
+func (x *exchange) look(m *jsonrpc.Message) {
+	switch {
+	case m.Kind != jsonrpc.Request || !x.h.cfg.Gate.Governs():
+	case wire.IsList(m.Method):
+		cursor, _ := m.Params.Member("cursor").Text()
+		x.cursor = cursor
+		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showList(m.Method, answer) }
+		x.instead = func() []byte { return x.remembered(m.Method) }
+	case m.Method == "initialize" || m.Method == "server/discover":
+		session := policy.Session{Protocol: x.protocol(m)}
+		session.Client, session.Version = clientInfo(m)
+		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.meet(session, answer) }
+	}
+}
+
+// clientInfo returns what the client says of itself: in the params of
+// initialize, and in the metadata of modern requests.
+func clientInfo(m *jsonrpc.Message) (name, version string) {
+	info := m.Params.Member("clientInfo")
+	if !info.Present() {
+		info = m.Params.Meta.Member(wire.MetaClientInfo)
+	}
+	name, _ = info.Member("name").Text()
+	version, _ = info.Member("version").Text()
+	return name, version
+}
+
+func (x *exchange) protocol(m *jsonrpc.Message) string {
+	if version, ok := m.Params.Member("protocolVersion").Text(); ok {
+		return version
+	}
+	return strings.Join(x.r.Header["Mcp-Protocol-Version"], " ")
+}
+
+// meet takes note of what the upstream can do for the client.
+func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte {
+	if !answer.Result.Present() {
+		return answer.Raw
+	}
+	client := x.client(x.w.Header().Get("Mcp-Session-Id"))
+	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
+	x.h.cfg.Gate.Meet(client, gate.Facts{Tasks: support.Call || support.Extension, Session: session})
+	return wire.Declare(answer, x.era, wire.Abilities{
+		Tasks: x.h.cfg.Desk != nil, ListTasks: client.Key != "", ListChanged: true,
+	})
+}
+
+// showList returns a list as the client gets to see it.
+func (x *exchange) showList(method string, answer *jsonrpc.Message) []byte {
+	if !answer.Result.Present() {
+		return answer.Raw
+	}
+	page := gate.Page{Method: method, Cursor: x.cursor, Result: bytes.Clone(answer.Result.Bytes)}
+	x.h.cfg.Gate.Learn(x.from(), page, wire.Entries(answer, method))
+	return x.viewed(method, answer)
+}
+
+func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
+	view := x.h.cfg.Gate.View(x.from(), method)
+	defer view.Done()
+	return wire.RewriteList(answer, method, func(l wire.Listed) wire.View {
+		hidden, support := view.See(l.Name, l.URI, l.Entry)
+		if x.era == wire.Modern {
+			support = "" // modern tools have no such member
+		}
+		return wire.View{Hidden: hidden, TaskSupport: support}
+	})
+}
+
+// remembered answers a list that the upstream fails to give with what it gave
+// before.
+func (x *exchange) remembered(method string) []byte {
+	result, ok := x.h.cfg.Gate.Remembered(x.from(), method, x.cursor)
+	if !ok {
+		return nil
+	}
+	answer, err := x.readMessage(jsonrpc.AppendResult(nil, x.id, result))
+	if err != nil {
+		return nil
+	}
+	return x.viewed(method, answer)
+}

@@ -1,0 +1,81 @@
+package mcphttp
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// A Guard refuses requests that a web page made a browser send: those for a
+// name that is not the gate's (DNS rebinding), and those from a page that is
+// not known.
+type Guard struct {
+	Loopback bool     // the listener is on a loopback address, so Host must be one too
+	Hosts    []string // more values of Host that are fine, with or without port
+	Origins  []string // values of Origin that are fine besides local ones
+}
+
+// Wrap returns next behind the guard.
+func (g Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if problem := g.check(r); problem != nil {
+			http.Error(w, problem.Error(), problem.Status(false))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g Guard) check(r *http.Request) *wire.Problem {
+	if !g.hostAllowed(r.Host) {
+		return &wire.Problem{Type: wire.HostNotAllowed}
+	}
+	for _, origin := range r.Header["Origin"] {
+		if !g.originAllowed(origin) {
+			return &wire.Problem{Type: wire.OriginNotAllowed}
+		}
+	}
+	return nil
+}
+
+func (g Guard) hostAllowed(host string) bool {
+	name := hostname(host)
+	if g.Loopback && isLoopback(name) {
+		return true
+	}
+	if !g.Loopback && len(g.Hosts) == 0 {
+		return true // the gate cannot know its own names
+	}
+	return slices.ContainsFunc(g.Hosts, func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
+	})
+}
+
+func (g Guard) originAllowed(origin string) bool {
+	if slices.ContainsFunc(g.Origins, func(allowed string) bool { return strings.EqualFold(allowed, origin) }) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && g.Loopback && (u.Scheme == "http" || u.Scheme == "https") && isLoopback(u.Hostname())
+}
+
+// hostname returns host without its port and without the brackets of IPv6.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+}
+
+func isLoopback(name string) bool {
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(name)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,272 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// maxRounds is how often a modern client is sent round again before it gets the
+// pending answer. Clients give up after about ten.
+const maxRounds = 9
+
+// Waiting says how long clients are kept waiting in their requests.
+type Waiting struct {
+	Hold    time.Duration // before a client is told to come again
+	Longest time.Duration // for a client that is told of progress meanwhile
+	Beat    time.Duration // between two signs of life
+	Pending mcptask.Status
+	Key     [32]byte // seals what clients hand back; shared by all replicas
+}
+
+func (x *exchange) dialect() mcptask.Dialect {
+	return mcptask.Dialect{Era: mcptask.Era(x.era), PendingStatus: x.h.cfg.Waiting.Pending}
+}
+
+// toDesk makes a task of a call.
+func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged, send approval.Sender) (task.Task, error) {
+	variables, err := clientVariables(m)
+	if err != nil {
+		return task.Task{}, err
+	}
+	var ttl time.Duration
+	if asked := m.Params.Task.Member("ttl"); asked.Present() {
+		ttl, _ = task.ParseTTL(asked.Bytes) // was checked before
+	}
+	owner, shared := x.owner()
+	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
+		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
+		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Send: send,
+		Tool: approval.Tool{
+			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: fmt.Sprintf("%x", j.Tool.Digest),
+		},
+	})
+	if err != nil {
+		x.h.cfg.Log.InfoContext(ctx, "call not held", "correlation_id", x.correlationID(), "cause", err)
+	}
+	return t, err
+}
+
+// createTask answers a client that knows tasks with one.
+func (x *exchange) createTask(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
+	t, err := x.toDesk(ctx, m, j, x.send())
+	if err != nil {
+		x.answerAs(x.dialect().Refuse(err))
+		return
+	}
+	result, err := x.dialect().CreateResult(t)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+}
+
+// hold keeps a client that does not know tasks waiting in its request.
+func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
+	t, err := x.toDesk(ctx, m, j, nil)
+	if err != nil {
+		x.answerAs(x.dialect().Refuse(err))
+		return
+	}
+	x.awaitTask(ctx, m, t, 0)
+}
+
+// awaitTask waits for the task of m and answers with what became of it, or
+// with when to come again. Round counts the requests in which a modern client
+// has waited already.
+func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) {
+	w := x.beginWaiting(m)
+	owner, _ := x.owner()
+	ref := task.OwnedBy(owner).Ref(t.ID)
+	defer x.h.held.add(owner, x.id, ref)()
+	t, err := w.wait(ctx, ref, x.patience(m), x.send())
+	switch {
+	case err == nil:
+		x.deliver(ctx, w, t)
+	case errors.Is(err, task.ErrNotReady) && x.r.Context().Err() != nil:
+		x.withdraw(t, round)
+		x.leave()
+	case errors.Is(err, task.ErrNotReady) && x.era == wire.Modern && round < maxRounds:
+		w.end(x.comeAgain(t, round+1))
+	case errors.Is(err, task.ErrNotReady):
+		w.end(x.stillPending(t))
+	default:
+		w.end(x.errorMessage(x.dialect().Error(err)))
+	}
+}
+
+// patience is how long the client may be kept waiting: as long as approval can
+// take if it is shown progress, which is what keeps clients from giving up.
+func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
+	if m.Params.Meta.Member("progressToken").Present() {
+		return x.h.cfg.Waiting.Longest
+	}
+	return x.h.cfg.Waiting.Hold
+}
+
+// deliver answers with the outcome of a task, and notes that only once it has
+// been sent.
+func (x *exchange) deliver(ctx context.Context, w *waiting, t task.Task) {
+	answer, err := x.outcome(ctx, t)
+	if err != nil {
+		w.end(x.errorMessage(x.dialect().Error(err)))
+		return
+	}
+	w.end(x.messageOf(answer))
+	x.delivered(ctx, t)
+}
+
+func (x *exchange) delivered(ctx context.Context, t task.Task) {
+	owner, _ := x.owner()
+	err := x.h.cfg.Desk.Delivered(context.WithoutCancel(ctx), task.OwnedBy(owner).Ref(t.ID))
+	if err != nil {
+		x.h.cfg.Log.WarnContext(ctx, "delivery not noted", "task", t.ID, "cause", err)
+	}
+}
+
+// outcome returns what the call of a task that has ended is answered with.
+func (x *exchange) outcome(ctx context.Context, t task.Task) (mcptask.Answer, error) {
+	var payload bytes.Buffer
+	if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
+		return mcptask.Answer{}, err
+	}
+	return x.dialect().Answer(t, payload.Bytes())
+}
+
+// withdraw cancels the task of a modern client that left: closing the stream
+// is its way to say so, unless it holds a state with which it can come again.
+func (x *exchange) withdraw(t task.Task, round int) {
+	if x.era != wire.Modern || round > 0 {
+		return
+	}
+	owner, _ := x.owner()
+	ctx := context.WithoutCancel(x.r.Context())
+	if _, err := x.h.cfg.Desk.Cancel(ctx, task.OwnedBy(owner).Ref(t.ID), owner, "the client closed its request"); err != nil {
+		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task", t.ID, "cause", err)
+	}
+}
+
+// comeAgain sends a modern client round once more, with a state that finds the
+// task again.
+func (x *exchange) comeAgain(t task.Task, round int) []byte {
+	owner, _ := x.owner()
+	state := x.h.seal.seal("wait", owner, string(t.ID)+" "+strconv.Itoa(round))
+	result := append([]byte(`{"resultType":"input_required","inputRequests":{},"requestState":`), jsonrpc.AppendString(nil, state)...)
+	return jsonrpc.AppendResult(nil, x.id, append(result, '}'))
+}
+
+// resume takes a modern client up that comes again. The state says which task;
+// the call must be the same.
+func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string) {
+	owner, _ := x.owner()
+	text, ok := x.h.seal.open("wait", owner, state)
+	id, count, _ := strings.Cut(text, " ")
+	round, err := strconv.Atoi(count)
+	if !ok || err != nil {
+		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client"})
+		return
+	}
+	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	if !x.sameCall(m, t) {
+		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
+		return
+	}
+	x.awaitTask(ctx, m, t, round)
+}
+
+// sameCall reports whether m is the call that t holds.
+func (x *exchange) sameCall(m *jsonrpc.Message, t task.Task) bool {
+	name, _ := m.Params.Name.Text()
+	if kind, _ := policy.Governed(m.Method); kind == policy.Resource {
+		name, _ = m.Params.URI.Text()
+	}
+	digest, err := task.Call{
+		Upstream: x.upstream.cfg.Name, Method: m.Method, Name: name, Arguments: string(m.Params.Arguments.Bytes),
+	}.Digest()
+	return err == nil && digest == t.Digest
+}
+
+// What a model is told whose call has no answer yet. Nothing is said to have
+// run, or not to have, unless that is so.
+const (
+	textUndecided = "This call is waiting for a person to approve it. It has not run. " +
+		"Call the tool again with the same arguments to wait for it and get its result."
+	textRunning = "This call was approved and is being run. " +
+		"Call the tool again with the same arguments to get its result; it will not run twice."
+)
+
+// stillPending tells a model how its call stands, and what to do.
+func (x *exchange) stillPending(t task.Task) []byte {
+	if t.Call.Method != "tools/call" {
+		return x.errorMessage((&wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}).
+			RPCError(x.era, x.correlationID()))
+	}
+	text := textRunning
+	if t.State == task.InputRequired {
+		text = textUndecided
+	}
+	result := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
+	result = append(result, `}],"isError":true`...)
+	if x.era == wire.Modern {
+		result = append(result, `,"resultType":"complete","_meta":{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available"}}`...)
+	}
+	return jsonrpc.AppendResult(nil, x.id, append(result, '}'))
+}
+
+// messageOf returns an answer as a message.
+func (x *exchange) messageOf(a mcptask.Answer) []byte {
+	if a.Error != nil {
+		return x.errorMessage(a.Err())
+	}
+	return jsonrpc.AppendResult(nil, x.id, a.Result)
+}
+
+// errorMessage returns the message that carries e, with the name under which
+// logs speak of it.
+func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
+	data := jsonrpc.Value{Bytes: e.Data}
+	if data.IsObject() {
+		var patch jsonrpc.Patch
+		patch.Set(data, "correlation_id", jsonrpc.AppendString(nil, x.correlationID()))
+		e.Data = patch.Apply(e.Data)
+	}
+	kind, _ := data.Member("error_type").Text()
+	x.problem = &wire.Problem{Type: wire.Type(kind), Detail: e.Message}
+	return jsonrpc.AppendErrorResponse(nil, x.id, e)
+}
+
+// answerAs answers with the outcome of a call.
+func (x *exchange) answerAs(a mcptask.Answer) { x.answerWith(http.StatusOK, x.messageOf(a)) }
+
+// answerError answers with an error that belongs to the request, with the HTTP
+// status that modern clients expect of it.
+func (x *exchange) answerError(e *jsonrpc.Error) {
+	status := http.StatusOK
+	if x.era == wire.Modern {
+		switch e.Code {
+		case wire.CodeMissingCapability:
+			status = http.StatusBadRequest
+		case jsonrpc.CodeMethodNotFound:
+			status = http.StatusNotFound
+		}
+	}
+	x.answerWith(status, x.errorMessage(e))
+}

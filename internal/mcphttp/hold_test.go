@@ -1,0 +1,428 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A house is a gate that holds calls, in front of an upstream that keeps a
+// ledger of what it ran.
+type house struct {
+	*gateway
+
+	t     *testing.T
+	desk  *approval.Desk
+	gate  *gate.Gate
+	store *memstore.Store
+
+	mu     sync.Mutex
+	ledger []string
+	answer func(w http.ResponseWriter, id string)
+}
+
+func (h *house) ran() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.ledger)
+}
+
+func (h *house) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	if err != nil {
+		h.t.Errorf("the upstream got %q: %v", body, err)
+		return
+	}
+	m := &p.Messages[0]
+	name, _ := m.Params.Name.Text()
+	h.mu.Lock()
+	h.ledger = append(h.ledger, name+" "+string(m.Params.Arguments.Bytes))
+	answer := h.answer
+	h.mu.Unlock()
+	if m.Params.Task.Present() || strings.Contains(string(m.Params.Meta.Bytes), "io.modelcontextprotocol/tasks") {
+		h.t.Errorf("the upstream was asked for a task: %s", body)
+	}
+	if answer != nil {
+		answer(w, string(m.ID.Bytes))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done %s"}]}}`, m.ID.Bytes, name)
+}
+
+func compile(t *testing.T, rules ...policy.Rule) *policy.Snapshot {
+	t.Helper()
+	snapshot, _, err := policy.Compile(policy.Config{
+		Rules: rules, Default: policy.Rule{Action: policy.Deny},
+		Workflows: map[string]policy.Workflow{
+			"default": {Quorum: 1, Timeout: time.Hour}, "two": {Quorum: 2, Timeout: time.Hour},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+// newHouse starts a gate that forwards get_*, holds hold_* and denies the rest.
+func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcphttp.Waiting)) *house {
+	t.Helper()
+	h := &house{t: t, store: memstore.New(memstore.Options{})}
+	rules := &gate.Settings{Policy: compile(t,
+		policy.Rule{Match: "get_*", Action: policy.Forward},
+		policy.Rule{Match: "hold_two_*", Action: policy.Approve, Workflow: "two"},
+		policy.Rule{Match: "hold_*", Action: policy.Approve})}
+	desk := approval.Config{
+		Store: h.store,
+		Workflow: func(name string) (approval.Workflow, bool) {
+			w := approval.Workflow{Timeout: time.Hour}
+			if name == "two" {
+				w.Quorum = 2
+			}
+			return w, true
+		},
+		Judge: func(c policy.Call) policy.Verdict { return h.gate.Recheck(c) },
+	}
+	waiting := mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: 20 * time.Millisecond}
+	if adjust != nil {
+		adjust(rules, &desk, &waiting)
+	}
+	log := slog.New(slog.DiscardHandler)
+	h.gate = gate.New(rules, log, nil)
+	var err error
+	if h.desk, err = approval.New(desk); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.desk.Run(ctx) }()
+	t.Cleanup(func() {
+		_ = h.desk.Close(context.Background())
+		stop()
+		<-done
+		h.store.Close()
+	})
+	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting
+	})
+	return h
+}
+
+// A request is one that a test sends without waiting for the answer.
+type request struct {
+	done   chan struct{}
+	status int
+	body   string
+	cancel context.CancelFunc
+}
+
+// send sends a message as the client of a session, with more headers as
+// name and value in turn.
+func (h *house) send(message string, headers ...string) *request {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Session-Id", "s-1")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	req := &request{done: make(chan struct{}), cancel: cancel}
+	h.t.Cleanup(cancel)
+	go func() {
+		defer close(req.done)
+		resp, err := h.Client().Do(r)
+		if err != nil {
+			req.body = err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		req.status, req.body = resp.StatusCode, string(body)
+		if err != nil {
+			req.body += err.Error()
+		}
+	}()
+	return req
+}
+
+// wait returns the answer, without the framing of events and without comments.
+func (r *request) wait(t *testing.T) string {
+	t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no answer")
+	}
+	var data string
+	for line := range strings.Lines(r.body) {
+		if text, ok := strings.CutPrefix(line, "data: "); ok {
+			data = strings.TrimSpace(text)
+		}
+	}
+	if data == "" {
+		data = strings.TrimSpace(r.body)
+	}
+	return data
+}
+
+func (h *house) ask(message string, headers ...string) string {
+	h.t.Helper()
+	return h.send(message, headers...).wait(h.t)
+}
+
+// pending waits until n calls are pending, and returns the ids of their tasks.
+func (h *house) pending(n int) []task.ID {
+	h.t.Helper()
+	var ids []task.ID
+	eventually(h.t, fmt.Sprintf("%d calls are pending", n), func() bool {
+		page, err := h.desk.Pending(h.t.Context(), approval.Filter{})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		ids = nil
+		for _, a := range page.Approvals {
+			ids = append(ids, task.ID(a.ID))
+		}
+		return len(ids) == n
+	})
+	return ids
+}
+
+func (h *house) approve(id task.ID) {
+	h.t.Helper()
+	if _, err := h.desk.Decide(h.t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) reject(id task.ID, reason string) {
+	h.t.Helper()
+	if _, err := h.desk.Decide(h.t.Context(), id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func toolCall(id, name, more string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + name + `","arguments":{"x":1}` + more + `}}`
+}
+
+func wantText(t *testing.T, what, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("%s: got %s\nwant it to have %s", what, got, w)
+		}
+	}
+}
+
+func taskID(t *testing.T, answer string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(answer, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if !ok || !strings.HasPrefix(id, "tg_") {
+		t.Fatalf("no task in %s", answer)
+	}
+	return id
+}
+
+// CORE-003 5.4, first row: approval received, client connected.
+func TestHeldRequest(t *testing.T) {
+	for _, accept := range []string{"application/json, text/event-stream", "application/json"} {
+		t.Run(accept, func(t *testing.T) {
+			h := newHouse(t, nil)
+			req := h.send(toolCall("7", "hold_x", ""), "Accept", accept)
+			id := h.pending(1)[0]
+			if ran := h.ran(); len(ran) != 0 {
+				t.Fatalf("ran before it was approved: %v", ran)
+			}
+			h.approve(id)
+			wantText(t, "answer", req.wait(t), `"id":7`, "done hold_x")
+			if ran := h.ran(); !slices.Equal(ran, []string{`hold_x {"x":1}`}) {
+				t.Errorf("ran %v; want the call once, as it was", ran)
+			}
+		})
+	}
+}
+
+// CORE-003 5.4: rejection, on both faces.
+func TestHeldRequestRejected(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_x", ""))
+	h.reject(h.pending(1)[0], "too early")
+	wantText(t, "legacy", req.wait(t), `"code":-32007`, `"approval_rejected"`, "did not run")
+
+	modern := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	h.reject(h.pending(1)[0], "too early")
+	wantText(t, "modern", modern.wait(t), `"isError":true`, `"resultType":"complete"`, "did not run")
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// CORE-003 5.4: approval received, client disconnected: it is not run.
+func TestClientGoneBeforeApproval(t *testing.T) {
+	abandoned := make(chan struct{}, 1)
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.Observe = func(_ context.Context, e approval.Event) {
+			if e.Step == approval.Abandoned {
+				abandoned <- struct{}{}
+			}
+		}
+	})
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	req.cancel()
+	<-req.done
+	eventually(t, "the gate notices", func() bool {
+		return strings.Contains(scrape(h.gateway), `thoughtgate_mcp_requests_total{method="tools/call",status="error"} 1`)
+	})
+	h.approve(id)
+	<-abandoned
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+
+	// The client comes back with the same call, and gets what was approved.
+	wantText(t, "retry", h.ask(toolCall("8", "hold_x", "")), `"id":8`, "done hold_x")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
+// A client that has waited long enough is told to come again; an identical call
+// attaches, to the decision and then to the result, and only once.
+func TestPendingAnswerAndAttach(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 30 * time.Millisecond })
+	for i := range 3 {
+		wantText(t, "pending", h.ask(toolCall(fmt.Sprint(i), "hold_x", "")), `"isError":true`, "has not run", "same arguments")
+	}
+	id := h.pending(1)[0]
+	wantText(t, "other arguments", h.ask(strings.Replace(toolCall("9", "hold_x", ""), `"x":1`, `"x":2`, 1)), "has not run")
+	h.pending(2)
+	wantText(t, "another client", h.ask(toolCall("9", "hold_x", ""), "Mcp-Session-Id", "s-2"), "has not run")
+	h.pending(3)
+	h.approve(id)
+	eventually(t, "the result is there", func() bool {
+		answer := h.ask(toolCall("10", "hold_x", ""))
+		if strings.Contains(answer, "has not run") {
+			t.Fatalf("after the approval: %s", answer)
+		}
+		return strings.Contains(answer, "done hold_x")
+	})
+	wantText(t, "again", h.ask(toolCall("11", "hold_x", "")), "has not run")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
+// Signs of life: comments, progress for those who want it, white space in JSON.
+func TestSignsOfLife(t *testing.T) {
+	h := newHouse(t, nil)
+	tests := []struct{ name, accept, more, want string }{
+		{"comments", "text/event-stream", "", ": waiting for approval\n\n"},
+		{"progress", "text/event-stream", `,"_meta":{"progressToken":"p-1"}`, `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p-1","progress":1,"message":"Waiting for approval"}}`},
+		{"white space", "application/json", "", "  "},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(toolCall("1", fmt.Sprintf("hold_%d", i), tt.more)))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", tt.accept)
+			r.Header.Set("Mcp-Session-Id", "s-1")
+			resp, err := h.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var seen strings.Builder
+			in := bufio.NewReader(resp.Body)
+			for !strings.Contains(seen.String(), tt.want) {
+				c, err := in.ReadByte()
+				if err != nil {
+					t.Fatalf("after %q: %v", seen.String(), err)
+				}
+				seen.WriteByte(c)
+			}
+		})
+	}
+}
+
+// notifications/cancelled withdraws a held request, and only the client's own.
+func TestCancelHeldRequest(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+	h.ask(cancelled, "Mcp-Session-Id", "s-2") // somebody else's: goes to the upstream
+	h.pending(1)
+	other := h.send(cancelled)
+	wantText(t, "held request", req.wait(t), "error")
+	other.wait(t)
+	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+		t.Error("a cancelled call was approved")
+	}
+	if ran := h.ran(); slices.Contains(ran, `hold_x {"x":1}`) {
+		t.Errorf("ran %v", ran)
+	}
+}
+
+// Policy that tightens while a call waits stops it.
+func TestPolicyDrift(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	h.gate.Swap(&gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})})
+	h.approve(id)
+	wantText(t, "answer", req.wait(t), `"code":-32011`, "policy_drift", "did not run")
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// A quorum of two takes two people.
+func TestQuorum(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_two_x", ""))
+	id := h.pending(1)[0]
+	h.approve(id)
+	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+		t.Error("alice approved twice")
+	}
+	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
+		t.Error(err)
+	}
+	wantText(t, "answer", req.wait(t), "done hold_two_x")
+}
+
+// Held clients get a retryable answer at once when the gate stops, and their
+// tasks are ended, since this store forgets (EC-TASK-016).
+func TestShutdownWhileHeld(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_x", ""))
+	h.pending(1)
+	if err := h.desk.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "answer", req.wait(t), `"code":-32013`)
+}

@@ -1,0 +1,151 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// readTimeout is how long a result may take to be read for a notification.
+const readTimeout = 5 * time.Second
+
+// TaskChanged tells the owner of a task how it stands, on one of the streams
+// on which a legacy client listens, and on those on which a modern client
+// asked for it. It does not wait for them.
+func (h *Handler) TaskChanged(t task.Task) {
+	for _, s := range h.listeners.of(t.Owner) {
+		if s.x.hears(t.ID) {
+			h.telling.Go(func() { s.tellStatus(t) })
+		}
+	}
+}
+
+// hears reports whether the listening client is told of a task. Legacy clients
+// hear of all their tasks, modern ones of those they named.
+func (x *exchange) hears(id task.ID) bool {
+	if x.era == wire.Legacy {
+		return true
+	}
+	for named := range x.asked.Member("taskIds").Elements() {
+		if text, _ := named.Text(); text == string(id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *eventRelay) tellStatus(t task.Task) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	var payload bytes.Buffer
+	if s.x.era == wire.Modern && t.State.Terminal() {
+		if err := s.x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
+			return // the client will see for itself when it asks
+		}
+	}
+	message, err := s.x.dialect().StatusNotification(t, payload.Bytes(), s.x.id)
+	if err == nil {
+		s.insert(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+	}
+}
+
+// ownTasks returns the tasks of the gate's own that a modern client wants to
+// hear of, and whether it wants to hear of anything else.
+func (x *exchange) ownTasks() (own []task.ID, others bool) {
+	for name, value := range x.asked.Members() {
+		if name != "taskIds" {
+			others = true
+			continue
+		}
+		for named := range value.Elements() {
+			text, _ := named.Text()
+			if id := task.ID(text); id.Own() {
+				own = append(own, id)
+			} else {
+				others = true
+			}
+		}
+	}
+	return own, others
+}
+
+// listen serves a modern client that wants to hear of tasks of the gate's own,
+// and of nothing else. It reports false for others.
+func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
+	if x.era != wire.Modern || !x.listens {
+		return false
+	}
+	own, others := x.ownTasks()
+	if len(own) == 0 || others {
+		return false
+	}
+	if !declaresTasks(m) {
+		x.answerError(mcptask.MissingExtension())
+		return true
+	}
+	x.beginWaiting(m)
+	s := &eventRelay{x: x}
+	defer s.close()
+	owner, _ := x.owner()
+	defer x.h.listeners.add(owner, s)()
+	x.acknowledge(ctx, s, own)
+	beat := time.NewTicker(x.h.cfg.Waiting.Beat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			x.endListening(s)
+			return true
+		case <-beat.C:
+			s.send(jsonrpc.AppendComment(nil, "listening"))
+			x.touch(ctx, own)
+		}
+	}
+}
+
+// acknowledge tells which tasks the client will hear of, and how they stand.
+// Those of others, and those that do not exist, are left out.
+func (x *exchange) acknowledge(ctx context.Context, s *eventRelay, own []task.ID) {
+	tasks := x.touch(ctx, own)
+	var ids [][]byte
+	for _, t := range tasks {
+		ids = append(ids, jsonrpc.AppendString(nil, string(t.ID)))
+	}
+	var b bytes.Buffer
+	b.WriteString(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"` + wire.MetaSubscription + `":`)
+	b.Write(x.id)
+	b.WriteString(`},"notifications":{"taskIds":`)
+	b.Write(array(ids))
+	b.WriteString(`}}}`)
+	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: b.Bytes()}))
+	for _, t := range tasks {
+		s.tellStatus(t)
+	}
+}
+
+// touch shows that the owner of tasks is there, which lets approved ones begin.
+func (x *exchange) touch(ctx context.Context, ids []task.ID) []task.Task {
+	owner, _ := x.owner()
+	var found []task.Task
+	for _, id := range ids {
+		if t, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send()); err == nil {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// endListening ends a stream that the gate ends, not the client.
+func (x *exchange) endListening(s *eventRelay) {
+	if x.r.Context().Err() != nil {
+		x.leave()
+	}
+	result := `{"resultType":"complete","_meta":{"` + wire.MetaSubscription + `":` + string(x.id) + `}}`
+	message := jsonrpc.AppendResult(nil, x.id, []byte(result))
+	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+}

@@ -1,0 +1,210 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// pieceSize is how much of an answer the gate holds at a time.
+const pieceSize = 64 << 10
+
+// maxRewritten is how large an answer may be that the gate has to change.
+const maxRewritten = 16 << 20
+
+var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+
+// relay passes the upstream's answer on.
+func (x *exchange) relay(ctx context.Context, resp *http.Response) {
+	copyEndToEnd(x.w.Header(), resp.Header)
+	kind := mediaType(resp.Header.Get("Content-Type"))
+	if kind == "text/event-stream" && resp.StatusCode < 300 {
+		x.relayEvents(ctx, resp)
+		return
+	}
+	if resp.StatusCode >= http.StatusInternalServerError && x.fallBack() {
+		return
+	}
+	body := &patientBody{ReadCloser: resp.Body, patience: x.upstream.cfg.ResponseTimeout}
+	defer body.stop()
+	if x.refusals != nil && resp.StatusCode < http.StatusMultipleChoices {
+		x.relayBatch(body)
+		return
+	}
+	if x.rewrite != nil && resp.StatusCode == http.StatusOK {
+		x.relayRewritten(resp, kind, body)
+		return
+	}
+	piece := pieces.Get().(*[pieceSize]byte)
+	defer pieces.Put(piece)
+	n, err := fill(body, piece[:])
+	if problem := x.nonsense(resp, kind, piece[:n], err); problem != nil {
+		clear(x.w.Header())
+		x.fail(problem)
+		return
+	}
+	if errors.Is(err, io.EOF) {
+		x.w.Header().Set("Content-Length", strconv.Itoa(n))
+		x.begin(resp.StatusCode)
+		x.write(piece[:n])
+		return
+	}
+	if resp.ContentLength >= 0 {
+		x.w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	}
+	x.begin(resp.StatusCode)
+	x.copy(body, piece[:], n)
+}
+
+// relayRewritten passes on an answer that the gate has to change.
+func (x *exchange) relayRewritten(resp *http.Response, kind string, body io.Reader) {
+	message, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
+	if err == nil {
+		err = io.EOF
+	}
+	problem := x.nonsense(resp, kind, message, err)
+	m, parseErr := x.readMessage(message)
+	if problem == nil && (len(message) > maxRewritten || parseErr != nil || !x.answeredBy(m)) {
+		problem = &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer cannot be checked", Cause: parseErr}
+	}
+	if problem != nil {
+		clear(x.w.Header())
+		x.fail(problem)
+		return
+	}
+	message = x.rewrite(m)
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(message)))
+	x.begin(resp.StatusCode)
+	x.write(message)
+}
+
+// relayBatch passes on the answer to what was forwarded of a batch, together
+// with the refusals of the rest.
+func (x *exchange) relayBatch(body io.Reader) {
+	answered, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
+	if err == nil && len(answered) > maxRewritten {
+		err = errUnchecked
+	}
+	if err != nil {
+		clear(x.w.Header())
+		x.fail(brokenOff(err))
+		return
+	}
+	elements := x.refusals
+	if inner := bytes.TrimSpace(answered); len(inner) > 2 && inner[0] == '[' {
+		elements = append([][]byte{inner[1 : len(inner)-1]}, elements...)
+	}
+	x.w.Header().Del("Content-Length")
+	x.answer(array(elements))
+}
+
+func mediaType(contentType string) string {
+	if contentType == "application/json" || contentType == "text/event-stream" {
+		return contentType
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	return media
+}
+
+// nonsense returns the problem if a request was answered by something that is
+// no JSON-RPC message. Other statuses than success, and answers to what is no
+// request, are between the client and the upstream.
+func (x *exchange) nonsense(resp *http.Response, kind string, begin []byte, err error) *wire.Problem {
+	if err != nil && !errors.Is(err, io.EOF) {
+		return brokenOff(err)
+	}
+	if x.id == nil || resp.StatusCode != http.StatusOK {
+		return nil
+	}
+	text := bytes.TrimSpace(begin)
+	whole := errors.Is(err, io.EOF)
+	switch {
+	case kind != "application/json":
+		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream answered with neither JSON nor an event stream"}
+	case whole && len(text) == 0:
+		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is empty"}
+	case len(text) > 0 && text[0] != '{', whole && text[len(text)-1] != '}':
+		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is not a JSON object"}
+	}
+	return nil
+}
+
+// brokenOff returns the problem of a body that ended before its time.
+func brokenOff(err error) *wire.Problem {
+	problem := &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream broke off its answer", Cause: err}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		problem = &wire.Problem{Type: wire.UpstreamTimeout, Cause: err}
+	}
+	return problem
+}
+
+// fill reads until p is full (nil error) or the reader has no more.
+func fill(r io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = r.Read(p[n:])
+		n += m
+	}
+	return n, err
+}
+
+// copy sends the first n bytes of piece, and the rest of body after them.
+func (x *exchange) copy(body io.Reader, piece []byte, n int) {
+	var err error
+	for {
+		x.write(piece[:n])
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			x.fail(brokenOff(err))
+		}
+		n, err = body.Read(piece)
+	}
+}
+
+// A patientBody gives up on an upstream that stops in the middle of a body.
+type patientBody struct {
+	io.ReadCloser
+
+	patience time.Duration
+	timer    *time.Timer
+	gaveUp   atomic.Bool
+}
+
+func (b *patientBody) Read(p []byte) (int, error) {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(b.patience, b.giveUp)
+	} else {
+		b.timer.Reset(b.patience)
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.gaveUp.Load() {
+		err = os.ErrDeadlineExceeded
+	}
+	return n, err
+}
+
+func (b *patientBody) giveUp() {
+	b.gaveUp.Store(true)
+	_ = b.Close()
+}
+
+func (b *patientBody) stop() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}

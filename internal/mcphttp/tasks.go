@@ -1,0 +1,236 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// longestResult is how long tasks/result waits when nothing else ends it.
+const longestResult = 24 * time.Hour
+
+// tasks answers requests about tasks of the gate's own. It reports false for
+// all others: those are the upstream's.
+func (x *exchange) tasks(ctx context.Context, m *jsonrpc.Message) bool {
+	if m.Kind != jsonrpc.Request || !strings.HasPrefix(m.Method, "tasks/") {
+		return false
+	}
+	if m.Method == mcptask.MethodList && x.era == wire.Legacy {
+		return x.listTasks(ctx, m)
+	}
+	id, _ := m.Params.TaskID.Text()
+	if !task.ID(id).Own() {
+		return false
+	}
+	if x.era == wire.Modern && !declaresTasks(m) {
+		x.answerError(mcptask.MissingExtension())
+		return true
+	}
+	owner, _ := x.owner()
+	x.aboutTask(ctx, m, task.OwnedBy(owner).Ref(task.ID(id)))
+	return true
+}
+
+// declaresTasks reports whether a modern request says that its sender knows
+// tasks.
+func declaresTasks(m *jsonrpc.Message) bool {
+	return m.Params.Meta.Member(wire.MetaCapabilities).Member("extensions").Member(wire.ExtensionTasks).IsObject()
+}
+
+func (x *exchange) aboutTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+	switch {
+	case m.Method == mcptask.MethodGet:
+		x.getTask(ctx, ref)
+	case m.Method == mcptask.MethodCancel:
+		x.cancelTask(ctx, ref)
+	case m.Method == mcptask.MethodResult && x.era == wire.Legacy:
+		x.taskResult(ctx, m, ref)
+	case m.Method == mcptask.MethodUpdate && x.era == wire.Modern:
+		x.updateTask(ctx, m, ref)
+	default:
+		x.answerError(&jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found", Data: []byte(`{"error_type":"method_not_found"}`)})
+	}
+}
+
+// getTask tells how a task stands. Asking is a sign that the owner is there, so
+// it lets an approved call begin.
+func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
+	t, err := x.h.cfg.Desk.Contact(ctx, ref, x.send())
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	var payload bytes.Buffer
+	if x.era == wire.Modern && t.State.Terminal() {
+		if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
+			x.answerError(x.dialect().Error(err))
+			return
+		}
+	}
+	result, err := x.dialect().GetResult(t, payload.Bytes())
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+	if x.era == wire.Modern && t.State.Terminal() {
+		x.delivered(ctx, t) // a modern client has the result with the status
+	}
+}
+
+// taskResult waits until a task has ended and answers with what became of it.
+func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+	if _, err := x.h.cfg.Desk.Get(ctx, ref); err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	w := x.beginWaiting(m)
+	t, err := w.wait(ctx, ref, longestResult, x.send())
+	if err != nil && x.r.Context().Err() != nil {
+		x.leave()
+	}
+	var payload bytes.Buffer
+	if err == nil {
+		err = x.h.cfg.Desk.Read(ctx, t, &payload)
+	}
+	if err != nil {
+		w.end(x.errorMessage(x.dialect().Error(err)))
+		return
+	}
+	answer, err := x.dialect().ResultAnswer(t, payload.Bytes())
+	if err != nil {
+		w.end(x.errorMessage(x.dialect().Error(err)))
+		return
+	}
+	w.end(x.messageOf(answer))
+	x.delivered(ctx, t)
+}
+
+// cancelTask withdraws a task. A modern client is told that it was heard, also
+// when the task has ended.
+func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
+	owner, _ := x.owner()
+	t, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "cancelled by the client")
+	over := errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
+	if err != nil && !(over && x.era == wire.Modern) {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	result, err := x.dialect().CancelResult(t)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+}
+
+// updateTask takes what a modern client wants noted on its task.
+func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+	variables, err := clientVariables(m)
+	switch {
+	case err != nil:
+	case len(variables) == 0:
+		_, err = x.h.cfg.Desk.Get(ctx, ref)
+	default:
+		_, err = x.h.cfg.Desk.SetVariables(ctx, ref, variables)
+	}
+	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, []byte(`{"resultType":"complete"}`)))
+}
+
+// clientVariables returns what the client wants noted on a task.
+func clientVariables(m *jsonrpc.Message) (task.Variables, error) {
+	if !m.Params.Meta.Present() {
+		return nil, nil
+	}
+	var meta mcptask.Object
+	if err := json.Unmarshal(m.Params.Meta.Bytes, &meta); err != nil {
+		return nil, err
+	}
+	return mcptask.ClientVariables(meta), nil
+}
+
+// listTasks lists the gate's tasks first, page by page, and then lets the
+// upstream go on with its own. It reports false to have the upstream asked.
+func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
+	owner, shared := x.owner()
+	if shared {
+		return false // nobody can tell whose tasks they would be
+	}
+	cursor, upstreams, ok := x.openCursor(m, owner)
+	if !ok {
+		x.answerError(x.dialect().Error(&task.Error{Kind: task.KindInvalidCursor}))
+		return true
+	}
+	if upstreams {
+		x.askUpstream(m, cursor, owner)
+		return false
+	}
+	page, err := x.h.cfg.Desk.List(ctx, owner, cursor, 0)
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return true
+	}
+	switch {
+	case page.Next != "":
+		page.Next = x.h.seal.seal("list", owner, "own "+page.Next)
+	case x.h.cfg.Gate.About(x.from()).Tasks:
+		page.Next = x.h.seal.seal("list", owner, "upstream ")
+	}
+	result, err := x.dialect().ListResult(page)
+	if err != nil {
+		x.fail(err)
+		return true
+	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+	return true
+}
+
+// openCursor returns the cursor that the client was given, and whether it is
+// the upstream's.
+func (x *exchange) openCursor(m *jsonrpc.Message, owner string) (cursor string, upstreams, ok bool) {
+	sealed := m.Params.Member("cursor")
+	if !sealed.Present() {
+		return "", false, true
+	}
+	text, isText := sealed.Text()
+	opened, ok := x.h.seal.open("list", owner, text)
+	if !isText || !ok {
+		return "", false, false
+	}
+	whose, cursor, ok := strings.Cut(opened, " ")
+	return cursor, whose == "upstream", ok
+}
+
+// askUpstream prepares the request for the upstream's own list: with its own
+// cursor, and with its answer's cursor sealed on the way back.
+func (x *exchange) askUpstream(m *jsonrpc.Message, cursor, owner string) {
+	var patch jsonrpc.Patch
+	if cursor == "" {
+		patch.Replace(m.Params.Value, m.Params.Without("cursor"))
+	} else {
+		patch.Set(m.Params.Value, "cursor", jsonrpc.AppendString(nil, cursor))
+	}
+	x.body = patch.Apply(m.Raw)
+	x.rewrite = func(answer *jsonrpc.Message) []byte {
+		next, ok := answer.Result.Member("nextCursor").Text()
+		if !ok {
+			return answer.Raw
+		}
+		var p jsonrpc.Patch
+		p.Set(answer.Result, "nextCursor", jsonrpc.AppendString(nil, x.h.seal.seal("list", owner, "upstream "+next)))
+		return p.Apply(answer.Raw)
+	}
+}

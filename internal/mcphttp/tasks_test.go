@@ -1,0 +1,345 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const tasksExtension = `"extensions":{"io.modelcontextprotocol/tasks":{}}`
+
+func modernMeta(capabilities string) string {
+	return `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{` + capabilities + `}}`
+}
+
+func modernCall(name, capabilities string) string {
+	return toolCall("24", name, ","+modernMeta(capabilities))
+}
+
+func modernHeaders(name string) []string {
+	return []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", name, "Mcp-Session-Id", "", "Authorization", "Bearer agent"}
+}
+
+// about returns a request of a modern client about a task, and its headers.
+func about(method, id string) (string, []string) {
+	message := `{"jsonrpc":"2.0","id":25,"method":"` + method + `","params":{"taskId":"` + id + `",` + modernMeta(tasksExtension) + `}}`
+	headers := modernHeaders(id)
+	headers[3] = method
+	return message, headers
+}
+
+func legacyAbout(method, id string) string {
+	return `{"jsonrpc":"2.0","id":5,"method":"` + method + `","params":{"taskId":"` + id + `"}}`
+}
+
+// EC-TASK-001, 002, 004, 005: a legacy client with tasks creates, asks, waits
+// for the result while it is pending, and can have it again.
+func TestLegacyTask(t *testing.T) {
+	h := newHouse(t, nil)
+	created := h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`))
+	wantText(t, "create", created, `"id":3,"result":{"task":{`, `"status":"working"`, `"statusMessage":"Waiting for approval"`,
+		`"io.modelcontextprotocol/model-immediate-response":"The call is waiting for human approval."`, `"server.approval":{"state":"pending"`)
+	if strings.Contains(created, `"ttl":60000,`) {
+		t.Error("a ttl that does not cover the approval was not raised")
+	}
+	id := taskID(t, created)
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"taskId":"`+id+`"`, `"status":"working"`, `"pollInterval":`)
+	result := h.send(legacyAbout("tasks/result", id))
+	h.approve(task.ID(id))
+	for range 2 {
+		wantText(t, "result", result.wait(t), `"id":5`, "done hold_x", `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`)
+		result = h.send(legacyAbout("tasks/result", id))
+	}
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
+	if ran := h.ran(); !slices.Equal(ran, []string{`hold_x {"x":1}`}) {
+		t.Errorf("ran %v; want the call once, as it was", ran)
+	}
+}
+
+// design 5: after approval the call starts with the owner's next contact.
+func TestTaskStartsOnContact(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	h.approve(task.ID(id)) // created a moment ago: the client counts as there
+	eventually(t, "the task has ended", func() bool {
+		return strings.Contains(h.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
+	})
+}
+
+// EC-TASK-006: what failed says why, in the manner of each era.
+func TestFailedTasks(t *testing.T) {
+	upstreamError := func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"no such user"}}`, id)
+	}
+	toolError := func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n"+
+			"data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"bad id\"}],\"isError\":true}}\n\n", id)
+	}
+	refused := func(w http.ResponseWriter, _ string) { http.Error(w, "session not found", http.StatusNotFound) }
+	broken := func(w http.ResponseWriter, _ string) { http.Error(w, "oops", http.StatusBadGateway) }
+	tests := []struct {
+		name                            string
+		answer                          func(http.ResponseWriter, string)
+		legacyGet, legacyResult, modern []string
+	}{
+		{"JSON-RPC error", upstreamError, []string{`"status":"failed"`}, []string{`"code":-32050`, "no such user"}, []string{`"status":"failed"`, `"error":{"code":-32050`}},
+		{"tool error", toolError, []string{`"status":"failed"`}, []string{`"isError":true`, "bad id"}, []string{`"status":"completed"`, `"isError":true`, "bad id"}},
+		{"refused by the upstream", refused, []string{`"status":"failed"`}, []string{`"code":-32002`}, []string{`"status":"failed"`, `"code":-32603`}},
+		{"upstream broken", broken, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"failed"`, "may have run"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.answer = tt.answer
+			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+			h.approve(task.ID(id))
+			wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id)), tt.legacyResult...)
+			wantText(t, "tasks/get", h.ask(legacyAbout("tasks/get", id)), tt.legacyGet...)
+
+			modern := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+			h.approve(task.ID(modern))
+			message, headers := about("tasks/get", modern)
+			var answer string
+			eventually(t, "the task has ended", func() bool {
+				answer = h.ask(message, headers...)
+				return !strings.Contains(answer, `"status":"working"`)
+			})
+			wantText(t, "modern", answer, tt.modern...)
+		})
+	}
+}
+
+// EC-TASK-003, EC-SEP-005…007: unknown, foreign and malformed ids are alike.
+func TestUnknownTasks(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
+		unknown := h.ask(legacyAbout(method, "tg_00000000-0000-4000-8000-000000000000"))
+		foreign := h.ask(legacyAbout(method, id), "Mcp-Session-Id", "s-2")
+		malformed := h.ask(legacyAbout(method, "tg_x"))
+		wantText(t, method, unknown, `"code":-32602`, `"task_not_found"`)
+		if a, b := correlation.ReplaceAllString(unknown, ""), correlation.ReplaceAllString(foreign, ""); a != b {
+			t.Errorf("%s tells a foreign task from an unknown one:\n%s\n%s", method, a, b)
+		}
+		if a, b := correlation.ReplaceAllString(unknown, ""), correlation.ReplaceAllString(malformed, ""); a != b {
+			t.Errorf("%s tells a malformed id from an unknown one:\n%s\n%s", method, a, b)
+		}
+	}
+	wantText(t, "its owner", h.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("the upstream was asked about tasks that are not its own: %v", ran)
+	}
+}
+
+// EC-TASK-007, 008, 009, EC-SEP-008: cancelling.
+func TestCancelTask(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	wantText(t, "cancel", h.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
+	wantText(t, "again", h.ask(legacyAbout("tasks/cancel", id)), `"code":-32602`)
+	if _, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+		t.Error("a cancelled call was approved")
+	}
+
+	modern := taskID(t, h.ask(modernCall("hold_y", tasksExtension), modernHeaders("hold_y")...))
+	message, headers := about("tasks/cancel", modern)
+	for range 2 {
+		wantText(t, "modern", h.ask(message, headers...), `"result":{"resultType":"complete"}`)
+	}
+	message, headers = about("tasks/get", modern)
+	wantText(t, "modern get", h.ask(message, headers...), `"status":"cancelled"`)
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// The modern face: a task that is durable before the answer, in its own words.
+func TestModernTask(t *testing.T) {
+	h := newHouse(t, nil)
+	created := h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
+	wantText(t, "create", created, `"id":24,"result":{"resultType":"task","taskId":"tg_`, `"status":"working"`, `"ttlMs":`, `"pollIntervalMs":`)
+	id := taskID(t, created)
+	message, headers := about("tasks/get", id)
+	wantText(t, "get", h.ask(message, headers...), `"resultType":"complete"`, `"status":"working"`)
+	h.approve(task.ID(id))
+	var done string
+	eventually(t, "the task has ended", func() bool {
+		done = h.ask(message, headers...)
+		return strings.Contains(done, `"status":"completed"`)
+	})
+	wantText(t, "result", done, "done hold_x")
+
+	undeclared := h.send(strings.Replace(message, tasksExtension, "", 1), headers...)
+	wantText(t, "without the extension", undeclared.wait(t), `"code":-32021`, `"requiredCapabilities"`)
+	if undeclared.status != http.StatusBadRequest {
+		t.Errorf("status %d; want 400", undeclared.status)
+	}
+	message, headers = about("tasks/result", id)
+	removed := h.send(message, headers...)
+	if wantText(t, "tasks/result", removed.wait(t), `"code":-32601`); removed.status != http.StatusNotFound {
+		t.Errorf("status %d; want 404", removed.status)
+	}
+	message, headers = about("tasks/update", id)
+	wantText(t, "tasks/update", h.ask(message, headers...), `"result":{"resultType":"complete"}`)
+}
+
+// A modern client without tasks is sent round with a sealed state, and comes
+// back to the same task; after the last round it gets the pending answer.
+func TestModernRounds(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	headers := modernHeaders("hold_x")
+	answer := h.ask(modernCall("hold_x", ""), headers...)
+	wantText(t, "first round", answer, `"resultType":"input_required"`, `"inputRequests":{}`, `"requestState":"tg1.`)
+	state := stateIn(t, answer)
+	again := func(state string) string {
+		return toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta(""))
+	}
+	id := h.pending(1)[0]
+
+	wantText(t, "tampered", h.ask(again(state[:len(state)-2]+"AA"), headers...), `"code":-32602`)
+	other := slices.Clone(headers)
+	other[9] = "Bearer somebody else"
+	wantText(t, "another client", h.ask(again(state), other...), `"code":-32602`)
+	wantText(t, "other arguments", h.ask(strings.Replace(again(state), `"x":1`, `"x":2`, 1), headers...), `"code":-32602`)
+	h.pending(1)
+
+	rounds := 1
+	for ; strings.Contains(answer, "requestState"); rounds++ {
+		state = stateIn(t, answer)
+		answer = h.ask(again(state), headers...)
+	}
+	wantText(t, "last round", answer, `"isError":true`, "has not run")
+	if rounds > 11 {
+		t.Errorf("%d rounds; clients give up after 11", rounds)
+	}
+	h.approve(id)
+	wantText(t, "approved", h.ask(again(state), headers...), "done hold_x", `"id":26`)
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
+func stateIn(t *testing.T, answer string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(answer, `"requestState":"`)
+	state, _, _ := strings.Cut(rest, `"`)
+	if !ok {
+		t.Fatalf("no state in %s", answer)
+	}
+	return state
+}
+
+// On the modern face a client that closes its stream withdraws the call.
+func TestModernDisconnectWithdraws(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	id := h.pending(1)[0]
+	req.cancel()
+	<-req.done
+	eventually(t, "the task is cancelled", func() bool {
+		got, err := h.store.Get(t.Context(), task.AnyOwner().Ref(id))
+		return err == nil && got.State == task.Cancelled
+	})
+}
+
+// EC-TASK-010, 011: a client lists its own tasks only, page by page, and then
+// the upstream's; cursors are for whom they were made.
+func TestListTasks(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Limits.PerOwner = 100 })
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
+	}
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	for i := range 25 {
+		h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`))
+	}
+	h.ask(toolCall("3", "hold_foreign", `,"task":{}`), "Mcp-Session-Id", "s-2")
+	list := func(cursor string) string {
+		params := "{}"
+		if cursor != "" {
+			params = `{"cursor":"` + cursor + `"}`
+		}
+		return `{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":` + params + `}`
+	}
+	next := func(page string) string {
+		_, rest, _ := strings.Cut(page, `"nextCursor":"`)
+		cursor, _, _ := strings.Cut(rest, `"`)
+		return cursor
+	}
+	first := h.ask(list(""))
+	second := h.ask(list(next(first)))
+	third := h.ask(list(next(second)))
+	if a, b := strings.Count(first, `"taskId":"tg_`), strings.Count(second, `"taskId":"tg_`); a != 20 || b != 5 {
+		t.Errorf("pages of %d and %d tasks; want 20 and 5", a, b)
+	}
+	wantText(t, "the upstream's", third, `"up-1"`)
+	if strings.Contains(third, "theirs") {
+		t.Error("the upstream's cursor is not sealed")
+	}
+	wantText(t, "the upstream's next", h.ask(list(next(third))), `"up-1"`)
+	wantText(t, "foreign cursor", h.ask(list(next(first)), "Mcp-Session-Id", "s-2"), `"code":-32602`)
+	wantText(t, "forged cursor", h.ask(list("tg1.AAAA")), `"code":-32602`)
+	wantText(t, "foreign list", h.ask(list(""), "Mcp-Session-Id", "s-2"), `"taskId":"tg_`)
+	if n := strings.Count(h.ask(list(""), "Mcp-Session-Id", "s-2"), `"taskId":"tg_`); n != 1 {
+		t.Errorf("the other client sees %d tasks; want its own one", n)
+	}
+}
+
+// EC-TASK-014, 015: limits on what is pending.
+func TestTooManyPending(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.Limits = task.Limits{PerOwner: 1, Total: 2}
+	})
+	h.ask(toolCall("1", "hold_a", `,"task":{}`))
+	wantText(t, "per owner", h.ask(toolCall("1", "hold_b", `,"task":{}`)), `"code":-32009`, `"rate_limited"`, `"retry_after"`)
+	h.ask(modernCall("hold_c", tasksExtension), modernHeaders("hold_c")...)
+	wantText(t, "global", h.ask(toolCall("1", "hold_d", `,"task":{}`), "Mcp-Session-Id", "s-3"), `"code":-32009`, `"capacity_exceeded"`)
+	wantText(t, "modern", h.ask(modernCall("hold_e", tasksExtension), modernHeaders("hold_e")...), `"isError":true`, "did not run")
+}
+
+// F-005.6, accelerated path: a task on a forwarded tool whose upstream has no
+// tasks becomes one of the gate's that needs no approval.
+func TestAcceleratedTask(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("3", "get_x", `,"task":{"ttl":60000}`)))
+	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), "done get_x")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
+// Strict mode: without a task there is no approval.
+func TestTasksOnly(t *testing.T) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.TasksOnly = true })
+	wantText(t, "legacy", h.ask(toolCall("3", "hold_x", "")), `"code":-32601`, `"task_required"`)
+	modern := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	wantText(t, "modern", modern.wait(t), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
+	if modern.status != http.StatusBadRequest {
+		t.Errorf("status %d; want 400", modern.status)
+	}
+	taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+}
+
+// A batch does not wait for those of its calls that need approval.
+func TestHeldInBatch(t *testing.T) {
+	h := newHouse(t, nil)
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `[{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[]}}]`)
+	}
+	answer := h.ask(`[` + toolCall("1", "get_a", "") + `,` + toolCall("2", "hold_b", "") + `]`)
+	wantText(t, "batch", answer, `[{"jsonrpc":"2.0","id":1,`, `"id":2,"result":{"content":[{"type":"text","text":"This call is waiting`)
+	h.pending(1)
+}

@@ -1,0 +1,189 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// UpstreamConfig says how to reach one MCP server.
+type UpstreamConfig struct {
+	Name                 string
+	URL                  *url.URL
+	Headers              http.Header // sent with every request, in place of the client's
+	ForwardAuthorization bool        // send the client's Authorization header on
+	TLS                  *tls.Config
+	ConnectTimeout       time.Duration
+	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
+	IdleTimeout          time.Duration // how long an unused connection is kept
+	MaxIdle              int           // how many are
+}
+
+// An Upstream is the MCP server behind the gate.
+type Upstream struct {
+	cfg       UpstreamConfig
+	transport *http.Transport
+	patient   *http.Transport // for calls whose time is limited by their context alone
+}
+
+// NewUpstream returns a client of the server that cfg names.
+func NewUpstream(cfg UpstreamConfig) *Upstream {
+	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &promptConn{Conn: conn, timeout: cfg.ResponseTimeout}, nil
+	}
+	u := &Upstream{cfg: cfg, transport: &http.Transport{
+		DialContext:           dial,
+		TLSClientConfig:       cfg.TLS,
+		TLSHandshakeTimeout:   cfg.ConnectTimeout,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // what the gate may have to read comes as it is
+		MaxIdleConns:          cfg.MaxIdle,
+		MaxIdleConnsPerHost:   cfg.MaxIdle,
+		IdleConnTimeout:       cfg.IdleTimeout,
+		ResponseHeaderTimeout: cfg.ResponseTimeout,
+	}}
+	u.patient = u.transport.Clone()
+	u.patient.ResponseHeaderTimeout = 0
+	return u
+}
+
+// Close closes the connections that are not in use.
+func (u *Upstream) Close() {
+	u.transport.CloseIdleConnections()
+	u.patient.CloseIdleConnections()
+}
+
+// A promptConn gives up on a peer that does not take what is written.
+// [http.Transport] has a limit for every other wait.
+type promptConn struct {
+	net.Conn
+
+	timeout time.Duration
+}
+
+func (c *promptConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// send makes the request r, which came from a client, with the given body. It
+// is never repeated once a byte of it was sent. The error is a [*wire.Problem],
+// or that of a context which is done.
+func (u *Upstream) send(ctx context.Context, r *http.Request, body []byte) (*http.Response, error) {
+	return u.sendBy(ctx, u.transport, r, body)
+}
+
+func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *http.Request, body []byte) (*http.Response, error) {
+	target := *u.cfg.URL
+	if r.URL.RawQuery != "" {
+		target.RawQuery = joinQueries(target.RawQuery, r.URL.RawQuery)
+	}
+	out := (&http.Request{
+		Method: r.Method,
+		URL:    &target,
+		Header: u.header(r.Header),
+		Host:   target.Host,
+		Body:   http.NoBody,
+	}).WithContext(ctx)
+	if len(body) > 0 {
+		// A body without GetBody cannot be sent twice, whatever headers the
+		// client chose.
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	resp, err := transport.RoundTrip(out)
+	if err != nil {
+		return nil, upstreamProblem(ctx, err)
+	}
+	return resp, nil
+}
+
+func joinQueries(fixed, fromClient string) string {
+	if fixed == "" {
+		return fromClient
+	}
+	return fixed + "&" + fromClient
+}
+
+// hopByHop are the headers that concern one connection only, and those that
+// the transport sets itself.
+var hopByHop = map[string]bool{
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
+	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+	"Content-Length": true, "Expect": true, "Host": true, "Accept-Encoding": true,
+}
+
+// header returns what the upstream gets of a client's headers.
+func (u *Upstream) header(from http.Header) http.Header {
+	to := make(http.Header, len(from)+len(u.cfg.Headers)+1)
+	copyEndToEnd(to, from)
+	if !u.cfg.ForwardAuthorization {
+		delete(to, "Authorization")
+	}
+	maps.Copy(to, u.cfg.Headers)
+	if _, ok := to["User-Agent"]; !ok {
+		to["User-Agent"] = nil // keeps the transport from adding its own
+	}
+	return to
+}
+
+// copyEndToEnd copies all headers but those that concern one connection only.
+func copyEndToEnd(to, from http.Header) {
+	named := from["Connection"]
+	for name, values := range from {
+		if !hopByHop[name] && (named == nil || !namedIn(named, name)) {
+			to[name] = values
+		}
+	}
+}
+
+func namedIn(lines []string, name string) bool {
+	for _, line := range lines {
+		for token := range strings.SplitSeq(line, ",") {
+			if textproto.CanonicalMIMEHeaderKey(textproto.TrimString(token)) == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// upstreamProblem says what err, the failure of a request, means to a client.
+// Only a failure to connect proves that nothing was sent.
+func upstreamProblem(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	problem := &wire.Problem{Type: wire.UpstreamInvalid, Cause: err}
+	if neverConnected(err) {
+		problem.Type = wire.UpstreamDown
+	} else if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		problem.Type = wire.UpstreamTimeout
+	}
+	return problem
+}
+
+func neverConnected(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return untrusted
+}

@@ -1,0 +1,147 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A waiting is a request whose client is kept waiting. Signs of life go out
+// until the answer does: comments and progress on a stream of events, or white
+// space in front of the JSON for a client that takes no streams.
+type waiting struct {
+	x      *exchange
+	events bool
+	token  jsonrpc.Value // the client wants to hear of progress
+	beats  int
+}
+
+// beginWaiting begins the answer to a client that will have to wait for it.
+func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
+	w := &waiting{
+		x:      x,
+		events: strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream"),
+		token:  m.Params.Meta.Member("progressToken"),
+	}
+	header := x.w.Header()
+	header.Set("Content-Type", "application/json")
+	if w.events {
+		header.Set("Content-Type", "text/event-stream")
+		header.Set("Cache-Control", "no-cache")
+	}
+	header.Set("X-Accel-Buffering", "no")
+	x.begin(http.StatusOK)
+	x.flush()
+	return w
+}
+
+// wait waits for the task to end, at most as long as patience allows.
+func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration, send approval.Sender) (task.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	type ended struct {
+		task task.Task
+		err  error
+	}
+	done := make(chan ended, 1) // so that the waiter ends even if nobody is left to hear it
+	go func() {
+		t, err := w.x.h.cfg.Desk.Wait(ctx, ref, send)
+		done <- ended{t, err}
+	}()
+	beat := time.NewTicker(w.x.h.cfg.Waiting.Beat)
+	defer beat.Stop()
+	for {
+		select {
+		case e := <-done:
+			return e.task, e.err
+		case <-beat.C:
+			w.beat()
+		}
+	}
+}
+
+// beat shows the client that the gate is still there.
+func (w *waiting) beat() {
+	w.beats++
+	switch {
+	case !w.events:
+		w.x.write([]byte(" "))
+	case w.token.Present():
+		w.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: w.progress()}))
+	default:
+		w.x.write(jsonrpc.AppendComment(nil, "waiting for approval"))
+	}
+	w.x.flush()
+}
+
+func (w *waiting) progress() []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`)
+	b.Write(w.token.Bytes)
+	b.WriteString(`,"progress":` + strconv.Itoa(w.beats) + `,"message":"Waiting for approval"}}`)
+	return b.Bytes()
+}
+
+// end sends the answer.
+func (w *waiting) end(message []byte) {
+	if w.events {
+		message = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})
+	}
+	w.x.write(message)
+	w.x.flush()
+}
+
+// heldRequests are the requests that are kept waiting, by the client and the id
+// it gave them, so that it can cancel them.
+type heldRequests struct {
+	mu  sync.Mutex
+	all map[heldKey]task.Ref
+}
+
+type heldKey struct{ owner, id string }
+
+// add takes a request in and returns what takes it out again.
+func (h *heldRequests) add(owner string, id []byte, ref task.Ref) (remove func()) {
+	key := heldKey{owner, string(id)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = make(map[heldKey]task.Ref)
+	}
+	h.all[key] = ref
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.all, key)
+	}
+}
+
+func (h *heldRequests) find(owner string, id []byte) (task.Ref, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ref, ok := h.all[heldKey{owner, string(id)}]
+	return ref, ok
+}
+
+// cancelHeld withdraws a request that the client no longer waits for. It
+// reports false if the notification is about none that the gate holds.
+func (x *exchange) cancelHeld(ctx context.Context, m *jsonrpc.Message) bool {
+	owner, _ := x.owner()
+	ref, ok := x.h.held.find(owner, m.Params.Member("requestId").Bytes)
+	if !ok {
+		return false
+	}
+	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "cancelled by the client"); err != nil {
+		x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task", ref.ID, "cause", err)
+	}
+	x.begin(http.StatusAccepted)
+	return true
+}

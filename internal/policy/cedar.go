@@ -1,0 +1,222 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+)
+
+// A cedarPolicy is one policy of a [Source].
+type cedarPolicy struct {
+	id       string // @id, or where it stands
+	where    string // source:line
+	policy   *cedar.Policy
+	approval bool   // whether it has @approval
+	workflow string // the name in @approval
+	reason   string // @reason
+}
+
+func (p *cedarPolicy) tree() *ast.Policy { return (*ast.Policy)(p.policy.AST()) }
+
+func (p *cedarPolicy) permits() bool { return p.policy.Effect() == cedar.Permit }
+
+// A policySet is all policies, found by the resources they are about.
+type policySet struct {
+	policies []cedarPolicy
+	byID     map[string]*cedarPolicy
+	anywhere bucket                       // policies about any resource
+	byType   map[types.EntityType]*bucket // policies about resources of a type
+	byEntity map[types.EntityUID]*bucket  // policies about a resource, or those of an upstream
+}
+
+// A bucket holds the policies that are found in one place.
+type bucket struct {
+	policies []*cedarPolicy
+	reading  reading // of all of them together
+}
+
+func newPolicySet(policies []cedarPolicy) *policySet {
+	s := &policySet{
+		policies: policies, byID: map[string]*cedarPolicy{},
+		byType: map[types.EntityType]*bucket{}, byEntity: map[types.EntityUID]*bucket{},
+	}
+	for i := range policies {
+		p := &policies[i]
+		s.byID[p.id] = p
+		b := s.bucket(p.tree().Resource)
+		b.policies = append(b.policies, p)
+		b.reading.add(p.tree())
+	}
+	return s
+}
+
+// bucket returns where policies with the given scope belong: every question
+// that the scope admits must look there.
+func (s *policySet) bucket(scope ast.IsResourceScopeNode) *bucket {
+	switch n := scope.(type) {
+	case ast.ScopeTypeEq:
+		return at(s.byEntity, n.Entity)
+	case ast.ScopeTypeIn:
+		return at(s.byEntity, n.Entity)
+	case ast.ScopeTypeIsIn:
+		return at(s.byEntity, n.Entity)
+	case ast.ScopeTypeIs:
+		return at(s.byType, n.Type)
+	default:
+		return &s.anywhere
+	}
+}
+
+func at[K comparable](m map[K]*bucket, key K) *bucket {
+	if m[key] == nil {
+		m[key] = &bucket{}
+	}
+	return m[key]
+}
+
+// A selection is the policies that have a say in a question.
+type selection struct {
+	policies []*cedarPolicy // whose scope admits the question
+	readings []*reading     // what they can read, and perhaps more
+}
+
+// about finds the policies that have a say in q. The conditions of all others
+// would not be evaluated anyway, so that they can neither apply nor fail.
+func (s *policySet) about(q *question) selection {
+	var found selection
+	for _, b := range [...]*bucket{&s.anywhere, s.byType[q.resource.Type], s.byEntity[q.resource], s.byEntity[q.upstream]} {
+		if b == nil {
+			continue
+		}
+		before := len(found.policies)
+		for _, p := range b.policies {
+			if q.inScope(p.tree()) {
+				found.policies = append(found.policies, p)
+			}
+		}
+		if len(found.policies) > before {
+			found.readings = append(found.readings, &b.reading)
+		}
+	}
+	return found
+}
+
+// All implements [cedar.PolicyIterator].
+func (s selection) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for _, p := range s.policies {
+			if !yield(cedar.PolicyID(p.id), p.policy) {
+				return
+			}
+		}
+	}
+}
+
+// reads returns a function that reports whether a policy can read a member of
+// the record that of returns.
+func (s selection) reads(of func(*reading) *reads) func(types.String) bool {
+	return func(member types.String) bool {
+		return slices.ContainsFunc(s.readings, func(r *reading) bool { return of(r).has(member) })
+	}
+}
+
+// An answer is what the policies say to a question.
+type answer struct {
+	permitted bool
+	ids       []string // of the policies that decided, sorted
+	workflows []string // that must approve, if permitted; an empty one is that of the rule
+	reason    string
+	errors    []policyError
+	mapping   error // why the arguments could not be put to the policies
+}
+
+// A policyError is why a policy could not be evaluated. Its text may hold
+// values of arguments.
+type policyError struct{ id, text string }
+
+// ask puts a question to the policies.
+func (s *policySet) ask(q *question) answer {
+	policies := s.about(q)
+	request, err := q.request(policies)
+	if err != nil {
+		return answer{mapping: err, reason: "the policies cannot be asked: the arguments have " + problemOf(err)}
+	}
+	decision, diagnostic := cedar.Authorize(policies, q, request)
+	// Cedar passes over a policy that fails. If that was a forbid, its word
+	// would be missing.
+	if len(diagnostic.Errors) > 0 {
+		return failed(diagnostic.Errors)
+	}
+	deciding := make([]*cedarPolicy, len(diagnostic.Reasons))
+	for i, r := range diagnostic.Reasons {
+		deciding[i] = s.byID[string(r.PolicyID)]
+	}
+	slices.SortFunc(deciding, func(a, b *cedarPolicy) int { return cmp.Compare(a.id, b.id) })
+	a := answer{permitted: decision == cedar.Allow, reason: "no policy permits it"}
+	for _, p := range deciding {
+		a.ids = append(a.ids, p.id)
+		if p.approval {
+			a.workflows = append(a.workflows, p.workflow)
+		}
+	}
+	switch {
+	case a.permitted:
+		a.reason = told("permitted by", deciding)
+	case len(deciding) > 0:
+		a.reason = told("forbidden by", deciding)
+	}
+	return a
+}
+
+func failed(errs []cedar.DiagnosticError) answer {
+	var a answer
+	for _, e := range errs {
+		a.ids = append(a.ids, string(e.PolicyID))
+		a.errors = append(a.errors, policyError{string(e.PolicyID), e.Message})
+	}
+	slices.Sort(a.ids)
+	a.reason = "denied because a policy could not be evaluated: " + strings.Join(a.ids, ", ")
+	return a
+}
+
+// told says in words which policies decided, and why as far as they tell.
+func told(verb string, deciding []*cedarPolicy) string {
+	var b strings.Builder
+	b.WriteString(verb)
+	for i, p := range deciding {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " policy %s", p.id)
+		if p.reason != "" {
+			fmt.Fprintf(&b, " (%s)", p.reason)
+		}
+	}
+	return b.String()
+}
+
+// unused warns of policies about something that is not offered.
+func (s *policySet) unused(offered []Named) []Warning {
+	if s == nil {
+		return nil
+	}
+	known := map[types.EntityUID]bool{}
+	for _, n := range offered {
+		known[resourceID(n.Kind, n.Name)] = true
+	}
+	var warnings []Warning
+	for i := range s.policies {
+		p := &s.policies[i]
+		scope, ok := p.tree().Resource.(ast.ScopeTypeEq)
+		if ok && !known[scope.Entity] && offersKind(offered, kindOf(scope.Entity.Type)) {
+			warnings = append(warnings, Warning{p.where, "is about " + scope.Entity.String() + ", which no upstream offers"})
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Compile returns cfg in a form that can judge calls, and warnings about what
+// in it is probably not meant. It reports everything that is wrong with cfg,
+// each with its place.
+func Compile(cfg Config) (*Snapshot, []Warning, error) {
+	id, err := digest(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Snapshot{
+		id: id, workflows: maps.Clone(cfg.Workflows), upstreams: slices.Clone(cfg.Upstreams),
+		observe: cfg.Observe, zone: cfg.Zone,
+	}
+	if len(s.workflows) == 0 {
+		s.workflows = map[string]Workflow{DefaultWorkflow: {Quorum: 1, Timeout: 10 * time.Minute}}
+	}
+	if s.zone == nil {
+		s.zone = time.UTC
+	}
+	var bad problems
+	for _, name := range slices.Sorted(maps.Keys(s.workflows)) {
+		bad.add("workflows."+name, s.workflows[name].problem())
+	}
+	warnings := s.loadPolicies(cfg.Cedar, &bad)
+	rules := make([]rule, len(cfg.Rules))
+	for i, r := range cfg.Rules {
+		rules[i] = s.compileRule(r, i, &bad)
+	}
+	s.fallback = s.compileDefault(cfg.Default, &bad)
+	if len(bad) > 0 {
+		return nil, nil, errors.Join(bad...)
+	}
+	s.list = newRuleList(rules)
+	const dots = "the URI has a segment . or .., so it may mean another one than it matches"
+	s.dotSegment = Verdict{Action: Deny, Rule: ByGate, Reason: dots, Snapshot: s.id}
+	if s.observe {
+		s.dotSegment = observed(s.dotSegment)
+	}
+	return s, slices.Concat(s.list.shadowed(), s.unasked(), warnings), nil
+}
+
+// problems collects what is wrong, each with its place.
+type problems []error
+
+func (p *problems) add(where string, err error) {
+	if err != nil {
+		*p = append(*p, fmt.Errorf("%s: %w", where, err))
+	}
+}
+
+func (w Workflow) problem() error {
+	switch {
+	case w.Quorum < 1:
+		return errors.New("the quorum must be at least 1")
+	case w.Timeout <= 0:
+		return errors.New("the timeout must be more than 0")
+	default:
+		return nil
+	}
+}
+
+func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
+	c := rule{Rule: r, where: fmt.Sprintf("rules[%d]", index)}
+	var err error
+	c.match, err = compileGlob(r.Match)
+	bad.add(c.where+": match", err)
+	if r.Kind != "" && !r.Kind.known() {
+		bad.add(c.where, fmt.Errorf("kind %q is not tool, resource or prompt", r.Kind))
+	}
+	if r.Upstream != "" {
+		c.upstream, err = s.compileUpstream(r.Upstream)
+		bad.add(c.where+": upstream", err)
+	}
+	if r.Principals != nil {
+		c.principals, err = compilePrincipals(r.Principals)
+		bad.add(c.where+": principals", err)
+	}
+	bad.add(c.where, s.actionProblem(r))
+	c.verdict = s.verdictFor(&c, index, fmt.Sprintf("%s %q", c.where, r.Match))
+	return c
+}
+
+func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
+	c := rule{Rule: r, where: "default"}
+	if r.Match != "" || r.Upstream != "" || r.Kind != "" || r.Principals != nil {
+		bad.add(c.where, errors.New("is for every call, so it has no match and no limits"))
+	}
+	bad.add(c.where, s.actionProblem(r))
+	c.verdict = s.verdictFor(&c, ByDefault, "the default")
+	return c
+}
+
+func (s *Snapshot) compileUpstream(pattern string) (*glob, error) {
+	g, err := compileGlob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	if s.upstreams != nil && !slices.ContainsFunc(s.upstreams, g.match) {
+		return nil, fmt.Errorf("%q matches none of %s", pattern, strings.Join(s.upstreams, ", "))
+	}
+	return &g, nil
+}
+
+func compilePrincipals(patterns []string) ([]principalGlob, error) {
+	if len(patterns) == 0 {
+		return nil, errors.New("an empty list matches nobody; leave it out to match anyone")
+	}
+	globs := make([]principalGlob, len(patterns))
+	for i, p := range patterns {
+		name, group := strings.CutPrefix(p, "group:")
+		g, err := compileGlob(name)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", p, err)
+		}
+		globs[i] = principalGlob{g, group}
+	}
+	return globs, nil
+}
+
+func (s *Snapshot) actionProblem(r Rule) error {
+	switch r.Action {
+	case Forward, Deny:
+		if r.Workflow != "" {
+			return fmt.Errorf("action %s has no workflow", r.Action)
+		}
+		return nil
+	case AskPolicies:
+		if s.policies == nil {
+			return errors.New("action policy needs Cedar policies, and there are none")
+		}
+	case Approve:
+	case "":
+		return errors.New("an action is required: forward, approve, deny or policy")
+	default:
+		return fmt.Errorf("action %q is not forward, approve, deny or policy", r.Action)
+	}
+	if r.Action == AskPolicies && r.Workflow == "" && !s.policies.leaveWorkflow() {
+		return nil
+	}
+	return s.workflowProblem((&rule{Rule: r}).workflow())
+}
+
+func (s *Snapshot) workflowProblem(name string) error {
+	if _, ok := s.workflows[name]; !ok {
+		return fmt.Errorf("workflow %q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(s.workflows)), ", "))
+	}
+	return nil
+}
+
+// verdictFor returns the verdict of a rule that asks nobody.
+func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
+	v := Verdict{Action: r.Action, Rule: index, Match: r.Match, Snapshot: s.id}
+	switch r.Action {
+	case Approve:
+		v.Workflow = r.workflow()
+		v.Reason = name + " needs approval by workflow " + v.Workflow
+	case Deny:
+		v.Reason = name + " denies it"
+	default:
+		v.Reason = name + " forwards it"
+	}
+	if r.Reason != "" {
+		v.Reason += ": " + r.Reason
+	}
+	if s.observe || r.Observe {
+		v = observed(v)
+	}
+	return v
+}
+
+// unasked warns of policies that no rule asks.
+func (s *Snapshot) unasked() []Warning {
+	asks := func(r rule) bool { return r.Action == AskPolicies }
+	if s.policies == nil || asks(s.fallback) || slices.ContainsFunc(s.list.rules, asks) {
+		return nil
+	}
+	return []Warning{{"cedar", "no rule has the action policy, so the policies are never asked"}}
+}
+
+// digest returns an id for cfg.
+func digest(cfg Config) (string, error) {
+	text, err := json.Marshal(cfg, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
+		json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
+			return enc.WriteToken(jsontext.Int(int64(d)))
+		}),
+		json.MarshalToFunc(func(enc *jsontext.Encoder, zone *time.Location) error {
+			return enc.WriteToken(jsontext.String(zone.String()))
+		}),
+	)))
+	if err != nil {
+		return "", fmt.Errorf("the configuration has no digest: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6]), nil
+}

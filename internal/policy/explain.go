@@ -1,0 +1,158 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Explanation tells how a verdict came about. It is for the people who
+// write the rules: it may hold what stands in the arguments. As JSON it is an
+// object with the names of its tags; [Explanation.Text] returns it as text.
+type Explanation struct {
+	Method    string       `json:"method"`
+	Name      string       `json:"name"`
+	Upstream  string       `json:"upstream"`
+	Principal string       `json:"principal"` // empty if anonymous
+	Rules     []RuleTrial  `json:"rules"`     // those that were tried, in their order
+	Default   bool         `json:"default"`   // no rule matched
+	Policies  []CedarTrial `json:"policies,omitempty"`
+	Arguments string       `json:"arguments,omitzero"` // why the policies could not be shown the arguments
+	Verdict   Verdict      `json:"verdict"`
+	Agent     string       `json:"agent"`    // what becomes of the agent, in words
+	Approver  string       `json:"approver"` // what the approver sees, in words
+}
+
+// A RuleTrial tells whether a rule matched.
+type RuleTrial struct {
+	Index   int    `json:"index"`
+	Match   string `json:"match"`
+	Action  Action `json:"action"`
+	Matched bool   `json:"matched"`
+	Why     string `json:"why"`
+}
+
+// A CedarTrial tells of one of the policies that decided, or that failed.
+type CedarTrial struct {
+	ID    string `json:"id"`
+	Where string `json:"where"`
+	Says  string `json:"says"`           // permit, permit with approval, or forbid
+	Error string `json:"error,omitzero"` // why it could not be evaluated
+}
+
+// Explain judges c, and tells how the verdict came about.
+func (s *Snapshot) Explain(c Call) Explanation {
+	e := Explanation{Method: c.Method, Name: c.Name, Upstream: c.Upstream, Verdict: s.Judge(c)}
+	if !c.Principal.Anonymous {
+		e.Principal = c.Principal.ID
+	}
+	if e.Verdict.Rule != ByGate {
+		kind, _ := Governed(c.Method)
+		t := &target{c.Upstream, kind, c.Name, &c.Principal}
+		s.explainRules(&e, t)
+		if s.decide(t).Action == AskPolicies {
+			s.explainPolicies(&e, s.policies.ask(newQuestion(&c, kind, s.zone)))
+		}
+	}
+	e.Agent, e.Approver = s.seen(e.Verdict)
+	return e
+}
+
+func (s *Snapshot) explainRules(e *Explanation, t *target) {
+	e.Default = e.Verdict.Rule == ByDefault
+	for i := range s.list.rules {
+		r := &s.list.rules[i]
+		trial := RuleTrial{Index: i, Match: r.Match, Action: r.Action, Why: r.unfit(t.upstream, t.kind, t.name)}
+		if trial.Why == "" && !r.admits(t.principal) {
+			trial.Why = "is about other principals"
+		}
+		if trial.Why == "" {
+			trial.Matched, trial.Why = true, "matches"
+		}
+		e.Rules = append(e.Rules, trial)
+		if trial.Matched {
+			return
+		}
+	}
+}
+
+func (s *Snapshot) explainPolicies(e *Explanation, a answer) {
+	if a.mapping != nil {
+		e.Arguments = a.mapping.Error()
+	}
+	for _, id := range a.ids {
+		p := s.policies.byID[id]
+		trial := CedarTrial{ID: id, Where: p.where, Says: p.says()}
+		if i := slices.IndexFunc(a.errors, func(f policyError) bool { return f.id == id }); i >= 0 {
+			trial.Error = a.errors[i].text
+		}
+		e.Policies = append(e.Policies, trial)
+	}
+}
+
+func (p *cedarPolicy) says() string {
+	switch {
+	case !p.permits():
+		return "forbid"
+	case !p.approval:
+		return "permit"
+	case p.workflow == "":
+		return "permit with approval"
+	default:
+		return "permit with approval by " + p.workflow
+	}
+}
+
+// seen returns what the agent and the approver see of v.
+func (s *Snapshot) seen(v Verdict) (agent, approver string) {
+	const nobody = "nobody is asked"
+	switch v.Action {
+	case Forward:
+		return "gets the answer of the upstream, as without a gate", nobody
+	case Approve:
+		w := s.workflows[v.Workflow]
+		self := "the requester not among them"
+		if w.SelfApproval {
+			self = "the requester perhaps among them"
+		}
+		return "waits for workflow " + v.Workflow + ": by a task if it can, and else by a request that is held",
+			fmt.Sprintf("sees the call, who made it, and why: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
+	default:
+		return "gets the error policy_denied: " + v.Reason, nobody
+	}
+}
+
+// Text returns the explanation for a terminal.
+func (e Explanation) Text() string {
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	line("call", "%s %q on upstream %s", e.Method, e.Name, e.Upstream)
+	if e.Principal == "" {
+		line("principal", "anonymous")
+	} else {
+		line("principal", "%s", e.Principal)
+	}
+	for _, r := range e.Rules {
+		line(fmt.Sprintf("rules[%d]", r.Index), "%s → %s: %s", r.Match, r.Action, r.Why)
+	}
+	if e.Default {
+		line("default", "no rule matches")
+	}
+	if e.Arguments != "" {
+		line("arguments", "cannot be put to the policies: %s", e.Arguments)
+	}
+	for _, p := range e.Policies {
+		line("policy", "%s (%s): %s", p.ID, p.Where, p.Says)
+		if p.Error != "" {
+			line("", "failed: %s", p.Error)
+		}
+	}
+	line("verdict", "%s", strings.TrimSpace(string(e.Verdict.Action)+" "+e.Verdict.Workflow))
+	line("why", "%s", e.Verdict.Reason)
+	line("snapshot", "%s", e.Verdict.Snapshot)
+	line("agent", "%s", e.Agent)
+	line("approver", "%s", e.Approver)
+	return b.String()
+}

@@ -1,0 +1,26 @@
+package policy
+
+import "github.com/cedar-policy/cedar-go/types"
+
+// MapAll maps all members of arguments.
+func MapAll(arguments []byte) (types.Record, error) {
+	return mapArguments(arguments, everything, wholeOrDecimal)
+}
+
+// MapDecimals maps all members of arguments, with every number as a decimal.
+func MapDecimals(arguments []byte) (types.Record, error) {
+	return mapArguments(arguments, everything, alwaysDecimal)
+}
+
+// Question returns c as Cedar sees it, with the whole context.
+func (s *Snapshot) Question(c Call) (types.Request, types.EntityMap, error) {
+	kind, _ := Governed(c.Method)
+	q := newQuestion(&c, kind, s.zone)
+	all := &reading{context: reads{all: true}, arguments: reads{all: true}, decimals: reads{all: true}}
+	request, err := q.request(selection{readings: []*reading{all}})
+	entities := types.EntityMap{}
+	for _, uid := range append(q.groups, q.principal, q.resource, q.upstream) {
+		entities[uid], _ = q.Get(uid)
+	}
+	return request, entities, err
+}

@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Call is what is judged.
+type Call struct {
+	Upstream    string
+	Method      string         // one that is [Governed]
+	Name        string         // of the tool or prompt; of a resource the URI
+	Arguments   jsontext.Value // may be absent
+	Principal   Principal
+	Annotations Annotations // of a tool
+	Session     Session
+	Time        time.Time
+}
+
+// A Principal is who makes a call, as the gate has established.
+type Principal struct {
+	ID        string   // not empty unless Anonymous
+	Groups    []string // none count if Anonymous
+	Anonymous bool
+}
+
+// Annotations are what an upstream says of a tool. They are as trustworthy as
+// the upstream. What it does not say is taken to be the worse: a tool is not
+// read-only, is destructive unless it is read-only, is not idempotent, and
+// reaches out into the world.
+type Annotations struct {
+	ReadOnly    *bool
+	Destructive *bool
+	Idempotent  *bool
+	OpenWorld   *bool
+	Title       string
+}
+
+// A Session is what a client says of itself. It proves nothing.
+type Session struct {
+	Client   string // the name of its program
+	Version  string // of its program
+	Protocol string // version of MCP
+}
+
+// A Verdict is what policy says of a call. The zero Verdict forwards nothing.
+type Verdict struct {
+	Action   Action   `json:"action"`             // Forward, Approve or Deny
+	Workflow string   `json:"workflow,omitzero"`  // of Approve
+	Rule     int      `json:"rule"`               // index of the rule that matched, or ByDefault or ByGate
+	Match    string   `json:"match,omitzero"`     // pattern of that rule
+	Policies []string `json:"policies,omitempty"` // ids of the Cedar policies that decided, in alphabetical order
+	Reason   string   `json:"reason"`             // in words that hold nothing of the arguments
+	Snapshot string   `json:"snapshot"`           // id of the snapshot
+	Would    *Verdict `json:"would,omitzero"`     // what observing has replaced by Forward, if it has
+}
+
+// Values of [Verdict.Rule] if no rule matched.
+const (
+	ByDefault = -1
+	ByGate    = -2 // the call is not one that rules can be asked about
+)
+
+// A Snapshot is a compiled [Config]. It never changes, and any number of
+// goroutines may use it.
+type Snapshot struct {
+	id        string
+	list      ruleList
+	fallback  rule
+	policies  *policySet // nil if there are none
+	workflows map[string]Workflow
+	upstreams []string
+	observe   bool
+	zone      *time.Location
+
+	dotSegment Verdict // on resources with such a URI
+}
+
+// ID returns a short digest of the configuration: the same for the same
+// configuration, and another one for any other.
+func (s *Snapshot) ID() string { return s.id }
+
+// Judge returns the verdict on c. It is a denial unless c is complete, known in
+// every part, and allowed.
+func (s *Snapshot) Judge(c Call) Verdict {
+	if problem := s.refuse(&c); problem != "" {
+		return Verdict{Action: Deny, Rule: ByGate, Reason: problem, Snapshot: s.id}
+	}
+	kind, _ := Governed(c.Method)
+	if kind == Resource && hasDotSegment(c.Name) {
+		return s.dotSegment
+	}
+	r := s.decide(&target{c.Upstream, kind, c.Name, &c.Principal})
+	if r.Action != AskPolicies {
+		return r.verdict
+	}
+	return s.ask(c, kind, r)
+}
+
+// refuse returns what is wrong with a call that should not have come here.
+func (s *Snapshot) refuse(c *Call) string {
+	_, governed := Governed(c.Method)
+	switch {
+	case !governed:
+		return "policy knows no such method"
+	case c.Name == "" || !utf8.ValidString(c.Name):
+		return "the call names nothing"
+	case s.upstreams != nil && !slices.Contains(s.upstreams, c.Upstream):
+		return "there is no such upstream"
+	case c.Principal.ID == "" && !c.Principal.Anonymous:
+		return "the principal has no id"
+	default:
+		return ""
+	}
+}
+
+// decide returns the rule that is in charge of t.
+func (s *Snapshot) decide(t *target) *rule {
+	if r := s.list.first(t); r != nil {
+		return r
+	}
+	return &s.fallback
+}
+
+// ask lets the policies decide. It takes a copy of the call, so that calls
+// about which they are not asked stay on the stack.
+func (s *Snapshot) ask(c Call, kind Kind, r *rule) Verdict {
+	answer := s.policies.ask(newQuestion(&c, kind, s.zone))
+	v := s.verdictOf(answer, r)
+	v.Rule, v.Match, v.Snapshot = r.verdict.Rule, r.verdict.Match, s.id
+	if s.observe || r.Observe {
+		v = observed(v)
+	}
+	return v
+}
+
+// verdictOf turns the answer of the policies into a verdict.
+func (s *Snapshot) verdictOf(a answer, r *rule) Verdict {
+	if !a.permitted {
+		return Verdict{Action: Deny, Policies: a.ids, Reason: a.reason}
+	}
+	workflow := ""
+	for _, name := range a.workflows {
+		if name == "" {
+			name = r.workflow()
+		}
+		if workflow == "" || s.stricter(name, workflow) {
+			workflow = name
+		}
+	}
+	if workflow == "" {
+		return Verdict{Action: Forward, Policies: a.ids, Reason: a.reason}
+	}
+	return Verdict{Action: Approve, Workflow: workflow, Policies: a.ids, Reason: a.reason + ", with approval by workflow " + workflow}
+}
+
+func (r *rule) workflow() string {
+	if r.Workflow == "" {
+		return DefaultWorkflow
+	}
+	return r.Workflow
+}
+
+// stricter reports whether workflow a is stricter than b.
+func (s *Snapshot) stricter(a, b string) bool {
+	x, y := s.workflows[a], s.workflows[b]
+	switch {
+	case x.Quorum != y.Quorum:
+		return x.Quorum > y.Quorum
+	case x.SelfApproval != y.SelfApproval:
+		return !x.SelfApproval
+	case x.Timeout != y.Timeout:
+		return x.Timeout < y.Timeout
+	default:
+		return a < b
+	}
+}
+
+// observed returns what becomes of v where verdicts are only observed.
+func observed(v Verdict) Verdict {
+	if v.Action == Forward {
+		return v
+	}
+	return Verdict{
+		Action: Forward, Rule: v.Rule, Match: v.Match, Policies: v.Policies, Snapshot: v.Snapshot,
+		Reason: "only observed: " + v.Reason, Would: &v,
+	}
+}
+
+// decoded undoes what can hide a segment.
+var decoded = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
+
+// hasDotSegment reports whether the path of uri has a segment that a server
+// may resolve, so that file:///data/../etc is not what file:///data/* means.
+func hasDotSegment(uri string) bool {
+	path := uri
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	for segment := range strings.SplitSeq(decoded.Replace(path), "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,131 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+)
+
+// loadPolicies reads the policies of s. It notes in bad what is wrong with
+// them, and returns what is probably not meant.
+func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Warning {
+	if len(sources) == 0 {
+		return nil
+	}
+	check, err := newChecker()
+	if err != nil {
+		bad.add("cedar: the schema of ThoughtGate", err)
+		return nil
+	}
+	var all []cedarPolicy
+	var warnings []Warning
+	before := len(*bad)
+	names := map[string]bool{}
+	for _, source := range sources {
+		if names[source.Name] {
+			bad.add(source.Name, errors.New("there are two sources of this name"))
+			continue
+		}
+		names[source.Name] = true
+		list, err := cedar.NewPolicyListFromBytes(source.Name, source.Text)
+		bad.add(source.Name, err)
+		for _, p := range list {
+			c := newCedarPolicy(p, source.Name)
+			bad.add(c.where, s.annotationProblem(p))
+			bad.add(c.where, check.check(p))
+			warnings = append(warnings, c.warnings()...)
+			all = append(all, c)
+		}
+	}
+	bad.add("cedar", duplicateID(all))
+	if len(all) > 0 || len(*bad) > before { // rules that ask them are not at fault
+		s.policies = newPolicySet(all)
+	}
+	return warnings
+}
+
+func newCedarPolicy(p *cedar.Policy, source string) cedarPolicy {
+	notes := p.Annotations()
+	c := cedarPolicy{
+		where: fmt.Sprintf("%s:%d", source, p.Position().Line), policy: p,
+		id: string(notes["id"]), workflow: string(notes["approval"]), reason: string(notes["reason"]),
+	}
+	_, c.approval = notes["approval"]
+	if c.id == "" {
+		c.id = fmt.Sprintf("%s:%d:%d", source, p.Position().Line, p.Position().Column)
+	}
+	return c
+}
+
+// annotationProblem refuses annotations that it does not know. A misspelled
+// @approval would forward what must be held.
+func (s *Snapshot) annotationProblem(p *cedar.Policy) error {
+	notes := p.Annotations()
+	known := []types.AnnotationKey{"id", "approval", "reason", "description"}
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("@%s is not @id, @approval, @reason or @description", name)
+		}
+	}
+	workflow, ok := notes["approval"]
+	switch {
+	case !ok:
+		return nil
+	case p.Effect() == cedar.Forbid:
+		return errors.New("@approval has no meaning on a forbid: write a permit with @approval instead")
+	case workflow == "":
+		return nil
+	default:
+		return s.workflowProblem(string(workflow))
+	}
+}
+
+func duplicateID(all []cedarPolicy) error {
+	first := map[string]string{}
+	for _, p := range all {
+		if where, ok := first[p.id]; ok {
+			return fmt.Errorf("%s and %s have the same @id %q", where, p.where, p.id)
+		}
+		first[p.id] = p.where
+	}
+	return nil
+}
+
+// leaveWorkflow reports whether a policy leaves it to the rule which workflow
+// approves.
+func (s *policySet) leaveWorkflow() bool {
+	return slices.ContainsFunc(s.policies, func(p cedarPolicy) bool { return p.approval && p.workflow == "" })
+}
+
+// warnings tells of arguments that p reads without asking whether they are
+// there, although it is not about a single tool.
+func (p *cedarPolicy) warnings() []Warning {
+	if _, single := p.tree().Resource.(ast.ScopeTypeEq); single {
+		return nil
+	}
+	var r reading
+	r.add(p.tree())
+	unguarded := append(r.arguments.unasked("context.arguments."), r.decimals.unasked("context.decimals.")...)
+	if unguarded == nil {
+		return nil
+	}
+	text := "reads " + strings.Join(unguarded, " and ") + " without asking with has: it denies every call without it that it is about"
+	return []Warning{{p.where, text}}
+}
+
+// unasked returns the members that are read and that has never asks for.
+func (r *reads) unasked(prefix string) []string {
+	var found []string
+	for _, member := range slices.Sorted(maps.Keys(r.members)) {
+		if !r.members[member] {
+			found = append(found, prefix+string(member))
+		}
+	}
+	return found
+}

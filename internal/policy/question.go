@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+)
+
+// The entity types of thoughtgate.cedarschema.
+const (
+	typePrincipal types.EntityType = "ThoughtGate::Principal"
+	typeGroup     types.EntityType = "ThoughtGate::Group"
+	typeUpstream  types.EntityType = "ThoughtGate::Upstream"
+	typeTool      types.EntityType = "ThoughtGate::Tool"
+	typeResource  types.EntityType = "ThoughtGate::Resource"
+	typePrompt    types.EntityType = "ThoughtGate::Prompt"
+	typeNull      types.EntityType = "ThoughtGate::Null"
+	typeAction    types.EntityType = "ThoughtGate::Action"
+)
+
+func resourceID(kind Kind, name string) types.EntityUID {
+	switch kind {
+	case Tool:
+		return types.NewEntityUID(typeTool, types.String(name))
+	case Resource:
+		return types.NewEntityUID(typeResource, types.String(name))
+	default:
+		return types.NewEntityUID(typePrompt, types.String(name))
+	}
+}
+
+func kindOf(resource types.EntityType) Kind {
+	switch resource {
+	case typeTool:
+		return Tool
+	case typeResource:
+		return Resource
+	case typePrompt:
+		return Prompt
+	default:
+		return ""
+	}
+}
+
+func actionID(kind Kind) types.EntityUID {
+	switch kind {
+	case Tool:
+		return types.NewEntityUID(typeAction, "call")
+	case Resource:
+		return types.NewEntityUID(typeAction, "read")
+	default:
+		return types.NewEntityUID(typeAction, "get")
+	}
+}
+
+// A question is a call as Cedar sees it. It gives Cedar the entities as well.
+type question struct {
+	call      *Call
+	kind      Kind
+	zone      *time.Location
+	principal types.EntityUID
+	groups    []types.EntityUID
+	action    types.EntityUID
+	resource  types.EntityUID
+	upstream  types.EntityUID
+
+	principalEntity, resourceEntity types.Entity // once Cedar has asked for them
+}
+
+func newQuestion(c *Call, kind Kind, zone *time.Location) *question {
+	q := &question{
+		call: c, kind: kind, zone: zone,
+		action:   actionID(kind),
+		resource: resourceID(kind, c.Name),
+		upstream: types.NewEntityUID(typeUpstream, types.String(c.Upstream)),
+	}
+	q.principal, q.groups = principalIDs(&c.Principal)
+	return q
+}
+
+// principalIDs returns the entity of p and those of its groups. The empty id
+// is that of every anonymous principal, and of no other.
+func principalIDs(p *Principal) (types.EntityUID, []types.EntityUID) {
+	if p.Anonymous {
+		return types.NewEntityUID(typePrincipal, ""), nil
+	}
+	groups := make([]types.EntityUID, len(p.Groups))
+	for i, g := range p.Groups {
+		groups[i] = types.NewEntityUID(typeGroup, types.String(g))
+	}
+	return types.NewEntityUID(typePrincipal, types.String(p.ID)), groups
+}
+
+// Get implements [types.EntityGetter].
+func (q *question) Get(uid types.EntityUID) (types.Entity, bool) {
+	switch uid {
+	case q.principal:
+		if q.principalEntity.UID != uid {
+			q.principalEntity = types.Entity{
+				UID: uid, Parents: types.NewEntityUIDSet(q.groups...),
+				Attributes: types.NewRecord(types.RecordMap{
+					"id": uid.ID, "anonymous": types.Boolean(q.call.Principal.Anonymous),
+				}),
+			}
+		}
+		return q.principalEntity, true
+	case q.resource:
+		if q.resourceEntity.UID != uid {
+			q.resourceEntity = types.Entity{
+				UID: uid, Parents: types.NewEntityUIDSet(q.upstream),
+				Attributes: types.NewRecord(types.RecordMap{"name": uid.ID}),
+			}
+		}
+		return q.resourceEntity, true
+	default:
+		return types.Entity{UID: uid}, uid == q.upstream || uid == q.action || slices.Contains(q.groups, uid)
+	}
+}
+
+// inScope reports whether p is about the principal, the action and the
+// resource of q.
+func (q *question) inScope(p *ast.Policy) bool {
+	return admits(p.Principal, q.principal, q.groups) &&
+		admits(p.Action, q.action, nil) &&
+		admits(p.Resource, q.resource, []types.EntityUID{q.upstream})
+}
+
+func admits(scope ast.IsScopeNode, uid types.EntityUID, parents []types.EntityUID) bool {
+	in := func(e types.EntityUID) bool { return e == uid || slices.Contains(parents, e) }
+	switch n := scope.(type) {
+	case ast.ScopeTypeEq:
+		return n.Entity == uid
+	case ast.ScopeTypeIn:
+		return in(n.Entity)
+	case ast.ScopeTypeInSet:
+		return slices.ContainsFunc(n.Entities, in)
+	case ast.ScopeTypeIs:
+		return n.Type == uid.Type
+	case ast.ScopeTypeIsIn:
+		return n.Type == uid.Type && in(n.Entity)
+	default:
+		return true
+	}
+}
+
+// contextNames are the attributes of the context.
+var contextNames = [...]types.String{
+	"arguments", "decimals", "upstream", "method", "time", "hour", "weekday", "session", "annotations",
+}
+
+// request returns the question with as much of the context as the policies can
+// read.
+func (q *question) request(policies selection) (cedar.Request, error) {
+	context := types.RecordMap{}
+	read := policies.reads(func(r *reading) *reads { return &r.context })
+	for _, name := range contextNames {
+		if !read(name) {
+			continue
+		}
+		v, err := q.attribute(name, policies)
+		if err != nil {
+			return cedar.Request{}, err
+		}
+		if v != nil {
+			context[name] = v
+		}
+	}
+	return cedar.Request{
+		Principal: q.principal, Action: q.action, Resource: q.resource,
+		Context: types.NewRecord(context),
+	}, nil
+}
+
+// attribute returns an attribute of the context, or nil if there is none.
+func (q *question) attribute(name types.String, policies selection) (types.Value, error) {
+	now := q.call.Time.In(q.zone)
+	switch name {
+	case "arguments":
+		return mapArguments(q.call.Arguments, policies.reads(func(r *reading) *reads { return &r.arguments }), wholeOrDecimal)
+	case "decimals":
+		return mapArguments(q.call.Arguments, policies.reads(func(r *reading) *reads { return &r.decimals }), alwaysDecimal)
+	case "upstream":
+		return q.upstream.ID, nil
+	case "method":
+		return types.String(q.call.Method), nil
+	case "time":
+		return types.NewDatetime(now), nil
+	case "hour":
+		return types.Long(now.Hour()), nil
+	case "weekday":
+		return types.Long((now.Weekday()+6)%7 + 1), nil
+	case "session":
+		return q.call.Session.record(), nil
+	default:
+		if q.kind != Tool {
+			return nil, nil
+		}
+		return q.call.Annotations.record(), nil
+	}
+}
+
+func (s *Session) record() types.Record {
+	return types.NewRecord(types.RecordMap{
+		"client":   types.String(s.Client),
+		"version":  types.String(s.Version),
+		"protocol": types.String(s.Protocol),
+	})
+}
+
+func (a *Annotations) record() types.Record {
+	readOnly := given(a.ReadOnly, false)
+	return types.NewRecord(types.RecordMap{
+		"title":           types.String(a.Title),
+		"readOnlyHint":    readOnly,
+		"destructiveHint": given(a.Destructive, !bool(readOnly)),
+		"idempotentHint":  given(a.Idempotent, false),
+		"openWorldHint":   given(a.OpenWorld, true),
+	})
+}
+
+func given(hint *bool, otherwise bool) types.Boolean {
+	if hint == nil {
+		return types.Boolean(otherwise)
+	}
+	return types.Boolean(*hint)
+}
+
+// problemOf returns what is wrong with arguments, without their names.
+func problemOf(err error) string {
+	if m, ok := errors.AsType[*mappingError](err); ok {
+		return m.problem
+	}
+	return "no form that they understand"
+}

@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// ExtensionTasks names the tasks extension of 2026-07-28.
+const ExtensionTasks = "io.modelcontextprotocol/tasks"
+
+// Abilities are what the gate can do for clients besides what the upstream
+// behind it can.
+type Abilities struct {
+	Tasks       bool
+	ListTasks   bool // legacy only: takes clients that can be told apart
+	ListChanged bool // tell clients when what they see of lists changes
+}
+
+// Declare returns the response m to initialize or server/discover with the
+// gate's abilities added, as a server of era e declares them. What the upstream
+// declares itself stays.
+func Declare(m *jsonrpc.Message, e Era, a Abilities) []byte {
+	capabilities := m.Result.Member("capabilities")
+	if !capabilities.IsObject() {
+		return m.Raw
+	}
+	var patch jsonrpc.Patch
+	switch {
+	case a.Tasks && e == Modern:
+		ensure(&patch, capabilities, "{}", "extensions", ExtensionTasks)
+	case a.Tasks:
+		addLegacyTasks(&patch, capabilities, a.ListTasks)
+	}
+	if a.ListChanged {
+		addListChanged(&patch, capabilities)
+	}
+	return patch.Apply(m.Raw)
+}
+
+// addListChanged lets what the upstream has lists of change.
+func addListChanged(patch *jsonrpc.Patch, capabilities jsonrpc.Value) {
+	for _, kind := range []string{"tools", "prompts", "resources"} {
+		if lists := capabilities.Member(kind); lists.IsObject() {
+			patch.Set(lists, "listChanged", []byte("true"))
+		}
+	}
+}
+
+func addLegacyTasks(patch *jsonrpc.Patch, capabilities jsonrpc.Value, list bool) {
+	whole := `{"cancel":{},"requests":{"tools":{"call":{}}}}`
+	if list {
+		whole = `{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`
+	}
+	tasks := capabilities.Member("tasks")
+	if !tasks.IsObject() {
+		patch.Set(capabilities, "tasks", []byte(whole))
+		return
+	}
+	if list {
+		ensure(patch, tasks, "{}", "list")
+	}
+	ensure(patch, tasks, "{}", "cancel")
+	ensure(patch, tasks, "{}", "requests", "tools", "call")
+}
+
+// ensure gives the object a member, found by its path, with the value leaf,
+// unless it has one that is an object already.
+func ensure(patch *jsonrpc.Patch, object jsonrpc.Value, leaf string, path ...string) {
+	member := object.Member(path[0])
+	switch {
+	case !member.IsObject():
+		patch.Set(object, path[0], nest(leaf, path[1:]))
+	case len(path) > 1:
+		ensure(patch, member, leaf, path[1:]...)
+	}
+}
+
+// nest returns leaf inside an object for each name of path.
+func nest(leaf string, path []string) []byte {
+	json := []byte(leaf)
+	for i := len(path) - 1; i >= 0; i-- {
+		outer := append([]byte{'{'}, jsonrpc.AppendString(nil, path[i])...)
+		outer = append(append(outer, ':'), json...)
+		json = append(outer, '}')
+	}
+	return json
+}

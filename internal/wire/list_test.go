@@ -1,0 +1,103 @@
+package wire_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+func response(t *testing.T, text string) *jsonrpc.Message {
+	t.Helper()
+	p, err := jsonrpc.Parse([]byte(text), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &p.Messages[0]
+}
+
+// F-003: tools/list is rewritten in place; what has no part in it keeps its
+// bytes and its order.
+func TestRewriteList(t *testing.T) {
+	view := func(l wire.Listed) wire.View {
+		return wire.View{
+			Hidden:      strings.Contains(l.Name+l.URI, "secret"),
+			TaskSupport: map[string]string{"hold": "optional", "must": "required"}[l.Name],
+		}
+	}
+	tests := []struct{ name, method, in, want string }{
+		{"nothing to do", "tools/list", `{"tools":[ {"name":"a", "x":1.0} ],"nextCursor":"c"}`, `{"tools":[ {"name":"a", "x":1.0} ],"nextCursor":"c"}`},
+		{"EC-SEP-004: no tools", "tools/list", `{"tools":[]}`, `{"tools":[]}`},
+		{"support is added", "tools/list", `{"tools":[{"name":"a"}, {"name":"hold", "x":1.0}]}`, `{"tools":[{"name":"a"}, {"name":"hold", "x":1.0,"execution":{"taskSupport":"optional"}}]}`},
+		{"support is changed", "tools/list", `{"tools":[{"execution":{"y":2,"taskSupport":"forbidden"},"name":"must"}]}`, `{"tools":[{"execution":{"y":2,"taskSupport":"required"},"name":"must"}]}`},
+		{"some are hidden", "tools/list", `{"tools":[{"name":"secret1"}, {"name":"a"},{"name":"secret2"},{"name":"hold"},{"name":"secret3"}],"z":0}`, `{"tools":[{"name":"a"},{"name":"hold","execution":{"taskSupport":"optional"}}],"z":0}`},
+		{"all are hidden", "tools/list", `{"tools":[{"name":"secret"}]}`, `{"tools":[]}`},
+		{"resources by URI", "resources/list", `{"resources":[{"uri":"file:///secret","name":"n"},{"uri":"file:///a","name":"n"}]}`, `{"resources":[{"uri":"file:///a","name":"n"}]}`},
+		{"templates by template", "resources/templates/list", `{"resourceTemplates":[{"uriTemplate":"x://secret/{id}","name":"n"}]}`, `{"resourceTemplates":[]}`},
+		{"prompts by name", "prompts/list", `{"prompts":[{"name":"secret"},{"name":"p"}]}`, `{"prompts":[{"name":"p"}]}`},
+		{"a filtered list is private", "tools/list", `{"tools":[{"name":"secret"}],"cacheScope":"public","ttlMs":5}`, `{"tools":[],"cacheScope":"private","ttlMs":5}`},
+		{"an unfiltered one stays public", "tools/list", `{"tools":[{"name":"a"}],"cacheScope":"public"}`, `{"tools":[{"name":"a"}],"cacheScope":"public"}`},
+		{"no list at all", "tools/list", `{"resultType":"complete"}`, `{"resultType":"complete"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			const head, tail = `{"jsonrpc": "2.0","id":1,"result":`, `}`
+			got := wire.RewriteList(response(t, head+tt.in+tail), tt.method, view)
+			if diff := cmp.Diff(head+tt.want+tail, string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// F-001: the capability is merged into whatever the upstream declares.
+func TestDeclare(t *testing.T) {
+	tests := []struct {
+		name     string
+		era      wire.Era
+		list     bool
+		in, want string
+
+		noTasks, changes bool
+	}{
+		{"F-001.4: upstream has none", wire.Legacy, true, `{"tools":{"listChanged":true}}`, `{"tools":{"listChanged":true},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`, false, false},
+		{"without lists", wire.Legacy, false, `{}`, `{"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}}`, false, false},
+		{"F-001.6: upstream has tasks", wire.Legacy, true, `{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`, `{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`, false, false},
+		{"upstream has some", wire.Legacy, true, `{"tasks":{"requests":{"tools":{},"x":1}}}`, `{"tasks":{"requests":{"tools":{"call":{}},"x":1},"list":{},"cancel":{}}}`, false, false},
+		{"upstream has an old shape", wire.Legacy, true, `{"tasks":true}`, `{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`, false, false},
+		{"modern, none", wire.Modern, true, `{"tools":{}}`, `{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`, false, false},
+		{"modern, other extensions", wire.Modern, true, `{"extensions":{"x/y":{"a":1}}}`, `{"extensions":{"x/y":{"a":1},"io.modelcontextprotocol/tasks":{}}}`, false, false},
+		{"modern, there already", wire.Modern, true, `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`, `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`, false, false},
+		{"nothing", wire.Legacy, true, `{"tools":{}}`, `{"tools":{}}`, true, false},
+		{"lists that can change", wire.Legacy, true, `{"tools":{},"prompts":{"listChanged":false,"x":1},"logging":{}}`, `{"tools":{"listChanged":true},"prompts":{"listChanged":true,"x":1},"logging":{}}`, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			const head, tail = `{"jsonrpc":"2.0","id":1,"result":{"capabilities":`, `,"serverInfo":{}}}`
+			got := wire.Declare(response(t, head+tt.in+tail), tt.era, wire.Abilities{Tasks: !tt.noTasks, ListTasks: tt.list, ListChanged: tt.changes})
+			if diff := cmp.Diff(head+tt.want+tail, string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func BenchmarkRewriteList(b *testing.B) {
+	var tools []string
+	for range 200 {
+		tools = append(tools, `{"name":"hold","description":"`+strings.Repeat("words ", 20)+`","inputSchema":{"type":"object","properties":{"path":{"type":"string","description":"where"},"n":{"type":"integer"}},"required":["path"]},"annotations":{"destructiveHint":true}}`)
+	}
+	text := `{"jsonrpc":"2.0","id":1,"result":{"tools":[` + strings.Join(tools, ",") + `]}}`
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		p, err := jsonrpc.Parse([]byte(text), jsonrpc.Limits{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		wire.RewriteList(&p.Messages[0], "tools/list", func(wire.Listed) wire.View { return wire.View{TaskSupport: "optional"} })
+	}
+}
