@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -83,6 +84,10 @@ func (r *reloader) run(ctx context.Context) {
 	}
 }
 
+// errPolicyGone reports a configuration that would open a gate which has rules.
+// A file that is still being written looks like that.
+var errPolicyGone = errors.New("there are no rules any more; to forward everything, say default: forward")
+
 func (r *reloader) reload(ctx context.Context) {
 	err := r.apply(ctx)
 	r.app.configProblem.Store(&err)
@@ -103,6 +108,9 @@ func (r *reloader) apply(ctx context.Context) error {
 	settings, warnings, err := Settings(cfg)
 	if err != nil {
 		return err
+	}
+	if settings.Policy == nil && r.app.gate.Governs() {
+		return errPolicyGone
 	}
 	for _, w := range warnings {
 		r.app.log.WarnContext(ctx, "policy", "warning", w.String())

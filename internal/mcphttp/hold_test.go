@@ -35,6 +35,9 @@ type house struct {
 	mu     sync.Mutex
 	ledger []string
 	answer func(w http.ResponseWriter, id string)
+
+	get    http.HandlerFunc // answers GET
+	listen http.HandlerFunc // answers subscriptions/listen
 }
 
 func (h *house) ran() []string {
@@ -44,8 +47,16 @@ func (h *house) ran() []string {
 }
 
 func (h *house) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		h.get(w, r)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	if err == nil && p.Messages[0].Method == "subscriptions/listen" {
+		h.listen(w, r)
+		return
+	}
 	if err != nil {
 		h.t.Errorf("the upstream got %q: %v", body, err)
 		return

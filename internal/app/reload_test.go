@@ -1,0 +1,201 @@
+package app_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// A reloadable gateway runs with a file that the test changes.
+type reloadable struct {
+	*app.App
+
+	t       *testing.T
+	file    string
+	hangups chan os.Signal
+}
+
+func startReloadable(t *testing.T, rules string) *reloadable {
+	t.Helper()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+	}))
+	t.Cleanup(up.Close)
+	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "thoughtgate.yaml"), hangups: make(chan os.Signal, 1)}
+	base := gatewayFor(up.URL)
+	r.write(base + rules)
+	load := func() (config.Config, error) {
+		cfg, _, err := config.Load(config.Sources{File: r.file})
+		return cfg, err
+	}
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.App, err = app.New(cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.ReloadFrom(app.Source{Load: load, Signal: r.hangups}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return r
+}
+
+// write replaces the file as editors do: by another one of the same name.
+func (r *reloadable) write(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(r.file+".new", r.file); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *reloadable) text() string {
+	r.t.Helper()
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// passes reports whether a call of the tool gets through.
+func (r *reloadable) passes(tool string) bool {
+	r.t.Helper()
+	resp, err := http.Post("http://"+r.AgentAddr()+"/mcp", "application/json",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`"}}`))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.Contains(string(body), `"result"`)
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("it never happened that %s", what)
+		}
+	}
+}
+
+const onlyRead = "rules: [{match: 'read_*', action: forward}]\ndefault: deny\n"
+
+// 9.2 "Policy reload": a changed file takes effect, a broken one does not and
+// shows on the readiness page (NF-002.3), and a mended one does again.
+func TestReload(t *testing.T) {
+	r := startReloadable(t, onlyRead)
+	good := r.text()
+	if !r.passes("read_x") || r.passes("write_x") {
+		t.Fatal("the rules are not in force")
+	}
+
+	r.write(strings.Replace(good, "read_*", "write_*", 1))
+	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	if r.passes("read_x") {
+		t.Error("the old rule is still in force")
+	}
+
+	r.write(strings.Replace(good, "action: forward", "action: foward", 1))
+	eventually(t, "the readiness page tells", func() bool {
+		status, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
+		return status == http.StatusOK && strings.Contains(body, "not in force")
+	})
+	if !r.passes("write_x") || r.passes("read_x") {
+		t.Error("a broken file changed the rules")
+	}
+
+	r.write(strings.Split(good, "rules:")[0])
+	eventually(t, "the readiness page tells of the missing rules", func() bool {
+		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
+		return strings.Contains(body, "no rules any more")
+	})
+	if r.passes("read_x") {
+		t.Error("half a file opened the gate")
+	}
+
+	r.write(good)
+	eventually(t, "the mended file is in force", func() bool { return r.passes("read_x") })
+	if _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); strings.Contains(body, "not in force") {
+		t.Errorf("the readiness page still complains: %s", body)
+	}
+}
+
+// SIGHUP has the configuration read again at once.
+func TestReloadOnSignal(t *testing.T) {
+	r := startReloadable(t, onlyRead)
+	changed := strings.Replace(r.text(), "read_*", "write_*", 1)
+	if err := os.WriteFile(r.file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.hangups <- syscall.SIGHUP
+	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+}
+
+// Kubernetes swaps a whole directory by one symbolic link.
+func TestReloadOfSwappedDirectory(t *testing.T) {
+	r := startReloadable(t, onlyRead)
+	dir := filepath.Dir(r.file)
+	for name, text := range map[string]string{"v1": r.text(), "v2": strings.Replace(r.text(), "read_*", "write_*", 1)} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "thoughtgate.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(version string) {
+		next := filepath.Join(dir, "..next")
+		if err := os.Symlink(version, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("v1")
+	if err := os.Remove(r.file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("..data/thoughtgate.yaml", r.file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first version is in force", func() bool { return r.passes("read_x") })
+	link("v2")
+	eventually(t, "the second version is in force", func() bool { return r.passes("write_x") })
+}
