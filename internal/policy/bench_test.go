@@ -9,6 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
+// BenchmarkCompile1000Rules has the budget of CORE-007 NF-001.4, 100 ms.
 func BenchmarkCompile1000Rules(b *testing.B) {
 	cfg := manyRules(1000)
 	b.ReportAllocs()

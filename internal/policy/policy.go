@@ -105,7 +105,7 @@ type Rule struct {
 	Reason     string   // for people; told to the agent
 	Upstream   string   // glob for the name of the upstream; empty means any
 	Kind       Kind     // empty means any
-	Principals []string // globs for ids, or for groups after "group:"; nil means anyone, and no glob means an anonymous principal
+	Principals []string // globs for ids, or after "group:" for groups, that no anonymous principal matches; nil means anyone
 	Observe    bool     // forward what this rule would hold or deny, and only tell
 }
 

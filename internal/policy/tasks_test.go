@@ -183,6 +183,28 @@ func TestTaskOwnership(t *testing.T) {
 	}
 }
 
+// TestTaskRowsOfTheSeed are the rows of CORE-007 9.1 about annotations and
+// their validation, under their names. Where design overrides the seed, the
+// comment says what the seed had.
+func TestTaskRowsOfTheSeed(t *testing.T) {
+	forward, approve := policy.Prospect{Forward: true}, policy.Prospect{Hold: true}
+	tests := []struct{ name, got, want string }{
+		{"Annotation: upstream no tasks + no approval", string(policy.TaskTerms{Declared: policy.TaskOptional}.Published(forward)), "forbidden"},
+		{"Annotation: upstream no tasks + approval possible", string(policy.TaskTerms{}.Published(approve)), "optional"}, // required
+		{"Annotation: upstream has tasks + no approval", string(policy.TaskTerms{Upstream: true, Declared: policy.TaskRequired}.Published(forward)), "required"},
+		{"Annotation: forbidden + no approval", string(policy.TaskTerms{Upstream: true, Declared: policy.TaskForbidden}.Published(forward)), "forbidden"},
+		{"Annotation: forbidden + approval possible", string(policy.TaskTerms{Upstream: true, Declared: policy.TaskForbidden}.Published(approve)), "optional"}, // required
+		{"Annotation: force_required override", string(policy.TaskTerms{Forced: true}.Published(forward)), "required"},
+		{"Validation: required + no task", string(policy.TaskTerms{Strict: true}.Handle(policy.Approve, policy.NoTask)), "task required"},
+		{"Validation: forbidden + task present", string(policy.TaskTerms{}.Handle(policy.Forward, policy.WantsTask)), "ready task"}, // TaskForbidden
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
 // TestPublishedIsKept: a client that does as it is told is never refused for
 // its task, and one that is told required is refused without one (F-004).
 func TestPublishedIsKept(t *testing.T) {

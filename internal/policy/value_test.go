@@ -133,6 +133,12 @@ func FuzzArguments(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		before := bytes.Clone(text)
+		defer func() {
+			if !bytes.Equal(before, text) { // what was judged is forwarded
+				t.Errorf("%q became %q", before, text)
+			}
+		}()
 		decimals, err := policy.MapDecimals(text)
 		if err == nil && len(bytes.TrimSpace(text)) > 0 && !bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
 			if got, want := meaningOf(t, decimals), meaning(t, jsontext.NewDecoder(bytes.NewReader(text))); got != want {
