@@ -101,7 +101,7 @@ func (a *App) govern() error {
 		a.log.Warn("policy", "warning", w.String())
 	}
 	a.workflows.Store(&a.cfg.Workflows)
-	a.gate = gate.New(settings, a.log, a.metrics)
+	a.gate = gate.New(settings, time.Now, a.log, a.metrics)
 	a.desk, err = a.newDesk()
 	return err
 }
@@ -162,20 +162,20 @@ func (a *App) announce() {
 // to send no more, then idle streams end, then calls under way finish.
 func (a *App) stop(ctx context.Context) {
 	a.ready.Store(false)
-	a.log.Info("stopping", "delay", a.cfg.Shutdown.Delay, "drain", a.cfg.Shutdown.Drain)
+	a.log.InfoContext(ctx, "stopping", "delay", a.cfg.Shutdown.Delay, "drain", a.cfg.Shutdown.Drain)
 	time.Sleep(a.cfg.Shutdown.Delay)
 	a.handler.EndStreams()
 	if err := a.desk.Close(ctx); err != nil {
-		a.log.Warn("some held calls could not be ended", "err", err)
+		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Shutdown.Drain)
 	defer cancel()
 	if err := a.agents.server.Shutdown(ctx); err != nil {
-		a.log.Warn("calls were still under way when the time to drain was over", "err", err)
+		a.log.WarnContext(ctx, "calls were still under way when the time to drain was over", "err", err)
 		_ = a.agents.server.Close()
 	}
 	_ = a.operators.server.Close()
-	a.log.Info("stopped")
+	a.log.InfoContext(ctx, "stopped")
 }
 
 // Close releases what New acquired. Run does so itself.

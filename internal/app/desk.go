@@ -68,7 +68,7 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 }
 
 // observe counts what happens at the desk, and tells clients of it.
-func (a *App) observe(_ context.Context, e approval.Event) {
+func (a *App) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
 	case approval.Held:
 		a.metrics.TaskHeld()
@@ -83,7 +83,7 @@ func (a *App) observe(_ context.Context, e approval.Event) {
 	if n := len(e.Task.Transitions); n > 0 && e.Step != approval.Attached && e.Step != approval.Delivered {
 		last := e.Task.Transitions[n-1]
 		a.metrics.TaskMoved(string(last.From), string(last.To))
-		a.handler.TaskChanged(e.Task)
+		a.handler.TaskChanged(ctx, e.Task)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestReload(t *testing.T) {
 		t.Error("the old rule is still in force")
 	}
 
-	r.write(strings.Replace(good, "action: forward", "action: foward", 1))
+	r.write(strings.Replace(good, "action: forward", "action: maybe", 1))
 	eventually(t, "the readiness page tells", func() bool {
 		status, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
 		return status == http.StatusOK && strings.Contains(body, "not in force")

@@ -27,7 +27,7 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 		return d.failure(ctx, t, body.err)
 	case err != nil:
 		return d.failure(ctx, t, &SendError{Stage: task.StageExecutorLost, Ran: task.RanYes, Err: err})
-	case !look.object():
+	case !look.object() || kept.Chunks == 0 && !isJSON(kept.Inline):
 		err := errors.New("the answer is no JSON object")
 		return d.failure(ctx, t, &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Err: err})
 	case o.Error:
@@ -43,6 +43,12 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 		kept.Kind = task.ResultOK
 	}
 	return task.Complete{By: d.cfg.Name, Result: kept}
+}
+
+// isJSON reports whether text is JSON. How strictly it is written is between
+// the upstream and its client.
+func isJSON(text jsontext.Value) bool {
+	return text.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // failure returns the end of a call that has no answer. What went wrong is for
@@ -163,7 +169,7 @@ func (l *lookout) expect(name bool) {
 
 // value takes note of the member that has just ended.
 func (l *lookout) value() {
-	if l.depth == 1 && l.name == "isError" && string(l.word) == "true" {
+	if l.name == "isError" && string(l.word) == "true" {
 		l.isError = true
 	}
 }

@@ -202,22 +202,20 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 	}
 }
 
-// Many identical calls at once, on two replicas, are one task, one approval and
-// one execution.
+// Many identical calls at once, on two replicas, none of which finds another
+// when it looks, are one task.
 func TestHoldAttachesConcurrently(t *testing.T) {
-	o := open(t, nil)
-	other := branch(t, o.store, nil)
+	const callers = 8
+	store := &slowStore{Store: open(t, nil).store}
+	desks := []*office{branch(t, store, nil), branch(t, store, nil)}
 	for round := range 50 {
+		store.gather(callers)
 		c := call("ann", fmt.Sprint(round))
 		var all sync.WaitGroup
-		ids := make([]task.ID, 8)
+		ids := make([]task.ID, callers)
 		for i := range ids {
 			all.Go(func() {
-				desk := o
-				if i%2 == 1 {
-					desk = other
-				}
-				got, _, err := desk.Hold(t.Context(), c)
+				got, _, err := desks[i%2].Hold(t.Context(), c)
 				if err != nil {
 					t.Error(err)
 				}
@@ -230,11 +228,39 @@ func TestHoldAttachesConcurrently(t *testing.T) {
 				t.Fatalf("round %d: %v; want one task", round, ids)
 			}
 		}
-		o.Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), "test", "")
+		desks[0].Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), "test", "")
 	}
-	if n := o.count(approval.Held) + other.count(approval.Held); n != 50 {
+	if n := desks[0].count(approval.Held) + desks[1].count(approval.Held); n != 50 {
 		t.Errorf("%d tasks were made; want 50", n)
 	}
+}
+
+// A slowStore lets nobody go on after listing until everybody has listed.
+type slowStore struct {
+	task.Store
+
+	mu      sync.Mutex
+	missing int
+	all     chan struct{}
+}
+
+// gather says how many are to list.
+func (s *slowStore) gather(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing, s.all = n, make(chan struct{})
+}
+
+func (s *slowStore) List(ctx context.Context, q task.Query) (task.Page, error) {
+	page, err := s.Store.List(ctx, q)
+	s.mu.Lock()
+	all := s.all
+	if s.missing--; s.missing == 0 {
+		close(all)
+	}
+	s.mu.Unlock()
+	<-all
+	return page, err
 }
 
 // The accelerated path: a call that needs no approval but is to be a task runs

@@ -96,6 +96,7 @@ func TestSenderFails(t *testing.T) {
 		"nothing":            {want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown}},
 		"an array":           {outcome: answer(`[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
 		"half an object":     {outcome: answer(`{"content":[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"garbage":            {outcome: answer(`{"content":,}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
 		"two objects":        {outcome: answer(`{} {}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
 		"empty":              {outcome: answer(``), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
 		"broken on the way":  {outcome: approval.Outcome{Body: brokenReader{boom}}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},

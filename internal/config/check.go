@@ -24,6 +24,8 @@ func (l *loader) check() {
 			l.checkUnique(at+".path", paths, i, l.cfg.Upstreams[i].Paths...)
 		}
 	}
+	l.checkPolicy()
+	l.checkTasks()
 	l.checkListener("listen", l.cfg.Listen)
 	l.checkListener("operators.listen", l.cfg.Operators.Listen)
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {

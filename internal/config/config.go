@@ -7,7 +7,7 @@
 // the tree of known settings (schema.go), whose leaves read and check one text
 // each (value.go). Variables and flags name leaves of the same tree
 // (environ.go). What can only be judged with several settings in view is
-// checked last (check.go).
+// checked last (check.go, policy.go).
 //
 // The package knows nothing of how the settings are used.
 package config
@@ -24,17 +24,30 @@ type Config struct {
 	Listen         string // host:port for agents
 	Operators      Operators
 	Upstreams      []Upstream // at least one
+	Rules          []Rule     // the first that matches a call decides
+	Default        Rule       // for calls that no rule matches; without Action if none was given
+	Observe        bool       // forward every call, and only tell what would have happened
+	HideDenied     bool       // leave out of lists what is denied outright
+	Workflows      []Workflow // at least one
+	Cedar          Cedar
+	Waiting        Waiting
+	Execution      Execution
+	Tasks          Tasks
 	Identity       Identity
 	AllowedHosts   []string // extra values of Host, in lower case
 	AllowedOrigins []string // extra values of Origin, in lower case
 	Limits         Limits
 	Shutdown       Shutdown
 	Telemetry      Telemetry
+
+	Watch   []string // directories in which a change may mean another configuration; sorted
+	Origins Origins
 }
 
 // Operators says how the people who run the gate reach it.
 type Operators struct {
 	Listen string // host:port for health, readiness and metrics
+	Token  Secret // that a single operator shows; empty means that one is to be made
 }
 
 // An Upstream is one MCP server behind the gate.
@@ -55,6 +68,31 @@ type TLS struct {
 	CAFile             string // PEM file of the authorities to trust; empty means the system's
 	ServerName         string // name to expect instead of the URL's host
 	InsecureSkipVerify bool
+}
+
+// Waiting says how agents wait for an approval.
+type Waiting struct {
+	TasksOnly bool          // whoever needs approval must ask for a task
+	Hold      time.Duration // how long a request without a task is held
+}
+
+// Execution says how approved calls are run.
+type Execution struct {
+	Start   string        // contact, approval or result
+	Timeout time.Duration // how long the upstream may take
+}
+
+// Tasks says how held calls are kept.
+type Tasks struct {
+	DefaultTTL         time.Duration // how long an outcome can be fetched if the agent asks for no more
+	MaxTTL             time.Duration // no task lives longer
+	MaxPendingPerOwner int
+	MaxPending         int
+	PendingStatus      string   // working or input_required
+	ForceRequired      []string // tools that must be called as a task
+	MinPollInterval    time.Duration
+	MaxPollInterval    time.Duration
+	CleanupInterval    time.Duration
 }
 
 // Identity says how agents are recognised.
@@ -103,11 +141,26 @@ type Traces struct {
 }
 
 // Default returns the settings of a gate that was told nothing. It is not
-// valid as it is: it has no upstream.
+// valid as it is: it has no upstream, and no workflow either, because the one
+// that [Load] adds is there only if no other is given.
 func Default() Config {
 	return Config{
-		Listen:    "127.0.0.1:8080",
-		Operators: Operators{Listen: "127.0.0.1:8081"},
+		Listen:     "127.0.0.1:8080",
+		Operators:  Operators{Listen: "127.0.0.1:8081"},
+		HideDenied: true,
+		Cedar:      Cedar{Timezone: "UTC"},
+		Waiting:    Waiting{Hold: 50 * time.Second},
+		Execution:  Execution{Start: "contact", Timeout: time.Minute},
+		Tasks: Tasks{
+			DefaultTTL:         10 * time.Minute,
+			MaxTTL:             24 * time.Hour,
+			MaxPendingPerOwner: 10,
+			MaxPending:         1000,
+			PendingStatus:      "working",
+			MinPollInterval:    2 * time.Second,
+			MaxPollInterval:    30 * time.Second,
+			CleanupInterval:    time.Minute,
+		},
 		Limits: Limits{
 			MaxConcurrentRequests: 10_000,
 			MaxStreams:            10_000,

@@ -9,12 +9,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// revealed compares secrets by their text.
-var revealed = cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() })
+// revealed compares secrets by their text, and not where settings were given.
+var revealed = cmp.Options{
+	cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() }),
+	cmpopts.IgnoreFields(config.Config{}, "Origins"),
+}
 
 func parse(t *testing.T, src string, environ ...string) (config.Config, error) {
 	t.Helper()
@@ -60,17 +64,28 @@ func TestSmallestFileGetsAllDefaults(t *testing.T) {
 	u := config.DefaultUpstream()
 	u.Name, u.URL, u.Paths = "default", mustURL(t, "http://127.0.0.1:9000/mcp"), []string{"/mcp", "/mcp/v1"}
 	want.Upstreams = []config.Upstream{u}
+	w := config.DefaultWorkflow()
+	w.Name, w.Channels = "default", []string{"inbox"}
+	want.Workflows = []config.Workflow{w}
 	if diff := cmp.Diff(want, got, revealed); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
 }
 
 // TestDefaults holds the values that users and the requirements rely on
-// (REQ-CORE-003 5.3).
+// (REQ-CORE-003 5.3, REQ-GOV-001 5.2 and F-002, REQ-CORE-007 5.2).
 func TestDefaults(t *testing.T) {
 	want := config.Config{
-		Listen:    "127.0.0.1:8080",
-		Operators: config.Operators{Listen: "127.0.0.1:8081"},
+		Listen:     "127.0.0.1:8080",
+		Operators:  config.Operators{Listen: "127.0.0.1:8081"},
+		HideDenied: true,
+		Cedar:      config.Cedar{Timezone: "UTC"},
+		Waiting:    config.Waiting{Hold: 50 * time.Second},
+		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second},
+		Tasks: config.Tasks{
+			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
+			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
+		},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
@@ -78,7 +93,7 @@ func TestDefaults(t *testing.T) {
 		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
 		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
 	}
-	if diff := cmp.Diff(want, config.Default()); diff != "" {
+	if diff := cmp.Diff(want, config.Default(), revealed); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 	wantUpstream := config.Upstream{
@@ -87,13 +102,16 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute}, config.DefaultWorkflow()); diff != "" {
+		t.Errorf("workflow defaults (-want +got):\n%s", diff)
+	}
 }
 
 func TestEverySettingIsObeyed(t *testing.T) {
 	got := valid(t, `
 version: 1
 listen: "[::1]:0"
-operators: { listen: localhost:1 }
+operators: { listen: localhost:1, token: "${KEY}" }
 upstreams:
   - name: files-2
     url: https://Files.example:8443/mcp?tenant=a%20b
@@ -104,6 +122,28 @@ upstreams:
     connect_timeout: 1s
     idle_timeout: 1m30s
     max_idle_connections: 2
+rules:
+  - { match: "a*", action: approve, workflow: ops, reason: r 1, upstream: "f*", kind: tool, principals: [bob, "group:g*"], mode: observe }
+  - { match: b, action: policy, mode: enforce, kind: "" }
+default: { action: deny, reason: r 2, mode: observe }
+mode: observe
+visibility: show
+workflows:
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
+  finance-2: {}
+cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
+waiting: { mode: tasks-only, hold: 0s }
+execution: { start: approval, timeout: 1s }
+tasks:
+  default_ttl: 2m
+  max_ttl: 3h
+  max_pending_per_owner: 4
+  max_pending: 5
+  pending_status: input_required
+  force_required: [delete_user, "transfer funds"]
+  min_poll_interval: 6s
+  max_poll_interval: 7s
+  cleanup_interval: 8s
 identity: { anonymous: true }
 allowed_hosts: [Gate.example, "gate.example:8080", "[::1]:3"]
 allowed_origins: [https://App.example, vscode-webview://x1]
@@ -126,7 +166,27 @@ telemetry:
 `, "KEY=k=1")
 	want := config.Config{
 		Listen:    "[::1]:0",
-		Operators: config.Operators{Listen: "localhost:1"},
+		Operators: config.Operators{Listen: "localhost:1", Token: config.NewSecret("k=1")},
+		Rules: []config.Rule{
+			{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
+			{Match: "b", Action: "policy"},
+		},
+		Default: config.Rule{Action: "deny", Reason: "r 2", Observe: true},
+		Observe: true,
+		Workflows: []config.Workflow{
+			{
+				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute,
+				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox"},
+			},
+			{Name: "finance-2", Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}},
+		},
+		Cedar:     config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
+		Waiting:   config.Waiting{TasksOnly: true},
+		Execution: config.Execution{Start: "approval", Timeout: time.Second},
+		Tasks: config.Tasks{
+			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
+			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
+		},
 		Upstreams: []config.Upstream{{
 			Name:               "files-2",
 			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),

@@ -161,6 +161,13 @@ func (d *decoder) value(path string, to setting, node ast.Node) {
 			}
 			d.value(path, to, e.Value)
 		})
+	case either:
+		switch node.(type) {
+		case *ast.MappingNode, *ast.MappingValueNode:
+			d.value(path, to.long, node)
+		default:
+			d.scalar(path, to.short, node)
+		}
 	case list:
 		d.sequence(path, to, node)
 	case later: // refused by member

@@ -41,13 +41,22 @@ func code(cell string) (string, bool) {
 	return text, cell == "`"+text+"`"
 }
 
-// place returns a good file with the setting at path written as value.
-func place(path, value string) string {
+// place returns a good file with the setting at path written as value, and the
+// same file without it.
+func place(path, value string) (with, without string) {
 	path = strings.TrimSuffix(strings.TrimSuffix(path, ".*"), "[]")
-	if inner, ok := strings.CutPrefix(path, "upstreams[]."); ok {
-		return "version: 1\nupstreams: [{url: https://a/, " + nest(inner, value) + "}]\n"
+	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
+	for _, inside := range []struct{ prefix, before, after string }{
+		{"upstreams[].", "version: 1\nupstreams: [{url: https://a/, ", "}]\n"},
+		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
+		{"default.", start + "default: {action: approve, ", "}\n"},
+		{"workflows.*.", start + "workflows: {w: {", "}}\n"},
+	} {
+		if inner, ok := strings.CutPrefix(path, inside.prefix); ok {
+			return inside.before + nest(inner, value) + inside.after, inside.before + inside.after
+		}
 	}
-	return "version: 1\nupstreams: [{url: https://a/}]\n" + nest(path, value) + "\n"
+	return start + nest(path, value) + "\n", start
 }
 
 func nest(path, value string) string {
@@ -58,8 +67,10 @@ func nest(path, value string) string {
 // file: it must make no difference.
 func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
 	table := rows(readDocs(t))
-	silent := valid(t, "version: 1\nupstreams: [{url: https://a/}]\n")
-	withoutDefault := []string{"version", "upstreams[].url", "upstreams[].path"}
+	withoutDefault := []string{
+		"version", "upstreams[].url", "upstreams[].path",
+		"rules[].match", "rules[].action", "rules[].principals[]", "default", "default.action",
+	}
 	for _, key := range config.Keys() {
 		cells, ok := table[key]
 		if !ok {
@@ -74,7 +85,8 @@ func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
 			t.Errorf("%s: the docs have no default but %q", key, cells[0])
 			continue
 		}
-		if diff := cmp.Diff(silent, valid(t, place(key, value)), revealed); diff != "" {
+		with, without := place(key, value)
+		if diff := cmp.Diff(valid(t, without), valid(t, with), revealed); diff != "" {
 			t.Errorf("%s: the documented default %s is not the default:\n%s", key, value, diff)
 		}
 	}

@@ -12,6 +12,12 @@ type Variable struct {
 	read    func(value string) []string
 }
 
+// The settings that variables override in a way of their own.
+const (
+	approvalTimeout = "workflows.default.timeout"
+	forceRequired   = "tasks.force_required"
+)
+
 // Variables returns every environment variable that the gate obeys. Of two for
 // the same setting the later one wins. One that is empty counts as not set.
 func Variables() []Variable {
@@ -19,12 +25,24 @@ func Variables() []Variable {
 		{"THOUGHTGATE_CONFIG", "", asIs},
 		{"THOUGHTGATE_LISTEN", "listen", asIs},
 		{"THOUGHTGATE_OPERATORS_LISTEN", "operators.listen", asIs},
+		{"THOUGHTGATE_OPERATOR_TOKEN", "operators.token", asIs},
 		{"THOUGHTGATE_UPSTREAM", "upstreams", byComma},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},
 		{"THOUGHTGATE_KEEPALIVE_SECS", "limits.keepalive", seconds},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS", "limits.max_concurrent_requests", asIs},
 		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES", "limits.max_request_body", asIs},
+		{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS", approvalTimeout, seconds},
+		{"THOUGHTGATE_TASK_DEFAULT_TTL_SECS", "tasks.default_ttl", seconds},
+		{"THOUGHTGATE_TASK_DEFAULT_TTL_MS", "tasks.default_ttl", milliseconds},
+		{"THOUGHTGATE_TASK_MAX_TTL_SECS", "tasks.max_ttl", seconds},
+		{"THOUGHTGATE_TASK_MAX_TTL_MS", "tasks.max_ttl", milliseconds},
+		{"THOUGHTGATE_TASK_CLEANUP_INTERVAL_SECS", "tasks.cleanup_interval", seconds},
+		{"THOUGHTGATE_TASK_MAX_PENDING_PER_PRINCIPAL", "tasks.max_pending_per_owner", asIs},
+		{"THOUGHTGATE_TASK_MAX_PENDING_GLOBAL", "tasks.max_pending", asIs},
+		{"THOUGHTGATE_TASK_MIN_POLL_INTERVAL_SECS", "tasks.min_poll_interval", seconds},
+		{"THOUGHTGATE_TASK_MAX_POLL_INTERVAL_SECS", "tasks.max_poll_interval", seconds},
+		{"THOUGHTGATE_TASK_FORCE_REQUIRED", forceRequired, everyComma},
 		{"THOUGHTGATE_LOG_LEVEL", "telemetry.log.level", asIs},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.traces.endpoint", tracesBelow},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "telemetry.traces.endpoint", asIs},
@@ -41,12 +59,18 @@ func byComma(value string) []string {
 	return strings.Split(value, ",")
 }
 
-// seconds gives a bare number its unit. Anything else is left to be refused.
-func seconds(value string) []string {
+func everyComma(value string) []string { return strings.Split(value, ",") }
+
+func seconds(value string) []string { return []string{withUnit(value, "s")} }
+
+func milliseconds(value string) []string { return []string{withUnit(value, "ms")} }
+
+// withUnit gives a bare number its unit. Anything else is left to be refused.
+func withUnit(value, unit string) string {
 	if only(value, digits) {
-		return []string{value + "s"}
+		return value + unit
 	}
-	return []string{"not a number of seconds"}
+	return "not a number"
 }
 
 // tracesBelow adds what the OpenTelemetry exporters add to the endpoint that

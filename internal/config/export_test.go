@@ -6,6 +6,7 @@ package config
 func Parse(name string, src []byte, environ []string) (Config, []Problem, error) {
 	l := newLoader(environ)
 	l.decode(name, src)
+	l.addDefaultWorkflow()
 	l.check()
 	return l.result()
 }
@@ -26,7 +27,11 @@ func Keys() []string {
 		case list:
 			walk(path+"[]", s.item())
 		case dict:
-			keys = append(keys, path+".*")
+			item, _ := s.item("x")
+			walk(path+".*", item)
+		case either:
+			walk(path, s.short)
+			walk(path, s.long)
 		case later:
 		}
 	}

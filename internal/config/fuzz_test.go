@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,6 +15,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("version: 1\nupstreams:\n  - {url: http://a/, name: x, headers: {X-Api-Key: \"${SECRET}\"}}\n"))
 	f.Add([]byte("version: 1\nlisten: ${SECRET}\nupstreams: [{url: 'http://${SECRET}@a/', tls: {ca_file: x}}, *a]\n"))
 	f.Add([]byte("limits: &a {max_batch: \"${SECRET}\", keepalive: 1s, max_header: 1KiB}\nshutdown: *a\n"))
+	f.Add([]byte("rules: [{match: a, action: approve, principals: ['${SECRET}']}]\ndefault: {action: deny}\nworkflows: {w: {quorum: 2, approvers: [a]}}\n"))
+	f.Add([]byte("default: policy\ncedar: {policies: ['${SECRET}/*'], timezone: '${SECRET}'}\noperators: {token: '${SECRET}'}\n"))
 	f.Add([]byte("a: |+2\n  b\n--- !t\n? [x]\n: {y: z}\n...\n"))
 	f.Add([]byte("\"a\\x41\": 'b''c'\n<<: [*d]\ne: >-\n f\n"))
 	const secret = "eiGh7ieph4Ae"
@@ -33,6 +36,15 @@ func FuzzParse(f *testing.F) {
 		}
 		if len(cfg.Upstreams) == 0 || cfg.Listen == cfg.Operators.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
 			t.Errorf("accepted: %+v", cfg)
+		}
+		if len(cfg.Workflows) == 0 || len(cfg.Rules) > 0 && cfg.Default.Action == "" {
+			t.Errorf("accepted: %+v", cfg)
+		}
+		for i, r := range cfg.Rules {
+			_, limited := cfg.Origins[fmt.Sprintf("rules[%d].principals", i)]
+			if r.Match == "" || r.Action == "" || limited && len(r.Principals) == 0 {
+				t.Errorf("accepted rule %+v", r)
+			}
 		}
 		for _, u := range cfg.Upstreams {
 			if u.URL == nil || u.Name == "" || len(u.Paths) == 0 {

@@ -42,9 +42,14 @@ func Load(s Sources) (Config, []Problem, error) {
 		}
 		l.decode(file, src)
 	}
+	l.addDefaultWorkflow()
 	l.override(s.Overrides)
 	l.check()
-	l.checkAuthorities(filepath.Dir(file))
+	dir := filepath.Dir(file)
+	l.checkAuthorities(dir)
+	if file != "" {
+		l.readPolicies(dir)
+	}
 	return l.result()
 }
 
@@ -62,14 +67,14 @@ func readFile(name string) ([]byte, error) {
 type loader struct {
 	cfg      Config
 	env      environment
-	origins  map[string]Position // of every setting that was given
-	unread   bool                // there is a file, but nothing in it could be understood
+	origins  Origins
+	unread   bool // there is a file, but nothing in it could be understood
 	problems []Problem
 	warnings []Problem
 }
 
 func newLoader(environ []string) *loader {
-	return &loader{cfg: Default(), env: newEnvironment(environ), origins: map[string]Position{}}
+	return &loader{cfg: Default(), env: newEnvironment(environ), origins: Origins{}}
 }
 
 func (l *loader) report(at Position, setting, text string) {
@@ -89,17 +94,7 @@ func (l *loader) set(at Position, path string, to leaf, text string) {
 	}
 }
 
-// origin returns where the setting at path was given, or else the nearest
-// setting around it.
-func (l *loader) origin(path string) Position {
-	for path != "" {
-		if at, ok := l.origins[path]; ok {
-			return at
-		}
-		path = path[:max(0, strings.LastIndexAny(path, ".["))]
-	}
-	return l.origins[""]
-}
+func (l *loader) origin(path string) Position { return l.origins.Of(path) }
 
 // override stores what variables and flags say. Only the strongest for each
 // setting is looked at.
@@ -116,6 +111,10 @@ func (l *loader) override(flags []Override) {
 		switch rest, each := strings.CutPrefix(path, "upstreams[]."); {
 		case path == "upstreams":
 			l.replaceUpstreams(at, o.Values)
+		case path == forceRequired:
+			l.replaceForced(at, o.Values)
+		case path == approvalTimeout:
+			l.overrideApprovalTimeout(at, o.Values)
 		case each:
 			for i := range l.cfg.Upstreams {
 				full := fmt.Sprintf("upstreams[%d].%s", i, rest)
@@ -171,12 +170,29 @@ func (l *loader) replaceUpstreams(at Position, values []string) {
 	}
 }
 
+func (l *loader) replaceForced(at Position, values []string) {
+	l.cfg.Tasks.ForceRequired = nil
+	for _, value := range values {
+		l.set(at, forceRequired, tool(&l.cfg.Tasks.ForceRequired), strings.TrimSpace(value))
+	}
+}
+
+func (l *loader) overrideApprovalTimeout(at Position, values []string) {
+	i := slices.IndexFunc(l.cfg.Workflows, func(w Workflow) bool { return w.Name == defaultWorkflow })
+	if i < 0 {
+		l.warnings = append(l.warnings, Problem{at, approvalTimeout, "is ignored: there are workflows, but none of this name"})
+		return
+	}
+	l.overrideLeaf(at, approvalTimeout, descend(l.cfg.Workflows[i].settings(), "timeout"), values)
+}
+
 func (l *loader) result() (Config, []Problem, error) {
 	for _, name := range l.env.strangers() {
 		l.warnings = append(l.warnings, Problem{Position{Source: name}, "", "is not a variable of this build and is ignored"})
 	}
 	if len(l.problems) > 0 {
-		return Config{}, sorted(l.warnings), &Error{sorted(l.problems)}
+		return Config{}, sorted(l.warnings), NewError(l.problems)
 	}
+	l.cfg.Origins = l.origins
 	return l.cfg, sorted(l.warnings), nil
 }

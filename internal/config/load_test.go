@@ -69,8 +69,8 @@ func TestFlagBeatsVariableBeatsFile(t *testing.T) {
 	}
 }
 
-// TestVariables sets each variable of REQ-CORE-003 5.3, and each of the rest,
-// on its own and looks at the setting it is for.
+// TestVariables sets each variable of REQ-CORE-003 5.3, REQ-GOV-001 5.2 and
+// F-002, and REQ-CORE-007 5.2, and each of the rest, on its own and looks at the setting it is for.
 func TestVariables(t *testing.T) {
 	endpoint := func(c config.Config) any { return c.Telemetry.Traces.Endpoint.String() }
 	tests := []struct {
@@ -80,6 +80,18 @@ func TestVariables(t *testing.T) {
 	}{
 		{"THOUGHTGATE_LISTEN=127.0.0.1:9", func(c config.Config) any { return c.Listen }, "127.0.0.1:9"},
 		{"THOUGHTGATE_OPERATORS_LISTEN=127.0.0.1:9", func(c config.Config) any { return c.Operators.Listen }, "127.0.0.1:9"},
+		{"THOUGHTGATE_OPERATOR_TOKEN=t", func(c config.Config) any { return c.Operators.Token.Reveal() }, "t"},
+		{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=300", func(c config.Config) any { return c.Workflows[0].Timeout }, 5 * time.Minute},
+		{"THOUGHTGATE_TASK_DEFAULT_TTL_SECS=7", func(c config.Config) any { return c.Tasks.DefaultTTL }, 7 * time.Second},
+		{"THOUGHTGATE_TASK_DEFAULT_TTL_MS=7000", func(c config.Config) any { return c.Tasks.DefaultTTL }, 7 * time.Second},
+		{"THOUGHTGATE_TASK_MAX_TTL_SECS=7200", func(c config.Config) any { return c.Tasks.MaxTTL }, 2 * time.Hour},
+		{"THOUGHTGATE_TASK_MAX_TTL_MS=7200000", func(c config.Config) any { return c.Tasks.MaxTTL }, 2 * time.Hour},
+		{"THOUGHTGATE_TASK_CLEANUP_INTERVAL_SECS=7", func(c config.Config) any { return c.Tasks.CleanupInterval }, 7 * time.Second},
+		{"THOUGHTGATE_TASK_MAX_PENDING_PER_PRINCIPAL=7", func(c config.Config) any { return c.Tasks.MaxPendingPerOwner }, 7},
+		{"THOUGHTGATE_TASK_MAX_PENDING_GLOBAL=7", func(c config.Config) any { return c.Tasks.MaxPending }, 7},
+		{"THOUGHTGATE_TASK_MIN_POLL_INTERVAL_SECS=7", func(c config.Config) any { return c.Tasks.MinPollInterval }, 7 * time.Second},
+		{"THOUGHTGATE_TASK_MAX_POLL_INTERVAL_SECS=7", func(c config.Config) any { return c.Tasks.MaxPollInterval }, 7 * time.Second},
+		{"THOUGHTGATE_TASK_FORCE_REQUIRED=tool1, tool2", func(c config.Config) any { return c.Tasks.ForceRequired }, []string{"tool1", "tool2"}},
 		{"THOUGHTGATE_UPSTREAM=http://env/?a=b,c", func(c config.Config) any { return c.Upstreams[0].URL.String() }, "http://env/?a=b,c"},
 		{"THOUGHTGATE_UPSTREAM=x=http://env/,y=http://env/?a=b", func(c config.Config) any { return c.Upstreams[1].Name + c.Upstreams[1].URL.RawQuery }, "ya=b"},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS=7", func(c config.Config) any { return c.Upstreams[0].ConnectTimeout }, 7 * time.Second},
@@ -247,7 +259,7 @@ upstreams:
 		"THOUGHTGATE_FILES_KEY=hunter2",
 		"THOUGHTGATE_B=hunter2",
 		"THOUGHTGATE_LISTN=hunter2",
-		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=hunter2",
+		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES=hunter2",
 		"THOUGHTGATE_EMPTY=",
 		"OTHER=hunter2",
 	}})
@@ -256,8 +268,8 @@ upstreams:
 	}
 	want := []string{
 		file + ":5:34: upstreams[0].tls.insecure_skip_verify: the upstream's certificate is not verified: anyone on the way can read and change every call",
-		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS: is not a variable of this build and is ignored",
 		"THOUGHTGATE_LISTN: is not a variable of this build and is ignored",
+		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES: is not a variable of this build and is ignored",
 	}
 	if diff := cmp.Diff(want, lines(warnings)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/textproto"
 	"strings"
+	"time"
 )
 
 // A setting is a node in the tree of everything that can be configured.
@@ -22,10 +23,15 @@ type (
 	group []entry
 	// A list is a sequence; item makes room for one more.
 	list struct{ item func() setting }
-	// A dict is a mapping whose keys are the user's. It returns the leaf for
-	// a key, or says what is wrong with the key.
+	// A dict is a mapping whose keys are the user's. It makes room for a key,
+	// or says what is wrong with the key.
 	dict struct {
-		item func(key string) (leaf, string)
+		item func(key string) (setting, string)
+	}
+	// An either is a group, or a single value that stands for it.
+	either struct {
+		short leaf
+		long  group
 	}
 	// A later setting is in the documented design but not in this build.
 	later struct{}
@@ -36,11 +42,12 @@ type entry struct {
 	to  setting
 }
 
-func (leaf) isSetting()  {}
-func (group) isSetting() {}
-func (list) isSetting()  {}
-func (dict) isSetting()  {}
-func (later) isSetting() {}
+func (leaf) isSetting()   {}
+func (group) isSetting()  {}
+func (list) isSetting()   {}
+func (dict) isSetting()   {}
+func (either) isSetting() {}
+func (later) isSetting()  {}
 
 // find returns the setting with the given key, or nil.
 func (g group) find(key string) setting {
@@ -60,12 +67,31 @@ func (c *Config) settings() group {
 		{"listen", address(&c.Listen)},
 		{"operators", group{
 			{"listen", address(&c.Operators.Listen)},
-			{"token", later{}},
+			{"token", bearer(&c.Operators.Token)},
 		}},
 		{"upstreams", list{func() setting {
 			c.Upstreams = append(c.Upstreams, DefaultUpstream())
 			return c.Upstreams[len(c.Upstreams)-1].settings()
 		}}},
+		{"rules", list{func() setting {
+			c.Rules = append(c.Rules, Rule{})
+			return c.Rules[len(c.Rules)-1].settings()
+		}}},
+		{"default", either{action(&c.Default.Action), c.Default.outcome()}},
+		{"mode", mode(&c.Observe)},
+		{"visibility", choice(&c.HideDenied, "hide", "show")},
+		{"workflows", workflows(&c.Workflows)},
+		{"cedar", c.Cedar.settings()},
+		{"waiting", group{
+			{"mode", choice(&c.Waiting.TasksOnly, "tasks-only", "any")},
+			{"hold", duration(&c.Waiting.Hold, 0)},
+		}},
+		{"execution", group{
+			{"start", oneOf(&c.Execution.Start, "contact", "approval", "result")},
+			{"timeout", duration(&c.Execution.Timeout, shortest)},
+		}},
+		{"tasks", c.Tasks.settings()},
+		{"store", later{}},
 		{"identity", group{
 			{"anonymous", boolean(&c.Identity.Anonymous)},
 		}},
@@ -77,15 +103,6 @@ func (c *Config) settings() group {
 			{"drain", duration(&c.Shutdown.Drain, 0)},
 		}},
 		{"telemetry", c.Telemetry.settings()},
-		{"rules", later{}},
-		{"default", later{}},
-		{"mode", later{}},
-		{"workflows", later{}},
-		{"cedar", later{}},
-		{"waiting", later{}},
-		{"execution", later{}},
-		{"tasks", later{}},
-		{"store", later{}},
 	}
 }
 
@@ -105,6 +122,20 @@ func (u *Upstream) settings() group {
 		{"connect_timeout", duration(&u.ConnectTimeout, shortest)},
 		{"idle_timeout", duration(&u.IdleTimeout, shortest)},
 		{"max_idle_connections", number(&u.MaxIdleConnections, 1_000_000)},
+	}
+}
+
+func (t *Tasks) settings() group {
+	return group{
+		{"default_ttl", duration(&t.DefaultTTL, time.Second)},
+		{"max_ttl", duration(&t.MaxTTL, time.Second)},
+		{"max_pending_per_owner", number(&t.MaxPendingPerOwner, 1_000_000)},
+		{"max_pending", number(&t.MaxPending, 10_000_000)},
+		{"pending_status", oneOf(&t.PendingStatus, "working", "input_required")},
+		{"force_required", list{func() setting { return tool(&t.ForceRequired) }}},
+		{"min_poll_interval", duration(&t.MinPollInterval, shortest)},
+		{"max_poll_interval", duration(&t.MaxPollInterval, shortest)},
+		{"cleanup_interval", duration(&t.CleanupInterval, shortest)},
 	}
 }
 
@@ -145,16 +176,16 @@ const reserved = " Accept Accept-Encoding Connection Content-Encoding Content-Le
 	" Keep-Alive Last-Event-Id Proxy-Connection Te Trailer Transfer-Encoding Upgrade "
 
 func headers(p *map[string]Secret) dict {
-	return dict{func(key string) (leaf, string) {
+	return dict{func(key string) (setting, string) {
 		if !headerName(key) {
-			return leaf{}, "is not a name of an HTTP header"
+			return nil, "is not a name of an HTTP header"
 		}
 		key = textproto.CanonicalMIMEHeaderKey(key)
 		if strings.HasPrefix(key, "Mcp-") || strings.Contains(reserved, " "+key+" ") {
-			return leaf{}, "cannot be set: the gate needs this header itself"
+			return nil, "cannot be set: the gate needs this header itself"
 		}
 		if _, twice := (*p)[key]; twice {
-			return leaf{}, fmt.Sprintf("is given twice: HTTP takes it for the same as %s", key)
+			return nil, fmt.Sprintf("is given twice: HTTP takes it for the same as %s", key)
 		}
 		if *p == nil {
 			*p = map[string]Secret{}

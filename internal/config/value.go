@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // A kind is a set of ways in which YAML writes a scalar.
@@ -113,9 +114,49 @@ func level(p *slog.Level) leaf {
 }
 
 func oneOf(p *string, words ...string) leaf {
-	last := len(words) - 1
-	want := strings.Join(words[:last], ", ") + " or " + words[last]
+	want := words[0]
+	if last := len(words) - 1; last > 0 {
+		want = strings.Join(words[:last], ", ") + " or " + words[last]
+	}
 	return read(p, isText, want, func(s string) (string, bool) { return s, slices.Contains(words, s) })
+}
+
+// choice reads one of two words, and stores whether it is the first.
+func choice(p *bool, yes, no string) leaf {
+	var word string
+	l := oneOf(&word, yes, no)
+	return read(p, l.kinds, l.want, func(s string) (bool, bool) { return s == yes, l.set(s) })
+}
+
+func mode(p *bool) leaf { return choice(p, "observe", "enforce") }
+
+// line reads text that can be shown to people and models as it is.
+func line(p *string) leaf {
+	return read(p, isText, "text in one line", func(s string) (string, bool) { return s, isLine(s) })
+}
+
+func isLine(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
+
+// each reads one more text of a list.
+func each(p *[]string, want string, good func(string) bool) leaf {
+	return read(p, isText, want, func(s string) ([]string, bool) { return append(*p, s), good(s) })
+}
+
+func tool(p *[]string) leaf {
+	return each(p, "the name of a tool", func(s string) bool { return s != "" && isLine(s) })
+}
+
+func bearer(p *Secret) leaf {
+	return read(p, isText, "printable ASCII characters without spaces, or empty", func(s string) (Secret, bool) {
+		return NewSecret(s), !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+	})
+}
+
+func timezone(p *string) leaf {
+	return read(p, isText, "the name of a time zone, such as Europe/Berlin", func(s string) (string, bool) {
+		_, err := time.LoadLocation(s)
+		return s, err == nil && s != "" && s != "Local" // which is another one on every machine
+	})
 }
 
 func name(p *string) leaf {

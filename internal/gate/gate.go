@@ -33,9 +33,9 @@ type Gate struct {
 	now      func() time.Time
 }
 
-// New returns a gate with the given settings.
-func New(s *Settings, log *slog.Logger, m *metrics.Metrics) *Gate {
-	g := &Gate{log: log, metrics: m, now: time.Now}
+// New returns a gate with the given settings and clock.
+func New(s *Settings, now func() time.Time, log *slog.Logger, m *metrics.Metrics) *Gate {
+	g := &Gate{log: log, metrics: m, now: now}
 	g.settings.Store(s)
 	return g
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -22,7 +23,7 @@ func newGate(t *testing.T, adjust func(*gate.Settings), rules ...policy.Rule) *g
 	if adjust != nil {
 		adjust(s)
 	}
-	return gate.New(s, slog.New(slog.DiscardHandler), nil)
+	return gate.New(s, time.Now, slog.New(slog.DiscardHandler), nil)
 }
 
 func client(key string) gate.Client {
@@ -167,7 +168,7 @@ func BenchmarkJudge(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g := gate.New(&gate.Settings{Policy: snapshot}, slog.New(slog.DiscardHandler), nil)
+	g := gate.New(&gate.Settings{Policy: snapshot}, time.Now, slog.New(slog.DiscardHandler), nil)
 	p, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool_999_x","arguments":{"a":1}}}`), jsonrpc.Limits{})
 	if err != nil {
 		b.Fatal(err)

@@ -1,8 +1,6 @@
 package gate
 
 import (
-	"log/slog"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -77,7 +75,7 @@ func (v *View) See(name, uri string, entry jsonrpc.Value) (hidden bool, support 
 	tool := ReadTool(entry)
 	published := v.settings.terms(policy.Tool, tool, v.facts).Published(prospect)
 	v.counts[string(published)]++
-	v.gate.log.Debug("tool annotation", "tool", name, "task_support", string(published), slog.Any("prospect", prospect))
+	v.gate.log.Debug("tool annotation", "tool", name, "task_support", string(published), "prospect", prospect)
 	if published == policy.TaskForbidden && tool.TaskSupport == "" {
 		return false, "" // that is what saying nothing means
 	}

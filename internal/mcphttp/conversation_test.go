@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -126,7 +127,7 @@ func governing(t *testing.T, files []txtar.File) *gate.Gate {
 			t.Fatal(err)
 		}
 	}
-	return gate.New(s, slog.New(slog.DiscardHandler), nil)
+	return gate.New(s, time.Now, slog.New(slog.DiscardHandler), nil)
 }
 
 // speak sends one request, written as text, and returns the answer as text.

@@ -47,7 +47,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := mcphttp.Config{
-		Gate:  gate.New(new(gate.Settings), slog.New(slog.DiscardHandler), nil),
+		Gate:  gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
 		Guard: mcphttp.Guard{Loopback: true},
 		Limits: mcphttp.Limits{
 			Requests: 1000, Streams: 1000, Body: 1 << 20,

@@ -116,7 +116,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 		adjust(rules, &desk, &waiting)
 	}
 	log := slog.New(slog.DiscardHandler)
-	h.gate = gate.New(rules, log, nil)
+	h.gate = gate.New(rules, time.Now, log, nil)
 	var err error
 	if h.desk, err = approval.New(desk); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func (h *house) pending(n int) []task.ID {
 		}
 		ids = nil
 		for _, a := range page.Approvals {
-			ids = append(ids, task.ID(a.ID))
+			ids = append(ids, a.ID)
 		}
 		return len(ids) == n
 	})

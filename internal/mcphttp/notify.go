@@ -17,10 +17,11 @@ const readTimeout = 5 * time.Second
 // TaskChanged tells the owner of a task how it stands, on one of the streams
 // on which a legacy client listens, and on those on which a modern client
 // asked for it. It does not wait for them.
-func (h *Handler) TaskChanged(t task.Task) {
+func (h *Handler) TaskChanged(ctx context.Context, t task.Task) {
+	ctx = context.WithoutCancel(ctx) // whoever changed the task need not wait
 	for _, s := range h.listeners.of(t.Owner) {
 		if s.x.hears(t.ID) {
-			h.telling.Go(func() { s.tellStatus(t) })
+			h.telling.Go(func() { s.tellStatus(ctx, t) })
 		}
 	}
 }
@@ -39,8 +40,8 @@ func (x *exchange) hears(id task.ID) bool {
 	return false
 }
 
-func (s *eventRelay) tellStatus(t task.Task) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+func (s *eventRelay) tellStatus(ctx context.Context, t task.Task) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var payload bytes.Buffer
 	if s.x.era == wire.Modern && t.State.Terminal() {
@@ -124,7 +125,7 @@ func (x *exchange) acknowledge(ctx context.Context, s *eventRelay, own []task.ID
 	b.WriteString(`}}}`)
 	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: b.Bytes()}))
 	for _, t := range tasks {
-		s.tellStatus(t)
+		s.tellStatus(ctx, t)
 	}
 }
 

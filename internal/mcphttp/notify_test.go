@@ -19,9 +19,9 @@ import (
 func newListenedHouse(t *testing.T) *house {
 	var h *house
 	h = newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
-		c.Observe = func(_ context.Context, e approval.Event) {
+		c.Observe = func(ctx context.Context, e approval.Event) {
 			if e.Task.ID != "" {
-				h.handler.TaskChanged(e.Task)
+				h.handler.TaskChanged(ctx, e.Task)
 			}
 		}
 	})

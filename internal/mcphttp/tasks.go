@@ -121,7 +121,7 @@ func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
 	owner, _ := x.owner()
 	t, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "cancelled by the client")
 	over := errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
-	if err != nil && !(over && x.era == wire.Modern) {
+	if err != nil && (!over || x.era == wire.Legacy) {
 		x.answerError(x.dialect().Error(err))
 		return
 	}

@@ -108,37 +108,12 @@ func New() *Metrics {
 		refused: register(r, prometheus.NewCounterVec(
 			counter("mcp_refused_total", "Requests that the gateway answered with an error of its own."),
 			[]string{"error_type"})),
-		verdicts: register(r, prometheus.NewCounterVec(
-			counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
-			[]string{"kind", "action", "observed"})),
-		invalidTask: register(r, prometheus.NewCounterVec(
-			counter("task_validation_errors_total", "Calls whose task was missing, not allowed or malformed."),
-			[]string{"error"})),
-		annotations: register(r, prometheus.NewGaugeVec(
-			gauge("tools_by_annotation", "Tools on the last list that was shown, by their task support."),
-			[]string{"annotation"})),
-		reloads: register(r, prometheus.NewCounterVec(
-			counter("config_reloads_total", "Attempts to take over a changed configuration."),
-			[]string{"status"})),
-		transitions: register(r, prometheus.NewCounterVec(
-			counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"})),
-		completed: register(r, prometheus.NewCounterVec(
-			counter("tasks_completed_total", "Held calls that have ended."), []string{"outcome"})),
-		active: register(r, prometheus.NewGauge(
-			gauge("tasks_active", "Held calls that have not ended, as far as this process had part in them."))),
-		created: register(r, prometheus.NewCounter(
-			counter("tasks_created_total", "Calls that were held."))),
-		rateLimited: register(r, prometheus.NewCounter(
-			counter("task_rate_limited_total", "Calls that were not held because too many are."))),
-		zombies: register(r, prometheus.NewCounter(
-			counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result."))),
-		decisions: register(r, prometheus.NewHistogram(
-			histogram("approval_wait_seconds", "Time from holding a call to a decision about it.", []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400}))),
 		batchSize: register(r, prometheus.NewHistogram(
 			histogram("mcp_batch_size", "Messages in a JSON-RPC batch.", []float64{1, 2, 5, 10, 20, 50, 100}))),
 		connections: register(r, prometheus.NewGauge(
 			gauge("mcp_connections_active", "Open connections from agents."))),
 	}
+	m.registerTasks()
 	for _, method := range methods {
 		m.byMethod[method] = new(atomic.Pointer[methodSeries])
 	}
@@ -154,6 +129,37 @@ func New() *Metrics {
 	m.getStreams = streams.WithLabelValues(StreamGet)
 	m.postStreams = streams.WithLabelValues(StreamPost)
 	return m
+}
+
+// registerTasks makes the metrics about policy and held calls.
+func (m *Metrics) registerTasks() {
+	r := m.registry
+	m.verdicts = register(r, prometheus.NewCounterVec(
+		counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
+		[]string{"kind", "action", "observed"}))
+	m.invalidTask = register(r, prometheus.NewCounterVec(
+		counter("task_validation_errors_total", "Calls whose task was missing, not allowed or malformed."),
+		[]string{"error"}))
+	m.annotations = register(r, prometheus.NewGaugeVec(
+		gauge("tools_by_annotation", "Tools on the last list that was shown, by their task support."),
+		[]string{"annotation"}))
+	m.reloads = register(r, prometheus.NewCounterVec(
+		counter("config_reloads_total", "Attempts to take over a changed configuration."),
+		[]string{"status"}))
+	m.transitions = register(r, prometheus.NewCounterVec(
+		counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"}))
+	m.completed = register(r, prometheus.NewCounterVec(
+		counter("tasks_completed_total", "Held calls that have ended."), []string{"outcome"}))
+	m.active = register(r, prometheus.NewGauge(
+		gauge("tasks_active", "Held calls that have not ended, as far as this process had part in them.")))
+	m.created = register(r, prometheus.NewCounter(
+		counter("tasks_created_total", "Calls that were held.")))
+	m.rateLimited = register(r, prometheus.NewCounter(
+		counter("task_rate_limited_total", "Calls that were not held because too many are.")))
+	m.zombies = register(r, prometheus.NewCounter(
+		counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result.")))
+	m.decisions = register(r, prometheus.NewHistogram(
+		histogram("approval_wait_seconds", "Time from holding a call to a decision about it.", []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400})))
 }
 
 // Handler returns the page that Prometheus reads.

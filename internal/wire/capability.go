@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"slices"
+
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -26,9 +28,9 @@ func Declare(m *jsonrpc.Message, e Era, a Abilities) []byte {
 	var patch jsonrpc.Patch
 	switch {
 	case a.Tasks && e == Modern:
-		ensure(&patch, capabilities, "{}", "extensions", ExtensionTasks)
+		ensure(&patch, capabilities, "extensions", ExtensionTasks)
 	case a.Tasks:
-		addLegacyTasks(&patch, capabilities, a.ListTasks)
+		addLegacyTasks(&patch, capabilities, a)
 	}
 	if a.ListChanged {
 		addListChanged(&patch, capabilities)
@@ -45,9 +47,9 @@ func addListChanged(patch *jsonrpc.Patch, capabilities jsonrpc.Value) {
 	}
 }
 
-func addLegacyTasks(patch *jsonrpc.Patch, capabilities jsonrpc.Value, list bool) {
+func addLegacyTasks(patch *jsonrpc.Patch, capabilities jsonrpc.Value, a Abilities) {
 	whole := `{"cancel":{},"requests":{"tools":{"call":{}}}}`
-	if list {
+	if a.ListTasks {
 		whole = `{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`
 	}
 	tasks := capabilities.Member("tasks")
@@ -55,32 +57,31 @@ func addLegacyTasks(patch *jsonrpc.Patch, capabilities jsonrpc.Value, list bool)
 		patch.Set(capabilities, "tasks", []byte(whole))
 		return
 	}
-	if list {
-		ensure(patch, tasks, "{}", "list")
+	if a.ListTasks {
+		ensure(patch, tasks, "list")
 	}
-	ensure(patch, tasks, "{}", "cancel")
-	ensure(patch, tasks, "{}", "requests", "tools", "call")
+	ensure(patch, tasks, "cancel")
+	ensure(patch, tasks, "requests", "tools", "call")
 }
 
-// ensure gives the object a member, found by its path, with the value leaf,
-// unless it has one that is an object already.
-func ensure(patch *jsonrpc.Patch, object jsonrpc.Value, leaf string, path ...string) {
-	member := object.Member(path[0])
-	switch {
-	case !member.IsObject():
-		patch.Set(object, path[0], nest(leaf, path[1:]))
-	case len(path) > 1:
-		ensure(patch, member, leaf, path[1:]...)
+// ensure gives the object a member, found by its path, that is an object,
+// unless it has one already.
+func ensure(patch *jsonrpc.Patch, object jsonrpc.Value, path ...string) {
+	for i, name := range path {
+		member := object.Member(name)
+		if !member.IsObject() {
+			patch.Set(object, name, nest("{}", path[i+1:]))
+			return
+		}
+		object = member
 	}
 }
 
 // nest returns leaf inside an object for each name of path.
 func nest(leaf string, path []string) []byte {
 	json := []byte(leaf)
-	for i := len(path) - 1; i >= 0; i-- {
-		outer := append([]byte{'{'}, jsonrpc.AppendString(nil, path[i])...)
-		outer = append(append(outer, ':'), json...)
-		json = append(outer, '}')
+	for _, name := range slices.Backward(path) {
+		json = slices.Concat([]byte{'{'}, jsonrpc.AppendString(nil, name), []byte{':'}, json, []byte{'}'})
 	}
 	return json
 }

@@ -1,0 +1,74 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// The shape of a task's id, and how much of it must be given. With less, one
+// that has just arrived could be meant by chance.
+const (
+	idPrefix = "tg_"
+	idLength = len(idPrefix) + 36
+	leastID  = 4
+)
+
+// An IDError reports a text that does not name one held call.
+type IDError struct {
+	Text    string
+	Matches int
+}
+
+// Error implements error.
+func (e *IDError) Error() string {
+	switch {
+	case len(strings.TrimPrefix(e.Text, idPrefix)) < leastID:
+		return fmt.Sprintf("%q is too short: give at least %d characters of the id", e.Text, leastID)
+	case e.Matches == 0:
+		return fmt.Sprintf("there is no approval %q", e.Text)
+	default:
+		return fmt.Sprintf("%q could be any of %d approvals: give more of the id", e.Text, e.Matches)
+	}
+}
+
+// Find returns the id that text abbreviates: it begins with it, with or without
+// its prefix, and no other does. Calls that wait for a decision come first:
+// one that has ended is found only if none of them is meant.
+func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
+	start := strings.ToLower(text)
+	if !strings.HasPrefix(start, idPrefix) {
+		start = idPrefix + start
+	}
+	switch {
+	case len(start) == idLength:
+		return task.ID(start), nil
+	case len(start) < len(idPrefix)+leastID:
+		return "", &IDError{Text: text}
+	}
+	for _, state := range []string{"pending", "all"} {
+		listed, err := c.List(ctx, state)
+		if err != nil {
+			return "", err
+		}
+		if found := matching(listed, start); len(found) == 1 {
+			return found[0], nil
+		} else if len(found) > 1 {
+			return "", &IDError{Text: text, Matches: len(found)}
+		}
+	}
+	return "", &IDError{Text: text}
+}
+
+func matching(listed []approval.Approval, start string) []task.ID {
+	var ids []task.ID
+	for _, a := range listed {
+		if strings.HasPrefix(string(a.ID), start) {
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,209 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// An Event is what [Client.Watch] tells of a held call.
+type Event struct {
+	Kind     Kind              `json:"event"`
+	Approval approval.Approval `json:"approval"`
+}
+
+// A Kind says what an event is about.
+type Kind string
+
+// The kinds of events.
+const (
+	Pending Kind = "pending" // it waits for a decision, or has got another approval
+	Settled Kind = "settled" // it no longer waits
+	Gone    Kind = "gone"    // the gate no longer knows it: it was told of last before a gap
+)
+
+// A LostError reports a stream of events that broke off, and will be tried
+// again.
+type LostError struct {
+	Err   error
+	Retry time.Duration // until the next attempt
+}
+
+// Error implements error.
+func (e *LostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns why it broke off.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// maxBackoff is the longest pause between two attempts.
+const maxBackoff = 15 * time.Second
+
+// Watch tells of every call that waits for a decision, and then of what becomes
+// of them. A stream that breaks off is told as a [LostError] and taken up again
+// without telling anything twice; what was settled meanwhile is then told. It
+// ends when ctx does, or with an error that is none of those: the gate refuses,
+// or could not be reached in the first place.
+func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		w := watcher{client: c, known: make(map[task.ID]approval.Approval), backoff: c.cfg.Backoff}
+		for {
+			err := w.follow(ctx, yield)
+			if ctx.Err() != nil || errors.Is(err, errEnough) {
+				return
+			}
+			if !w.connected || final(err) {
+				yield(Event{}, err)
+				return
+			}
+			// Spread out, so that all who watch do not come back at once.
+			pause := w.backoff + rand.N(w.backoff) //nolint:gosec // nothing depends on nobody guessing it
+			w.backoff = min(2*w.backoff, maxBackoff)
+			if !yield(Event{}, &LostError{err, pause}) || !sleep(ctx, pause) {
+				return
+			}
+		}
+	}
+}
+
+// errEnough ends a watch that nobody listens to any more.
+var errEnough = errors.New("enough")
+
+// final reports whether trying again is of no use.
+func final(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.Status < http.StatusInternalServerError
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// A watcher knows what it has told of: every pending call as it was then.
+type watcher struct {
+	client    *Client
+	known     map[task.ID]approval.Approval
+	connected bool // at least once
+	backoff   time.Duration
+}
+
+// follow tells of the events of one connection.
+func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) error {
+	streaming, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	silence := time.AfterFunc(w.client.cfg.Silence, func() { stop(errors.New("the gate fell silent")) })
+	defer silence.Stop()
+	resp, err := w.client.send(streaming, http.MethodGet, "/events", nil)
+	if err != nil {
+		return because(streaming, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := w.catchUp(streaming, yield); err != nil {
+		return because(streaming, err)
+	}
+	w.connected, w.backoff = true, w.client.cfg.Backoff
+	err = readEvents(resp.Body, func(e Event) bool { return w.tell(e, yield) }, func() { silence.Reset(w.client.cfg.Silence) })
+	return because(streaming, err)
+}
+
+// because returns why ctx was stopped if it was, or else err.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// catchUp tells what became of calls while there was no connection. The new one
+// is open already, so nothing falls between them.
+func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) error {
+	for id, before := range w.known {
+		now, err := w.client.Show(ctx, id)
+		e := Event{Settled, now}
+		if refused, ok := errors.AsType[*Error](err); ok && refused.Type == "not_found" {
+			e, err = Event{Gone, before}, nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Kind == Settled && now.State == task.InputRequired {
+			continue
+		}
+		if !w.tell(e, yield) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+// tell passes e on unless it is known, and reports whether more is wanted.
+func (w *watcher) tell(e Event, yield func(Event, error) bool) bool {
+	id := e.Approval.ID
+	before, told := w.known[id]
+	if e.Kind != Pending {
+		delete(w.known, id)
+		return !told || yield(e, nil)
+	}
+	w.known[id] = e.Approval
+	if told && slices.Equal(before.Approvals, e.Approval.Approvals) {
+		return true
+	}
+	return yield(e, nil)
+}
+
+// maxEvent bounds a line of a stream. A gate sends less.
+const maxEvent = 1 << 20
+
+// readEvents passes on the events of a stream until it ends, which is an error,
+// and says whenever it has heard anything at all.
+func readEvents(r io.Reader, tell func(Event) bool, heard func()) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxEvent)
+	var name, data string
+	for lines.Scan() {
+		heard()
+		line := lines.Text()
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case field == "event":
+			name = value
+		case field == "data":
+			data += value
+		case line == "" && data != "":
+			e := Event{Kind: Kind(name)}
+			if err := json.Unmarshal([]byte(data), &e.Approval); err != nil {
+				return fmt.Errorf("an event makes no sense: %w", err)
+			}
+			if !tell(e) {
+				return errEnough
+			}
+			fallthrough
+		case line == "":
+			name, data = "", ""
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read events: %w", err)
+	}
+	return errors.New("the gate ended the stream")
+}

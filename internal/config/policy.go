@@ -1,0 +1,281 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Rule says what is done with the calls that match it. Whether its patterns
+// and workflows make sense is for the package that obeys them to say.
+type Rule struct {
+	Match      string
+	Action     string // forward, approve, deny or policy
+	Workflow   string
+	Reason     string // in one line
+	Upstream   string
+	Kind       string   // tool, resource or prompt; empty means any
+	Principals []string // nil means anyone
+	Observe    bool
+}
+
+// A Workflow says who approves a call, and how.
+type Workflow struct {
+	Name         string
+	Approvers    []string // names of people, or of groups after group:; none means any operator
+	Quorum       int
+	SelfApproval bool
+	Timeout      time.Duration
+	Redact       []string // paths such as arguments.password
+	Channels     []string // at least one
+}
+
+// Cedar holds policies in the language of that name.
+type Cedar struct {
+	Policies []string // paths and patterns of files
+	Timezone string
+	Sources  []Source // the files, by name
+}
+
+// A Source is a file of Cedar policies.
+type Source struct {
+	Name string
+	Text []byte
+}
+
+// defaultWorkflow is the workflow of those who name none.
+const defaultWorkflow = "default"
+
+// DefaultWorkflow returns the settings of a workflow of which nothing but its
+// name is told.
+func DefaultWorkflow() Workflow {
+	return Workflow{Quorum: 1, Timeout: 10 * time.Minute}
+}
+
+func (r *Rule) settings() group {
+	return append(group{
+		{"match", line(&r.Match)},
+		{"upstream", line(&r.Upstream)},
+		{"kind", optional(oneOf(&r.Kind, "tool", "resource", "prompt"))},
+		{"principals", list{func() setting {
+			return each(&r.Principals, "a name, a pattern, or either of a group after group:", isLine)
+		}}},
+	}, r.outcome()...)
+}
+
+// outcome returns the settings that the default has as well.
+func (r *Rule) outcome() group {
+	return group{
+		{"action", action(&r.Action)},
+		{"workflow", optional(name(&r.Workflow))},
+		{"reason", line(&r.Reason)},
+		{"mode", mode(&r.Observe)},
+	}
+}
+
+func action(p *string) leaf { return oneOf(p, "forward", "approve", "deny", "policy") }
+
+func workflows(p *[]Workflow) dict {
+	return dict{func(key string) (setting, string) {
+		if !isName(key) {
+			return nil, "is not a name of lower-case letters, digits and hyphens, at most 63"
+		}
+		w := DefaultWorkflow()
+		w.Name = key
+		*p = append(*p, w)
+		return (*p)[len(*p)-1].settings(), ""
+	}}
+}
+
+func (w *Workflow) settings() group {
+	return group{
+		{"approvers", list{func() setting { return each(&w.Approvers, "a name, or that of a group after group:", isApprover) }}},
+		{"quorum", number(&w.Quorum, 100)},
+		{"self_approval", boolean(&w.SelfApproval)},
+		{"timeout", duration(&w.Timeout, time.Second)},
+		{"redact", list{func() setting { return each(&w.Redact, "a path such as arguments.password", isArgumentPath) }}},
+		{"channels", list{func() setting {
+			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" })
+		}}},
+	}
+}
+
+const groupPrefix = "group:"
+
+func isApprover(s string) bool {
+	return isLine(s) && strings.TrimSpace(strings.TrimPrefix(s, groupPrefix)) != ""
+}
+
+func isArgumentPath(s string) bool {
+	path, ok := strings.CutPrefix(s, "arguments.")
+	return ok && isLine(s) && !slices.Contains(strings.Split(path, "."), "")
+}
+
+func (c *Cedar) settings() group {
+	return group{
+		{"policies", list{func() setting {
+			return each(&c.Policies, "a path, or a pattern with *, ? and [a-z] between slashes", isFilePattern)
+		}}},
+		{"timezone", timezone(&c.Timezone)},
+	}
+}
+
+// isFilePattern refuses ** because it would be taken for a single *.
+func isFilePattern(s string) bool {
+	_, err := filepath.Match(s, "")
+	return s != "" && err == nil && !strings.Contains(s, "**")
+}
+
+// addDefaultWorkflow is for those who need no more than one.
+func (l *loader) addDefaultWorkflow() {
+	if len(l.cfg.Workflows) == 0 {
+		w := DefaultWorkflow()
+		w.Name = defaultWorkflow
+		l.cfg.Workflows = []Workflow{w}
+	}
+}
+
+func (l *loader) checkPolicy() {
+	for i, r := range l.cfg.Rules {
+		at := fmt.Sprintf("rules[%d]", i)
+		l.need(at, "match", r.Match)
+		l.need(at, "action", r.Action)
+		l.checkPrincipals(at+".principals", r.Principals)
+	}
+	_, rules := l.origins["rules"]
+	_, fallback := l.origins["default"]
+	switch {
+	case fallback:
+		l.need("default", "action", l.cfg.Default.Action)
+	case (rules || len(l.cfg.Cedar.Policies) > 0) && !l.faulty("default"):
+		l.report(l.origin("default"), "default", "is required where there are rules or policies: say what becomes of a call that no rule matches")
+	}
+	for i := range l.cfg.Workflows {
+		l.checkWorkflow(&l.cfg.Workflows[i])
+	}
+}
+
+// need reports a setting below path that has no value, unless it is known to
+// have a wrong one.
+func (l *loader) need(path, key, value string) {
+	if full := path + "." + key; value == "" && !l.faulty(full) && !l.faulty(path) {
+		l.report(l.origin(full), full, "is required")
+	}
+}
+
+// checkPrincipals refuses an empty list, which is otherwise taken for none.
+func (l *loader) checkPrincipals(path string, principals []string) {
+	_, given := l.origins[path]
+	if given && len(principals) == 0 && !l.faulty(path) && !l.faulty(path+"[0]") {
+		l.report(l.origin(path), path, "an empty list matches nobody; leave it out to match anyone")
+	}
+}
+
+func (l *loader) checkWorkflow(w *Workflow) {
+	if len(w.Channels) == 0 {
+		w.Channels = []string{"inbox"}
+	}
+	at := "workflows." + w.Name
+	isGroup := func(s string) bool { return strings.HasPrefix(s, groupPrefix) }
+	people := map[string]bool{}
+	for _, a := range w.Approvers {
+		people[a] = true
+	}
+	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(w.Approvers, isGroup) {
+		l.report(l.origin(at+".quorum"), at+".quorum", "is more than there are approvers")
+	}
+	if l.cfg.Tasks.MaxTTL-l.cfg.Execution.Timeout < w.Timeout {
+		l.report(l.origin(at+".timeout"), at+".timeout", "leaves no time to run the call: with execution.timeout it is more than tasks.max_ttl")
+	}
+}
+
+func (l *loader) checkTasks() {
+	t := l.cfg.Tasks
+	if t.DefaultTTL > t.MaxTTL {
+		l.report(l.origin("tasks.default_ttl"), "tasks.default_ttl", "must not be more than tasks.max_ttl")
+	}
+	if t.MinPollInterval > t.MaxPollInterval {
+		l.report(l.origin("tasks.min_poll_interval"), "tasks.min_poll_interval", "must not be more than tasks.max_poll_interval")
+	}
+	if l.cfg.Execution.Start != "approval" {
+		return
+	}
+	for i, u := range l.cfg.Upstreams {
+		if _, own := u.Headers["Authorization"]; !own && u.ForwardAuthorization {
+			l.report(l.origin("execution.start"), "execution.start", fmt.Sprintf(
+				"approval means that the agent may be away, and upstreams[%d] wants its credentials; "+
+					"give headers.Authorization or forward_authorization: false", i))
+		}
+	}
+}
+
+// readPolicies reads the files of policies, which are relative to dir, and
+// notes which directories to watch for other ones.
+func (l *loader) readPolicies(dir string) {
+	watch := map[string]bool{dir: true}
+	files := map[string]bool{}
+	for i, pattern := range l.cfg.Cedar.Policies {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(literal(dir), pattern)
+		}
+		for _, d := range directories(pattern) {
+			watch[d] = true
+		}
+		path := fmt.Sprintf("cedar.policies[%d]", i)
+		found := regularFiles(pattern)
+		if len(found) == 0 {
+			l.report(l.origin(path), path, "matches no file")
+		}
+		for _, file := range found {
+			if !files[file] {
+				files[file] = true
+				l.readPolicy(path, file)
+			}
+		}
+	}
+	slices.SortFunc(l.cfg.Cedar.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	l.cfg.Watch = slices.Sorted(maps.Keys(watch))
+}
+
+func (l *loader) readPolicy(path, file string) {
+	text, err := readFile(file)
+	switch {
+	case err != nil:
+		l.report(l.origin(path), path, file+" cannot be read")
+	case len(text) > maxFile:
+		l.report(l.origin(path), path, fmt.Sprintf("%s has more than %d bytes", file, maxFile))
+	default:
+		l.cfg.Cedar.Sources = append(l.cfg.Cedar.Sources, Source{file, text})
+	}
+}
+
+// literal returns dir as a pattern that matches it alone.
+func literal(dir string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(dir)
+}
+
+// regularFiles returns the files that match, without the directories.
+func regularFiles(pattern string) []string {
+	found, _ := filepath.Glob(pattern) // the pattern has been checked
+	return slices.DeleteFunc(found, func(file string) bool {
+		info, err := os.Stat(file)
+		return err == nil && info.IsDir()
+	})
+}
+
+// directories returns those in which a file that matches may appear, and those
+// in which such a directory may.
+func directories(pattern string) []string {
+	var all []string
+	for d := filepath.Dir(pattern); ; d = filepath.Dir(d) {
+		found, _ := filepath.Glob(d)
+		all = append(all, found...)
+		if !strings.ContainsAny(d, `*?[\`) {
+			return all
+		}
+	}
+}

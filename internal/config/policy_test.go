@@ -1,0 +1,237 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+func TestDefaultInOneWord(t *testing.T) {
+	cfg := valid(t, goodFile+"default: deny\n")
+	if diff := cmp.Diff(config.Rule{Action: "deny"}, cfg.Default); diff != "" {
+		t.Errorf("default (-want +got):\n%s", diff)
+	}
+}
+
+func TestOriginsOfRules(t *testing.T) {
+	cfg := valid(t, goodFile+"rules:\n  - match: a\n    action: deny\n  - { match: b, action: deny }\ndefault: deny\n")
+	for path, want := range map[string]string{
+		"rules":             "f.yaml:4:3",
+		"rules[0]":          "f.yaml:4:5",
+		"rules[1]":          "f.yaml:6:5",
+		"rules[1].action":   "f.yaml:6:25",
+		"rules[1].workflow": "f.yaml:6:5",
+		"default.action":    "f.yaml:7:10",
+		"cedar":             "f.yaml:1:1",
+	} {
+		if got := cfg.Origins.Of(path).String(); got != want {
+			t.Errorf("%s is at %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestProblemsOfPolicy(t *testing.T) {
+	const needed = "default: is required where there are rules or policies: say what becomes of a call that no rule matches"
+	const late = "leaves no time to run the call: with execution.timeout it is more than tasks.max_ttl"
+	const away = "approval means that the agent may be away, and upstreams[0] wants its credentials; give headers.Authorization or forward_authorization: false"
+	tests := []struct {
+		name, src string
+		want      []string
+	}{
+		{"rules without default", "rules: [{match: a, action: deny}]\n", []string{"1:1: " + needed}},
+		{"empty rules without default", "rules: []\n", []string{"1:1: " + needed}},
+		{"policies without default", "cedar: {policies: [a]}\n", []string{"1:1: " + needed}},
+		{"default without action", "default: {reason: x}\n", []string{"3:10: default.action: is required"}},
+		{"default with limits", "default: {action: deny, match: a}\n", []string{"3:25: default.match: unknown key"}},
+		{"default of another form", "default: [deny]\n", []string{"3:10: default: must be forward, approve, deny or policy, not a list"}},
+		{"default of another word", "default: allow\n", []string{"3:10: default: must be forward, approve, deny or policy"}},
+		{"empty rule", "default: deny\nrules: [{}]\n", []string{"4:9: rules[0].match: is required", "4:9: rules[0].action: is required"}},
+		{"rule that is none", "default: deny\nrules: [deny]\n", []string{"4:9: rules[0]: must be a group of settings, not text"}},
+		{"wrong values in a rule", "default: deny\nrules: [{match: 1, action: Deny, kind: tools, mode: on, workflow: A, reason: \"a\\nb\"}]\n", []string{
+			"4:17: rules[0].match: must be text in one line, not a number",
+			"4:28: rules[0].action: must be forward, approve, deny or policy",
+			"4:40: rules[0].kind: must be tool, resource or prompt, or empty",
+			"4:53: rules[0].mode: must be observe or enforce",
+			"4:67: rules[0].workflow: must be lower-case letters, digits and hyphens, at most 63, or empty",
+			"4:78: rules[0].reason: must be text in one line",
+		}},
+		{"rule for nobody", "default: deny\nrules: [{match: a, action: forward, principals: []}]\n", []string{
+			"4:49: rules[0].principals: an empty list matches nobody; leave it out to match anyone",
+		}},
+		{"rule for a number", "default: deny\nrules: [{match: a, action: forward, principals: [1]}]\n", []string{
+			"4:50: rules[0].principals[0]: must be a name, a pattern, or either of a group after group:, not a number",
+		}},
+		{"workflows that are none", "workflows: {A: {}, b: x}\n", []string{
+			"3:13: workflows.A: is not a name of lower-case letters, digits and hyphens, at most 63",
+			"3:23: workflows.b: must be a group of settings, not text",
+		}},
+		{"workflow that cannot end", "workflows: {a: {approvers: [b, b], quorum: 2}}\n", []string{"3:44: workflows.a.quorum: is more than there are approvers"}},
+		{"workflow without time", "workflows: {a: {timeout: 24h}}\n", []string{"3:26: workflows.a.timeout: " + late}},
+		{"default workflow without time", "tasks: {max_ttl: 10m}\n", []string{"1:1: workflows.default.timeout: " + late}},
+		{"wrong values in a workflow", "workflows: {a: {approvers: ['group:', ''], redact: [password, arguments., arguments.a..b], channels: [slack]}}\n", []string{
+			"3:29: workflows.a.approvers[0]: must be a name, or that of a group after group:",
+			"3:39: workflows.a.approvers[1]: must be a name, or that of a group after group:",
+			"3:53: workflows.a.redact[0]: must be a path such as arguments.password",
+			"3:63: workflows.a.redact[1]: must be a path such as arguments.password",
+			"3:75: workflows.a.redact[2]: must be a path such as arguments.password",
+			"3:103: workflows.a.channels[0]: must be inbox",
+		}},
+		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not be more than tasks.max_ttl"}},
+		{"poll intervals", "tasks: {min_poll_interval: 31s}\n", []string{"3:28: tasks.min_poll_interval: must not be more than tasks.max_poll_interval"}},
+		{"start without credentials", "execution: {start: approval}\n", []string{"3:20: execution.start: " + away}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want := strings.Split("f.yaml:"+strings.Join(tt.want, "\nf.yaml:"), "\n")
+			if diff := cmp.Diff(want, problems(t, goodFile+tt.src)); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCredentialsOfTheGate has every upstream that can be called when the
+// agent is away.
+func TestCredentialsOfTheGate(t *testing.T) {
+	for _, upstream := range []string{"headers: {authorization: Bearer x}", "forward_authorization: false"} {
+		valid(t, "version: 1\nupstreams: [{url: http://a/, "+upstream+"}]\nexecution: {start: approval}\n")
+	}
+}
+
+func TestGroupsMayBeLarge(t *testing.T) {
+	valid(t, goodFile+"workflows: {a: {approvers: [b, 'group:c'], quorum: 5}, d: {quorum: 5}}\n")
+}
+
+func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
+	const variable = "THOUGHTGATE_APPROVAL_TIMEOUT_SECS=60"
+	load := func(text string) (config.Config, []config.Problem) {
+		t.Helper()
+		cfg, warnings, err := config.Load(config.Sources{File: write(t, "f.yaml", text), Environ: []string{variable}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg, warnings
+	}
+	cfg, warnings := load(goodFile + "workflows: {a: {}, default: {timeout: 1h, quorum: 3}}\n")
+	if w := cfg.Workflows[1]; w.Timeout != time.Minute || w.Quorum != 3 || cfg.Workflows[0].Timeout != 10*time.Minute || warnings != nil {
+		t.Errorf("got %+v, %v", cfg.Workflows, warnings)
+	}
+	cfg, warnings = load(goodFile + "workflows: {a: {}}\n")
+	want := []string{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS: workflows.default.timeout: is ignored: there are workflows, but none of this name"}
+	if diff := cmp.Diff(want, lines(warnings)); diff != "" || len(cfg.Workflows) != 1 {
+		t.Errorf("got %+v, warnings (-want +got):\n%s", cfg.Workflows, diff)
+	}
+}
+
+func TestBadTaskVariables(t *testing.T) {
+	_, _, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile), Environ: []string{
+		"THOUGHTGATE_TASK_FORCE_REQUIRED=a,,b",
+		"THOUGHTGATE_TASK_MAX_TTL_MS=1h",
+		"THOUGHTGATE_TASK_MAX_TTL_SECS=60", // beaten by the one above
+		"THOUGHTGATE_OPERATOR_TOKEN=hunter2 ",
+		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=0",
+	}})
+	want := strings.Join([]string{
+		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS: workflows.default.timeout: must be a duration with a unit, such as 30s or 1m30s, of at least 1s",
+		"THOUGHTGATE_OPERATOR_TOKEN: operators.token: must be printable ASCII characters without spaces, or empty",
+		"THOUGHTGATE_TASK_FORCE_REQUIRED: tasks.force_required: must be the name of a tool",
+		"THOUGHTGATE_TASK_MAX_TTL_MS: tasks.max_ttl: must be a duration with a unit, such as 30s or 1m30s, of at least 1s",
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+// tree makes files in a directory of their own and returns it.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestPoliciesAreRead(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"[gate]/f.yaml":             goodFile + "default: policy\ncedar: {policies: ['p/*', '../q/*/x?.cedar', p/b.cedar]}\n",
+		"[gate]/p/b.cedar":          "b",
+		"[gate]/p/a.cedar":          "a",
+		"[gate]/p/folder/not.cedar": "",
+		"q/1/x1.cedar":              "x1",
+		"q/1/y.cedar":               "",
+		"q/2/none":                  "",
+	})
+	gate := filepath.Join(dir, "[gate]")
+	cfg, warnings, err := config.Load(config.Sources{File: filepath.Join(gate, "f.yaml")})
+	if err != nil || warnings != nil {
+		t.Fatal(warnings, err)
+	}
+	want := []config.Source{
+		{Name: filepath.Join(gate, "p/a.cedar"), Text: []byte("a")},
+		{Name: filepath.Join(gate, "p/b.cedar"), Text: []byte("b")},
+		{Name: filepath.Join(dir, "q/1/x1.cedar"), Text: []byte("x1")},
+	}
+	if diff := cmp.Diff(want, cfg.Cedar.Sources); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	for _, d := range []string{gate, filepath.Join(gate, "p"), filepath.Join(dir, "q"), filepath.Join(dir, "q/1"), filepath.Join(dir, "q/2")} {
+		if !strings.Contains("\n"+strings.Join(cfg.Watch, "\n")+"\n", "\n"+d+"\n") {
+			t.Errorf("%s is not among those to watch: %q", d, cfg.Watch)
+		}
+	}
+}
+
+func TestWatchWithoutPolicies(t *testing.T) {
+	file := write(t, "f.yaml", goodFile)
+	cfg, _, err := config.Load(config.Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{filepath.Dir(file)}, cfg.Watch); diff != "" {
+		t.Errorf("watch (-want +got):\n%s", diff)
+	}
+	cfg, _, err = config.Load(config.Sources{Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/"}})
+	if err != nil || cfg.Watch != nil {
+		t.Errorf("got %q, %v", cfg.Watch, err)
+	}
+}
+
+func TestProblemsOfPolicyFiles(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"f.yaml":      goodFile + "default: policy\ncedar: {policies: [none.cedar, 'q/*.cedar', '*.large', '*.link', 'a/**/b', '['], timezone: Mars}\n",
+		"q/x.yaml":    "",
+		"a.large":     strings.Repeat("/", config.MaxFile+1),
+		"keep/x.link": "",
+	})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "a.link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	_, _, err := config.Load(config.Sources{File: "f.yaml"})
+	const pattern = "must be a path, or a pattern with *, ? and [a-z] between slashes"
+	want := strings.Join([]string{
+		"f.yaml:4:20: cedar.policies[0]: matches no file",
+		"f.yaml:4:32: cedar.policies[1]: matches no file",
+		"f.yaml:4:45: cedar.policies[2]: a.large has more than 1048576 bytes",
+		"f.yaml:4:56: cedar.policies[3]: a.link cannot be read",
+		"f.yaml:4:66: cedar.policies[4]: " + pattern,
+		"f.yaml:4:76: cedar.policies[5]: " + pattern,
+		"f.yaml:4:92: cedar.timezone: must be the name of a time zone, such as Europe/Berlin",
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}

@@ -1,0 +1,61 @@
+// Package npm installs pinned packages of the npm registry into a cache outside
+// the repository, for tests that need programs written in JavaScript. It knows
+// neither what the packages are nor what is done with them.
+package npm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Install returns a directory below cache whose node_modules holds exactly what
+// pins says: a package.json and its package-lock.json, by whose digests npm
+// verifies what it downloads. It is filled if it is not there yet; several
+// processes may do so at once. The name is for people who look into the cache.
+func Install(ctx context.Context, cache, name string, pins fs.FS) (string, error) {
+	lock, err := fs.ReadFile(pins, "package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(lock)
+	dir := filepath.Join(cache, name+"-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return dir, err
+	}
+	return dir, download(ctx, cache, dir, pins)
+}
+
+// download installs into a directory of its own and renames it at the end, so
+// that dir is complete whenever it exists.
+func download(ctx context.Context, cache, dir string, pins fs.FS) error {
+	if err := os.MkdirAll(cache, 0o750); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(cache, "installing-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp) //nolint:errcheck // after the rename there is nothing left to remove
+	if err := os.CopyFS(temp, pins); err != nil {
+		return err
+	}
+	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	npm.Dir = temp
+	npm.WaitDelay = time.Second
+	if out, err := npm.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci: %w\n%s", err, out)
+	}
+	err = os.Rename(temp, dir)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another process was faster, with the same content
+	}
+	return err
+}
