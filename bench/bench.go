@@ -60,6 +60,9 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.buildGate(ctx); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(b.dir, rulesFile), rules(), 0o600); err != nil {
+		return err
+	}
 	errs := []error{b.printf("%s, %s/%s, %d processors, which all processes share; load average before: %s\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), proc.LoadAverage())}
 	for _, p := range parts() {
@@ -91,6 +94,18 @@ func (b *bench) buildGate(ctx context.Context) error {
 		return fmt.Errorf("build the gate: %w\n%s", err, out)
 	}
 	return nil
+}
+
+const rulesFile = "rules.yaml"
+
+// rules returns a configuration whose rules are all tried before a call is
+// forwarded: the budgets are for a gate with policy on.
+func rules() []byte {
+	text := []byte("version: 1\ndefault: forward\nrules:\n")
+	for i := range 100 {
+		text = fmt.Appendf(text, "  - { match: \"*_%d\", action: approve }\n", i)
+	}
+	return text
 }
 
 func (b *bench) printf(format string, args ...any) error {
@@ -152,7 +167,10 @@ func (b *bench) command(name string, upstream *proc.Process) proc.Command {
 	}
 	return proc.Command{
 		Name: name, Path: b.gate, Dir: b.dir,
-		Args: []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", url + "/mcp"},
+		Args: []string{
+			"serve", "--config", filepath.Join(b.dir, rulesFile),
+			"--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", url + "/mcp",
+		},
 	}
 }
 

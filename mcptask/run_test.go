@@ -129,7 +129,7 @@ func TestStart(t *testing.T) {
 	b.Limits = task.Limits{PerOwner: 1, RetryAfter: 5 * time.Second}
 	draft := task.Draft{Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "a", Message: "{}"}}
 	tk, err := b.Start(t.Context(), draft)
-	if err != nil || !tk.ID.Own() || tk.PollInterval == 0 {
+	if err != nil || tk.ID.Own() || len(tk.ID) < 22 || tk.PollInterval == 0 {
 		t.Fatalf("%+v, %v", tk, err)
 	}
 	draft.Call.Name = "b"
