@@ -23,6 +23,7 @@ func codeOf(t *testing.T, err error) int64 {
 	return wire.Code
 }
 
+// EC-MCP-001, F-004.4.
 func TestTools(t *testing.T) {
 	type sum struct {
 		A int `json:"a"`
@@ -47,7 +48,7 @@ func TestTools(t *testing.T) {
 		cs := s.serve(t, server).connect(t, nil)
 
 		var names []string
-		for tool, err := range cs.Tools(t.Context(), nil) {
+		for tool, err := range cs.Tools(soon(t), nil) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,24 +58,24 @@ func TestTools(t *testing.T) {
 			t.Errorf("tools on three pages (-want +got):\n%s", diff)
 		}
 
-		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "add", Arguments: sum{2, 3}})
+		res, err := cs.CallTool(soon(t), &mcp.CallToolParams{Name: "add", Arguments: sum{2, 3}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(map[string]any{"total": 5.0}, res.StructuredContent); diff != "" {
 			t.Errorf("structured content (-want +got):\n%s", diff)
 		}
-		res, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "add", Arguments: sum{A: 13}})
+		res, err = cs.CallTool(soon(t), &mcp.CallToolParams{Name: "add", Arguments: sum{A: 13}})
 		if err != nil || !res.IsError || res.Content[0].(*mcp.TextContent).Text != "unlucky" {
 			t.Errorf("a failing tool returns %+v, %v", res, err)
 		}
 
-		_, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "tool-0"})
+		_, err = cs.CallTool(soon(t), &mcp.CallToolParams{Name: "tool-0"})
 		wire, _ := errors.AsType[*jsonrpc.Error](err)
 		if wire == nil || wire.Code != 4711 || string(wire.Data) != `{"why":"because"}` {
 			t.Errorf("an error of the server's own came as %v", err)
 		}
-		_, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"})
+		_, err = cs.CallTool(soon(t), &mcp.CallToolParams{Name: "nothing"})
 		if code := codeOf(t, err); code != jsonrpc.CodeInvalidParams {
 			t.Errorf("unknown tool: code %d", code)
 		}
@@ -97,16 +98,16 @@ func TestResources(t *testing.T) {
 		server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "notes", URITemplate: "note:///{name}"}, read)
 		cs := s.serve(t, server).connect(t, nil)
 
-		list, err := cs.ListResources(t.Context(), nil)
+		list, err := cs.ListResources(soon(t), nil)
 		if err != nil || len(list.Resources) != 1 || list.Resources[0].URI != "file:///readme.txt" {
 			t.Errorf("resources: %+v, %v", list, err)
 		}
-		templates, err := cs.ListResourceTemplates(t.Context(), nil)
+		templates, err := cs.ListResourceTemplates(soon(t), nil)
 		if err != nil || len(templates.ResourceTemplates) != 1 || templates.ResourceTemplates[0].URITemplate != "note:///{name}" {
 			t.Errorf("templates: %+v, %v", templates, err)
 		}
 		for _, uri := range []string{"file:///readme.txt", "note:///a%20b"} {
-			res, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			res, err := cs.ReadResource(soon(t), &mcp.ReadResourceParams{URI: uri})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestResources(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", uri, diff)
 			}
 		}
-		_, err = cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "note:///missing"})
+		_, err = cs.ReadResource(soon(t), &mcp.ReadResourceParams{URI: "note:///missing"})
 		if code := codeOf(t, err); code != jsonrpc.CodeInvalidParams {
 			t.Errorf("missing resource: code %d", code)
 		}
@@ -131,18 +132,18 @@ func TestPrompts(t *testing.T) {
 			})
 		cs := s.serve(t, server).connect(t, nil)
 
-		list, err := cs.ListPrompts(t.Context(), nil)
+		list, err := cs.ListPrompts(soon(t), nil)
 		if err != nil || len(list.Prompts) != 1 || list.Prompts[0].Arguments[0].Name != "who" {
 			t.Errorf("prompts: %+v, %v", list, err)
 		}
-		res, err := cs.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "greet", Arguments: map[string]string{"who": "Zoë"}})
+		res, err := cs.GetPrompt(soon(t), &mcp.GetPromptParams{Name: "greet", Arguments: map[string]string{"who": "Zoë"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := res.Messages[0].Content.(*mcp.TextContent).Text; got != "Greet Zoë" {
 			t.Errorf("prompt says %q", got)
 		}
-		_, err = cs.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "nothing"})
+		_, err = cs.GetPrompt(soon(t), &mcp.GetPromptParams{Name: "nothing"})
 		if code := codeOf(t, err); code != jsonrpc.CodeInvalidParams {
 			t.Errorf("unknown prompt: code %d", code)
 		}
@@ -160,7 +161,7 @@ func TestCompletion(t *testing.T) {
 		})
 		cs := s.serve(t, server).connect(t, nil)
 
-		res, err := cs.Complete(t.Context(), &mcp.CompleteParams{
+		res, err := cs.Complete(soon(t), &mcp.CompleteParams{
 			Ref:      &mcp.CompleteReference{Type: "ref/prompt", Name: "greet"},
 			Argument: mcp.CompleteParamsArgument{Name: "who", Value: "Zo"},
 		})
@@ -182,7 +183,7 @@ func TestPing(t *testing.T) {
 		})
 		cs := s.serve(t, server).connect(t, nil)
 
-		if err := cs.Ping(t.Context(), nil); err != nil {
+		if err := cs.Ping(soon(t), nil); err != nil {
 			t.Error(err)
 		}
 		if got := callText(t, cs, &mcp.CallToolParams{Name: "ping-back"}); got != "pong" {
@@ -190,7 +191,7 @@ func TestPing(t *testing.T) {
 		}
 		// Outside of any call the server's ping takes the client's GET stream.
 		for ss := range server.Sessions() {
-			if err := ss.Ping(t.Context(), nil); err != nil {
+			if err := ss.Ping(soon(t), nil); err != nil {
 				t.Errorf("unasked ping: %v", err)
 			}
 		}
@@ -201,6 +202,7 @@ func TestPing(t *testing.T) {
 const awkward = `{"big":9007199254740993,"bigger":123456789012345678901234567890,"one":1.0,"tiny":1e-400,"minus":-0,` +
 	`"name":"Zoë 夜 \ud83d\ude00 \u0000 \u2028 \/","😀":[[],{},null,true,""],"z":1,"a":2}`
 
+// F-004: what the gate does not own passes as it is.
 func TestArgumentsArriveIntact(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -221,6 +223,7 @@ func TestArgumentsArriveIntact(t *testing.T) {
 	})
 }
 
+// F-005.2, F-005.4: answers find their requests.
 func TestConcurrentCalls(t *testing.T) {
 	const calls = 64
 	each(t, bothEras, func(t *testing.T, s setting) {
@@ -243,7 +246,7 @@ func TestConcurrentCalls(t *testing.T) {
 		for n := range calls {
 			go func() {
 				arguments := fmt.Sprintf(`{"n":%d}`, n)
-				res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: json.RawMessage(arguments)})
+				res, err := cs.CallTool(soon(t), &mcp.CallToolParams{Name: "echo", Arguments: json.RawMessage(arguments)})
 				o := outcome{want: arguments, err: err}
 				if err == nil {
 					o.got = res.Content[0].(*mcp.TextContent).Text
@@ -293,11 +296,11 @@ func TestNegotiation(t *testing.T) {
 	each(t, bothEras, func(t *testing.T, s setting) {
 		where := s.serve(t, newServer(&mcp.ServerOptions{Instructions: "Be kind."}))
 		client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil)
-		cs, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: where.url, HTTPClient: newHTTPClient(t)}, nil)
+		cs, err := client.Connect(soon(t), &mcp.StreamableClientTransport{Endpoint: where.url, HTTPClient: newHTTPClient(t)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer cs.Close()
+		defer end(t, cs.Close)
 
 		got := cs.InitializeResult()
 		if got.ProtocolVersion != want[s.version] || got.Instructions != "Be kind." || got.ServerInfo.Name != "upstream" {

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"testing"
 
@@ -14,8 +13,11 @@ import (
 // returns the URL at which agents reach it.
 func gateTo(t *testing.T, url string) string {
 	t.Helper()
-	file := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nupstreams: [{name: sdk, url: %q}]\n", url)
-	cfg, _, err := config.Parse("e2e.yaml", []byte(file), nil)
+	cfg, _, err := config.Load(config.Sources{Overrides: []config.Override{
+		{Setting: "listen", Values: []string{"127.0.0.1:0"}},
+		{Setting: "operators.listen", Values: []string{"127.0.0.1:0"}},
+		{Setting: "upstreams", Values: []string{url}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestClientCancels(t *testing.T) {
 		})
 		cs := s.serve(t, server).connect(t, nil)
 
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(soon(t))
 		returned := make(chan error, 1)
 		go func() {
 			_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "wait"})
@@ -137,11 +137,11 @@ func TestServerRestarts(t *testing.T) {
 		callText(t, cs, &mcp.CallToolParams{Name: "hello"})
 
 		where.upstream.restart(t, s.handler(after, mcp.StreamableHTTPOptions{}))
-		endSessions(before)
-		t.Cleanup(func() { endSessions(after) })
+		endSessions(t, before)
+		t.Cleanup(func() { endSessions(t, after) })
 
 		eventually(t, func() bool {
-			_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+			_, err := cs.CallTool(soon(t), &mcp.CallToolParams{Name: "hello"})
 			if err == nil {
 				t.Fatal("the old session still works")
 			}
@@ -224,6 +224,7 @@ func TestResumption(t *testing.T) {
 
 // A client that vanishes in the middle of a call: in the legacy era that means
 // nothing and the answer can be fetched, in the modern era it cancels the call.
+// EC-MCP-012, F-006.4.
 func TestClientVanishes(t *testing.T) {
 	each(t, bothEras, func(t *testing.T, s setting) {
 		server := newServer(nil)

@@ -64,7 +64,7 @@ func TestInputRequiredByHand(t *testing.T) {
 		opts.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}
 		cs := s.serve(t, server).connect(t, opts)
 
-		first, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "deploy"})
+		first, err := cs.CallTool(soon(t), &mcp.CallToolParams{Name: "deploy"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestInputRequiredWithoutQuestions(t *testing.T) {
 }
 
 // What a modern client says about itself with every request, in metadata and in
-// headers, reaches the server.
+// headers, reaches the server. F-004.2.
 func TestRequestMetadata(t *testing.T) {
 	each(t, []string{modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -122,7 +122,7 @@ func TestRequestMetadata(t *testing.T) {
 		where := s.serve(t, server)
 		client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, answers())
 		cs := where.connectClient(t, client, &http.Client{Transport: &headerAdder{newHTTPClient(t).Transport}})
-		if _, err := cs.ListTools(t.Context(), nil); err != nil { // tells the client of x-mcp-header
+		if _, err := cs.ListTools(soon(t), nil); err != nil { // tells the client of x-mcp-header
 			t.Fatal(err)
 		}
 

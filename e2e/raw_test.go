@@ -54,9 +54,7 @@ func (s *site) send(t *testing.T, method, body string, headers ...string) answer
 
 func (s *site) newRequest(t *testing.T, method, body string, headers ...string) *http.Request {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, method, s.url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(soon(t), method, s.url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

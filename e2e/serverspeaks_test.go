@@ -11,10 +11,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// EC-MCP-015, F-006.2: events pass one by one, as they come.
 func TestProgress(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := newServer(nil)
-		heard := make(chan struct{})
+		heard := make(chan struct{}, 3)
 		addTool(server, "work", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			for n := range 3 {
 				err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
@@ -63,7 +64,7 @@ func TestProgressOfTheClient(t *testing.T) {
 		})
 		cs := s.serve(t, server).connect(t, nil)
 
-		if err := cs.NotifyProgress(t.Context(), &mcp.ProgressNotificationParams{ProgressToken: 7, Progress: 0.5}); err != nil {
+		if err := cs.NotifyProgress(soon(t), &mcp.ProgressNotificationParams{ProgressToken: 7, Progress: 0.5}); err != nil {
 			t.Fatal(err)
 		}
 		if got := receive(t, told); got != 0.5 {
@@ -137,7 +138,7 @@ func TestUnaskedRequests(t *testing.T) {
 		s.serve(t, server).connect(t, answers())
 
 		for ss := range server.Sessions() {
-			res, err := ss.Elicit(t.Context(), &mcp.ElicitParams{Message: "?", RequestedSchema: branchSchema})
+			res, err := ss.Elicit(soon(t), &mcp.ElicitParams{Message: "?", RequestedSchema: branchSchema})
 			if err != nil || res.Content["branch"] != "main — ?" {
 				t.Errorf("elicited %+v, %v", res, err)
 			}
@@ -225,7 +226,7 @@ func TestLogging(t *testing.T) {
 		params := &mcp.CallToolParams{Name: "talk"}
 		if s.modern() {
 			params.Meta = mcp.Meta{mcp.MetaKeyLogLevel: "info"}
-		} else if err := cs.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
+		} else if err := cs.SetLoggingLevel(soon(t), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 			t.Fatal(err)
 		}
 		callText(t, cs, params)
@@ -238,12 +239,17 @@ func TestLogging(t *testing.T) {
 	})
 }
 
+// F-006.1.
 func TestListChanged(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := newServer(nil)
 		noTool := func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return textResult(""), nil }
-		noPrompt := func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, nil }         //nolint:nilnil // never called
-		noResource := func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) { return nil, nil } //nolint:nilnil // never called
+		noPrompt := func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{}, nil
+		}
+		noResource := func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{}, nil
+		}
 		addTool(server, "old", noTool)
 		server.AddPrompt(&mcp.Prompt{Name: "old"}, noPrompt)
 		server.AddResource(&mcp.Resource{Name: "old", URI: "x:///old"}, noResource)
@@ -274,7 +280,7 @@ func TestListChanged(t *testing.T) {
 		server.AddResource(&mcp.Resource{Name: "new", URI: "x:///new"}, noResource)
 		expect(t, changed, "resources")
 
-		tools, err := cs.ListTools(t.Context(), nil)
+		tools, err := cs.ListTools(soon(t), nil)
 		if err != nil || len(tools.Tools) < 2 {
 			t.Errorf("tools: %+v, %v", tools, err)
 		}
@@ -325,7 +331,7 @@ func TestResourceSubscription(t *testing.T) {
 			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { offer(updated, r.Params.URI) },
 		})
 
-		if err := cs.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "file:///log"}); err != nil {
+		if err := cs.Subscribe(soon(t), &mcp.SubscribeParams{URI: "file:///log"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := receive(t, subscribed); got != "file:///log" {
@@ -333,7 +339,7 @@ func TestResourceSubscription(t *testing.T) {
 		}
 		// The subscription counts from the moment its handler has returned.
 		eventually(t, func() bool {
-			if err := server.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "file:///log"}); err != nil {
+			if err := server.ResourceUpdated(soon(t), &mcp.ResourceUpdatedNotificationParams{URI: "file:///log"}); err != nil {
 				t.Fatal(err)
 			}
 			return len(updated) > 0
@@ -341,7 +347,7 @@ func TestResourceSubscription(t *testing.T) {
 		if got := receive(t, updated); got != "file:///log" {
 			t.Errorf("updated %s", got)
 		}
-		if err := cs.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: "file:///log"}); err != nil {
+		if err := cs.Unsubscribe(soon(t), &mcp.UnsubscribeParams{URI: "file:///log"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := receive(t, unsubscribed); got != "file:///log" {

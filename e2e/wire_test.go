@@ -118,11 +118,12 @@ func sameRefusal(t *testing.T, direct, gate answer) {
 var legacyCases = []wireCase{
 	{name: "call", body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` + awkward + `}}`},
 	{name: "odd spelling", body: " {\n\t\"params\" : {\"arguments\":{ \"a\" : 1.50e+3 },\"name\":\"echo\", \"x\":[1 , 2]} , \"method\":\"tools\\/call\",\"id\":\"\\u0031\" ,\"jsonrpc\":\"2.0\"}\r\n"},
-	{name: "large id", body: `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`},
-	{name: "text id", body: `{"jsonrpc":"2.0","id":"1","method":"ping"}`},
+	{name: "EC-MCP-013 integer id", body: `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`},
+	{name: "EC-MCP-014 text id", body: `{"jsonrpc":"2.0","id":"1","method":"ping"}`},
 	{name: "list", body: `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"_meta":{"progressToken":1.0}}}`},
 	{name: "unknown tool", body: `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"nothing"}}`},
-	{name: "notification", body: `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5}}`},
+	{name: "EC-MCP-004 notification", body: `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5}}`},
+	{name: "EC-MCP-007 unknown method", body: `{"jsonrpc":"2.0","id":6,"method":"no/such","params":{}}`},
 	{name: "response nobody asked for", body: `{"jsonrpc":"2.0","id":99,"result":{}}`},
 	{name: "initialize again", body: `{"jsonrpc":"2.0","id":4,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`},
 	{name: "dead session", headers: []string{"Mcp-Session-Id", "gone"}, body: `{"jsonrpc":"2.0","id":5,"method":"ping"}`},
@@ -139,6 +140,7 @@ func TestSameBytesLegacy(t *testing.T) {
 	}
 }
 
+// EC-MCP-005, F-007.4.
 func TestSameBytesBatch(t *testing.T) {
 	cases := []wireCase{
 		{name: "one request", body: `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`},
@@ -192,9 +194,9 @@ func TestSameErrorsModern(t *testing.T) {
 // What no server may accept is refused by the gate as by the server.
 func TestSameRefusals(t *testing.T) {
 	cases := []wireCase{
-		{name: "no JSON", body: `{"jsonrpc":`},
-		{name: "no JSON-RPC", body: `{"id":1,"method":"ping"}`},
-		{name: "empty batch", body: `[]`},
+		{name: "EC-MCP-002 no JSON", body: `{"jsonrpc":`},
+		{name: "EC-MCP-003 no JSON-RPC", body: `{"id":1,"method":"ping"}`},
+		{name: "EC-MCP-006 empty batch", body: `[]`},
 		{name: "no content type", headers: []string{"Content-Type", ""}, body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
 		{name: "foreign host", headers: []string{"Host", "evil.example"}, body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
 	}

@@ -64,6 +64,7 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			TLS:                  tlsConfig,
 			ConnectTimeout:       u.ConnectTimeout,
 			ResponseTimeout:      a.cfg.Limits.RequestTimeout,
+			CallTimeout:          a.cfg.Limits.CallTimeout,
 			IdleTimeout:          u.IdleTimeout,
 			MaxIdle:              u.MaxIdleConnections,
 		})

@@ -110,6 +110,7 @@ type Limits struct {
 	MaxBatch              int
 	MaxDepth              int
 	RequestTimeout        time.Duration // until the upstream's response headers
+	CallTimeout           time.Duration // the same for tools/call, which is the upstream's to be slow at
 	ReadTimeout           time.Duration // until a client has sent its whole body
 	WriteTimeout          time.Duration // until a client has taken one chunk
 	Keepalive             time.Duration // how long an unused client connection is kept
@@ -170,6 +171,7 @@ func Default() Config {
 			MaxBatch:              50,
 			MaxDepth:              128,
 			RequestTimeout:        30 * time.Second,
+			CallTimeout:           60 * time.Second,
 			ReadTimeout:           30 * time.Second,
 			WriteTimeout:          30 * time.Second,
 			Keepalive:             60 * time.Second,

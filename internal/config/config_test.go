@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
-			RequestTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
+			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
 		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
@@ -156,6 +156,7 @@ limits:
   max_batch: 6
   max_depth: 7
   request_timeout: 8s
+  call_timeout: 12s
   read_timeout: 9s
   write_timeout: 10s
   keepalive: 11s
@@ -202,7 +203,7 @@ telemetry:
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
-			RequestTimeout: 8 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
+			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Shutdown: config.Shutdown{Delay: 12 * time.Second},
 		Telemetry: config.Telemetry{

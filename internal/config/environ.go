@@ -29,6 +29,7 @@ func Variables() []Variable {
 		{"THOUGHTGATE_UPSTREAM", "upstreams", byComma},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},
+		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS", "limits.call_timeout", seconds},
 		{"THOUGHTGATE_KEEPALIVE_SECS", "limits.keepalive", seconds},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS", "limits.max_concurrent_requests", asIs},
 		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES", "limits.max_request_body", asIs},

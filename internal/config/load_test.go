@@ -95,6 +95,7 @@ func TestVariables(t *testing.T) {
 		{"THOUGHTGATE_UPSTREAM=http://env/?a=b,c", func(c config.Config) any { return c.Upstreams[0].URL.String() }, "http://env/?a=b,c"},
 		{"THOUGHTGATE_UPSTREAM=x=http://env/,y=http://env/?a=b", func(c config.Config) any { return c.Upstreams[1].Name + c.Upstreams[1].URL.RawQuery }, "ya=b"},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS=7", func(c config.Config) any { return c.Upstreams[0].ConnectTimeout }, 7 * time.Second},
+		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Limits.CallTimeout }, 70 * time.Second},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_KEEPALIVE_SECS=7", func(c config.Config) any { return c.Limits.Keepalive }, 7 * time.Second},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS=7", func(c config.Config) any { return c.Limits.MaxConcurrentRequests }, 7},

@@ -149,6 +149,7 @@ func (l *Limits) settings() group {
 		{"max_batch", number(&l.MaxBatch, 100_000)},
 		{"max_depth", number(&l.MaxDepth, 128)},
 		{"request_timeout", duration(&l.RequestTimeout, shortest)},
+		{"call_timeout", duration(&l.CallTimeout, shortest)},
 		{"read_timeout", duration(&l.ReadTimeout, shortest)},
 		{"write_timeout", duration(&l.WriteTimeout, shortest)},
 		{"keepalive", duration(&l.Keepalive, shortest)},
