@@ -101,8 +101,7 @@ func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Ta
 // settledElsewhere reports whether err means that there is nothing left to do:
 // the task has ended, or has got more time.
 func settledElsewhere(err error) bool {
-	return errors.Is(err, ErrAlreadyTerminal) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady) ||
-		errors.Is(err, ErrInvalidTransition)
+	return errors.Is(err, ErrAlreadyTerminal) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady)
 }
 
 // FailPending ends every task that is pending, because a store that does not

@@ -302,7 +302,7 @@ func (r *racing) Swap(ctx context.Context, t task.Task) error {
 	return r.Tasks.Swap(ctx, t)
 }
 
-// TestLostRaces checks what becomes of an event that was overtaken.
+// TestLostRaces checks what becomes of an event that was overtaken (F-007).
 func TestLostRaces(t *testing.T) {
 	quorum := task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(deadline)}
 	tests := []struct {
@@ -401,6 +401,7 @@ func TestCompleteWithResult(t *testing.T) {
 	}
 }
 
+// TestSettleOverdue covers F-008 of GOV-001, and of GOV-004.
 func TestSettleOverdue(t *testing.T) {
 	s := newStore(t)
 	for i, state := range task.States() {

@@ -11,6 +11,7 @@ import (
 )
 
 // The stored form of a task, which other versions of this program must read.
+// It is the record of STOR-04.
 const stored = `{"format":1,"id":"tg_1","version":5,"state":"completed","owner":"ann",` +
 	`"call":{"upstream":"files","method":"tools/call","name":"delete_file",` +
 	`"message":"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"delete_file\",\"arguments\":{\"path\":\"/tmp/x\"}}}"},` +

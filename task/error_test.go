@@ -49,15 +49,17 @@ func TestErrorText(t *testing.T) {
 	if diff := cmp.Diff(want, *e); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}
-	for text, err := range map[string]error{
-		"task tg_1: cannot cancel while completed: already terminal": err,
-		"task: already terminal":                                     task.ErrAlreadyTerminal,
-		"task: cannot create: invalid: no id: context canceled": &task.Error{
-			Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "no id", Err: context.Canceled,
-		},
+	bare := &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "no id", Err: context.Canceled}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{err, "task tg_1: cannot cancel while completed: already terminal"},
+		{bare, "task: cannot create: invalid: no id: context canceled"},
+		{task.ErrAlreadyTerminal, "task: already terminal"},
 	} {
-		if err.Error() != text {
-			t.Errorf("text %q; want %q", err, text)
+		if got := tt.err.Error(); got != tt.want {
+			t.Errorf("text %q; want %q", got, tt.want)
 		}
 	}
 }

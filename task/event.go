@@ -98,7 +98,7 @@ type (
 	Fail struct {
 		By      string
 		Failure Failure
-		Result  *Result // the JSON-RPC error that the upstream answered with, if it did
+		Result  *Result // the JSON-RPC error that the upstream gave the executor, if it did
 	}
 
 	// Lapse ends a run whose executor has not renewed its lease: [Executing]
@@ -273,7 +273,7 @@ func (e Complete) apply(t *Task, _ time.Time) *Error {
 	if refused := t.runBy(e.By); refused != nil {
 		return refused
 	}
-	return t.keep(&e.Result)
+	return t.keep(e.Result)
 }
 
 func (e Fail) apply(t *Task, _ time.Time) *Error {
@@ -293,7 +293,13 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 		f.Retriable = false
 	}
 	t.Failure = &f
-	return t.keep(e.Result)
+	if e.Result == nil {
+		return nil
+	}
+	if refused := t.runBy(e.By); refused != nil {
+		return refused
+	}
+	return t.keep(*e.Result)
 }
 
 func (Lapse) apply(t *Task, now time.Time) *Error {

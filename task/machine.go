@@ -134,7 +134,7 @@ func (t Task) Apply(e Event, now time.Time) (Task, error) {
 
 // next returns the state that a leads to, which is the present one if a does
 // not change it.
-func (t Task) next(a Action, now time.Time) (State, *Error) {
+func (t *Task) next(a Action, now time.Time) (State, *Error) {
 	to, moves := transitions[t.State][a]
 	switch {
 	case !moves && !slices.Contains(annotations[t.State], a):
@@ -149,7 +149,7 @@ func (t Task) next(a Action, now time.Time) (State, *Error) {
 }
 
 // illegal returns why a cannot happen in t's state.
-func (t Task) illegal(a Action) *Error {
+func (t *Task) illegal(a Action) *Error {
 	switch {
 	case t.State.Terminal():
 		return &Error{Kind: KindAlreadyTerminal}
@@ -162,7 +162,7 @@ func (t Task) illegal(a Action) *Error {
 
 // late reports whether a comes after t's deadline. Only expiry itself, the end
 // of a run that began in time, and the delivery of an outcome may be late.
-func (t Task) late(a Action, now time.Time) bool {
+func (t *Task) late(a Action, now time.Time) bool {
 	if !now.After(t.deadline()) {
 		return false
 	}
@@ -177,7 +177,7 @@ func (t Task) late(a Action, now time.Time) bool {
 }
 
 // undecided reports whether a was an approval after which more are needed.
-func (t Task) undecided(a Action) bool {
+func (t *Task) undecided(a Action) bool {
 	return a == ActionApprove && len(t.Approval.Approvals) < t.Approval.Quorum
 }
 
@@ -187,7 +187,7 @@ func quiet(a Action) bool {
 }
 
 // refuse completes e, the reason why a cannot happen to t.
-func (t Task) refuse(e *Error, a Action) *Error {
+func (t *Task) refuse(e *Error, a Action) *Error {
 	e.ID, e.State, e.Action = t.ID, t.State, a
 	if e.Suggest == "" {
 		e.Suggest = suggestions[e.Kind]

@@ -60,9 +60,9 @@ func Compare(a, b Position) int {
 	return cmp.Compare(a.ID, b.ID)
 }
 
-// CursorAfter returns the cursor of the page of q that follows p. A cursor is no
-// secret and grants nothing; that it carries a checksum over the query and
-// itself is to tell a mistake from a position.
+// CursorAfter returns the cursor of the page of q that follows p. A cursor is
+// no secret and grants nothing; its checksum over query and position is there
+// to tell a mistake from a cursor.
 func (q Query) CursorAfter(p Position) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.CreatedAt.UnixMicro()))
 	b = append(b, p.ID...)
@@ -71,9 +71,9 @@ func (q Query) CursorAfter(p Position) string {
 
 const checksumSize = 8
 
-// Position returns the position that q's cursor stands for: the last task of
-// the page before, or zero if q asks for the first page. It returns [ErrInvalidCursor] if the cursor
-// was made by another query or by nobody.
+// Position returns the position that q's cursor stands for: that of the last
+// task on the page before, or zero if q asks for the first page. It returns
+// [ErrInvalidCursor] if the cursor was made by another query or by nobody.
 func (q Query) Position() (Position, error) {
 	if q.Cursor == "" {
 		return Position{}, nil

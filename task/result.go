@@ -7,22 +7,17 @@ import (
 	"slices"
 )
 
-// keep makes a copy of r the result of t, unless r is nil or makes no sense.
-func (t *Task) keep(r *Result) *Error {
-	if r == nil {
-		return nil
-	}
+// keep makes a copy of r the result of t, unless r makes no sense.
+func (t *Task) keep(r Result) *Error {
 	inline := r.Chunks == 0 && int64(len(r.Inline)) == r.Size && len(r.Inline) <= ChunkSize
 	blob := r.Chunks > 0 && len(r.Inline) == 0 && r.Size > 0
 	if !inline && !blob {
 		return &Error{Kind: KindInvalid, Detail: "the result is neither inline nor a blob"}
 	}
-	kept := *r
-	kept.Inline = slices.Clone(r.Inline)
-	if len(kept.Inline) == 0 {
-		kept.Inline = nil // one way to store nothing
+	if r.Inline = slices.Clone(r.Inline); len(r.Inline) == 0 {
+		r.Inline = nil // one way to store nothing
 	}
-	t.Result = &kept
+	t.Result = &r
 	return nil
 }
 

@@ -243,7 +243,7 @@ func (t Task) Due() time.Time {
 }
 
 // deadline returns the time after which t can only expire.
-func (t Task) deadline() time.Time {
+func (t *Task) deadline() time.Time {
 	if t.State == InputRequired && t.Approval != nil {
 		return earliest(t.ExpiresAt, t.Approval.Deadline)
 	}

@@ -18,6 +18,7 @@ func set(side task.Side, values task.Variables) task.SetVariables {
 
 func raw(text string) jsontext.Value { return jsontext.Value(text) }
 
+// TestSetVariables covers the variables of HNDL-01.
 func TestSetVariables(t *testing.T) {
 	got := apply(t, newTask(t),
 		set(task.ClientSide, task.Variables{"client.reason": raw(` "why\u0020not" `), "client.old": raw("1")}),

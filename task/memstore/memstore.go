@@ -209,10 +209,10 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	size := q.PageSize()
 	var found []*task.Task
 	if owner, limited := q.Scope.Owner(); limited {
-		found = s.shardOf(owner).list(q, after, size+1)
+		found = s.shardOf(owner).page(q, after, size+1)
 	} else {
 		for i := range s.shards {
-			found = append(found, s.shards[i].list(q, after, size+1)...)
+			found = append(found, s.shards[i].page(q, after, size+1)...)
 		}
 	}
 	slices.SortFunc(found, func(a, b *task.Task) int { return task.Compare(position(a), position(b)) })
@@ -310,6 +310,9 @@ func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, err
 	}
 	e.shard.mu.RLock()
 	defer e.shard.mu.RUnlock()
+	if e.task.Load() == nil {
+		return nil, ref.NotFound(task.ActionReadChunk)
+	}
 	chunk, ok := e.chunks[n]
 	if !ok {
 		return nil, ref.ChunkMissing(n)

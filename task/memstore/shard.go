@@ -11,20 +11,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A shard holds the tasks of some of the owners.
+// A shard holds the tasks of some of the owners. Pending ones are kept apart,
+// so that they are found among any number of terminal ones.
 type shard struct {
-	seed   maphash.Seed
-	mu     sync.RWMutex
-	owners map[string]*book
-	all    book
-	calls  index // pending tasks by owner and digest
-	late   index // pending tasks by when they are due
-	old    index // terminal tasks by when they may be deleted
+	seed     maphash.Seed
+	mu       sync.RWMutex
+	owners   map[string]*book
+	pending  index // newest first
+	terminal index // newest first
+	calls    index // pending tasks by owner and digest
+	late     index // pending tasks by when they are due
+	old      index // terminal tasks by when they may be deleted
 }
 
-// A book lists tasks, newest first. Pending ones are kept apart, so that they
-// are found among any number of terminal ones.
-type book struct{ pending, terminal index }
+// A book holds the tasks of one owner.
+type book struct {
+	tasks   index // newest first
+	pending int   // how many of them are
+}
 
 // A gone is a task that was deleted, and what it leaves behind.
 type gone struct {
@@ -40,7 +44,7 @@ func (s *shard) load(t *task.Task) task.Load {
 	if b == nil {
 		return task.Load{}
 	}
-	load, key := task.Load{Owner: b.pending.size}, s.call(t)
+	load, key := task.Load{Owner: b.pending}, s.call(t)
 	for e := range s.calls.from(key, "") {
 		same := e.task.Load()
 		if s.call(same) != key {
@@ -59,12 +63,14 @@ func (s *shard) add(e *entry, t *task.Task) {
 		e.book = new(book)
 		s.owners[t.Owner] = e.book
 	}
+	e.book.tasks.insert(age(t), e)
 	s.enter(e, t)
 }
 
 func (s *shard) remove(e *entry, t *task.Task) {
 	s.strike(e, t)
-	if e.book.pending.size+e.book.terminal.size == 0 {
+	e.book.tasks.remove(age(t), e)
+	if e.book.tasks.size == 0 {
 		delete(s.owners, t.Owner)
 	}
 }
@@ -89,43 +95,59 @@ func (s *shard) replace(e *entry, old, t *task.Task) {
 	}
 }
 
-// enter adds e to every list that t, its task, belongs to.
+// enter adds e to every list of the shard that t, its task, belongs to.
 func (s *shard) enter(e *entry, t *task.Task) {
-	s.all.list(t).insert(age(t), e)
-	e.book.list(t).insert(age(t), e)
+	s.list(t).insert(age(t), e)
 	s.clock(t).insert(due(t), e)
 	if !t.State.Terminal() {
 		s.calls.insert(s.call(t), e)
+		e.book.pending++
 	}
 }
 
-// strike takes e from every list that t, its task, belongs to.
+// strike takes e from every list of the shard that t, its task, belongs to.
 func (s *shard) strike(e *entry, t *task.Task) {
-	s.all.list(t).remove(age(t), e)
-	e.book.list(t).remove(age(t), e)
+	s.list(t).remove(age(t), e)
 	s.clock(t).remove(due(t), e)
 	if !t.State.Terminal() {
 		s.calls.remove(s.call(t), e)
+		e.book.pending--
 	}
 }
 
-// list returns the first tasks after the given position, or the very first if
+// list returns where t is listed among the tasks of all owners.
+func (s *shard) list(t *task.Task) *index {
+	if t.State.Terminal() {
+		return &s.terminal
+	}
+	return &s.pending
+}
+
+// clock returns where t is listed by the time at which it is due.
+func (s *shard) clock(t *task.Task) *index {
+	if t.State.Terminal() {
+		return &s.old
+	}
+	return &s.late
+}
+
+// page returns the first tasks after the given position, or the very first if
 // that is zero, that q selects.
-func (s *shard) list(q task.Query, after task.Position, limit int) []*task.Task {
+func (s *shard) page(q task.Query, after task.Position, limit int) []*task.Task {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	b := &s.all
 	if owner, limited := q.Scope.Owner(); limited {
-		if b = s.owners[owner]; b == nil {
-			return nil
+		if b := s.owners[owner]; b != nil {
+			return collect(nil, &b.tasks, q, after, limit)
 		}
+		return nil
 	}
 	var found []*task.Task
 	if len(q.States) == 0 || slices.ContainsFunc(q.States, isPending) {
-		found = collect(found, &b.pending, q, after, limit)
+		found = collect(found, &s.pending, q, after, limit)
 	}
 	if len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal) {
-		found = collect(found, &b.terminal, q, after, limit)
+		found = collect(found, &s.terminal, q, after, limit)
 	}
 	return found
 }
@@ -188,20 +210,6 @@ func (s *shard) sweep(before time.Time, limit int) []gone {
 		e.chunks = nil
 	}
 	return swept
-}
-
-func (b *book) list(t *task.Task) *index {
-	if t.State.Terminal() {
-		return &b.terminal
-	}
-	return &b.pending
-}
-
-func (s *shard) clock(t *task.Task) *index {
-	if t.State.Terminal() {
-		return &s.old
-	}
-	return &s.late
 }
 
 // position is [task.Task.Position] without a copy of the task.

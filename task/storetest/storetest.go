@@ -179,6 +179,34 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
+// A meeting is a store in which everybody has read the task before anybody
+// writes it back.
+type meeting struct {
+	task.Tasks
+	all *sync.WaitGroup // has a count of one for each who takes part
+	met bool
+}
+
+func (m *meeting) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	got, err := m.Tasks.Get(ctx, ref)
+	if !m.met {
+		m.met = true
+		m.all.Done()
+		m.all.Wait()
+	}
+	return got, err
+}
+
+// collide makes n events happen to a task at the same time.
+func collide(t reporter, s task.Store, id task.ID, n int, event func(i int) task.Event) []error {
+	var all sync.WaitGroup
+	all.Add(n)
+	return together(n, func(i int) error {
+		_, err := task.Advance(t.Context(), &meeting{Tasks: s, all: &all}, anyone(id), event(i), epoch)
+		return err
+	})
+}
+
 // succeeded returns how many of errs are nil, and fails the case for any other
 // error than refusal.
 func succeeded(t reporter, errs []error, refusal error) int {

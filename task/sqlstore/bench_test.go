@@ -1,0 +1,151 @@
+package sqlstore_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+const (
+	many    = 100_000 // tasks that are there while something else is measured
+	writers = 64
+)
+
+// A backend opens an empty store of one kind.
+type backend func(b *testing.B) task.Store
+
+func sqlite(b *testing.B) task.Store {
+	return open(b, sqlstore.SQLiteOptions{File: filepath.Join(b.TempDir(), "tasks.db")})
+}
+
+func BenchmarkSQLite(b *testing.B) { measure(b, sqlite) }
+
+func measure(b *testing.B, open backend) {
+	b.Run("create", func(b *testing.B) { benchmarkCreate(b, open) })
+	s := open(b)
+	ids := fill(b, s)
+	b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
+	b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
+	b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+}
+
+// together has writers call f with 0 to n-1, each number once.
+func together(b *testing.B, n int, f func(i int) error) {
+	b.Helper()
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range writers {
+		done.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+}
+
+// draft returns the i-th of many different calls by a hundred owners.
+func draft(i int) task.Draft {
+	return task.Draft{
+		ID: task.NewID(), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: ttl, PollInterval: time.Second,
+		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Call: task.Call{
+			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: fmt.Sprintf(`{"path":"/tmp/%d"}`, i),
+			Message: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/tmp/%d"}}}`, i),
+		},
+	}
+}
+
+func fill(b *testing.B, s task.Store) []task.ID {
+	b.Helper()
+	ids := make([]task.ID, many)
+	together(b, many, func(i int) error {
+		made, err := task.New(draft(i), epoch.Add(time.Duration(i)*time.Microsecond))
+		ids[i] = made.ID
+		if err != nil {
+			return err
+		}
+		return s.Create(b.Context(), made, task.Limits{})
+	})
+	return ids
+}
+
+// benchmarkCreate makes tasks from requests and stores them, within limits
+// that are always checked. The budget of SQLite is 10,000 a second.
+func benchmarkCreate(b *testing.B, open backend) {
+	s := open(b)
+	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
+	b.ReportAllocs()
+	b.ResetTimer()
+	together(b, b.N, func(i int) error {
+		made, err := task.New(draft(i), epoch.Add(time.Duration(i)*time.Microsecond))
+		if err != nil {
+			return err
+		}
+		return s.Create(b.Context(), made, limits)
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+}
+
+func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
+	b.ReportAllocs()
+	together(b, b.N, func(i int) error {
+		_, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[i*7919%many]))
+		return err
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
+}
+
+func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
+	var current [writers * 4]task.Task
+	var locks [writers * 4]sync.Mutex
+	for i := range current {
+		var err error
+		if current[i], err = s.Get(b.Context(), task.AnyOwner().Ref(ids[i])); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	together(b, b.N, func(i int) error {
+		i %= len(current)
+		locks[i].Lock()
+		defer locks[i].Unlock()
+		current[i].Version++
+		return s.Swap(b.Context(), current[i])
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "swaps/s")
+}
+
+// benchmarkList reads pages of 20 from the middle of many tasks.
+func benchmarkList(b *testing.B, s task.Store, ids []task.ID) {
+	middle, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[many/2]))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, q := range map[string]task.Query{
+		"owner":    {Scope: task.OwnedBy("owner7")},
+		"everyone": {Scope: task.AnyOwner()},
+		"inbox":    {Scope: task.AnyOwner(), States: []task.State{task.Working}},
+	} {
+		q.Cursor = q.CursorAfter(middle.Position())
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				page, err := s.List(b.Context(), q)
+				if err != nil || len(page.Tasks) != 20 {
+					b.Fatal(len(page.Tasks), err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const (
+	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING`
+	findTask   = "SELECT owner, state, version FROM tasks WHERE id = $1"
+	updateTask = "UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5 WHERE id = $6"
+	sweepTasks = `DELETE FROM tasks WHERE id IN
+		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2) RETURNING id, owner`
+	putChunk = `INSERT INTO chunks (task, n, data) VALUES ($1, $2, $3)
+		ON CONFLICT (task, n) DO UPDATE SET data = excluded.data`
+)
+
+// Create implements [task.Tasks].
+func (s *SQLite) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+	if err := s.usable(ctx, task.ActionCreate); err != nil {
+		return err
+	}
+	r, err := newRecord(t, task.ActionCreate)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, task.ActionCreate, &change{
+		size: len(r.document),
+		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.create(ctx, &r, limits) },
+	})
+}
+
+func (s *session) create(ctx context.Context, r *record, limits task.Limits) (outcome, error) {
+	exists := &task.Error{Kind: task.KindExists, ID: r.ID, Action: task.ActionCreate}
+	load, err := s.load(ctx, &r.Task, limits)
+	if err != nil {
+		return outcome{}, err
+	}
+	if refusal := limits.Check(r.Task, load); refusal != nil {
+		_, there, err := s.present(ctx, r.ID)
+		if there {
+			refusal = exists
+		}
+		return outcome{refused: refusal}, err
+	}
+	result, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
+		r.CreatedAt.UnixMicro(), r.Due().UnixMicro(), r.Version, r.document)
+	if err != nil {
+		return outcome{}, err
+	}
+	if n, err := result.RowsAffected(); n == 0 || err != nil {
+		return outcome{refused: exists}, err
+	}
+	if r.pending() {
+		s.pending.add(r.Owner, 1)
+	}
+	return outcome{changed: []touched{{r.ID, r.Owner}}}, nil
+}
+
+// A row is what a change needs to know of a task that is stored.
+type row struct {
+	owner   string
+	state   task.State
+	version int64
+}
+
+func (s *session) present(ctx context.Context, id task.ID) (row, bool, error) {
+	var r row
+	there, err := s.find(ctx, lookup{findTask, []any{string(id)}}, &r.owner, &r.state, &r.version)
+	return r, there, err
+}
+
+// Swap implements [task.Tasks].
+func (s *SQLite) Swap(ctx context.Context, t task.Task) error {
+	if err := s.usable(ctx, task.ActionSwap); err != nil {
+		return err
+	}
+	r, err := newRecord(t, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, task.ActionSwap, &change{
+		size: len(r.document),
+		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r) },
+	})
+}
+
+func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
+	old, there, err := s.present(ctx, r.ID)
+	switch {
+	case err != nil:
+		return outcome{}, err
+	case !there:
+		return outcome{refused: task.AnyOwner().Ref(r.ID).NotFound(task.ActionSwap)}, nil
+	case old.version != r.Version-1:
+		return outcome{refused: overtaken(r.ID, old.state)}, nil
+	}
+	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.Due().UnixMicro(), r.Version, r.document, string(r.ID)); err != nil {
+		return outcome{}, err
+	}
+	if r.State.Terminal() && !old.state.Terminal() {
+		s.pending.add(old.owner, -1)
+	}
+	return outcome{changed: []touched{{r.ID, old.owner}}}, nil
+}
+
+// overtaken is the error of a swap that came second.
+func overtaken(id task.ID, state task.State) error {
+	return &task.Error{
+		Kind: task.KindConcurrentModification, ID: id, State: state, Actual: state, Action: task.ActionSwap,
+	}
+}
+
+// Sweep implements [task.Tasks].
+func (s *SQLite) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
+	if err := s.usable(ctx, task.ActionSweep); err != nil {
+		return 0, err
+	}
+	c := &change{do: func(ctx context.Context, tx *session) (outcome, error) {
+		return tx.sweep(ctx, before, max(0, limit))
+	}}
+	if err := s.write(ctx, task.ActionSweep, c); err != nil {
+		return 0, err
+	}
+	return len(c.result.changed), nil
+}
+
+func (s *session) sweep(ctx context.Context, before time.Time, limit int) (outcome, error) {
+	statement, err := s.statement(ctx, sweepTasks)
+	if err != nil {
+		return outcome{}, err
+	}
+	rows, err := statement.QueryContext(ctx, micros(before), limit)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer rows.Close()
+	var swept outcome
+	for rows.Next() {
+		var t touched
+		if err := rows.Scan(&t.id, &t.owner); err != nil {
+			return outcome{}, err
+		}
+		swept.changed = append(swept.changed, t)
+	}
+	return swept, rows.Err()
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *SQLite) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	if err := s.usable(ctx, task.ActionWriteChunk); err != nil {
+		return err
+	}
+	c := chunk{ref: ref, n: n, data: bytes.Clone(data)} // the caller may give up while it is written
+	return s.write(ctx, task.ActionWriteChunk, &change{
+		size: len(data),
+		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.put(ctx, c) },
+	})
+}
+
+type chunk struct {
+	ref  task.Ref
+	n    int
+	data []byte
+}
+
+func (s *session) put(ctx context.Context, c chunk) (outcome, error) {
+	old, there, err := s.present(ctx, c.ref.ID)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !there {
+		return outcome{refused: c.ref.NotFound(task.ActionWriteChunk)}, nil
+	}
+	if refusal := c.ref.Check(old.owner, task.ActionWriteChunk); refusal != nil {
+		return outcome{refused: refusal}, nil
+	}
+	if refusal := c.ref.CheckChunk(c.n, c.data); refusal != nil {
+		return outcome{refused: refusal}, nil
+	}
+	_, err = s.exec(ctx, putChunk, string(c.ref.ID), c.n, c.data)
+	return outcome{}, err
+}
+
+// write has a change made.
+func (s *SQLite) write(ctx context.Context, a task.Action, c *change) error {
+	c.ctx = ctx
+	if err := s.writer.make(c); err != nil {
+		return s.fault(ctx, a, err)
+	}
+	return c.result.refused
+}

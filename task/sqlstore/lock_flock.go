@@ -1,0 +1,25 @@
+//go:build unix && !aix && !solaris
+
+package sqlstore
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lockFile opens the file and locks it until it is closed.
+func lockFile(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a file descriptor is small
+	if err == nil {
+		return file, nil
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrInUse
+	}
+	return nil, errors.Join(err, file.Close())
+}

@@ -1,0 +1,26 @@
+package sqlstore
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+const sharingViolation syscall.Errno = 32
+
+// lockFile opens the file in a way that nobody else can until it is closed.
+func lockFile(name string) (*os.File, error) {
+	path, err := syscall.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, err
+	}
+	handle, err := syscall.CreateFile(path, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil,
+		syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	if errors.Is(err, sharingViolation) {
+		return nil, ErrInUse
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(handle), name), nil
+}

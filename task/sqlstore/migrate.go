@@ -1,0 +1,87 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+)
+
+//go:embed migrations
+var embedded embed.FS
+
+// A schema is the SQL that makes and changes the tables of one kind of
+// database: files that are run in the order of their names, each once.
+type schema struct {
+	files fs.FS
+	lock  string // takes a lock until the end of the transaction, if one is needed
+	names string // finds the name of any table there is
+}
+
+// migrate brings the database up to date, in the transaction that tx is. The
+// number of files that were run is kept in the table schema_version.
+func (s schema) migrate(ctx context.Context, tx *sql.Tx) error {
+	if s.lock != "" {
+		if _, err := tx.ExecContext(ctx, s.lock); err != nil {
+			return err
+		}
+	}
+	files, err := fs.Glob(s.files, "*.sql")
+	if err != nil {
+		return err
+	}
+	version, err := s.version(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if version > len(files) {
+		return fmt.Errorf("%w: it has version %d and the newest known is %d; use a newer program", ErrSchema, version, len(files))
+	}
+	for i, name := range files[version:] {
+		script, err := fs.ReadFile(s.files, name)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, string(script)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO schema_version (version) VALUES ($1)", version+i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// version returns how many files were run, and makes the table that tells if
+// there is no table at all.
+func (s schema) version(ctx context.Context, tx *sql.Tx) (int, error) {
+	tables := make(map[string]bool)
+	rows, err := tx.QueryContext(ctx, s.names)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return 0, err
+		}
+		tables[name] = true
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	version := 0
+	switch {
+	case tables["schema_version"]:
+		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM schema_version").Scan(&version)
+		return version, err
+	case len(tables) > 0:
+		return 0, fmt.Errorf("%w: it has tables, but none that says its version", ErrSchema)
+	}
+	_, err = tx.ExecContext(ctx, `CREATE TABLE schema_version (
+		version    INTEGER   NOT NULL PRIMARY KEY,
+		applied_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)`)
+	return 0, err
+}

@@ -1,0 +1,153 @@
+// Package sqlstore keeps tasks in a SQL database, so that they outlive the
+// process.
+//
+// [OpenSQLite] keeps them in a file, for one process. What Create, Swap and
+// WriteChunk have acknowledged is on disk: it survives a crash of the process
+// and of the machine, as far as the disk does what it says when it is told to
+// flush. The file must be on a local disk, since network file systems lock and
+// flush unreliably.
+//
+// A task is stored as one document, as [task.Encode] makes it. A few columns
+// beside it repeat what queries select and order by; nothing here knows what
+// a task may become.
+//
+// SQLite has one writer at a time and a flush takes long, so changes are
+// committed in groups: one goroutine takes all that have come in meanwhile,
+// makes them in one transaction and lets every caller know. Limits are checked
+// inside that transaction, one change after the other.
+package sqlstore
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// The reasons for which a database cannot be used until somebody sees to it.
+var (
+	ErrInUse   = errors.New("another process uses the file")
+	ErrSchema  = errors.New("the schema is not one that this program knows")
+	ErrDamaged = errors.New("the database is damaged")
+)
+
+// A record is a task as a row of the table.
+type record struct {
+	task.Task
+	document string
+}
+
+func newRecord(t task.Task, a task.Action) (record, error) {
+	document, err := task.Encode(t)
+	if err != nil {
+		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+	}
+	return record{Task: t, document: string(document)}, nil
+}
+
+func (r *record) pending() bool { return !r.State.Terminal() }
+
+// micros returns the first whole microsecond that is not before t, so that
+// comparing whole microseconds with it is the same as comparing times.
+func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
+
+// tasksOf returns the tasks whose documents are the only column of rows.
+func tasksOf(rows *sql.Rows) ([]task.Task, error) {
+	defer rows.Close()
+	var found []task.Task
+	for rows.Next() {
+		var document sql.RawBytes
+		if err := rows.Scan(&document); err != nil {
+			return nil, err
+		}
+		t, err := task.Decode(document)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, t)
+	}
+	return found, rows.Err()
+}
+
+// A selection is the query for a page. Its parameters are numbered in the
+// order of their first use, which is how SQLite numbers them too.
+type selection struct {
+	where []string
+	args  []any
+	size  int // tasks to select: one more than the page has
+}
+
+func (s *selection) param(value any) string {
+	s.args = append(s.args, value)
+	return fmt.Sprintf("$%d", len(s.args))
+}
+
+// selectPage returns the statement that selects the page of q that follows a
+// position, and its arguments.
+func selectPage(q task.Query, after task.Position) (statement string, args []any) {
+	s := selection{size: q.PageSize() + 1}
+	if owner, limited := q.Scope.Owner(); limited {
+		s.where = append(s.where, "owner = "+s.param(owner))
+	}
+	if (q.Digest != task.Digest{}) {
+		s.where = append(s.where, "digest = "+s.param(q.Digest[:]))
+	}
+	if after.ID != "" || !after.CreatedAt.IsZero() {
+		at, id := s.param(after.CreatedAt.UnixMicro()), s.param(string(after.ID))
+		s.where = append(s.where, fmt.Sprintf("created_at <= %s AND (created_at < %[1]s OR id > %s)", at, id))
+	}
+	if len(q.States) > 0 {
+		var states []string
+		for _, state := range q.States {
+			states = append(states, s.param(string(state)))
+		}
+		s.where = append(s.where, "state IN ("+strings.Join(states, ", ")+")")
+	}
+	return s.statement(q), s.args
+}
+
+// statement asks for pending and terminal tasks apart, so that the few of one
+// kind are found among any number of the other. The digest of a call is rare
+// enough to ask for both at once.
+func (s *selection) statement(q task.Query) string {
+	pending := len(q.States) == 0 || slices.ContainsFunc(q.States, func(s task.State) bool { return !s.Terminal() })
+	terminal := len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal)
+	switch {
+	case q.Digest != task.Digest{}:
+		return s.half("document")
+	case pending && !terminal:
+		return s.half("document", "pending = TRUE")
+	case terminal && !pending:
+		return s.half("document", "pending = FALSE")
+	}
+	const columns = "created_at, id, document"
+	return "SELECT document FROM (SELECT * FROM (" + s.half(columns, "pending = TRUE") +
+		") AS p UNION ALL SELECT * FROM (" + s.half(columns, "pending = FALSE") + ") AS t) AS both" + s.order()
+}
+
+func (s *selection) half(columns string, and ...string) string {
+	statement := "SELECT " + columns + " FROM tasks"
+	if where := slices.Concat(s.where, and); len(where) > 0 {
+		statement += " WHERE " + strings.Join(where, " AND ")
+	}
+	return statement + s.order()
+}
+
+// order is the order of [task.Compare].
+func (s *selection) order() string {
+	return fmt.Sprintf(" ORDER BY created_at DESC, id LIMIT %d", s.size)
+}
+
+// pageOf makes a page of q from one task more than it has, if there is one.
+func pageOf(q task.Query, found []task.Task) task.Page {
+	page := task.Page{Tasks: found}
+	if size := q.PageSize(); len(found) > size {
+		page.Tasks = found[:size]
+		page.Next = q.CursorAfter(page.Tasks[size-1].Position())
+	}
+	return page
+}

@@ -1,0 +1,245 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const (
+	groupChanges = 256             // the most changes that one transaction makes
+	groupBytes   = 4 << 20         // the most that they write, unless one alone does
+	patience     = 5 * time.Second // how long a caller who has given up waits for what is being written
+	ownersKept   = 10_000          // the most owners whose tasks are counted in memory
+)
+
+// A change is one thing to write.
+type change struct {
+	ctx    context.Context //nolint:containedctx // it ends the caller's wait, not the transaction
+	size   int             // about how many bytes are written
+	do     func(context.Context, *session) (outcome, error)
+	state  atomic.Int32
+	result outcome
+	err    error         // why nothing was written
+	done   chan struct{} // closed when result and err are set
+}
+
+// An outcome is what became of a change in a transaction that was committed.
+type outcome struct {
+	refused error // why this one was not made
+	changed []touched
+}
+
+// A touched is a task that was created, changed or deleted.
+type touched struct {
+	id    task.ID
+	owner string
+}
+
+// A writer makes changes, in the order they come in and in groups.
+type writer struct {
+	ctx      context.Context //nolint:containedctx // that of the goroutine, which outlives every caller's
+	db       *sql.DB
+	maxBytes int64
+	hub      *task.Hub
+	queue    chan *change
+	running  sync.WaitGroup
+
+	mu     sync.RWMutex // held while a change is put into the queue
+	closed bool
+
+	session *session // nil after a failure, until it is needed again
+	pending ledger
+}
+
+func newWriter(ctx context.Context, db *sql.DB, maxBytes int64, hub *task.Hub) *writer {
+	w := &writer{ctx: ctx, db: db, maxBytes: maxBytes, hub: hub, queue: make(chan *change, groupChanges)}
+	w.pending.forget()
+	w.running.Go(w.run)
+	return w
+}
+
+// close waits until all changes that have come in are made.
+func (w *writer) close() error {
+	w.mu.Lock()
+	w.closed = true
+	close(w.queue)
+	w.mu.Unlock()
+	w.running.Wait()
+	return w.db.Close()
+}
+
+// make has c made and returns when its outcome is on disk, or why there is
+// none. Once the context has ended nothing is begun, but what has begun is
+// waited for.
+func (w *writer) make(c *change) error {
+	c.done = make(chan struct{})
+	if err := w.enqueue(c); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-c.ctx.Done():
+	}
+	if c.state.CompareAndSwap(waiting, givenUp) {
+		return c.ctx.Err()
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-c.done:
+		return c.err
+	case <-late.C:
+		return c.ctx.Err()
+	}
+}
+
+func (w *writer) enqueue(c *change) error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return task.ErrClosed
+	}
+	select {
+	case w.queue <- c:
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// The states of a change.
+const (
+	waiting = int32(iota)
+	begun
+	givenUp
+)
+
+func (w *writer) run() {
+	for first := range w.queue {
+		group := w.gather(first)
+		err := w.commit(group)
+		if len(group) > 1 && tooMuch(err) {
+			// There may be room for all but one.
+			for _, c := range group {
+				w.settle(c, w.commit([]*change{c}))
+			}
+			continue
+		}
+		for _, c := range group {
+			w.settle(c, err)
+		}
+	}
+	w.reset()
+}
+
+// tooMuch reports whether err is about what was written, and not about the
+// disk or the file.
+func tooMuch(err error) bool { return errors.Is(err, sqlite3.FULL) || errors.Is(err, sqlite3.TOOBIG) }
+
+// gather returns the changes to make next: all that have come in, up to a
+// bound, that somebody still waits for.
+func (w *writer) gather(first *change) []*change {
+	var group []*change
+	size := 0
+	for c := first; ; {
+		if c.state.CompareAndSwap(waiting, begun) {
+			group, size = append(group, c), size+c.size
+		}
+		if len(group) == groupChanges || size > groupBytes {
+			return group
+		}
+		select {
+		case next, open := <-w.queue:
+			if !open {
+				return group
+			}
+			c = next
+		default:
+			return group
+		}
+	}
+}
+
+// commit makes the changes in one transaction.
+func (w *writer) commit(group []*change) error {
+	if len(group) == 0 {
+		return nil
+	}
+	err := w.attempt(group)
+	if err != nil {
+		w.reset()
+	}
+	return err
+}
+
+func (w *writer) attempt(group []*change) error {
+	if w.session == nil {
+		s, err := newSession(w.ctx, w.db, w.maxBytes, &w.pending)
+		if err != nil {
+			return err
+		}
+		w.session = s
+	}
+	if _, err := w.session.exec(w.ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for _, c := range group {
+		var err error
+		if c.result, err = c.do(w.ctx, w.session); err != nil {
+			return err
+		}
+	}
+	_, err := w.session.exec(w.ctx, "COMMIT")
+	return err
+}
+
+// reset undoes what was not committed and forgets all that depends on it, the
+// connection included, so that the next attempt starts afresh.
+func (w *writer) reset() {
+	w.pending.forget()
+	if w.session == nil {
+		return
+	}
+	w.session.close(w.ctx)
+	w.session = nil
+}
+
+// settle tells the caller, and then whoever watches.
+func (w *writer) settle(c *change, err error) {
+	c.err = err
+	close(c.done)
+	if err != nil {
+		return
+	}
+	for _, t := range c.result.changed {
+		w.hub.Notify(t.id, t.owner)
+	}
+}
+
+// A ledger counts pending tasks. Nobody else writes to the file, so that it is
+// right until a transaction fails.
+type ledger struct {
+	total  int // -1 if it is not known
+	owners map[string]int
+}
+
+func (l *ledger) forget() { l.total, l.owners = -1, make(map[string]int) }
+
+// add notes that an owner has more pending tasks, or fewer.
+func (l *ledger) add(owner string, n int) {
+	if l.total >= 0 {
+		l.total += n
+	}
+	if _, known := l.owners[owner]; known {
+		l.owners[owner] += n
+	}
+}
