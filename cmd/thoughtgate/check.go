@@ -13,10 +13,12 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file",
-		Long:  "Check a configuration file, together with the environment, as serve would read it.\nPrints ok, or everything that is wrong with it.",
-		Args:  positional(cobra.MaximumNArgs(1)),
+		Long: "Check a configuration file with its rules and policies, together with the environment, as serve would read it.\n" +
+			"Prints ok, or everything that is wrong with it. Warnings tell what is allowed and probably not meant.",
+		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	file := configFlag(cmd)
+	strict := cmd.Flags().Bool("strict", false, "fail if there are warnings")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && *file != "" {
 			return &usageError{cmd.CommandPath(), errors.New("name one file")}
@@ -24,11 +26,13 @@ func newCheck() *cobra.Command {
 		if len(args) > 0 {
 			*file = args[0]
 		}
-		_, warnings, err := load(cmd.ErrOrStderr(), config.Sources{File: *file})
+		_, warnings, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
 		if err != nil {
 			return err
 		}
-		warn(cmd.ErrOrStderr(), warnings)
+		if *strict && warnings > 0 {
+			return errors.New("there are warnings, and --strict is set")
+		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -25,20 +26,31 @@ import (
 //go:embed demo.txt
 var tour string
 
+// rules are the demo's, as it shows them.
+//
+//go:embed demo.yaml
+var rules string
+
 func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Try the gate in front of a small built-in MCP server",
-		Long:  "Start a small MCP server and the gate in front of it, and print what to try.\nEverything is in memory. Neither configuration nor environment is read.",
-		Args:  noArguments,
+		Long: "Start a small MCP server and the gate in front of it, and print what to try and what the gate holds.\n" +
+			"Everything is in memory. Neither configuration nor environment is read.",
+		Args: noArguments,
 	}
 	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is taken, any free one is used")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		program, err := os.Executable()
+		if err != nil {
+			return err
+		}
 		d, err := demoPlan{
-			listen: *listen,
-			fixed:  cmd.Flags().Changed("listen"),
-			stdout: cmd.OutOrStdout(),
-			stderr: cmd.ErrOrStderr(),
+			listen:  *listen,
+			fixed:   cmd.Flags().Changed("listen"),
+			program: program,
+			stdout:  cmd.OutOrStdout(),
+			stderr:  cmd.ErrOrStderr(),
 		}.prepare()
 		if err != nil {
 			return err
@@ -51,15 +63,17 @@ func newDemo() *cobra.Command {
 // A demoPlan says what the demo should be like.
 type demoPlan struct {
 	listen         string
-	fixed          bool // the user chose the address, so no other will do
+	fixed          bool   // the user chose the address, so no other will do
+	program        string // the file that runs, which shells need not find by its name
 	stdout, stderr io.Writer
 }
 
 // A demonstration is a gate and the server behind it, both bound to their
-// addresses.
+// addresses, and the one who tells what happens.
 type demonstration struct {
 	gate     *app.App
 	upstream net.Listener
+	teller   *teller
 }
 
 // prepare makes everything ready to run and tells how to use it.
@@ -72,10 +86,14 @@ func (p demoPlan) prepare() (*demonstration, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := p.explain(gate, l.Addr()); err != nil {
+	t, err := newTeller(p.stdout, gate)
+	if err == nil {
+		err = p.explain(gate, l.Addr())
+	}
+	if err != nil {
 		return nil, errors.Join(err, gate.Close(), l.Close())
 	}
-	return &demonstration{gate: gate, upstream: l}, nil
+	return &demonstration{gate: gate, upstream: l, teller: t}, nil
 }
 
 // run serves until ctx is done.
@@ -92,6 +110,7 @@ func (d *demonstration) run(ctx context.Context) error {
 		defer func() { _ = server.Close() }()
 		return d.gate.Run(ctx)
 	})
+	running.Go(func() error { return d.teller.run(ctx) })
 	return running.Wait()
 }
 
@@ -108,15 +127,20 @@ func (p demoPlan) gate(url string) (*app.App, error) {
 }
 
 func (p demoPlan) gateAt(address, url string) (*app.App, error) {
+	file, err := writeRules()
+	defer func() { _ = os.Remove(file) }()
+	if err != nil {
+		return nil, err
+	}
 	override := func(setting, value string) config.Override {
 		return config.Override{Source: "demo", Setting: setting, Values: []string{value}}
 	}
-	cfg, _, err := config.Load(config.Sources{Overrides: []config.Override{
+	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
 		{Source: "--listen", Setting: "listen", Values: []string{address}},
 		override("operators.listen", "127.0.0.1:0"),
 		override("upstreams", url),
 		override("shutdown.drain", "2s"),
-		override("telemetry.log.level", "warn"),
+		override("telemetry.log.level", "error"),
 		override("telemetry.log.format", "text"),
 	}})
 	if err != nil {
@@ -125,11 +149,31 @@ func (p demoPlan) gateAt(address, url string) (*app.App, error) {
 	return app.New(cfg, newLogger(p.stderr, cfg.Telemetry.Log))
 }
 
+// writeRules writes a configuration with the demo's rules, which only a file
+// can have, and returns its name.
+func writeRules() (name string, err error) {
+	f, err := os.CreateTemp("", "thoughtgate-demo-*.yaml")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString("version: 1\n" + rules)
+	return f.Name(), errors.Join(err, f.Close())
+}
+
 func (p demoPlan) explain(gate *app.App, upstream net.Addr) error {
 	_, err := strings.NewReplacer(
 		"AGENTS", gate.AgentAddr(),
 		"OPERATORS", gate.OperatorAddr(),
 		"UPSTREAM", upstream.String(),
+		"RULES", rules,
+		"APPROVER\n", p.approver(gate),
 	).WriteString(p.stdout, tour)
 	return err
+}
+
+// approver returns the commands that make a terminal an approver's. The token
+// is good for as long as the demo runs, so it may be seen.
+func (p demoPlan) approver(gate *app.App) string {
+	return fmt.Sprintf("    export %s=http://%s %s=%s\n", urlVariable, gate.OperatorAddr(), tokenVariable, gate.MadeToken()) +
+		"    thoughtgate() { '" + strings.ReplaceAll(p.program, "'", `'\''`) + "' \"$@\"; }\n"
 }

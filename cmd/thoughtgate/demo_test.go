@@ -4,6 +4,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,5 +45,30 @@ func TestDemoKeepsToAChosenAddress(t *testing.T) {
 	p := demoPlan{listen: occupied(t), fixed: true, stdout: io.Discard, stderr: io.Discard}
 	if _, err := p.prepare(); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("got %v, want %v", err, syscall.EADDRINUSE)
+	}
+}
+
+// The program is started again by whatever name it has.
+func TestDemoQuotesItself(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "it's; a $(gate)")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\necho \"got $*\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	d, err := demoPlan{listen: "127.0.0.1:0", program: file, stdout: &out, stderr: io.Discard}.prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.upstream.Close()
+	defer d.gate.Close()
+	script := regexp.MustCompile(`(?m)^    (.*\n)`).ReplaceAllString(out.String(), "$1")
+	start := strings.Index(script, "export THOUGHTGATE_OPERATORS_URL=http://"+d.gate.OperatorAddr()+" ")
+	end := strings.Index(script, "thoughtgate approvals list\n")
+	if start < 0 || end < start {
+		t.Fatalf("there are no commands for approvers in:\n%s", script)
+	}
+	got, err := exec.CommandContext(t.Context(), "sh", "-euc", script[start:end]+"thoughtgate approvals 'a b'").CombinedOutput()
+	if err != nil || string(got) != "got approvals a b\n" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // cedar.timezone must work in an image without any file
 )
 
 func main() {

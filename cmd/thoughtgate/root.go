@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 )
 
 // A usageError is a command line that makes no sense.
@@ -57,7 +59,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), err}
 	})
-	root.AddCommand(newServe(), newCheck(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newExplain(), newApprovals(), newDemo(), newVersion())
 	return root
 }
 
@@ -91,7 +93,26 @@ func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, 
 	return cfg, warnings, nil
 }
 
-func warn(w io.Writer, warnings []config.Problem) {
+// A loaded is a configuration and what it says about calls.
+type loaded struct {
+	config   config.Config
+	settings *gate.Settings
+}
+
+// loadPolicy is load for those who do not serve: it compiles the policy, prints
+// all warnings, and returns how many there were.
+func loadPolicy(stderr io.Writer, s config.Sources) (l loaded, warnings int, err error) {
+	cfg, problems, err := load(stderr, s)
+	if err != nil {
+		return loaded{}, 0, err
+	}
+	warn(stderr, problems)
+	settings, doubts, err := app.Settings(cfg)
+	warn(stderr, doubts)
+	return loaded{cfg, settings}, len(problems) + len(doubts), err
+}
+
+func warn[T fmt.Stringer](w io.Writer, warnings []T) {
 	for _, p := range warnings {
 		_, _ = fmt.Fprintln(w, "warning:", p)
 	}

@@ -96,7 +96,7 @@ func curl() error {
 		fmt.Printf("HTTP/1.1 %s\r\n", resp.Status)
 		resp.Header.Write(os.Stdout)
 	}
-	out, err := os.OpenFile(*output, os.O_WRONLY|os.O_CREATE, 0o600)
+	out, err := os.OpenFile(*output, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

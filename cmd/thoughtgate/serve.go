@@ -1,9 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,13 +30,32 @@ func newServe() *cobra.Command {
 	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
 	cmd.Flags().Bool("anonymous", false, "accept that nobody is asked who they are, also on addresses that other machines reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		a, err := newApp(cmd.ErrOrStderr(), config.Sources{File: *file, Overrides: overrides(cmd.Flags())})
+		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}
+		a, err := newApp(cmd.ErrOrStderr(), sources)
 		if err != nil {
 			return err
 		}
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+		if err := a.ReloadFrom(app.Source{Signal: hangups, Load: func() (config.Config, error) {
+			cfg, _, err := load(io.Discard, sources)
+			return cfg, err
+		}}); err != nil {
+			return errors.Join(err, a.Close())
+		}
+		showToken(cmd.ErrOrStderr(), a)
 		return a.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// showToken prints the token that was made for whoever starts the gate. It goes
+// past the log, which others may read, and is shown this once.
+func showToken(w io.Writer, a *app.App) {
+	if token := a.MadeToken(); token != "" {
+		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token to keep one): %s\n", token)
+	}
 }
 
 func configFlag(cmd *cobra.Command) *string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -30,16 +31,20 @@ func newVersion() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := thisBuild()
 		if *asJSON {
-			if err := json.MarshalWrite(cmd.OutOrStdout(), b, jsontext.Multiline(true)); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout())
-			return err
+			return printJSON(cmd.OutOrStdout(), b)
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 		return err
 	}
 	return cmd
+}
+
+func printJSON(w io.Writer, v any) error {
+	if err := json.MarshalWrite(w, v, jsontext.Multiline(true)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
+	return err
 }
 
 func thisBuild() build {

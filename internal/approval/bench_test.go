@@ -88,7 +88,8 @@ func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}
 // BenchmarkMemory reports what a held task and a blocked waiter take.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
-		o := open(b, nil)
+		store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
+		o := branch(b, store, nil)
 		const pending, waiting = 10_000, 1_000
 		before := inUse()
 		held := make([]task.Ref, pending)
@@ -103,8 +104,8 @@ func BenchmarkMemory(b *testing.B) {
 		var all sync.WaitGroup
 		for _, ref := range held[:waiting] {
 			all.Go(func() { o.Wait(ctx, ref, instantly) })
+			<-store.watched
 		}
-		time.Sleep(200 * time.Millisecond) // for all of them to be blocked
 		waiters := inUse()
 		stop()
 		all.Wait()

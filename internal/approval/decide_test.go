@@ -50,6 +50,22 @@ func TestDecideWho(t *testing.T) {
 	}
 }
 
+// Requesters may approve their own calls if they might both when the call was
+// held and now.
+func TestDecideSelfApprovalWithdrawn(t *testing.T) {
+	o := open(t, nil)
+	c := call("ann", "/a")
+	c.Verdict.Workflow = "self"
+	held := o.hold(t, c)
+	for _, w := range []approval.Workflow{{}, {SelfApproval: true}} {
+		o.setWorkflow("self", w)
+		_, err := o.Decide(t.Context(), held.ID, approval.Approver{Name: "ann"}, approval.Approve, "")
+		if w.SelfApproval != (err == nil) {
+			t.Errorf("with %+v: %v", w, err)
+		}
+	}
+}
+
 // A workflow that is gone has no approvers.
 func TestDecideWithoutWorkflow(t *testing.T) {
 	o := open(t, nil)
@@ -185,7 +201,7 @@ func TestRecheck(t *testing.T) {
 		"now forwarded":      {func(o *office) { o.rule(policy.Verdict{Action: policy.Forward}) }, true, "", false},
 		"now denied":         {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, false, task.StagePolicyDrift, false},
 		"no verdict":         {func(o *office) { o.rule(policy.Verdict{}) }, false, task.StagePolicyDrift, false},
-		"another workflow":   {func(o *office) { o.rule(approve("finance")) }, false, task.StagePolicyDrift, true},
+		"another workflow":   {func(o *office) { o.rule(approve("self")) }, false, task.StagePolicyDrift, true},
 		"a workflow unknown": {func(o *office) { o.rule(approve("nobody")) }, false, task.StagePolicyDrift, true},
 		"a higher quorum":    {func(o *office) { o.setWorkflow("ops", approval.Workflow{Quorum: 2}) }, false, task.StagePolicyDrift, true},
 		"no longer valid": {func(o *office) {

@@ -57,7 +57,9 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	if err != nil {
 		return task.Task{}, false, err
 	}
-	held, attached, err := d.admit(ctx, t, c.Alone)
+	limits := d.cfg.Limits
+	limits.Unique = !c.Alone
+	held, attached, err := d.admit(ctx, t, limits)
 	if err != nil {
 		d.tell(ctx, Event{Step: Refused, Task: t, Err: err})
 		return task.Task{}, false, err
@@ -163,12 +165,11 @@ func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
 	return ttl.Value
 }
 
-// admit stores t, or finds the task of an identical call.
-func (d *Desk) admit(ctx context.Context, t task.Task, alone bool) (task.Task, bool, error) { //nolint:revive // alone is a fact of the call, passed on
-	limits := d.cfg.Limits
-	limits.Unique = !alone
+// admit stores t, or finds the task of an identical call unless limits allow
+// several.
+func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task.Task, bool, error) {
 	for {
-		if !alone {
+		if limits.Unique {
 			same, err := d.identical(ctx, t)
 			if err != nil || same.ID != "" {
 				return same, true, err

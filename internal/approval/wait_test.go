@@ -22,14 +22,18 @@ func TestWait(t *testing.T) {
 		held := o.hold(t, call("ann", "/a"))
 		w := o.wait(t.Context(), mine(held), o.ledger.send)
 		pass(4 * time.Hour)
-		o.approve(t, held.ID)
-		synctest.Wait() // no time passes
+		elsewhere := branch(t, o.store, nil)
+		elsewhere.approve(t, held.ID)
+		decided := time.Now()
 		<-w.done
+		if late := time.Since(decided); late > 0 {
+			t.Errorf("woken %s after the decision", late)
+		}
 		if w.err != nil {
 			t.Fatal(w.err)
 		}
 		mustState(t, w.task, task.Completed)
-		if o.count(approval.Abandoned) != 0 {
+		if elsewhere.count(approval.Abandoned) != 0 {
 			t.Error("told as abandoned although its owner waited")
 		}
 	})
@@ -57,7 +61,11 @@ func TestWaitEnds(t *testing.T) {
 				w := o.wait(t.Context(), mine(held), o.ledger.send)
 				synctest.Wait()
 				tt.end(t, o, held)
+				ended := time.Now()
 				<-w.done
+				if late := time.Since(ended); late > 0 {
+					t.Errorf("woken %s after the end", late)
+				}
 				if w.err != nil {
 					t.Fatal(w.err)
 				}

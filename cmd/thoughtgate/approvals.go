@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Where approvers say which gate they mean, and who they are.
+const (
+	urlVariable   = "THOUGHTGATE_OPERATORS_URL"
+	tokenVariable = "THOUGHTGATE_OPERATOR_TOKEN"
+	defaultURL    = "http://127.0.0.1:8081"
+)
+
+func newApprovals() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approvals",
+		Short: "See held calls, and decide on them",
+		Long: "See the calls that a running gate holds, and decide on them.\n\n" +
+			"An ID may be abbreviated as long as it is clear which one is meant. The operator token is taken from\n" +
+			tokenVariable + " or a file, never from the command line, which others can read.",
+		Args: positional(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	g := gateFlags{
+		url:       cmd.PersistentFlags().String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
+		tokenFile: cmd.PersistentFlags().String("token-file", "", "`file` with the operator token (default: the token in "+tokenVariable+")"),
+	}
+	cmd.AddCommand(newList(g), newShow(g), newApprove(g), newReject(g), newWatch(g))
+	return cmd
+}
+
+// gateFlags say which gate is meant.
+type gateFlags struct{ url, tokenFile *string }
+
+// client returns the way to that gate.
+func (g gateFlags) client() (*client.Client, error) {
+	token := os.Getenv(tokenVariable)
+	if *g.tokenFile != "" {
+		text, err := os.ReadFile(*g.tokenFile)
+		if err != nil {
+			return nil, err
+		}
+		if token = string(bytes.TrimSpace(text)); token == "" {
+			return nil, fmt.Errorf("there is no token in %s", *g.tokenFile)
+		}
+	}
+	if token == "" {
+		return nil, errors.New("there is no token: set " + tokenVariable + ", or name a file with --token-file")
+	}
+	return client.New(client.Config{URL: cmp.Or(*g.url, os.Getenv(urlVariable), defaultURL), Token: token})
+}
+
+// find returns a way to the gate, and the id that text abbreviates.
+func (g gateFlags) find(ctx context.Context, text string) (*client.Client, task.ID, error) {
+	c, err := g.client()
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := c.Find(ctx, text)
+	return c, id, told(err)
+}
+
+// told returns err as it is told to an approver.
+func told(err error) error {
+	refused, ok := errors.AsType[*client.Error](err)
+	switch {
+	case !ok:
+		return err
+	case refused.Type == "unauthorized":
+		return errors.New("the gate does not accept this token")
+	default:
+		return errors.New(oneLine(refused.Error(), maxCell))
+	}
+}
+
+func newList(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List held calls, newest first",
+		Args:  noArguments,
+	}
+	state := cmd.Flags().String("state", "pending", "which: pending, all, or a `state` such as rejected")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := g.client()
+		if err != nil {
+			return err
+		}
+		listed, err := c.List(cmd.Context(), *state)
+		if err != nil {
+			return told(err)
+		}
+		out := newScreen(cmd.OutOrStdout())
+		if *asJSON {
+			return out.json(approval.Page{Approvals: listed})
+		}
+		return out.table(listed, time.Now())
+	}
+	return cmd
+}
+
+func newShow(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show one held call with its arguments",
+		Args:  positional(cobra.ExactArgs(1)),
+	}
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, id, err := g.find(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		a, err := c.Show(cmd.Context(), id)
+		if err != nil {
+			return told(err)
+		}
+		out := newScreen(cmd.OutOrStdout())
+		if *asJSON {
+			return out.json(a)
+		}
+		return out.show(a, time.Now())
+	}
+	return cmd
+}
+
+func newApprove(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Approve a held call",
+		Args:  positional(cobra.ExactArgs(1)),
+	}
+	reason := cmd.Flags().String("reason", "", "`text` that says why")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return g.decide(cmd, args[0], approval.Approve, *reason)
+	}
+	return cmd
+}
+
+func newReject(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reject ID --reason TEXT",
+		Short: "Reject a held call",
+		Args:  positional(cobra.ExactArgs(1)),
+	}
+	reason := cmd.Flags().String("reason", "", "`text` that says why; the requester may read it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *reason == "" {
+			return &usageError{cmd.CommandPath(), errors.New("give a --reason")}
+		}
+		return g.decide(cmd, args[0], approval.Reject, *reason)
+	}
+	return cmd
+}
+
+// decide sends a decision and tells what it came to.
+func (g gateFlags) decide(cmd *cobra.Command, text string, what approval.Decision, reason string) error {
+	c, id, err := g.find(cmd.Context(), text)
+	if err != nil {
+		return err
+	}
+	a, err := c.Decide(cmd.Context(), id, what, reason)
+	if err != nil {
+		return undecided(cmd.Context(), c, id, err)
+	}
+	out := newScreen(cmd.OutOrStdout())
+	return out.line("%s %s %s", out.standing(a), a.ID, callText(a))
+}
+
+// undecided returns why a decision was not taken. If another one was faster, it
+// says which.
+func undecided(ctx context.Context, c *client.Client, id task.ID, err error) error {
+	refused, ok := errors.AsType[*client.Error](err)
+	if !ok || refused.Type != "already_decided" && refused.Type != "ended" && refused.Type != "expired" {
+		return told(err)
+	}
+	a, failed := c.Show(ctx, id)
+	if failed != nil {
+		return told(err)
+	}
+	if a.State == task.InputRequired { // and yet it is decided: as far as this approver goes
+		return fmt.Errorf("you have approved this call already (%d of %d approvals)", len(a.Approvals), a.Quorum)
+	}
+	return fmt.Errorf("too late: %s", fate(a, time.Now()))
+}

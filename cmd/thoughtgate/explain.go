@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+func newExplain() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Tell what would become of a call, and why",
+		Long: "Tell what would become of a call under a configuration: which rule or policy decides, why,\n" +
+			"and what the agent and the approver would see. Nothing is called.",
+		Example: `  thoughtgate explain -c thoughtgate.yaml --tool delete_user --args '{"id": 1}' --principal alice --group ops`,
+		Args:    noArguments,
+	}
+	file := configFlag(cmd)
+	flags := cmd.Flags()
+	flags.String("tool", "", "`name` of the tool that is called")
+	flags.String("resource", "", "`URI` of the resource that is read")
+	flags.String("prompt", "", "`name` of the prompt that is got")
+	flags.String("args", "", "arguments of the call, as a `JSON` object")
+	flags.String("principal", "", "`id` of who makes the call (default: somebody anonymous)")
+	flags.StringArray("group", nil, "`name` of a group that the principal is in; repeat it for several")
+	flags.String("upstream", "", "`name` of the upstream (default: the only one)")
+	flags.String("time", "", "`time` of the call, such as 2026-07-28T22:30:00+02:00 (default: now)")
+	flags.Bool("read-only", false, "what the upstream says of the tool: it only reads")
+	flags.Bool("destructive", false, "what the upstream says of the tool: it may destroy something")
+	flags.Bool("idempotent", false, "what the upstream says of the tool: doing it twice is as doing it once")
+	flags.Bool("open-world", false, "what the upstream says of the tool: it reaches out into the world")
+	asJSON := flags.Bool("json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		call, err := readCall(flags)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
+		if err != nil {
+			return err
+		}
+		if call.Upstream, err = pickUpstream(l.config.Upstreams, call.Upstream); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		e := l.explain(call)
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), e)
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), e.Text()+e.extra())
+		return err
+	}
+	return cmd
+}
+
+// readCall returns the call that the flags describe.
+func readCall(flags *pflag.FlagSet) (policy.Call, error) {
+	given := map[string]string{}
+	flags.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+	groups, _ := flags.GetStringArray("group")
+	c := policy.Call{
+		Upstream:    given["upstream"],
+		Principal:   policy.Principal{ID: given["principal"], Groups: groups, Anonymous: given["principal"] == ""},
+		Annotations: readAnnotations(given),
+		Time:        time.Now(),
+	}
+	if c.Principal.Anonymous && len(groups) > 0 {
+		return c, errors.New("--group needs --principal: nobody who is anonymous is in a group")
+	}
+	if text, ok := given["time"]; ok {
+		t, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return c, errors.New("--time must be like 2026-07-28T22:30:00+02:00")
+		}
+		c.Time = t
+	}
+	if text, ok := given["args"]; ok {
+		c.Arguments = jsontext.Value(text)
+		if !c.Arguments.IsValid() || c.Arguments.Kind() != '{' {
+			return c, errors.New("--args must be a JSON object without duplicate names")
+		}
+	}
+	return c, nameSubject(&c, given)
+}
+
+// nameSubject fills in what the call is about.
+func nameSubject(c *policy.Call, given map[string]string) error {
+	methods := map[string]string{"tool": "tools/call", "resource": "resources/read", "prompt": "prompts/get"}
+	for flag, method := range methods {
+		if given[flag] == "" {
+			continue
+		}
+		if c.Name != "" {
+			c.Name = ""
+			break
+		}
+		c.Method, c.Name = method, given[flag]
+	}
+	if c.Name == "" {
+		return errors.New("name one of --tool, --resource and --prompt")
+	}
+	return nil
+}
+
+func readAnnotations(given map[string]string) policy.Annotations {
+	hint := func(flag string) *bool {
+		text, ok := given[flag]
+		if !ok {
+			return nil
+		}
+		return new(text == "true")
+	}
+	return policy.Annotations{
+		ReadOnly:    hint("read-only"),
+		Destructive: hint("destructive"),
+		Idempotent:  hint("idempotent"),
+		OpenWorld:   hint("open-world"),
+	}
+}
+
+func pickUpstream(upstreams []config.Upstream, name string) (string, error) {
+	names := make([]string, len(upstreams))
+	for i, u := range upstreams {
+		names[i] = u.Name
+	}
+	switch {
+	case slices.Contains(names, name):
+		return name, nil
+	case name == "" && len(names) == 1:
+		return names[0], nil
+	default:
+		return "", fmt.Errorf("--upstream must be one of %s", strings.Join(names, ", "))
+	}
+}
+
+// An explanation is that of the policy, and what the rest of the configuration
+// adds to it.
+type explanation struct {
+	policy.Explanation `json:",inline"`
+
+	Listed      bool               `json:"listed"`                // whether lists that the agent gets have it
+	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool, as the agent is told, if the upstream says nothing of it
+	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs it
+}
+
+type approvalTerms struct {
+	Approvers []string `json:"approvers"` // none means any operator
+	Channels  []string `json:"channels"`
+	Redacted  []string `json:"redacted"`
+}
+
+func (l loaded) explain(c policy.Call) explanation {
+	if l.settings.Policy == nil {
+		return explanation{Listed: true, Explanation: unjudged(c)}
+	}
+	e := explanation{Explanation: l.settings.Policy.Explain(c)}
+	kind, _ := policy.Governed(c.Method)
+	prospect := l.settings.Policy.Prospect(policy.Named{Upstream: c.Upstream, Kind: kind, Name: c.Name}, c.Principal)
+	e.Listed = !l.settings.HideDenied || !prospect.Denied()
+	if kind == policy.Tool {
+		terms := policy.TaskTerms{Strict: l.settings.TasksOnly, Forced: slices.Contains(l.settings.ForceRequired, c.Name)}
+		e.TaskSupport = terms.Published(prospect)
+	}
+	for _, w := range l.config.Workflows {
+		if w.Name == e.Verdict.Workflow {
+			e.Approval = &approvalTerms{Approvers: w.Approvers, Channels: w.Channels, Redacted: w.Redact}
+		}
+	}
+	return e
+}
+
+// unjudged explains a call under a configuration without any policy.
+func unjudged(c policy.Call) policy.Explanation {
+	return policy.Explanation{
+		Method: c.Method, Name: c.Name, Upstream: c.Upstream, Principal: c.Principal.ID,
+		Verdict:  policy.Verdict{Action: policy.Forward, Rule: policy.ByDefault, Reason: "there are no rules: every call is forwarded"},
+		Agent:    "gets the answer of the upstream, as without a gate",
+		Approver: "nobody is asked",
+	}
+}
+
+// extra returns the lines that follow the text of the policy's explanation.
+func (e explanation) extra() string {
+	var b strings.Builder
+	line := func(label, text string) { fmt.Fprintf(&b, "%-10s %s\n", label, text) }
+	if e.Approval != nil {
+		people := "any operator"
+		if len(e.Approval.Approvers) > 0 {
+			people = strings.Join(e.Approval.Approvers, ", ")
+		}
+		line("approvers", people+"; asked by "+strings.Join(e.Approval.Channels, ", "))
+		if len(e.Approval.Redacted) > 0 {
+			line("redacted", strings.Join(e.Approval.Redacted, ", "))
+		}
+	}
+	listed := "shown to the agent"
+	if !e.Listed {
+		listed = "hidden from the agent"
+	}
+	if e.Listed && e.TaskSupport != "" {
+		listed += ", with tasks " + string(e.TaskSupport) + " unless the upstream says more"
+	}
+	line("in lists", listed)
+	return b.String()
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// How many characters of foreign text are shown, at most.
+const (
+	maxCell      = 200
+	maxText      = 4000
+	maxArguments = 64 << 10
+)
+
+// A screen is where approvals are shown. What agents and upstreams say reaches
+// it only through visible.
+type screen struct {
+	w       io.Writer
+	colours bool
+}
+
+// newScreen returns a screen with colours if w is a terminal, unless the
+// environment says that none are wanted.
+func newScreen(w io.Writer) *screen {
+	s := &screen{w: w}
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return s
+	}
+	about, err := f.Stat()
+	s.colours = err == nil && about.Mode()&os.ModeCharDevice != 0
+	return s
+}
+
+// A colour is what the terminal is told to draw text in.
+type colour string
+
+const (
+	dim    colour = "2"
+	red    colour = "31"
+	green  colour = "32"
+	yellow colour = "33"
+)
+
+func (s *screen) paint(c colour, text string) string {
+	if !s.colours {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+func (s *screen) line(format string, values ...any) error {
+	_, err := fmt.Fprintf(s.w, format+"\n", values...)
+	return err
+}
+
+// json prints a value in a form that means the same, without a character that
+// does something to a terminal.
+func (s *screen) json(v any) error {
+	text, err := json.Marshal(v, jsontext.WithIndent("  "))
+	if err != nil {
+		return err
+	}
+	return s.line("%s", visible(string(text)))
+}
+
+// table prints one line for each approval.
+func (s *screen) table(listed []approval.Approval, now time.Time) error {
+	if len(listed) == 0 {
+		return s.line("there are none")
+	}
+	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "ID\tTOOL\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
+	n := distinct(listed)
+	for _, a := range listed {
+		left := span(a.ExpiresAt.Sub(now))
+		if a.State.Terminal() {
+			left = "-"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			a.ID[:min(n, len(a.ID))], oneLine(a.Tool, 60), requester(a), oneLine(a.Workflow, 60),
+			span(now.Sub(a.CreatedAt)), left, stateName(a), oneLine(a.Reason, maxCell))
+	}
+	return t.Flush()
+}
+
+// shortID is how much of an id is shown if that is clear enough.
+const shortID = len("tg_") + 8
+
+// distinct returns how many characters tell the ids apart.
+func distinct(listed []approval.Approval) int {
+	for n := shortID; ; n++ {
+		seen, long := make(map[task.ID]bool), false
+		for _, a := range listed {
+			long = long || len(a.ID) > n
+			seen[a.ID[:min(n, len(a.ID))]] = true
+		}
+		if len(seen) == len(listed) || !long {
+			return n
+		}
+	}
+}
+
+// show prints everything about one approval.
+func (s *screen) show(a approval.Approval, now time.Time) error {
+	var b strings.Builder
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
+		}
+	}
+	row("id", string(a.ID))
+	row("state", s.standing(a))
+	row("tool", oneLine(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
+	row("about it", paragraph(a.Description))
+	row("hints", hintText(a.Hints))
+	row("requester", requester(a))
+	row("held", oneLine(a.Reason, maxText))
+	row("workflow", oneLine(a.Workflow, maxCell)+quorumText(a))
+	row("age", span(now.Sub(a.CreatedAt)))
+	if !a.State.Terminal() {
+		row("left", span(a.ExpiresAt.Sub(now)))
+	}
+	for _, d := range a.Approvals {
+		row("approved", decisionText(d, now))
+	}
+	if a.ClientReason != nil {
+		row("agent says", s.paint(yellow, "(untrusted: the agent's own words)")+"\n"+paragraph(a.ClientReason.Text))
+	}
+	row("digest", oneLine(fmt.Sprint(a.Digest), maxCell))
+	row("arguments", argumentText(a))
+	_, err := io.WriteString(s.w, b.String())
+	return err
+}
+
+// standing says how far a call is, in colour.
+func (s *screen) standing(a approval.Approval) string {
+	switch a.State {
+	case task.InputRequired:
+		return s.paint(yellow, stateName(a)+approvedSoFar(a))
+	case task.Approved, task.Executing, task.Completed:
+		return s.paint(green, fate(a, time.Now()))
+	default:
+		return s.paint(red, fate(a, time.Now()))
+	}
+}
+
+func approvedSoFar(a approval.Approval) string {
+	if len(a.Approvals) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d of %d approvals)", len(a.Approvals), a.Quorum)
+}
+
+// stateName returns the state in an approver's word for it.
+func stateName(a approval.Approval) string {
+	if a.State == task.InputRequired {
+		return "pending"
+	}
+	return oneLine(string(a.State), maxCell)
+}
+
+// fate tells what became of a call, and through whom.
+func fate(a approval.Approval, now time.Time) string {
+	text := stateName(a)
+	if a.Rejection != nil {
+		return text + " by " + decisionText(*a.Rejection, now)
+	}
+	after, approved := map[task.State]string{
+		task.Approved: "", task.Executing: ", and runs", task.Completed: ", and has run",
+	}[a.State]
+	if approved && len(a.Approvals) > 0 {
+		return "approved by " + decisionText(a.Approvals[len(a.Approvals)-1], now) + after
+	}
+	if f := a.Failure; f != nil {
+		ran := map[task.Ran]string{task.RanNo: "it has not run", task.RanYes: "it has run"}
+		text += ": " + cmp.Or(oneLine(f.Reason, maxCell), oneLine(string(f.Stage), maxCell)) +
+			"; " + cmp.Or(ran[f.Ran], "nobody can tell whether it ran")
+	}
+	return text
+}
+
+func decisionText(d task.Decision, now time.Time) string {
+	text := oneLine(d.By, maxCell) + " " + span(now.Sub(d.At)) + " ago"
+	if d.Reason != "" {
+		text += " (" + oneLine(d.Reason, maxCell) + ")"
+	}
+	return text
+}
+
+func quorumText(a approval.Approval) string {
+	if a.Quorum < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d must approve)", a.Quorum)
+}
+
+func requester(a approval.Approval) string {
+	if a.Anonymous {
+		return "anonymous"
+	}
+	return oneLine(a.Principal, maxCell)
+}
+
+// hintText returns what the upstream says of its tool.
+func hintText(h *approval.Hints) string {
+	if h == nil {
+		return ""
+	}
+	var said []string
+	for _, hint := range []struct {
+		value   *bool
+		yes, no string
+	}{
+		{h.ReadOnly, "only reads", "changes something"},
+		{h.Destructive, "may destroy something", "destroys nothing"},
+		{h.Idempotent, "twice is as once", "twice is not as once"},
+		{h.OpenWorld, "reaches out into the world", "stays inside"},
+	} {
+		switch {
+		case hint.value == nil:
+		case *hint.value:
+			said = append(said, hint.yes)
+		default:
+			said = append(said, hint.no)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return strings.Join(said, ", ") + " (says the upstream)"
+}
+
+// argumentText returns the arguments over as many lines as they need.
+func argumentText(a approval.Approval) string {
+	if len(a.Arguments) == 0 {
+		return "none"
+	}
+	if a.ArgumentsTruncated {
+		return argumentStart(a, maxArguments) + "\n(there is more: this is only the beginning)"
+	}
+	text := a.Arguments.Clone()
+	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
+		return "unreadable"
+	}
+	return shorten(visible(string(text)), maxArguments)
+}
+
+// argumentStart returns the text of arguments that are too long to be sent whole.
+func argumentStart(a approval.Approval, most int) string {
+	text, err := jsontext.AppendUnquote(nil, a.Arguments)
+	if err != nil {
+		return "unreadable"
+	}
+	return oneLine(string(text), most)
+}
+
+// callText returns the tool and its arguments on one line.
+func callText(a approval.Approval) string {
+	arguments := oneLine(string(a.Arguments), maxCell)
+	if a.ArgumentsTruncated {
+		arguments = argumentStart(a, maxCell)
+	}
+	return strings.TrimSpace(oneLine(a.Tool, 60) + " " + arguments)
+}
+
+// span returns a length of time as people say it.
+func span(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 10*time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+}
+
+// oneLine returns foreign text as one line of at most limit characters.
+func oneLine(text string, limit int) string {
+	return shorten(strings.ReplaceAll(visible(text), "\n", `\n`), limit)
+}
+
+// paragraph returns foreign text with its lines.
+func paragraph(text string) string { return shorten(visible(text), maxText) }
+
+func shorten(text string, limit int) string {
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	return string([]rune(text)[:limit]) + "…"
+}
+
+// visible returns text with an escape in the place of every character that a
+// reader cannot see, that changes how others are seen, or that a terminal would
+// obey. JSON means the same afterwards: there such characters stand in strings
+// only. The gate does so as well, but this program may talk to another gate.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || !hidden(r):
+			b.WriteRune(r)
+		case r > 0xFFFF:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool {
+	return r != ' ' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point))
+}

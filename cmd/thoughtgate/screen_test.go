@@ -1,0 +1,143 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// What a terminal obeys, what cannot be seen, and what turns text around.
+func TestVisible(t *testing.T) {
+	tests := map[string]string{
+		"plain, ünïcödé, 夜, 🙂":  "plain, ünïcödé, 夜, 🙂",
+		"two\nlines":            "two\nlines",
+		"\x1b[2J\x07\b\r\t\x7f": `\u001b[2J\u0007\u0008\u000d\u0009\u007f`,
+		"\u009b2J":              `\u009b2J`,
+		"\u202egpj\u2066x":      `\u202egpj\u2066x`,
+		"a\u200bb\u00adc\ufeff": `a\u200bb\u00adc\ufeff`,
+		"\u3164\u034f\ufe0f":    `\u3164\u034f\ufe0f`,
+		"\U000e0041\U000e0101":  `\udb40\udc41\udb40\udd01`,
+		"\u00a0\u2028":          `\u00a0\u2028`,
+		"\xff":                  "\ufffd",
+	}
+	for text, want := range tests {
+		if got := visible(text); got != want {
+			t.Errorf("visible(%q) = %s; want %s", text, got, want)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	tests := map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", 90 * time.Second: "1m30s",
+		15 * time.Minute: "15m", 90 * time.Minute: "1h30m", 50 * time.Hour: "2d",
+	}
+	for d, want := range tests {
+		if got := span(d); got != want {
+			t.Errorf("span(%v) = %s; want %s", d, got, want)
+		}
+	}
+}
+
+// Foreign text can neither leave its place in a table nor make it endless.
+func TestTable(t *testing.T) {
+	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
+	a := approval.Approval{
+		ID: "tg_aaaaaaaa-1", Tool: "x\ny\tz", Principal: strings.Repeat("long", 100), Workflow: "w", State: task.InputRequired,
+		Reason: "because", CreatedAt: now.Add(-time.Minute), ExpiresAt: now.Add(time.Minute),
+	}
+	b := a
+	b.ID, b.State, b.Principal = "tg_aaaaaaaa-2", task.Expired, "ann"
+	var out strings.Builder
+	if err := (&screen{w: &out}).table([]approval.Approval{a, b}, now); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d lines:\n%s", len(lines), out.String())
+	}
+	want := []string{"tg_aaaaaaaa-2", `x\ny\u0009z`, "ann", "w", "1m0s", "-", "expired", "because"}
+	if diff := cmp.Diff(want, strings.Fields(lines[2])); diff != "" {
+		t.Error(diff)
+	}
+	if n := strings.Count(lines[1], "long"); n != maxCell/4 {
+		t.Errorf("the requester is shown %d times long", n)
+	}
+}
+
+func TestFate(t *testing.T) {
+	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
+	by := task.Decision{By: "bob\x1b", At: now.Add(-time.Minute), Reason: "as agreed"}
+	approved := []task.Decision{by}
+	tests := []struct {
+		a    approval.Approval
+		want string
+	}{
+		{approval.Approval{State: task.Approved, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed)`},
+		{approval.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and runs`},
+		{approval.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and has run`},
+		{approval.Approval{State: task.Completed}, "completed"},
+		{approval.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
+		{
+			approval.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
+			"expired: nobody came; it has not run",
+		},
+		{
+			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
+			"failed: executor_lost; nobody can tell whether it ran",
+		},
+		{
+			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
+			"failed: upstream_error; it has run",
+		},
+	}
+	for _, tt := range tests {
+		if got := fate(tt.a, now); got != tt.want {
+			t.Errorf("fate = %s; want %s", got, tt.want)
+		}
+	}
+}
+
+// Arguments that were cut off are said to be, and none are too long for a line.
+func TestArguments(t *testing.T) {
+	long := jsontext.Value(`{"text":"` + strings.Repeat("x", 100_000) + `"}`)
+	cut := jsontext.Value(`"{\"text\":\"\u001b…"`)
+	tests := []struct {
+		name       string
+		a          approval.Approval
+		line, full string
+	}{
+		{"none", approval.Approval{Tool: "t"}, "t", "none"},
+		{"short", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{"a":[1]}`)}, `t {"a":[1]}`, "{\n  \"a\": [\n    1\n  ]\n}"},
+		{
+			"cut off",
+			approval.Approval{Tool: "t", Arguments: cut, ArgumentsTruncated: true},
+			`t {"text":"\u001b…`, `{"text":"\u001b…` + "\n(there is more: this is only the beginning)",
+		},
+		{"no JSON", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{`)}, "t {", "unreadable"},
+		{"no text", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{}`), ArgumentsTruncated: true}, "t unreadable", "unreadable\n(there is more: this is only the beginning)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.line, callText(tt.a)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tt.full, argumentText(tt.a)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	endless := approval.Approval{Arguments: long}
+	if n := len(callText(endless)); n > maxCell+len("…") {
+		t.Errorf("a line of %d", n)
+	}
+	if n := len(argumentText(endless)); n > maxArguments+len("…") {
+		t.Errorf("arguments of %d", n)
+	}
+}
