@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"container/list"
 	"crypto/sha256"
 	"maps"
@@ -24,6 +25,7 @@ type Tool struct {
 	TaskSupport string // forbidden, optional or required; empty means forbidden
 	Annotations policy.Annotations
 	Digest      [sha256.Size]byte // of the definition as it was listed
+	Mirrored    []byte            // the definition, if headers must repeat some of the arguments
 }
 
 // Facts are what a client and an upstream said of themselves when they met.
@@ -161,7 +163,7 @@ func (c *catalog) notes(client string) *notes {
 func (c *catalog) weigh(n *notes) {
 	size := entrySize + len(n.client)
 	for _, t := range n.tools {
-		size += entrySize + len(t.Name) + len(t.Description)
+		size += entrySize + len(t.Name) + len(t.Description) + len(t.Mirrored)
 	}
 	for _, result := range n.pages {
 		size += entrySize + len(result)
@@ -187,6 +189,9 @@ func (c *catalog) trim() {
 // ReadTool reads a tool as it is listed.
 func ReadTool(entry jsonrpc.Value) Tool {
 	t := Tool{Digest: sha256.Sum256(entry.Bytes)}
+	if bytes.Contains(entry.Bytes, []byte("x-mcp-header")) {
+		t.Mirrored = bytes.Clone(entry.Bytes)
+	}
 	for name, value := range entry.Members() {
 		switch name {
 		case "name":

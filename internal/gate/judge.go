@@ -19,7 +19,8 @@ type Judged struct {
 	Handling policy.Handling
 	Kind     policy.Kind
 	Name     string // of the tool or prompt, or the URI of the resource
-	Tool     Tool   // what the upstream says of it, if it is a tool and was listed
+	Tool     Tool   // if it is one, with what the upstream says of it if it was listed
+	Session  policy.Session
 }
 
 // Judge asks policy about m, from a client that can wait as wish says. Messages
@@ -38,8 +39,10 @@ func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish pol
 	facts := g.catalog.about(c.key())
 	if kind == policy.Tool {
 		j.Tool, _ = g.catalog.tool(c.key(), name)
+		j.Tool.Name = name
 	}
-	j.Verdict = s.Policy.Judge(policy.Call{
+	j.Session = facts.Session
+	j.Verdict = s.judge(policy.Call{
 		Upstream:    c.Upstream,
 		Method:      m.Method,
 		Name:        name,
@@ -57,10 +60,13 @@ func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish pol
 // Recheck asks the policy that is in force now about a call that was judged
 // before.
 func (g *Gate) Recheck(c policy.Call) policy.Verdict {
-	s := g.settings.Load()
+	return g.settings.Load().judge(c)
+}
+
+func (s *Settings) judge(c policy.Call) policy.Verdict {
 	if s.Policy == nil {
-		// Somebody took all policy away while the call was held; what was to be
-		// approved is not forwarded for that.
+		// Somebody took all policy away while the call was on its way, or held;
+		// what was to be judged is not forwarded for that.
 		return policy.Verdict{Action: policy.Deny, Rule: policy.ByGate, Reason: "there is no policy any more"}
 	}
 	return s.Policy.Judge(c)

@@ -14,6 +14,9 @@ func (g *Gate) Meet(c Client, facts Facts) {
 // About returns what a client and its upstream said when they met.
 func (g *Gate) About(c Client) Facts { return g.catalog.about(c.key()) }
 
+// Tool returns what the upstream told the client of a tool, if it did.
+func (g *Gate) Tool(c Client, name string) (Tool, bool) { return g.catalog.tool(c.key(), name) }
+
 // Learn takes note of a page of a list, as the upstream gave it, and of the
 // tools on it.
 func (g *Gate) Learn(c Client, page Page, entries jsonrpc.Value) {
@@ -61,6 +64,9 @@ func (g *Gate) View(c Client, method string) *View {
 // task support it is shown with; empty means that nothing is to be changed. A
 // template of resources is hidden only if it is denied by its own text.
 func (v *View) See(name, uri string, entry jsonrpc.Value) (hidden bool, support string) {
+	if v.settings.Policy == nil {
+		return false, "" // it was taken away since the list was asked for
+	}
 	named := policy.Named{Upstream: v.client.Upstream, Kind: v.kind, Name: name}
 	if v.kind == policy.Resource {
 		named.Name = uri

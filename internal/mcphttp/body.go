@@ -46,7 +46,8 @@ func (x *exchange) readBody() ([]byte, *wire.Problem) {
 }
 
 func (x *exchange) readAll(limit int64) ([]byte, error) {
-	if x.r.ContentLength < 0 {
+	if x.r.ContentLength < 0 || x.r.ContentLength > pieceSize {
+		// A client gets memory for what it has sent, not for what it announces.
 		return io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
 	}
 	body := make([]byte, x.r.ContentLength)
@@ -67,8 +68,10 @@ func bodyProblem(err error) *wire.Problem {
 // plainJSON reports whether a body is announced as JSON in UTF-8, and not
 // compressed.
 func plainJSON(h http.Header) bool {
-	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return false
+	for _, encoding := range h["Content-Encoding"] {
+		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return false
+		}
 	}
 	contentType := h["Content-Type"]
 	if len(contentType) != 1 {

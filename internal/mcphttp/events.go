@@ -63,7 +63,7 @@ type eventRelay struct {
 // run passes events on until body ends, and returns why.
 func (s *eventRelay) run(body io.Reader) error {
 	defer s.close()
-	piece := make([]byte, 4<<10) // most streams are idle: they start small
+	piece := make([]byte, 1<<10) // most streams are idle: they start small
 	held := 0
 	for {
 		n, err := body.Read(piece[held:])

@@ -25,9 +25,10 @@ type exchange struct {
 	id      []byte // of the JSON-RPC request that awaits an answer, if it is one
 	label   string // what metrics and logs call the exchange
 	problem *wire.Problem
-	began   bool // whether the client has been sent anything
-	gone    bool // whether the client left before its answer
-	unread  bool // whether the client may still be sending its body
+	silence time.Duration // how long the upstream may say nothing
+	began   bool          // whether the client has been sent anything
+	gone    bool          // whether the client left before its answer
+	unread  bool          // whether the client may still be sending its body
 	corr    string
 
 	augmented bool                          // whether the client asks for a task
@@ -38,6 +39,7 @@ type exchange struct {
 	cursor    string                        // of the page that the client asks for
 	asked     jsonrpc.Value                 // what a client that listens wants to hear of
 	refusals  [][]byte                      // answers to those of a batch that may not pass
+	awaits    bool                          // whether any of the rest is to be answered
 
 	span, upstreamSpan tracing.Span
 }
@@ -141,7 +143,9 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 func (x *exchange) forward(ctx context.Context, body []byte) {
 	defer x.upstreamSpan.End()
 	sent := time.Now()
-	resp, err := x.upstream.send(ctx, x.r, body)
+	transport, silence := x.upstream.way(x)
+	x.silence = silence
+	resp, err := x.upstream.sendBy(ctx, transport, x.r, body)
 	if err != nil {
 		x.countUpstream(err, sent)
 		if !x.fallBack() {
@@ -184,7 +188,7 @@ func (x *exchange) trace(ctx context.Context, p jsonrpc.Packet, body []byte) (co
 	ctx, x.upstreamSpan = x.h.cfg.Tracing.StartUpstream(ctx)
 	traceparent := x.upstreamSpan.Traceparent()
 	x.r.Header.Set("Traceparent", traceparent)
-	if !traced && x.era != wire.Modern {
+	if !meta.IsObject() || !traced && x.era != wire.Modern {
 		return ctx, body
 	}
 	var patch jsonrpc.Patch

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -19,9 +22,13 @@ import (
 // headers, so that the upstream sees the credentials and the session of a
 // client that is there now.
 func (x *exchange) send() approval.Sender {
-	header, query, upstream := x.r.Header.Clone(), x.r.URL.RawQuery, x.upstream
+	upstream, from, known := x.upstream, x.from(), x.h.cfg.Gate.Tool
+	as := guise{header: x.r.Header.Clone(), query: x.r.URL.RawQuery, definition: func(name string) []byte {
+		tool, _ := known(from, name)
+		return tool.Mirrored
+	}}
 	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
-		return upstream.execute(ctx, header, query, message)
+		return upstream.execute(ctx, as, message)
 	}
 }
 
@@ -32,12 +39,19 @@ func (u *Upstream) Name() string { return u.cfg.Name }
 // name of no client.
 func (u *Upstream) Sender() approval.Sender {
 	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
-		return u.execute(ctx, make(http.Header), "", message)
+		return u.execute(ctx, guise{header: make(http.Header)}, message)
 	}
 }
 
+// A guise is in whose name a held call is made.
+type guise struct {
+	header     http.Header
+	query      string
+	definition func(tool string) []byte // of a tool some of whose arguments headers repeat; may be nil
+}
+
 // execute sends a call that was held and returns the upstream's answer to it.
-func (u *Upstream) execute(ctx context.Context, header http.Header, query string, message []byte) (approval.Outcome, error) {
+func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (approval.Outcome, error) {
 	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
 	if err != nil {
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
@@ -45,8 +59,8 @@ func (u *Upstream) execute(ctx context.Context, header http.Header, query string
 	m := &packet.Messages[0]
 	resp, err := u.sendBy(ctx, u.patient, &http.Request{
 		Method: http.MethodPost,
-		URL:    &url.URL{RawQuery: query},
-		Header: callHeader(header, m),
+		URL:    &url.URL{RawQuery: as.query},
+		Header: as.headerOf(m),
 	}, plainCall(m))
 	if err != nil {
 		return approval.Outcome{}, sendError(err)
@@ -55,13 +69,17 @@ func (u *Upstream) execute(ctx context.Context, header http.Header, query string
 	return readOutcome(resp, m.ID.Bytes)
 }
 
-// callHeader turns the headers of a contact into those of the call itself,
-// which the contact may have been about rather than made.
-func callHeader(header http.Header, m *jsonrpc.Message) http.Header {
-	header = header.Clone()
+// headerOf turns the headers of a contact into those of the call itself, which
+// the contact may have been about rather than made.
+func (g guise) headerOf(m *jsonrpc.Message) http.Header {
+	header := g.header.Clone()
 	header.Set("Content-Type", "application/json")
 	header.Set("Accept", "application/json, text/event-stream")
 	header.Del("Last-Event-Id")
+	if header.Get("Mcp-Method") != m.Method {
+		// The contact is about the call, so what it mirrors are not the arguments.
+		maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Mcp-Param-") })
+	}
 	version, modern := m.Params.Meta.Member(wire.MetaVersion).Text()
 	if !modern {
 		return header
@@ -74,20 +92,30 @@ func callHeader(header http.Header, m *jsonrpc.Message) http.Header {
 	header.Set("Mcp-Protocol-Version", version)
 	header.Set("Mcp-Method", m.Method)
 	header.Set("Mcp-Name", wire.EncodeHeader(subject))
+	if g.definition != nil {
+		if tool := g.definition(subject); tool != nil {
+			wire.MirrorArguments(header, jsonrpc.Value{Bytes: tool}, m.Params.Arguments)
+		}
+	}
 	return header
 }
 
 // plainCall returns the call without any wish for a task: the gate keeps the
 // task, and calls the tool like anybody else.
 func plainCall(m *jsonrpc.Message) []byte {
-	var patch jsonrpc.Patch
+	params := m.Params.Value
 	extensions := m.Params.Meta.Member(wire.MetaCapabilities).Member("extensions")
-	switch {
-	case extensions.Member(wire.ExtensionTasks).Present():
-		patch.Replace(extensions, extensions.Without(wire.ExtensionTasks))
-	case m.Params.Task.Present():
-		patch.Replace(m.Params.Value, m.Params.Without("task"))
+	if extensions.Member(wire.ExtensionTasks).Present() {
+		var within jsonrpc.Patch
+		extensions.Offset -= params.Offset
+		within.Replace(extensions, extensions.Without(wire.ExtensionTasks))
+		params.Bytes = within.Apply(params.Bytes)
 	}
+	if m.Params.Task.Present() {
+		params.Bytes = params.Without("task")
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(m.Params.Value, params.Bytes)
 	return patch.Apply(m.Raw)
 }
 
@@ -110,14 +138,14 @@ func sendError(err error) error {
 
 // readOutcome reads the answer to the request with the given id.
 func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
-	if resp.StatusCode != http.StatusOK {
-		return approval.Outcome{}, statusError(resp.StatusCode)
-	}
 	read := readJSONAnswer
 	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
 		read = readStreamedAnswer
 	}
 	m, err := read(resp.Body, id)
+	if resp.StatusCode != http.StatusOK && (err != nil || !m.Error.Present()) {
+		return approval.Outcome{}, statusError(resp.StatusCode)
+	}
 	if err != nil {
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: err}
 	}
@@ -127,14 +155,17 @@ func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
 	return approval.Outcome{Body: bytes.NewReader(m.Result.Bytes)}, nil
 }
 
-// statusError tells what an HTTP status other than OK means for a call. A
-// server that refuses a request has not run it.
+// unrun are the statuses with which a server refuses a request, and so has not
+// run it. With others, such as 408 or 409, it may have.
+var unrun = []int{400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 431}
+
+// statusError tells what an HTTP status other than OK means for a call.
 func statusError(status int) error {
 	failure := &approval.SendError{
 		Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown,
 		Err: fmt.Errorf("the upstream answered with status %d", status),
 	}
-	if status >= http.StatusBadRequest && status < http.StatusInternalServerError {
+	if slices.Contains(unrun, status) {
 		failure.Stage, failure.Ran = task.StageUpstreamError, task.RanNo
 	}
 	return failure

@@ -31,6 +31,30 @@ func TestUpstreamTimeout(t *testing.T) {
 	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
 }
 
+// CORE-007 5.2: calls of tools have a time of their own, because it is for the
+// upstream to be slow at them.
+func TestCallTimeout(t *testing.T) {
+	release := make(chan struct{})
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "hang") {
+			<-release
+		}
+		<-time.After(60 * time.Millisecond) // longer than other requests may take
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	})
+	t.Cleanup(func() { close(release) })
+	g := startGate(t, up, func(s settings) {
+		s.upstream.ResponseTimeout, s.upstream.CallTimeout = 20*time.Millisecond, 2*time.Second
+	})
+	if status, body := g.call(t, toolCall("1", "slow", "")); status != 200 || !strings.Contains(body, `"result"`) {
+		t.Errorf("%d %s; want a result", status, body)
+	}
+	h := startGate(t, up, func(s settings) { s.upstream.CallTimeout = 20 * time.Millisecond })
+	status, body := h.call(t, toolCall("1", "hang", ""))
+	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
+}
+
 // EC-MCP-009: an upstream that begins to answer and then stops.
 func TestUpstreamStalls(t *testing.T) {
 	release := make(chan struct{})
@@ -416,4 +440,29 @@ func wantProblem(t *testing.T, status int, body string, wantStatus, wantCode int
 	if status != wantStatus || !strings.Contains(body, fmt.Sprintf(`"code":%d,`, wantCode)) || !strings.Contains(body, `"error_type":"`+wantType+`"`) {
 		t.Errorf("%d %s\nwant %d with code %d and type %s", status, body, wantStatus, wantCode, wantType)
 	}
+}
+
+// An upstream that takes no more of a large request is given up on.
+func TestUpstreamDoesNotRead(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			accepted <- conn // and never read
+		}
+	}()
+	g := startGate(t, "http://"+l.Addr().String(), func(s settings) {
+		s.upstream.ResponseTimeout = 50 * time.Millisecond
+		s.handler.Limits.Body = 64 << 20
+	})
+	huge := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 32<<20) + `"}}`
+	status, body := g.call(t, huge)
+	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
+	(<-accepted).Close()
 }

@@ -44,7 +44,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	g := &gateway{metrics: metrics.New(), log: new(logBuffer)}
 	upstream := mcphttp.UpstreamConfig{
 		Name: "test", URL: u, ForwardAuthorization: true,
-		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,
+		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, CallTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := mcphttp.Config{
 		Gate:  gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),

@@ -100,10 +100,11 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 	var passed [][]byte
 	for i := range p.Messages {
 		m := &p.Messages[i]
-		judged, problem := x.judge(ctx, m)
+		judged, problem := x.judgeInBatch(ctx, m)
 		switch {
 		case problem == nil && judged.Handling == policy.PassOn:
 			passed = append(passed, m.Raw)
+			x.awaits = x.awaits || m.Kind == jsonrpc.Request
 		case problem == nil:
 			x.refusals = append(x.refusals, x.pendingInBatch(ctx, m, judged))
 		case m.Kind == jsonrpc.Request:
@@ -124,6 +125,16 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 		x.begin(http.StatusAccepted) // nothing but notifications
 	}
 	return nil, false
+}
+
+// judgeInBatch judges a message of a batch. The version that has batches has no
+// tasks; and lists, which the gate must see the answers of, are not worth it.
+func (x *exchange) judgeInBatch(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
+	if m.Kind == jsonrpc.Request && wire.IsList(m.Method) {
+		return gate.Judged{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "a list cannot be asked for in a batch"}
+	}
+	m.Params.Task = jsonrpc.Value{}
+	return x.judge(ctx, m)
 }
 
 // array returns a JSON array of the given elements.

@@ -64,6 +64,41 @@ func (g Guard) originAllowed(origin string) bool {
 	return err == nil && g.Loopback && (u.Scheme == "http" || u.Scheme == "https") && isLoopback(u.Hostname())
 }
 
+// single are headers that say who a client is. They have one line or none: the
+// upstream might go by another one than the gate.
+var single = [...]string{"Authorization", "Mcp-Session-Id"}
+
+// ambiguous returns the problem of a request that the upstream could take for
+// another one than the gate does, because of how its headers are given.
+func ambiguous(h http.Header) *wire.Problem {
+	for _, name := range single {
+		if len(h[name]) > 1 {
+			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " is given more than once"}
+		}
+	}
+	connection := h["Connection"]
+	if connection == nil {
+		return nil
+	}
+	for name := range h {
+		if endToEnd(name) && namedIn(connection, name) {
+			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
+		}
+	}
+	return nil
+}
+
+// endToEnd reports whether the gate goes by a header, so that the upstream must
+// get it as well.
+func endToEnd(name string) bool {
+	switch name {
+	case "Authorization", "Accept", "Content-Type", "Content-Encoding", "Last-Event-Id":
+		return true
+	default:
+		return strings.HasPrefix(name, "Mcp-")
+	}
+}
+
 // hostname returns host without its port and without the brackets of IPv6.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -84,6 +84,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(&wire.Problem{Type: wire.NotFound})
 		return
 	}
+	if problem := ambiguous(r.Header); problem != nil {
+		x.refuse(problem)
+		return
+	}
 	switch r.Method {
 	case http.MethodPost:
 		h.within(&h.requests, h.cfg.Limits.Requests, x, x.post)

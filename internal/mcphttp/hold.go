@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	owner, shared := x.owner()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
 		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
-		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Send: send,
+		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
 		Tool: approval.Tool{
 			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: fmt.Sprintf("%x", j.Tool.Digest),
 		},
@@ -92,13 +93,17 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	w := x.beginWaiting(m)
 	owner, _ := x.owner()
 	ref := task.OwnedBy(owner).Ref(t.ID)
-	defer x.h.held.add(owner, x.id, ref)()
+	defer x.release(x.h.held.add(owner, x.id, ref))
+	defer func() {
+		if x.gone {
+			x.withdraw(ref, round)
+		}
+	}()
 	t, err := w.wait(ctx, ref, x.patience(m), x.send())
 	switch {
 	case err == nil:
 		x.deliver(ctx, w, t)
 	case errors.Is(err, task.ErrNotReady) && x.r.Context().Err() != nil:
-		x.withdraw(t, round)
 		x.leave()
 	case errors.Is(err, task.ErrNotReady) && x.era == wire.Modern && round < maxRounds:
 		w.end(x.comeAgain(t, round+1))
@@ -112,7 +117,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 // patience is how long the client may be kept waiting: as long as approval can
 // take if it is shown progress, which is what keeps clients from giving up.
 func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
-	if m.Params.Meta.Member("progressToken").Present() {
+	if progressToken(m).Present() {
 		return x.h.cfg.Waiting.Longest
 	}
 	return x.h.cfg.Waiting.Hold
@@ -126,7 +131,7 @@ func (x *exchange) deliver(ctx context.Context, w *waiting, t task.Task) {
 		w.end(x.errorMessage(x.dialect().Error(err)))
 		return
 	}
-	w.end(x.messageOf(answer))
+	w.end(x.outcomeMessage(t, answer))
 	x.delivered(ctx, t)
 }
 
@@ -149,14 +154,14 @@ func (x *exchange) outcome(ctx context.Context, t task.Task) (mcptask.Answer, er
 
 // withdraw cancels the task of a modern client that left: closing the stream
 // is its way to say so, unless it holds a state with which it can come again.
-func (x *exchange) withdraw(t task.Task, round int) {
+func (x *exchange) withdraw(ref task.Ref, round int) {
 	if x.era != wire.Modern || round > 0 {
 		return
 	}
 	owner, _ := x.owner()
 	ctx := context.WithoutCancel(x.r.Context())
-	if _, err := x.h.cfg.Desk.Cancel(ctx, task.OwnedBy(owner).Ref(t.ID), owner, "the client closed its request"); err != nil {
-		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task", t.ID, "cause", err)
+	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "the client closed its request"); err != nil {
+		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task", ref.ID, "cause", err)
 	}
 }
 
@@ -237,6 +242,15 @@ func (x *exchange) messageOf(a mcptask.Answer) []byte {
 		return x.errorMessage(a.Err())
 	}
 	return jsonrpc.AppendResult(nil, x.id, a.Result)
+}
+
+// outcomeMessage returns what became of t as a message. What the upstream has
+// answered stays as it is.
+func (x *exchange) outcomeMessage(t task.Task, a mcptask.Answer) []byte {
+	if a.Error == nil || t.Result == nil {
+		return x.messageOf(a)
+	}
+	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), x.id, []byte(`,"error":`), a.Error, []byte{'}'})
 }
 
 // errorMessage returns the message that carries e, with the name under which

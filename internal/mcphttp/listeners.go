@@ -64,11 +64,14 @@ func (l *listeners) of(owner string) []*eventRelay {
 	return oneIfLegacy(l.streams[owner])
 }
 
+// oneIfLegacy leaves out all but one of a legacy client's streams. Those of
+// clients that cannot be told apart may be somebody else's each.
 func oneIfLegacy(streams map[*eventRelay]struct{}) []*eventRelay {
 	var chosen []*eventRelay
 	told := false
 	for s := range streams {
-		legacy := s.x.era == wire.Legacy
+		_, shared := s.x.owner()
+		legacy := s.x.era == wire.Legacy && !shared
 		if legacy && told {
 			continue
 		}

@@ -27,10 +27,12 @@ func (h *Handler) TaskChanged(ctx context.Context, t task.Task) {
 }
 
 // hears reports whether the listening client is told of a task. Legacy clients
-// hear of all their tasks, modern ones of those they named.
+// hear of all their tasks, modern ones of those they named. Who cannot be told
+// from others hears of none unasked: the id alone would give it access.
 func (x *exchange) hears(id task.ID) bool {
 	if x.era == wire.Legacy {
-		return true
+		_, shared := x.owner()
+		return !shared
 	}
 	for named := range x.asked.Member("taskIds").Elements() {
 		if text, _ := named.Text(); text == string(id) {

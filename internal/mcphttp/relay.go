@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // pieceSize is how much of an answer the gate holds at a time.
@@ -35,7 +36,7 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 	if resp.StatusCode >= http.StatusInternalServerError && x.fallBack() {
 		return
 	}
-	body := &patientBody{ReadCloser: resp.Body, patience: x.upstream.cfg.ResponseTimeout}
+	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
 	defer body.stop()
 	if x.refusals != nil && resp.StatusCode < http.StatusMultipleChoices {
 		x.relayBatch(body)
@@ -95,17 +96,27 @@ func (x *exchange) relayBatch(body io.Reader) {
 	if err == nil && len(answered) > maxRewritten {
 		err = errUnchecked
 	}
+	var elements [][]byte
+	if err == nil && (x.awaits || len(answered) > 0) {
+		elements, err = x.readBatch(answered)
+	}
 	if err != nil {
 		clear(x.w.Header())
 		x.fail(brokenOff(err))
 		return
 	}
-	elements := x.refusals
-	if inner := bytes.TrimSpace(answered); len(inner) > 2 && inner[0] == '[' {
-		elements = append([][]byte{inner[1 : len(inner)-1]}, elements...)
-	}
 	x.w.Header().Del("Content-Length")
-	x.answer(array(elements))
+	x.answer(array(append(elements, x.refusals...)))
+}
+
+// readBatch returns the messages of an upstream's answer to a batch.
+func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
+	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
+	var messages [][]byte
+	for i := range packet.Messages {
+		messages = append(messages, packet.Messages[i].Raw)
+	}
+	return messages, err
 }
 
 func mediaType(contentType string) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -27,17 +28,30 @@ func (x *exchange) tasks(ctx context.Context, m *jsonrpc.Message) bool {
 	if m.Method == mcptask.MethodList && x.era == wire.Legacy {
 		return x.listTasks(ctx, m)
 	}
-	id, _ := m.Params.TaskID.Text()
-	if !task.ID(id).Own() {
-		return false
-	}
-	if x.era == wire.Modern && !declaresTasks(m) {
+	if x.era == wire.Modern && needsExtension(m.Method) && !declaresTasks(m) {
 		x.answerError(mcptask.MissingExtension())
 		return true
+	}
+	id, _ := m.Params.TaskID.Text()
+	if !task.ID(id).Own() && x.upstreamHasTasks() {
+		return false
 	}
 	owner, _ := x.owner()
 	x.aboutTask(ctx, m, task.OwnedBy(owner).Ref(task.ID(id)))
 	return true
+}
+
+// needsExtension reports whether a method is part of the extension that the gate
+// declares, so that only clients that declare it too may use it.
+func needsExtension(method string) bool {
+	return method == mcptask.MethodGet || method == mcptask.MethodUpdate || method == mcptask.MethodCancel
+}
+
+// upstreamHasTasks reports whether a task that is not the gate's own can be the
+// upstream's. What the upstream is able to do may not be known.
+func (x *exchange) upstreamHasTasks() bool {
+	facts := x.h.cfg.Gate.About(x.from())
+	return facts.Tasks || facts.Session == policy.Session{}
 }
 
 // declaresTasks reports whether a modern request says that its sender knows
@@ -111,7 +125,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 		w.end(x.errorMessage(x.dialect().Error(err)))
 		return
 	}
-	w.end(x.messageOf(answer))
+	w.end(x.outcomeMessage(t, answer))
 	x.delivered(ctx, t)
 }
 
@@ -175,8 +189,7 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		return true
 	}
 	if upstreams {
-		x.askUpstream(m, cursor, owner)
-		return false
+		return !x.askUpstream(m, cursor, owner)
 	}
 	page, err := x.h.cfg.Desk.List(ctx, owner, cursor, 0)
 	if err != nil {
@@ -215,8 +228,14 @@ func (x *exchange) openCursor(m *jsonrpc.Message, owner string) (cursor string, 
 }
 
 // askUpstream prepares the request for the upstream's own list: with its own
-// cursor, and with its answer's cursor sealed on the way back.
-func (x *exchange) askUpstream(m *jsonrpc.Message, cursor, owner string) {
+// cursor, and with its answer's cursor sealed on the way back. It reports false
+// if the client has its answer.
+func (x *exchange) askUpstream(received *jsonrpc.Message, cursor, owner string) bool {
+	m, err := x.readMessage(received.Raw) // whose places count from its own start, not from that of the body
+	if err != nil {
+		x.fail(err)
+		return false
+	}
 	var patch jsonrpc.Patch
 	if cursor == "" {
 		patch.Replace(m.Params.Value, m.Params.Without("cursor"))
@@ -233,4 +252,5 @@ func (x *exchange) askUpstream(m *jsonrpc.Message, cursor, owner string) {
 		p.Set(answer.Result, "nextCursor", jsonrpc.AppendString(nil, x.h.seal.seal("list", owner, "upstream "+next)))
 		return p.Apply(answer.Raw)
 	}
+	return true
 }

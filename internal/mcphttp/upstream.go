@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -26,6 +27,7 @@ type UpstreamConfig struct {
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
 	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
+	CallTimeout          time.Duration // the same for calls of tools
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
 }
@@ -34,7 +36,9 @@ type UpstreamConfig struct {
 type Upstream struct {
 	cfg       UpstreamConfig
 	transport *http.Transport
-	patient   *http.Transport // for calls whose time is limited by their context alone
+	calls     *http.Transport // for calls of tools
+	patient   *http.Transport // for held calls, whose time is limited by their context alone
+	streams   *http.Transport // for streams, most of which are idle, so with small buffers
 }
 
 // NewUpstream returns a client of the server that cfg names.
@@ -58,15 +62,21 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 		IdleConnTimeout:       cfg.IdleTimeout,
 		ResponseHeaderTimeout: cfg.ResponseTimeout,
 	}}
+	u.calls = u.transport.Clone()
+	u.calls.ResponseHeaderTimeout = cfg.CallTimeout
 	u.patient = u.transport.Clone()
 	u.patient.ResponseHeaderTimeout = 0
+	u.streams = u.transport.Clone()
+	u.streams.ReadBufferSize, u.streams.WriteBufferSize = 2<<10, 1<<10
 	return u
 }
 
 // Close closes the connections that are not in use.
 func (u *Upstream) Close() {
 	u.transport.CloseIdleConnections()
+	u.calls.CloseIdleConnections()
 	u.patient.CloseIdleConnections()
+	u.streams.CloseIdleConnections()
 }
 
 // A promptConn gives up on a peer that does not take what is written.
@@ -75,22 +85,55 @@ type promptConn struct {
 	net.Conn
 
 	timeout time.Duration
+	unread  atomic.Int64 // bytes written since the peer last said anything
+	limited bool         // a deadline is set; only for the one goroutine that writes
 }
 
+// certainRoom is how much fits into the buffers between two peers even if the
+// other one does not read, so that writing it cannot block.
+const certainRoom = 16 << 10
+
+// Read implements [net.Conn].
+func (c *promptConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.unread.Store(0)
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
 func (c *promptConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
+	risky := c.unread.Add(int64(len(p))) > certainRoom
+	if risky || c.limited {
+		var deadline time.Time
+		if risky {
+			deadline = time.Now().Add(c.timeout)
+		}
+		if err := c.SetWriteDeadline(deadline); err != nil {
+			return 0, err
+		}
+		c.limited = risky
 	}
 	return c.Conn.Write(p)
 }
 
-// send makes the request r, which came from a client, with the given body. It
-// is never repeated once a byte of it was sent. The error is a [*wire.Problem],
-// or that of a context which is done.
-func (u *Upstream) send(ctx context.Context, r *http.Request, body []byte) (*http.Response, error) {
-	return u.sendBy(ctx, u.transport, r, body)
+// way returns the connections that suit an exchange, and how long the upstream
+// may be silent on them.
+func (u *Upstream) way(x *exchange) (*http.Transport, time.Duration) {
+	switch {
+	case x.r.Method == http.MethodGet:
+		return u.streams, u.cfg.ResponseTimeout
+	case x.label == "tools/call":
+		return u.calls, u.cfg.CallTimeout
+	default:
+		return u.transport, u.cfg.ResponseTimeout
+	}
 }
 
+// sendBy makes the request r, which came from a client, with the given body. It
+// is never repeated once a byte of it was sent. The error is a [*wire.Problem],
+// or that of a context which is done.
 func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *http.Request, body []byte) (*http.Response, error) {
 	target := *u.cfg.URL
 	if r.URL.RawQuery != "" {

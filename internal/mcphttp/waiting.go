@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -29,7 +30,7 @@ func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
 	w := &waiting{
 		x:      x,
 		events: strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream"),
-		token:  m.Params.Meta.Member("progressToken"),
+		token:  progressToken(m),
 	}
 	header := x.w.Header()
 	header.Set("Content-Type", "application/json")
@@ -41,6 +42,18 @@ func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
 	x.begin(http.StatusOK)
 	x.flush()
 	return w
+}
+
+// progressToken returns the token with which the client wants to hear of
+// progress. Only texts and numbers are tokens.
+func progressToken(m *jsonrpc.Message) jsonrpc.Value {
+	token := m.Params.Meta.Member("progressToken")
+	switch {
+	case token.IsObject(), token.IsArray(), token.IsNull(), token.IsTrue(), string(token.Bytes) == "false":
+		return jsonrpc.Value{}
+	default:
+		return token
+	}
 }
 
 // wait waits for the task to end, at most as long as patience allows.
@@ -99,11 +112,15 @@ func (w *waiting) end(message []byte) {
 	w.x.flush()
 }
 
+// lateCancel is how long after its client left a held request can still be
+// cancelled: clients close their request first and then say that they mean it.
+const lateCancel = 10 * time.Second
+
 // heldRequests are the requests that are kept waiting, by the client and the id
 // it gave them, so that it can cancel them.
 type heldRequests struct {
 	mu  sync.Mutex
-	all map[heldKey]task.Ref
+	all map[heldKey]*task.Ref
 }
 
 type heldKey struct{ owner, id string }
@@ -114,13 +131,15 @@ func (h *heldRequests) add(owner string, id []byte, ref task.Ref) (remove func()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
-		h.all = make(map[heldKey]task.Ref)
+		h.all = make(map[heldKey]*task.Ref)
 	}
-	h.all[key] = ref
+	h.all[key] = &ref
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.all, key)
+		if h.all[key] == &ref { // else the client has used the id again
+			delete(h.all, key)
+		}
 	}
 }
 
@@ -128,13 +147,29 @@ func (h *heldRequests) find(owner string, id []byte) (task.Ref, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ref, ok := h.all[heldKey{owner, string(id)}]
-	return ref, ok
+	if !ok {
+		return task.Ref{}, false
+	}
+	return *ref, true
+}
+
+// release takes a held request out that has been answered, or whose client is
+// gone and has had time to cancel it.
+func (x *exchange) release(remove func()) {
+	if x.r.Context().Err() == nil {
+		remove()
+		return
+	}
+	time.AfterFunc(lateCancel, remove)
 }
 
 // cancelHeld withdraws a request that the client no longer waits for. It
 // reports false if the notification is about none that the gate holds.
 func (x *exchange) cancelHeld(ctx context.Context, m *jsonrpc.Message) bool {
-	owner, _ := x.owner()
+	owner, shared := x.owner()
+	if shared || x.era == wire.Modern {
+		return false // ids may be another client's; a modern one closes its stream
+	}
 	ref, ok := x.h.held.find(owner, m.Params.Member("requestId").Bytes)
 	if !ok {
 		return false

@@ -1,0 +1,391 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// raw sends a message with exactly the given header lines, and returns the
+// status and the body.
+func (h *house) raw(message string, lines ...[2]string) (int, string) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for _, line := range lines {
+		r.Header.Add(line[0], line[1])
+	}
+	resp, err := h.Client().Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// Header lines that gate and upstream could read differently are refused, and
+// nothing of the call reaches the upstream.
+func TestAmbiguousHeaders(t *testing.T) {
+	tests := []struct {
+		name  string
+		lines [][2]string
+	}{
+		{"two sessions", [][2]string{{"Mcp-Session-Id", "a"}, {"Mcp-Session-Id", "b"}}},
+		{"two credentials", [][2]string{{"Authorization", "Bearer a"}, {"Authorization", "Bearer b"}}},
+		{"second encoding", [][2]string{{"Content-Encoding", "identity"}, {"Content-Encoding", "deflate"}}},
+		{"list of encodings", [][2]string{{"Content-Encoding", "identity, deflate"}}},
+		{"two types", [][2]string{{"Content-Type", "text/plain"}}},
+		{"session for the gate only", [][2]string{{"Mcp-Session-Id", "a"}, {"Connection", "keep-alive, mcp-session-id"}}},
+		{"credentials for the gate only", [][2]string{{"Authorization", "Bearer a"}, {"Connection", "Authorization"}}},
+		{"type for the gate only", [][2]string{{"Connection", "content-type"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			status, body := h.raw(toolCall("1", "get_x", ""), tt.lines...)
+			if status < 400 || status >= 500 {
+				t.Errorf("status %d, body %s; want it refused", status, body)
+			}
+			wantText(t, "answer", body, `"correlation_id"`)
+			if ran := h.ran(); len(ran) != 0 {
+				t.Errorf("ran %v; want nothing", ran)
+			}
+		})
+	}
+}
+
+// Whatever a call is dressed up as, it runs only if the policy lets it.
+func TestDisguisedCalls(t *testing.T) {
+	denied := func(s string) string { return strings.ReplaceAll(s, "NAME", "drop_all") }
+	tests := []struct{ name, message string }{
+		{"escaped method", denied(`{"jsonrpc":"2.0","id":1,"method":"t\u006fols\/call","params":{"name":"NAME"}}`)},
+		{"escaped member", denied(`{"jsonrpc":"2.0","id":1,"m\u0065thod":"tools/call","params":{"n\u0061me":"NAME"}}`)},
+		{"notification", denied(`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"NAME"}}`)},
+		{"null id", denied(`{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"NAME"}}`)},
+		{"batch of one", denied(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME"}}]`)},
+		{"batch of notifications", denied(`[{"jsonrpc":"2.0","method":"tools/call","params":{"name":"NAME"}}]`)},
+		{"params by position", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["NAME",{}]}`)},
+		{"name in an array", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":["NAME"]}}`)},
+		{"no name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`},
+		{"empty name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":""}}`},
+		{"no params", `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`},
+		{"two names", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_x","name":"NAME"}}`)},
+		{"two methods", denied(`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"NAME"}}`)},
+		{"name in another case", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_x","Name":"NAME"}}`)},
+		{"name with a long s", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_x","argument` + "\u017f" + `":{}}}`)},
+		{"request and response", denied(`{"jsonrpc":"2.0","id":1,"result":{},"method":"tools/call","params":{"name":"NAME"}}`)},
+		{"two messages", denied(`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME"}}`)},
+		{"sealed state of nobody", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","requestState":"tg1.AAAA"}}`)},
+		{"name of a tool that passes, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME\u0000get_x"}}`)},
+		{"held as a notification", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"hold_x"}}`},
+		{"task of a denied tool", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","task":{}}}`)},
+	}
+	h := newHouse(t, nil)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			answer := h.ask(tt.message)
+			if ran := h.ran(); len(ran) != 0 {
+				t.Fatalf("ran %v, answered %s", ran, answer)
+			}
+			if !strings.Contains(answer, `"error"`) && answer != "" {
+				t.Errorf("answered %s", answer)
+			}
+		})
+	}
+	h.pending(0)
+}
+
+// The gate puts another cursor into a request only where the old one was,
+// whatever stands around the message.
+func TestPaddedListRequest(t *testing.T) {
+	var got []string
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = append(got, string(body))
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":8,"result":{"tasks":[],"nextCursor":"theirs"}}`)
+	})
+	h := newHouse(t, nil)
+	g := startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{}
+	})
+	h.gateway = g
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	for _, want := range []string{
+		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"x":1}}`,
+		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"theirs","x":1}}`,
+	} {
+		list := `{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"CURSOR","x":1}}`
+		cursor := cursorIn(t, h.ask(strings.Replace(list, `"cursor":"CURSOR",`, "", 1)))
+		if strings.Contains(want, "theirs") {
+			cursor = cursorIn(t, h.ask(strings.Replace(list, "CURSOR", cursor, 1)))
+		}
+		got = nil
+		wantText(t, "padded", h.ask(" \n\t"+strings.Replace(list, "CURSOR", cursor, 1)+"  "), `"result"`)
+		if diff := cmp.Diff([]string{want}, got); diff != "" {
+			t.Errorf("the upstream got (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func cursorIn(t *testing.T, answer string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(answer, `"nextCursor":"`)
+	cursor, _, _ := strings.Cut(rest, `"`)
+	if !ok {
+		t.Fatalf("no cursor in %s", answer)
+	}
+	return cursor
+}
+
+// A tool that must be called as a task is not called otherwise by a client that
+// has not asked what tools there are.
+func TestForcedWithoutList(t *testing.T) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+		s.ForceRequired = []string{"get_x", "hold_x"}
+	})
+	for _, name := range []string{"get_x", "hold_x"} {
+		wantText(t, name, h.ask(toolCall("1", name, "")), `"code":-32601`, `"task_required"`)
+	}
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// What a client said of itself counts when policy is asked again, too.
+func TestSessionCountsAtRecheck(t *testing.T) {
+	h := newHouse(t, nil)
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	tightened, _, err := policy.Compile(policy.Config{
+		Rules: []policy.Rule{{Match: "*", Action: policy.AskPolicies}}, Default: policy.Rule{Action: policy.Deny},
+		Workflows: map[string]policy.Workflow{"default": {Quorum: 1, Timeout: time.Hour}},
+		Cedar: []policy.Source{{Name: "p.cedar", Text: []byte(`@approval permit (principal, action, resource);
+forbid (principal, action, resource) when { context.session has client && context.session.client == "rogue" };`)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.gate.Swap(&gate.Settings{Policy: tightened})
+	h.approve(id)
+	wantText(t, "answer", req.wait(t), "policy_drift", "did not run")
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// The call is made without any wish for a task, however often one was wished
+// for: the upstream of the house complains about any.
+func TestTaskWishedTwice(t *testing.T) {
+	h := newHouse(t, nil)
+	call := toolCall("24", "hold_x", `,"task":{"ttl":1},`+modernMeta(tasksExtension))
+	id := taskID(t, h.ask(call, modernHeaders("hold_x")...))
+	h.approve(task.ID(id))
+	message, headers := about("tasks/get", id)
+	eventually(t, "the task has ended", func() bool {
+		return strings.Contains(h.ask(message, headers...), `"status":"completed"`)
+	})
+}
+
+// A contact starts a call; it has no say in what the call is.
+func TestContactCannotChangeCall(t *testing.T) {
+	var got *http.Request
+	h := newHouse(t, nil)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Clone(t.Context())
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":24,"result":{"content":[]}}`)
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Beat: time.Second}
+	})
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), append(modernHeaders("hold_x"), "Mcp-Param-Region", "eu")...))
+	message, headers := about("tasks/get", id)
+	headers = append(headers, "Mcp-Param-Region", "us", "Last-Event-ID", "1", "Content-Type", "application/json; charset=utf-8")
+	h.ask(message, headers...)
+	h.approve(task.ID(id))
+	eventually(t, "the task has ended", func() bool {
+		return strings.Contains(h.ask(message, headers...), `"status":"completed"`)
+	})
+	for name, want := range map[string]string{
+		"Mcp-Method": "tools/call", "Mcp-Name": "hold_x", "Mcp-Protocol-Version": "2026-07-28",
+		"Mcp-Param-Region": "", "Last-Event-Id": "", "Content-Type": "application/json",
+	} {
+		if value := got.Header.Get(name); value != want {
+			t.Errorf("the upstream got %s: %q; want %q", name, value, want)
+		}
+	}
+}
+
+// A list in a batch does not show what is hidden outside of batches.
+func TestListInBatch(t *testing.T) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.HideDenied = true })
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		result := `{}`
+		if id == "1" {
+			result = `{"tools":[{"name":"drop_all"},{"name":"get_x"}]}`
+		}
+		fmt.Fprintf(w, `[{"jsonrpc":"2.0","id":%s,"result":%s}]`, id, result)
+	}
+	answer := h.ask(`[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	if strings.Contains(answer, "drop_all") {
+		t.Errorf("a hidden tool shows: %s", answer)
+	}
+	wantText(t, "batch", answer, `"id":1,"error"`)
+}
+
+// What the upstream answers to the rest of a batch is never lost.
+func TestBatchAnswers(t *testing.T) {
+	const object = `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`
+	tests := []struct {
+		name, answer string
+		want         []string
+	}{
+		{"array", "[" + object + "]", []string{object, `"policy_denied"`}},
+		{"object", object, []string{object, `"policy_denied"`}},
+		{"nothing", "", []string{`"upstream_invalid_response"`}},
+		{"nonsense", "<html>", []string{`"upstream_invalid_response"`}},
+		{"half an array", "[" + object, []string{`"upstream_invalid_response"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.answer = func(w http.ResponseWriter, _ string) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, tt.answer)
+			}
+			wantText(t, "batch", h.ask(`[`+toolCall("1", "get_a", "")+`,`+toolCall("2", "drop_b", "")+`]`), tt.want...)
+		})
+	}
+}
+
+// 2025-03-26 knows batches and no tasks: one that is asked for in a batch is no
+// task, and nothing is said to be approved or running that is not.
+func TestTaskInBatch(t *testing.T) {
+	h := newHouse(t, nil)
+	answer := h.ask(`[` + toolCall("1", "hold_a", `,"task":{}`) + `]`)
+	wantText(t, "batch", answer, "has not run")
+	if got := h.ask(`[` + toolCall("1", "hold_a", `,"task":{"ttl":0}`) + `]`); strings.Contains(got, "is being run") {
+		t.Errorf("answered %s", got)
+	}
+}
+
+// A token that is no token is no reason to keep a client waiting for a day.
+func TestProgressTokens(t *testing.T) {
+	for _, token := range []string{"null", "{\n\"a\":\n1}", "[]", "true"} {
+		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 100 * time.Millisecond })
+		req := h.send(toolCall("1", "hold_x", `,"_meta":{"progressToken":`+token+`}`))
+		wantText(t, token, req.wait(t), "has not run")
+		if strings.Contains(req.body, "notifications/progress") {
+			t.Errorf("progress was told to %s: %s", token, req.body)
+		}
+	}
+}
+
+// What the upstream answers to a call that was held reaches the client as it is.
+func TestUpstreamErrorVerbatim(t *testing.T) {
+	const theirs = `{"code":-32050,"message":"no","data":{"error_type":"x","n":1.0},"more":[1]}`
+	for _, status := range []int{200, 400, 404} {
+		h := newHouse(t, nil)
+		h.answer = func(w http.ResponseWriter, id string) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, id, theirs)
+		}
+		req := h.send(toolCall("7", "hold_x", ""))
+		h.approve(h.pending(1)[0])
+		wantText(t, "held request", req.wait(t), `"error":`+theirs)
+		id := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
+		h.approve(task.ID(id))
+		wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id)), `"error":`+theirs)
+		if strings.Contains(scrape(h.gateway), `"x"`) {
+			t.Error("the upstream's text became the label of a metric")
+		}
+	}
+}
+
+// A modern notification without metadata passes a gate that traces.
+func TestTracedNotification(t *testing.T) {
+	collector := serve(t, func(http.ResponseWriter, *http.Request) {})
+	traces, err := tracing.New(tracing.Config{Endpoint: collector, Sample: 1}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = traces.Close(t.Context()) })
+	g := startGate(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }),
+		func(s settings) { s.handler.Tracing = traces })
+	for _, message := range []string{`{"jsonrpc":"2.0","method":"notifications/x"}`, `{"jsonrpc":"2.0","method":"notifications/x","params":[]}`} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(message))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+		resp, err := g.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusAccepted {
+			t.Errorf("%s: status %d", message, resp.StatusCode)
+		}
+	}
+}
+
+// Taking all policy away while calls are on their way is no crash, and forwards
+// nothing that was held.
+func TestPolicyTakenAway(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	governed := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
+	stop := make(chan struct{})
+	flipping := make(chan struct{})
+	go func() {
+		defer close(flipping)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				h.gate.Swap(new(gate.Settings))
+				h.gate.Swap(governed)
+			}
+		}
+	}()
+	for range 200 {
+		if answer := h.ask(toolCall("1", "get_x", "")); strings.Contains(answer, "internal_error") {
+			t.Errorf("answered %s", answer)
+			break
+		}
+	}
+	close(stop)
+	<-flipping
+	h.gate.Swap(new(gate.Settings))
+	h.approve(id)
+	wantText(t, "held", req.wait(t), "policy_drift", "did not run")
+	if ran := h.ran(); slices.Contains(ran, `hold_x {"x":1}`) {
+		t.Errorf("ran %v", ran)
+	}
+}

@@ -1,0 +1,99 @@
+package mcphttp_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// impatient gives approvers almost no time.
+func impatient(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: 50 * time.Millisecond}, true }
+	c.Sweep = 10 * time.Millisecond
+}
+
+// CORE-003 5.4, EC-TASK-012: when nobody decides in time, the client that waits
+// is told so, each in its own words, and nothing runs.
+func TestNobodyDecides(t *testing.T) {
+	h := newHouse(t, impatient)
+	wantText(t, "held request", h.ask(toolCall("7", "hold_x", "")), `"code":-32008`, `"approval_expired"`, "did not run")
+	wantText(t, "modern", h.ask(modernCall("hold_x", ""), modernHeaders("hold_x")...), `"isError":true`, "did not run")
+	id := taskID(t, h.ask(toolCall("8", "hold_y", `,"task":{}`)))
+	wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id)), `"code":-32008`)
+	wantText(t, "tasks/get", h.ask(legacyAbout("tasks/get", id)), `"status":"failed"`)
+	_, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, "")
+	if err == nil {
+		t.Error("approved after its time")
+	}
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
+
+// CORE-003 5.4, last row but one: nobody decides, and the client has gone. The
+// task ends by itself.
+func TestNobodyDecidesAndNobodyWaits(t *testing.T) {
+	h := newHouse(t, impatient)
+	req := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	req.cancel()
+	<-req.done
+	eventually(t, "the task has expired", func() bool {
+		got, err := h.store.Get(t.Context(), task.AnyOwner().Ref(id))
+		return err == nil && got.State == task.Expired
+	})
+}
+
+// EC-TASK-013 on the wire: of two approvers who decide at once one wins, and
+// the client is told what the winner said.
+func TestApproversRace(t *testing.T) {
+	h := newHouse(t, nil)
+	for range 20 {
+		before := len(h.ran())
+		req := h.send(toolCall("7", "hold_x", ""))
+		id := h.pending(1)[0]
+		var wg sync.WaitGroup
+		var approved, rejected error
+		wg.Go(func() {
+			_, approved = h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, "")
+		})
+		wg.Go(func() {
+			_, rejected = h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Reject, "")
+		})
+		wg.Wait()
+		if (approved == nil) == (rejected == nil) {
+			t.Fatalf("approve: %v, reject: %v; want one winner", approved, rejected)
+		}
+		if loser := errors.Join(approved, rejected); errors.Is(loser, approval.ErrForbidden) {
+			t.Fatal(loser)
+		}
+		answer, ran := req.wait(t), len(h.ran())-before
+		switch {
+		case approved == nil && (ran != 1 || !strings.Contains(answer, "done hold_x")):
+			t.Errorf("approved, but %d ran and the client got %s", ran, answer)
+		case rejected == nil && (ran != 0 || !strings.Contains(answer, "-32007")):
+			t.Errorf("rejected, but %d ran and the client got %s", ran, answer)
+		}
+	}
+}
+
+// client.* variables of the call are noted, visible in _meta, and server.* ones
+// are refused.
+func TestVariables(t *testing.T) {
+	h := newHouse(t, nil)
+	created := h.ask(toolCall("3", "hold_x", `,"task":{},"_meta":{"client.reason":"cleaning up"}`))
+	wantText(t, "create", created, `"client.reason":"cleaning up"`)
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", taskID(t, created))), `"client.reason":"cleaning up"`)
+	shown, err := h.desk.Show(t.Context(), task.ID(taskID(t, created)))
+	if err != nil || shown.ClientReason == nil || shown.ClientReason.Text != "cleaning up" || !shown.ClientReason.Untrusted {
+		t.Errorf("the approver sees %+v, %v; want the agent's reason", shown, err)
+	}
+	wantText(t, "server.*", h.ask(toolCall("3", "hold_y", `,"task":{},"_meta":{"server.approval":{"state":"approved"}}`)), `"code":-32602`, `"variable_ownership"`)
+}

@@ -1,0 +1,141 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// nobody are the headers of a client that shows neither session nor credentials.
+var nobody = []string{"Mcp-Session-Id", ""}
+
+func hello(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\n")
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// Clients that cannot be told apart use the same ids, and must not withdraw
+// each other's requests.
+func TestStrangerCancelsNothing(t *testing.T) {
+	h := newHouse(t, nil)
+	req := h.send(toolCall("1", "hold_x", ""), nobody...)
+	id := h.pending(1)[0]
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
+	h.ask(cancelled, nobody...)
+	h.pending(1)
+
+	// A modern client cannot cancel that way either, not even what it may share
+	// credentials with.
+	modern := h.send(strings.Replace(modernCall("hold_y", ""), `"id":24`, `"id":1`, 1), modernHeaders("hold_y")...)
+	h.pending(2)
+	h.ask(cancelled, "MCP-Protocol-Version", "2026-07-28", "Mcp-Session-Id", "", "Authorization", "Bearer agent")
+	for _, pending := range h.pending(2) {
+		h.approve(pending)
+	}
+	wantText(t, "held request", req.wait(t), "done hold_x")
+	wantText(t, "modern", modern.wait(t), "done hold_y")
+	if id == "" || len(h.ran()) != 4 { // two notifications among them
+		t.Errorf("ran %v", h.ran())
+	}
+}
+
+// The id of a task that anybody with the id may use is not told to anybody.
+func TestStrangerHearsNothing(t *testing.T) {
+	h := newListenedHouse(t)
+	h.get = hello
+	next := h.stream(t, http.MethodGet, "", nobody...)
+	wantText(t, "the upstream's", next(), "notifications/hello")
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), nobody...))
+	h.reject(task.ID(id), "no")
+	h.handler.ListsChanged() // is told after all else
+	if got := next(); !strings.Contains(got, "list_changed") {
+		t.Errorf("a stranger was told %s", got)
+	}
+}
+
+// Everybody who listens is told of changed lists, also those who look the same.
+func TestStrangersHearOfLists(t *testing.T) {
+	h := newListenedHouse(t)
+	h.get = hello
+	var listening []func() string
+	for range 3 {
+		next := h.stream(t, http.MethodGet, "", nobody...)
+		wantText(t, "the upstream's", next(), "notifications/hello")
+		listening = append(listening, next)
+	}
+	h.handler.ListsChanged()
+	for _, next := range listening {
+		wantText(t, "stranger", next(), "notifications/tools/list_changed")
+	}
+}
+
+// Strangers' calls are never the same call, and what one was shown finds
+// nothing of another's but with the id.
+func TestStrangersDoNotShare(t *testing.T) {
+	h := newHouse(t, nil)
+	a := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`), nobody...))
+	b := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`), nobody...))
+	if a == b {
+		t.Error("two clients share a task")
+	}
+	list := h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, nobody...)
+	if strings.Contains(list, a) || strings.Contains(list, b) {
+		t.Errorf("anybody can list: %s", list)
+	}
+	h.approve(task.ID(a))
+	wantText(t, "a", h.ask(legacyAbout("tasks/result", a), nobody...), "done hold_x")
+	wantText(t, "b", h.ask(legacyAbout("tasks/get", b), nobody...), "Waiting for approval")
+}
+
+// A brokenPipe takes the beginning of an answer and then no more, while the
+// request goes on.
+type brokenPipe struct {
+	http.ResponseWriter
+
+	writes int
+}
+
+func (b *brokenPipe) Write(p []byte) (int, error) {
+	if b.writes++; b.writes > 2 {
+		return 0, io.ErrClosedPipe
+	}
+	return b.ResponseWriter.Write(p)
+}
+
+func (*brokenPipe) SetWriteDeadline(time.Time) error { return nil }
+func (*brokenPipe) SetReadDeadline(time.Time) error  { return nil }
+func (*brokenPipe) FlushError() error                { return nil }
+
+// A modern client whose connection fails has withdrawn its call, however the
+// gate comes to know of it.
+func TestBrokenPipeWithdraws(t *testing.T) {
+	h := newHouse(t, nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/mcp", strings.NewReader(modernCall("hold_x", "")))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "text/event-stream")
+	headers := modernHeaders("hold_x")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	r.Header.Del("Mcp-Session-Id")
+	func() {
+		defer func() {
+			if cause := recover(); fmt.Sprint(cause) != fmt.Sprint(http.ErrAbortHandler) {
+				t.Errorf("panicked with %v", cause)
+			}
+		}()
+		h.handler.ServeHTTP(&brokenPipe{ResponseWriter: httptest.NewRecorder()}, r)
+	}()
+	h.pending(0)
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v; want nothing", ran)
+	}
+}
