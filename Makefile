@@ -6,7 +6,10 @@ DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: demo build test check fmt fuzz bench conformance
+.PHONY: help demo build test check fmt fuzz bench conformance
+
+help: ## List the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: ## Start the gate in front of a small built-in server, and say what to try.
 	$(GO) run ./cmd/thoughtgate demo

@@ -9,9 +9,7 @@ package suite
 
 import (
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +21,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/npm"
 )
 
 // pins says exactly what is installed. npm verifies it by the digests in it.
@@ -43,15 +43,9 @@ type Suite struct {
 // Install returns the suite from the cache directory, after putting it there
 // with npm if it is not there yet. Several processes may do so at once.
 func Install(ctx context.Context, cache string) (*Suite, error) {
-	name, err := pinned()
+	dir, err := npm.Install(ctx, cache, "conformance", pins)
 	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(cache, name)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := download(ctx, cache, dir); err != nil {
-			return nil, fmt.Errorf("install the conformance suite: %w", err)
-		}
+		return nil, fmt.Errorf("install the conformance suite: %w", err)
 	}
 	modules := filepath.Join(dir, "node_modules")
 	s := &Suite{
@@ -62,43 +56,6 @@ func Install(ctx context.Context, cache string) (*Suite, error) {
 		s.Node = "node" // this platform has no packaged Node.js; the suite needs 22 or newer
 	}
 	return s, nil
-}
-
-// pinned returns a name that changes whenever anything that is installed does.
-func pinned() (string, error) {
-	lock, err := pins.ReadFile("package-lock.json")
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(lock)
-	return "conformance-" + hex.EncodeToString(sum[:8]), nil
-}
-
-// download installs into a directory of its own and renames it at the end, so
-// that dir is complete whenever it exists.
-func download(ctx context.Context, cache, dir string) error {
-	if err := os.MkdirAll(cache, 0o750); err != nil {
-		return err
-	}
-	temp, err := os.MkdirTemp(cache, "installing-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp) //nolint:errcheck // after the rename there is nothing left to remove
-	if err := os.CopyFS(temp, pins); err != nil {
-		return err
-	}
-	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-	npm.Dir = temp
-	npm.WaitDelay = time.Second
-	if out, err := npm.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm ci: %w\n%s", err, out)
-	}
-	err = os.Rename(temp, dir)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // another process was faster, with the same content
-	}
-	return err
 }
 
 // Target says what the suite runs against.

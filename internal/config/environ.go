@@ -91,12 +91,16 @@ func (env environment) overrides() []Override {
 	return all
 }
 
+// operatorsURL is a variable of the commands for approvers, who may well have it
+// set where the gate is started.
+const operatorsURL = "THOUGHTGATE_OPERATORS_URL"
+
 // strangers returns the variables that look like the gate's own but are not,
 // unless the file has asked for them.
 func (env environment) strangers() []string {
 	var names []string
 	for name, value := range env.vars {
-		known := slices.ContainsFunc(Variables(), func(v Variable) bool { return v.Name == name })
+		known := name == operatorsURL || slices.ContainsFunc(Variables(), func(v Variable) bool { return v.Name == name })
 		if strings.HasPrefix(name, "THOUGHTGATE_") && value != "" && !known && !env.used[name] {
 			names = append(names, name)
 		}
