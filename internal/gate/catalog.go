@@ -114,6 +114,18 @@ func (c *catalog) about(client string) Facts {
 	return Facts{}
 }
 
+// recall returns what client and upstream said when they met, and what is
+// known of a tool.
+func (c *catalog) recall(client, name string) (Facts, Tool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.find(client)
+	if n == nil {
+		return Facts{}, Tool{}
+	}
+	return n.facts, n.tools[name]
+}
+
 // tool returns what is known of a tool.
 func (c *catalog) tool(client, name string) (Tool, bool) {
 	c.mu.Lock()

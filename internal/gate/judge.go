@@ -36,9 +36,9 @@ func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish pol
 	}
 	s := g.settings.Load()
 	j := Judged{Kind: kind, Name: name}
-	facts := g.catalog.about(c.key())
+	facts, tool := g.catalog.recall(c.key(), name)
 	if kind == policy.Tool {
-		j.Tool, _ = g.catalog.tool(c.key(), name)
+		j.Tool = tool
 		j.Tool.Name = name
 	}
 	j.Session = facts.Session

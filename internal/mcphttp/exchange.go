@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -31,6 +32,7 @@ type exchange struct {
 	unread  bool          // whether the client may still be sending its body
 	corr    string
 
+	sender    gate.Client                   // see from
 	augmented bool                          // whether the client asks for a task
 	listens   bool                          // whether the answer is a stream without an end of its own
 	rewrite   func(*jsonrpc.Message) []byte // what the client is to see of the response; nil leaves it as it is

@@ -38,7 +38,12 @@ func (x *exchange) clientKey(session string) string {
 }
 
 // from is client for a request that belongs to a session already.
-func (x *exchange) from() gate.Client { return x.client(x.r.Header.Get("Mcp-Session-Id")) }
+func (x *exchange) from() gate.Client {
+	if x.sender.Upstream == "" {
+		x.sender = x.client(x.r.Header.Get("Mcp-Session-Id"))
+	}
+	return x.sender
+}
 
 // owner returns whose tasks those of this client are. Shared says that nobody
 // can tell the clients with this owner apart; then the id of a task alone

@@ -37,7 +37,7 @@ func (s sealer) seal(purpose, owner, text string) string {
 // open returns the text that was sealed for the same purpose and owner.
 func (s sealer) open(purpose, owner, sealed string) (string, bool) {
 	encoded, ok := strings.CutPrefix(sealed, sealedPrefix)
-	if !ok {
+	if !ok || strings.ContainsAny(encoded, "\r\n") { // which decoding would pass over
 		return "", false
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(encoded)

@@ -1,0 +1,328 @@
+package mcphttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// state returns how a task stands.
+func (h *house) state(id task.ID) task.State {
+	h.t.Helper()
+	got, err := h.store.Get(h.t.Context(), task.AnyOwner().Ref(id))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return got.State
+}
+
+// wantRan checks the ledger of the upstream.
+func (h *house) wantRan(want ...string) {
+	h.t.Helper()
+	if ran := h.ran(); !slices.Equal(ran, want) {
+		h.t.Errorf("ran %q; want %q", ran, want)
+	}
+}
+
+var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
+
+// An agent cannot approve its own call with anything that it has ever seen,
+// neither where agents are served nor where operators are.
+func TestAgentCannotApprove(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	operators, err := api.New(api.Config{Desk: h.desk, Auth: api.NewToken("the operators' own", approval.Approver{Name: "operator"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := httptest.NewServer(operators)
+	defer served.Close()
+
+	var seen strings.Builder
+	ask := func(message string, headers ...string) string {
+		answer := h.ask(message, headers...)
+		seen.WriteString(answer + "\n" + message + "\n" + strings.Join(headers, " ") + "\n")
+		return answer
+	}
+	id := taskID(t, ask(toolCall("3", "hold_x", `,"task":{}`)))
+	ask(toolCall("4", "hold_x", ""))
+	ask(modernCall("hold_y", ""), modernHeaders("hold_y")...)
+	ask(modernCall("hold_z", tasksExtension), modernHeaders("hold_z")...)
+	ask(legacyAbout("tasks/get", id))
+	ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`)
+	ask(toolCall("5", "drop_all", ""))
+	pending := h.pending(3)
+
+	words := slices.Compact(slices.Sorted(slices.Values(word.FindAllString(seen.String(), -1))))
+	for _, token := range append(words, "", "null", "undefined", "operator", "alice") {
+		for _, target := range pending {
+			for _, base := range []string{served.URL, h.URL, h.URL + "/mcp"} {
+				tryToApprove(t, base+"/api/approvals/"+string(target)+"/approve", token)
+			}
+		}
+	}
+	for _, target := range pending {
+		for _, attempt := range []string{
+			`{"jsonrpc":"2.0","id":5,"method":"tasks/approve","params":{"taskId":"ID"}}`,
+			`{"jsonrpc":"2.0","id":5,"method":"tasks/update","params":{"taskId":"ID","inputResponses":{"approval":{"action":"accept"}}}}`,
+			`{"jsonrpc":"2.0","id":5,"method":"tasks/get","params":{"taskId":"ID","_meta":{"server.approval":{"state":"approved"}}}}`,
+			`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"hold_q","task":{},"_meta":{"server.approval":{"state":"approved"}}}}`,
+			`{"jsonrpc":"2.0","id":"ID","result":{"action":"accept","content":{"approve":true}}}`,
+			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"ID","status":"completed"}}`,
+			`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"ID"}}`,
+		} {
+			h.ask(strings.ReplaceAll(attempt, "ID", string(target)))
+		}
+		message, headers := about("tasks/update", string(target))
+		h.ask(strings.Replace(message, `"_meta":{`, `"inputResponses":{"x":{"action":"accept"}},"_meta":{"server.approval":{"state":"approved"},`, 1), headers...)
+		if s := h.state(target); s != task.InputRequired {
+			t.Errorf("after all that a task is %s", s)
+		}
+	}
+	h.pending(3)
+	for _, call := range h.ran() {
+		if strings.HasPrefix(call, "hold_") || strings.HasPrefix(call, "drop_") {
+			t.Errorf("%s ran", call)
+		}
+	}
+}
+
+func tryToApprove(t *testing.T, target, token string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target+"?token="+token+"&access_token="+token, strings.NewReader(`{"reason":"fine"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Cookie", "token="+token)
+	r.Header.Set("X-Forwarded-User", "operator")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode < 400 {
+		t.Errorf("%s with %q: status %d", target, token, resp.StatusCode)
+	}
+}
+
+// Nobody learns of, starts, changes or ends the task of somebody else.
+func TestForeignTask(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	stranger := func(method, id string) string {
+		message, headers := about(method, id)
+		headers[9] = "Bearer somebody else"
+		return correlation.ReplaceAllString(h.ask(message, headers...), "")
+	}
+	attack := func() {
+		for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
+			unknown := stranger(method, "tg_00000000-0000-4000-8000-000000000000")
+			wantText(t, method, unknown, `"code":-32602`)
+			if got := stranger(method, id); got != unknown {
+				t.Errorf("%s tells a foreign task from an unknown one:\n%s\n%s", method, got, unknown)
+			}
+		}
+	}
+	attack()
+	h.approve(task.ID(id))
+	eventually(t, "it has run for its owner", func() bool { return h.state(task.ID(id)) == task.Completed })
+	attack()
+	message, headers := about("tasks/get", id)
+	wantText(t, "its owner", h.ask(message, headers...), "done hold_x")
+	h.wantRan(`hold_x {"x":1}`)
+}
+
+// The contact of a stranger does not start what was approved for its owner.
+func TestForeignContactStartsNothing(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	h.approve(task.ID(id))
+	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
+		wantText(t, method, h.ask(legacyAbout(method, id), "Mcp-Session-Id", "s-2"), `"task_not_found"`)
+	}
+	wantText(t, "the same call", h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"), `"Waiting for approval"`)
+	h.wantRan()
+	wantText(t, "its owner", h.ask(legacyAbout("tasks/result", id)), "done hold_x")
+	h.wantRan(`hold_x {"x":1}`)
+}
+
+// The same call by somebody else is another call: one approval runs one of them.
+func TestIdenticalCallByAnother(t *testing.T) {
+	h := newHouse(t, nil)
+	first := h.send(toolCall("7", "hold_x", ""))
+	id := h.pending(1)[0]
+	second := h.send(toolCall("7", "hold_x", ""), "Mcp-Session-Id", "s-2")
+	third := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	h.pending(3)
+	h.approve(id)
+	wantText(t, "first", first.wait(t), "done hold_x")
+	h.wantRan(`hold_x {"x":1}`)
+	for _, other := range h.pending(2) {
+		h.reject(other, "one is enough")
+	}
+	wantText(t, "second", second.wait(t), "did not run")
+	wantText(t, "third", third.wait(t), "did not run")
+	h.wantRan(`hold_x {"x":1}`)
+}
+
+// Arguments that differ in anything but order and white space are another call.
+func TestArgumentsChangedOnRetry(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	call := func(name, arguments string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":` + arguments + `}}`
+	}
+	h.ask(call("hold_x", `{"to":"a","n":1}`))
+	id := h.pending(1)[0]
+	for _, same := range []string{`{"n":1,"to":"a"}`, ` { "to" : "a" , "n" : 1 } `, `{"to":"\u0061","n":1}`} {
+		wantText(t, same, h.ask(call("hold_x", same)), "has not run")
+		h.pending(1)
+	}
+	others := []string{
+		`{"to":"b","n":1}`, `{"to":"a","n":1.0}`, `{"to":"a","n":1e0}`, `{"to":"a","n":"1"}`, `{"to":"a","n":1,"x":null}`,
+		`{"to":["a"],"n":1}`, `{"To":"a","n":1}`, `{"to":"a"}`, `{}`, `{"to":"a","n":10000000000000000000000}`, `{"to":"a","n":10000000000000000000001}`,
+	}
+	for i, other := range others {
+		wantText(t, other, h.ask(call("hold_x", other)), "has not run")
+		h.pending(i + 2)
+	}
+	h.ask(call("hold_y", `{"to":"a","n":1}`))
+	h.pending(len(others) + 2)
+
+	h.approve(id)
+	eventually(t, "the result is there", func() bool {
+		return strings.Contains(h.ask(call("hold_x", `{"n":1,"to":"a"}`)), "done hold_x")
+	})
+	h.pending(len(others) + 1)
+	h.wantRan(`hold_x {"to":"a","n":1}`) // as it was shown
+}
+
+// The approval of one call runs that call and no other.
+func TestApprovalOfOneRunsNoOther(t *testing.T) {
+	h := newHouse(t, nil)
+	a := taskID(t, h.ask(toolCall("1", "hold_a", `,"task":{}`)))
+	b := taskID(t, h.ask(toolCall("2", "hold_b", `,"task":{}`)))
+	h.approve(task.ID(b))
+	h.ask(legacyAbout("tasks/get", a))
+	wantText(t, "b", h.ask(legacyAbout("tasks/result", b)), "done hold_b")
+	wantText(t, "a", h.ask(legacyAbout("tasks/get", a)), "Waiting for approval")
+	h.wantRan(`hold_b {"x":1}`)
+}
+
+// What was rejected is never run, and asking again is a new question.
+func TestRejectedStaysRejected(t *testing.T) {
+	h := newHouse(t, nil)
+	id := task.ID(taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`))))
+	h.reject(id, "no")
+	for range 3 {
+		if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Approve, ""); err == nil {
+			t.Error("what was rejected was approved")
+		}
+		wantText(t, "result", h.ask(legacyAbout("tasks/result", string(id))), `"code":-32007`, "did not run")
+	}
+	again := taskID(t, h.ask(toolCall("2", "hold_x", `,"task":{}`)))
+	if again == string(id) {
+		t.Error("a new call got the old task")
+	}
+	wantText(t, "again", h.ask(legacyAbout("tasks/get", again)), "Waiting for approval")
+	h.wantRan()
+}
+
+// Policy that asks for more than was given, or denies, between the approval and
+// the run stops the run.
+func TestPolicyTightenedAfterApproval(t *testing.T) {
+	tests := []struct {
+		name string
+		rule policy.Rule
+		want []string
+	}{
+		{"denied", policy.Rule{Match: "hold_*", Action: policy.Deny}, []string{"policy_drift", "did not run"}},
+		{"two people", policy.Rule{Match: "hold_*", Action: policy.Approve, Workflow: "two"}, []string{"policy_drift", "did not run"}},
+		{"unchanged", policy.Rule{Match: "hold_*", Action: policy.Approve}, []string{"done hold_x"}},
+		{"loosened", policy.Rule{Match: "hold_*", Action: policy.Forward}, []string{"done hold_x"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
+			h.approve(task.ID(id))
+			h.gate.Swap(&gate.Settings{Policy: compile(t, tt.rule)})
+			wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), tt.want...)
+			if ran := len(h.ran()); (ran == 1) != (tt.want[0] == "done hold_x") {
+				t.Errorf("ran %d times", ran)
+			}
+		})
+	}
+}
+
+// States and cursors work as they were given, for whom, and for what; nothing
+// else that looks like them does anything.
+func TestTamperedSeals(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	headers := modernHeaders("hold_x")
+	state := stateIn(t, h.ask(modernCall("hold_x", ""), headers...))
+	resume := func(state string, headers ...string) string {
+		return h.ask(toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta("")), headers...)
+	}
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	list := func(cursor string) string {
+		return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"` + cursor + `"}}`)
+	}
+	cursor := cursorIn(t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`))
+
+	for i := len("tg1."); i < len(state); i += 3 {
+		flipped := state[:i] + string(flip(state[i])) + state[i+1:]
+		wantText(t, flipped, resume(flipped, headers...), `"code":-32602`)
+	}
+	for i := len("tg1."); i < len(cursor); i += 3 {
+		flipped := cursor[:i] + string(flip(cursor[i])) + cursor[i+1:]
+		wantText(t, flipped, list(flipped), `"code":-32602`)
+	}
+	for _, forged := range []string{"tg1.", "tg1.AAAA", state[:len(state)-1], state + "A", state + "=", state + "\\n", cursor} {
+		wantText(t, forged, resume(forged, headers...), `"code":-32602`)
+	}
+	for _, forged := range []string{"tg1.", "AAAA", cursor[:len(cursor)-1], cursor + "A", state, "upstream theirs"} {
+		wantText(t, forged, list(forged), `"code":-32602`)
+	}
+	h.pending(1)
+	h.wantRan()
+	wantText(t, "the true one", resume(state, headers...), "requestState")
+}
+
+func flip(c byte) byte {
+	if c == 'A' {
+		return 'B'
+	}
+	return 'A'
+}
+
+// The store and the desk fail closed at every step.
+func TestDeskClosed(t *testing.T) {
+	h := newHouse(t, nil)
+	held := h.send(toolCall("1", "hold_x", ""))
+	id := taskID(t, h.ask(toolCall("2", "hold_y", `,"task":{}`)))
+	h.pending(2)
+	if err := h.desk.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "held", held.wait(t), `"code":-32013`, `"shutting_down"`)
+	wantText(t, "new", h.ask(toolCall("3", "hold_z", "")), `"code":-32013`)
+	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), `"code":-32013`, "did not run")
+	if _, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); !errors.Is(err, task.ErrAlreadyTerminal) {
+		t.Errorf("Decide = %v", err)
+	}
+	h.wantRan()
+}

@@ -1,0 +1,274 @@
+package mcphttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// rounds is how often each race is run.
+const rounds = 100
+
+// race runs both at the same time and waits for them.
+func race(one, other func()) {
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	for _, do := range []func(){one, other} {
+		ready.Add(1)
+		done.Go(func() {
+			ready.Done()
+			<-start
+			do()
+		})
+	}
+	ready.Wait()
+	close(start)
+	done.Wait()
+}
+
+func (h *house) decide(id task.ID, who string, what approval.Decision) error {
+	_, err := h.desk.Decide(context.Background(), id, approval.Approver{Name: who}, what, "")
+	return err
+}
+
+// times returns how often a tool has run.
+func (h *house) times(tool string) int {
+	n := 0
+	for _, call := range h.ran() {
+		if strings.HasPrefix(call, tool+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+// Of two approvers who disagree at the same time one has decided, and what
+// happens is what that one said.
+func TestDisagreeingApproversRace(t *testing.T) {
+	h := newHouse(t, nil)
+	for i := range rounds {
+		tool := fmt.Sprintf("hold_%d", i)
+		req := h.send(toolCall("7", tool, ""))
+		id := h.pending(1)[0]
+		var approved, rejected error
+		race(func() { approved = h.decide(id, "alice", approval.Approve) }, func() { rejected = h.decide(id, "bob", approval.Reject) })
+		answer, ran := req.wait(t), h.times(tool)
+		switch {
+		case (approved == nil) == (rejected == nil):
+			t.Fatalf("round %d: approve = %v, reject = %v; want one of them to count", i, approved, rejected)
+		case approved == nil && (ran != 1 || !strings.Contains(answer, "done "+tool)):
+			t.Fatalf("round %d: approved, ran %d times, told %s", i, ran, answer)
+		case rejected == nil && (ran != 0 || !strings.Contains(answer, "-32007") || !strings.Contains(answer, "did not run")):
+			t.Fatalf("round %d: rejected, ran %d times, told %s", i, ran, answer)
+		}
+	}
+}
+
+// Two who approve at the same time, and two who ask for the result at the same
+// time, make it run once.
+func TestApprovalsRaceToOneRun(t *testing.T) {
+	h := newHouse(t, nil)
+	for i := range rounds {
+		tool := fmt.Sprintf("hold_%d", i)
+		id := taskID(t, h.ask(toolCall("7", tool, `,"task":{}`)))
+		results := []*request{h.send(legacyAbout("tasks/result", id)), h.send(legacyAbout("tasks/result", id)), h.send(toolCall("8", tool, ""))}
+		race(func() { _ = h.decide(task.ID(id), "alice", approval.Approve) }, func() { _ = h.decide(task.ID(id), "bob", approval.Approve) })
+		h.ask(legacyAbout("tasks/get", id))
+		for _, r := range results {
+			wantText(t, tool, r.wait(t), "done "+tool)
+		}
+		if n := h.times(tool); n != 1 {
+			t.Fatalf("round %d: ran %d times", i, n)
+		}
+	}
+}
+
+// A client that cancels while it is approved is told what is true: cancelled,
+// and if it is told that the tool did not run then it did not.
+func TestDecisionAndCancelRace(t *testing.T) {
+	h := newHouse(t, nil)
+	ran := 0
+	for i := range rounds {
+		tool := fmt.Sprintf("hold_%d", i)
+		id := taskID(t, h.ask(toolCall("7", tool, `,"task":{}`)))
+		var approved error
+		var cancelled string
+		race(func() { approved = h.decide(task.ID(id), "alice", approval.Approve) },
+			func() { cancelled = h.ask(legacyAbout("tasks/cancel", id)) })
+		result := h.ask(legacyAbout("tasks/result", id))
+		n := h.times(tool)
+		ran += n
+		wasCancelled := strings.Contains(cancelled, `"status":"cancelled"`)
+		switch {
+		case n > 1:
+			t.Fatalf("round %d: ran %d times", i, n)
+		case n == 1 && strings.Contains(result, "did not run"):
+			t.Fatalf("round %d: it ran, and the client was told %s", i, result)
+		case approved != nil && n > 0:
+			t.Fatalf("round %d: ran without approval", i)
+		case wasCancelled && !strings.Contains(result, "task_cancelled"):
+			t.Fatalf("round %d: cancelled, and then told %s", i, result)
+		case !wasCancelled && !strings.Contains(result, "done "+tool):
+			t.Fatalf("round %d: not cancelled (%s), and told %s", i, cancelled, result)
+		}
+	}
+	t.Logf("%d of %d ran", ran, rounds)
+}
+
+// A decision at the moment when time is up either counts or does not.
+func TestDecisionAndExpiryRace(t *testing.T) {
+	const timeout = 5 * time.Millisecond
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: timeout}, true }
+	})
+	ran := 0
+	for i := range rounds {
+		tool := fmt.Sprintf("hold_%d", i)
+		id := taskID(t, h.ask(toolCall("7", tool, `,"task":{}`)))
+		<-time.After(timeout - time.Millisecond - time.Duration(i%20)*100*time.Microsecond)
+		var approved error
+		var result string
+		race(func() { approved = h.decide(task.ID(id), "alice", approval.Approve) },
+			func() { result = h.ask(legacyAbout("tasks/result", id)) })
+		n := h.times(tool)
+		ran += n
+		switch {
+		case approved == nil && (n != 1 || !strings.Contains(result, "done "+tool)):
+			t.Fatalf("round %d: approved, ran %d times, told %s", i, n, result)
+		case approved != nil && (n != 0 || !strings.Contains(result, `"code":-32008`) || !strings.Contains(result, "did not run")):
+			t.Fatalf("round %d: %v, ran %d times, told %s", i, approved, n, result)
+		}
+	}
+	t.Logf("%d of %d ran", ran, rounds)
+}
+
+// A client may go at any moment: its call runs at most once, only if it was
+// approved, and if it ran the client gets the result when it comes back.
+func TestDisconnectAtEveryStep(t *testing.T) {
+	h := newHouse(t, nil)
+	for i := range rounds {
+		tool := fmt.Sprintf("hold_%d", i)
+		call := toolCall("7", tool, "")
+		release := make(chan struct{})
+		h.mu.Lock()
+		h.answer = func(w http.ResponseWriter, id string) {
+			<-release
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[],"tool":"%s"}}`, id, tool)
+		}
+		h.mu.Unlock()
+		req := h.send(call)
+		steps := []func(){
+			func() {},
+			func() { h.pending(1) },
+			func() { h.approve(h.pending(1)[0]) },
+			func() {
+				h.approve(h.pending(1)[0])
+				eventually(t, "it runs", func() bool { return h.times(tool) == 1 })
+			},
+			func() {
+				h.approve(h.pending(1)[0])
+				eventually(t, "it runs", func() bool { return h.times(tool) == 1 })
+				close(release)
+			},
+		}
+		step := i % len(steps)
+		steps[step]()
+		req.cancel()
+		<-req.done
+		if step < 4 {
+			close(release)
+		}
+		told := strings.Contains(req.body, `"tool":"`+tool+`"`)
+
+		back := h.send(call)
+		eventually(t, "the call is answered or pending again", func() bool {
+			page, err := h.desk.Pending(t.Context(), approval.Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range page.Approvals {
+				_ = h.decide(a.ID, "alice", approval.Approve)
+			}
+			select {
+			case <-back.done:
+				return true
+			default:
+				return false
+			}
+		})
+		wantText(t, fmt.Sprintf("step %d", step), back.wait(t), `"tool":"`+tool+`"`)
+		// What left the gate before the client did counts as delivered, so a
+		// second approval may have come; without one there is no second run.
+		if n, most := h.times(tool), 1; n > most && !told && step < 4 {
+			t.Fatalf("step %d: ran %d times", step, n)
+		}
+	}
+}
+
+// Ten thousand pending calls, and a thousand clients that wait, each for its
+// own: approvals wake whom they are for, and nobody else.
+func TestManyPending(t *testing.T) {
+	const tasks, waiters, approved = 10_000, 1000, 200
+	h := newHouse(t, nil)
+	ids := make([]task.ID, tasks)
+	verdict := policy.Verdict{Action: policy.Approve, Workflow: "default"}
+	for i := range ids {
+		held, _, err := h.desk.Hold(t.Context(), approval.Call{
+			Owner: fmt.Sprintf("test session s-%d", i%waiters), Principal: policy.Principal{Anonymous: true}, Upstream: "test",
+			Message: []byte(toolCall("1", fmt.Sprintf("hold_%d", i), "")), Verdict: verdict,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = held.ID
+	}
+	results := make([]*request, waiters)
+	for i := range results {
+		results[i] = h.send(legacyAbout("tasks/result", string(ids[i])), "Mcp-Session-Id", fmt.Sprintf("s-%d", i))
+	}
+	eventually(t, "all wait", func() bool {
+		return strings.Contains(scrape(h.gateway), fmt.Sprintf("thoughtgate_mcp_connections_active %d", waiters)) || h.contacted(ids[:waiters])
+	})
+	start := time.Now()
+	for _, id := range ids[:approved] {
+		h.approve(id)
+	}
+	for i, r := range results[:approved] {
+		wantText(t, "waiter", r.wait(t), fmt.Sprintf("done hold_%d\"", i))
+	}
+	t.Logf("%d approvals among %d tasks and %d waiters took %v", approved, tasks, waiters, time.Since(start))
+	if n := len(h.ran()); n != approved {
+		t.Errorf("ran %d calls; want %d", n, approved)
+	}
+	for _, r := range results[approved:] {
+		select {
+		case <-r.done:
+			t.Fatalf("a client was answered whose call is pending: %s", r.body)
+		default:
+		}
+		r.cancel()
+	}
+	if still := slices.ContainsFunc(ids[approved:], func(id task.ID) bool { return h.state(id) != task.InputRequired }); still {
+		t.Error("a call is not pending any more that nobody decided on")
+	}
+}
+
+// contacted reports whether the owners of all tasks have been there.
+func (h *house) contacted(ids []task.ID) bool {
+	return !slices.ContainsFunc(ids, func(id task.ID) bool {
+		got, err := h.store.Get(h.t.Context(), task.AnyOwner().Ref(id))
+		return err != nil || !got.ContactAt.After(got.CreatedAt)
+	})
+}
