@@ -25,6 +25,13 @@ func gateTo(t *testing.T, url string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run(t, gate)
+}
+
+// run runs a gate until the test ends and returns the URL at which agents reach
+// it.
+func run(t *testing.T, gate *app.App) string {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- gate.Run(ctx) }()

@@ -112,7 +112,7 @@ type governed struct {
 func govern(t *testing.T, upstream, rules string) *governed {
 	t.Helper()
 	g := &governed{t: t, file: filepath.Join(t.TempDir(), "thoughtgate.yaml")}
-	g.base = "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nupstreams: [{url: " + upstream + "}]\n"
+	g.base = "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nstore: 'memory:'\nupstreams: [{url: " + upstream + "}]\n"
 	g.write(rules)
 	load := func() (config.Config, error) {
 		cfg, _, err := config.Load(config.Sources{File: g.file})
@@ -129,16 +129,7 @@ func govern(t *testing.T, upstream, rules string) *governed {
 	if err := gate.ReloadFrom(app.Source{Load: load}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	stopped := make(chan error, 1)
-	go func() { stopped <- gate.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := receive(t, stopped); err != nil {
-			t.Errorf("gate: %v", err)
-		}
-	})
-	g.url = "http://" + gate.AgentAddr() + "/mcp"
+	g.url = run(t, gate)
 	return g
 }
 

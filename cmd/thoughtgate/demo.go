@@ -136,6 +136,7 @@ func (p demoPlan) gateAt(address, url string) (*app.App, error) {
 		return config.Override{Source: "demo", Setting: setting, Values: []string{value}}
 	}
 	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
+		override("store", "memory:"),
 		{Source: "--listen", Setting: "listen", Values: []string{address}},
 		override("operators.listen", "127.0.0.1:0"),
 		override("upstreams", url),

@@ -36,6 +36,7 @@ type App struct {
 	tracing   *tracing.Tracing
 	upstreams []*mcphttp.Upstream
 	gate      *gate.Gate
+	keep      keep
 	desk      *approval.Desk
 	workflows atomic.Pointer[[]config.Workflow]
 	handler   *mcphttp.Handler
@@ -102,6 +103,9 @@ func (a *App) govern() error {
 	}
 	a.workflows.Store(&a.cfg.Workflows)
 	a.gate = gate.New(settings, time.Now, a.log, a.metrics)
+	if a.keep, err = a.openStore(); err != nil {
+		return err
+	}
 	a.desk, err = a.newDesk()
 	return err
 }
@@ -155,7 +159,9 @@ func (a *App) announce() {
 		a.log.Warn("there are no rules: every call is forwarded")
 		return
 	}
-	a.log.Warn("held calls are kept in memory: they do not survive a restart")
+	if !a.keep.durable {
+		a.log.Warn("held calls are kept in memory: they do not survive a restart")
+	}
 }
 
 // stop ends serving in the order that loses nothing: first the world is told
@@ -193,6 +199,9 @@ func (a *App) close(ctx context.Context) error {
 	}
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
+	}
+	if a.keep.Store != nil {
+		_ = a.keep.Close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // function stops it, which waits and returns what Run returned.
 func start(t *testing.T, text string) (*app.App, func() error) {
 	t.Helper()
-	cfg := load(t, text)
-	a, err := app.New(cfg, slog.New(slog.DiscardHandler))
+	a, err := newApp(t, text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +31,11 @@ func start(t *testing.T, text string) (*app.App, func() error) {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	return a, func() error { cancel(); return <-done }
+}
+
+func newApp(t *testing.T, text string) (*app.App, error) {
+	t.Helper()
+	return app.New(load(t, text), slog.New(slog.DiscardHandler))
 }
 
 func load(t *testing.T, text string) config.Config {
@@ -48,7 +52,7 @@ func load(t *testing.T, text string) config.Config {
 }
 
 func gatewayFor(upstream string) string {
-	return "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nupstreams: [{url: " + upstream + "}]\n"
+	return "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nstore: 'memory:'\nupstreams: [{url: " + upstream + "}]\n"
 }
 
 func get(t *testing.T, url string) (int, string) {

@@ -13,7 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 // beat is how often a client that is kept waiting gets a sign of life.
@@ -23,7 +22,8 @@ const beat = 15 * time.Second
 func (a *App) newDesk() (*approval.Desk, error) {
 	cfg := a.cfg
 	return approval.New(approval.Config{
-		Store:    memstore.New(memstore.Options{}),
+		Store:    a.keep.Store,
+		Durable:  a.keep.durable,
 		Judge:    a.gate.Recheck,
 		Workflow: a.workflow,
 		Start:    approval.Start(cfg.Execution.Start),
@@ -89,14 +89,13 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 
 // waiting says how clients wait in their requests.
 func (a *App) waiting() mcphttp.Waiting {
-	w := mcphttp.Waiting{
+	return mcphttp.Waiting{
 		Hold:    a.cfg.Waiting.Hold,
 		Longest: a.cfg.Tasks.MaxTTL,
 		Beat:    beat,
 		Pending: mcptask.Status(a.cfg.Tasks.PendingStatus),
+		Key:     a.keep.key,
 	}
-	_, _ = rand.Read(w.Key[:]) // never fails; the program ends if there is no randomness
-	return w
 }
 
 // newAPI returns the API for approvers. A token is made if none is configured.

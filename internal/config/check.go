@@ -10,6 +10,7 @@ import (
 // check fills in the defaults that depend on other settings, and notes what is
 // wrong with settings that are right one by one.
 func (l *loader) check() {
+	l.findStateDir()
 	if l.unread {
 		return // what is missing may well be in the file
 	}
@@ -30,6 +31,19 @@ func (l *loader) check() {
 	l.checkListener("operators.listen", l.cfg.Operators.Listen)
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
 		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
+	}
+}
+
+// findStateDir settles where state is kept if nobody says so: where the system
+// keeps that of the user who starts the gate.
+func (l *loader) findStateDir() {
+	if l.cfg.StateDir != "" {
+		return
+	}
+	if dir := l.env.vars["XDG_STATE_HOME"]; filepath.IsAbs(dir) {
+		l.cfg.StateDir = filepath.Join(dir, "thoughtgate")
+	} else if home := l.env.vars["HOME"]; filepath.IsAbs(home) {
+		l.cfg.StateDir = filepath.Join(home, ".local", "state", "thoughtgate")
 	}
 }
 

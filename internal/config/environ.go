@@ -27,6 +27,8 @@ func Variables() []Variable {
 		{"THOUGHTGATE_OPERATORS_LISTEN", "operators.listen", asIs},
 		{"THOUGHTGATE_OPERATOR_TOKEN", "operators.token", asIs},
 		{"THOUGHTGATE_UPSTREAM", "upstreams", byComma},
+		{"THOUGHTGATE_STORE", "store", asIs},
+		{"THOUGHTGATE_STATE_DIR", "state_dir", asIs},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},
 		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS", "limits.call_timeout", seconds},

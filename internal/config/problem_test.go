@@ -40,7 +40,7 @@ telemetry:
 		`f.yaml:1:10: version: must be 1, not text`,
 		`f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, not a number`,
 		`f.yaml:3:1: ruels: unknown key`,
-		`f.yaml:4:1: store: this build does not have this setting yet; remove it, for it would not be obeyed`,
+		`f.yaml:4:8: store: must be memory: or sqlite:FILE (this build has no other stores yet)`,
 		`f.yaml:6:10: upstreams[0].url: must be an http or https URL with a host, and without user, password or fragment`,
 		`f.yaml:7:11: upstreams[0].name: must be lower-case letters, digits and hyphens, at most 63`,
 		`f.yaml:8:5: upstreams[0].pth: unknown key`,
@@ -145,11 +145,11 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestLaterSettingIsRefused has the one top-level key of the documented format
-// that is not built yet: ignoring it would lose held calls.
+// TestLaterSettingIsRefused has the one key of the documented format that is
+// not built yet: ignoring it would leave out an upstream.
 func TestLaterSettingIsRefused(t *testing.T) {
-	got := problems(t, "version: 1\nupstreams: [{url: http://a/}]\nstore: sqlite:x.db\n")
-	want := []string{"f.yaml:3:1: store: this build does not have this setting yet; remove it, for it would not be obeyed"}
+	got := problems(t, "version: 1\nupstreams: [{url: http://a/,\n command: [npx]}]\n")
+	want := []string{"f.yaml:3:2: upstreams[0].command: this build does not have this setting yet; remove it, for it would not be obeyed"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

@@ -91,7 +91,8 @@ func (c *Config) settings() group {
 			{"timeout", duration(&c.Execution.Timeout, shortest)},
 		}},
 		{"tasks", c.Tasks.settings()},
-		{"store", later{}},
+		{"store", store(&c.Store)},
+		{"state_dir", text(&c.StateDir)},
 		{"identity", group{
 			{"anonymous", boolean(&c.Identity.Anonymous)},
 		}},

@@ -43,6 +43,14 @@ func text(p *string) leaf {
 	return read(p, isText, "text", func(s string) (string, bool) { return s, true })
 }
 
+// store reads where held calls are kept.
+func store(p *string) leaf {
+	return read(p, isText, "memory: or sqlite:FILE (this build has no other stores yet)", func(s string) (string, bool) {
+		file, isFile := strings.CutPrefix(s, "sqlite:")
+		return s, s == "memory:" || isFile && file != "" && !strings.HasPrefix(file, "//")
+	})
+}
+
 func boolean(p *bool) leaf {
 	return read(p, isBoolean, "true or false", func(s string) (bool, bool) {
 		return s == "true", s == "true" || s == "false"

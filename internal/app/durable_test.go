@@ -1,0 +1,131 @@
+package app_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// say sends a request in the session and returns the answer.
+func say(t *testing.T, address, method, params string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Session-Id", "s-1")
+	return do(t, r)
+}
+
+func do(t *testing.T, r *http.Request) string {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func approve(t *testing.T, address, id string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/approvals/"+id+"/approve", strings.NewReader(`{"reason":"fine"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer secret")
+	return do(t, r)
+}
+
+// What is pending survives a restart: the task, the decision on it, and what a
+// client was given to come back with.
+func TestRestart(t *testing.T) {
+	var ran atomic.Int64
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		ran.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+	}))
+	defer up.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	file := filepath.Join(t.TempDir(), "state", "gate.db")
+	text := strings.NewReplacer("store: 'memory:'", "store: 'sqlite:"+file+"'", "operators: {", "operators: {token: secret, ").Replace(gatewayFor(up.URL)) +
+		"waiting: {hold: 20ms}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
+
+	first, stop := start(t, text)
+	created := say(t, first.AgentAddr(), "tools/call", `{"name":"hold_task","task":{}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if !strings.HasPrefix(id, "tg_") {
+		t.Fatalf("no task in %s", created)
+	}
+	say(t, first.AgentAddr(), "tools/call", `{"name":"hold_plain"}`)
+	list := say(t, first.AgentAddr(), "tasks/list", `{}`)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	second, stop := start(t, text)
+	if again := say(t, second.AgentAddr(), "tasks/list", `{}`); strings.Count(again, "tg_") != strings.Count(list, "tg_") || strings.Count(again, "tg_") != 2 {
+		t.Errorf("before: %s\nafter: %s\nwant the same two tasks", list, again)
+	}
+	if answer := approve(t, second.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) {
+		t.Errorf("approve: %s", answer)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := ran.Load(); n != 0 {
+		t.Fatalf("%d calls ran although their owner was not there", n)
+	}
+
+	third, stop := start(t, text)
+	if result := say(t, third.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(result, "done") {
+		t.Errorf("tasks/result after two restarts: %s", result)
+	}
+	if n := ran.Load(); n != 1 {
+		t.Errorf("%d calls ran; want 1", n)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	fourth, stop := start(t, text)
+	if result := say(t, fourth.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(result, "done") || ran.Load() != 1 {
+		t.Errorf("the result again, from the store: %s; %d calls ran", result, ran.Load())
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, file + ".key"} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want it readable by its owner alone", name, info, err)
+		}
+	}
+}
+
+// A second gate on the same file is told why it cannot start.
+func TestStoreInUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gate.db")
+	text := strings.Replace(gatewayFor("http://127.0.0.1:1/"), "store: 'memory:'", "store: 'sqlite:"+file+"'", 1) + "default: deny\n"
+	_, stop := start(t, text)
+	if _, err := newApp(t, text); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a second gate: %v; want an error that names the file", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
