@@ -15,6 +15,9 @@ import (
 // who have been silent longest go first.
 const maxCatalog = 32 << 20
 
+// maxNotes is how many of them are kept for one client.
+const maxNotes = maxCatalog / 4
+
 // entrySize stands for what a tool or a client costs besides its texts.
 const entrySize = 256
 
@@ -91,7 +94,10 @@ func (c *catalog) learnPage(client string, page Page, tools []Tool) {
 		n.pages = forgetPages(n.pages, page.Method)
 	}
 	n.pages[pageKey{page.Method, page.Cursor}] = page.Result
-	c.weigh(n)
+	if c.weigh(n); n.size > maxNotes {
+		n.pages = nil // there are servers that answer to any cursor
+		c.weigh(n)
+	}
 	c.trim()
 }
 
@@ -173,12 +179,13 @@ func (c *catalog) notes(client string) *notes {
 
 // weigh brings the size of what is kept up to date after n has changed.
 func (c *catalog) weigh(n *notes) {
-	size := entrySize + len(n.client)
+	said := n.facts.Session
+	size := entrySize + len(n.client) + len(said.Client) + len(said.Version) + len(said.Protocol)
 	for _, t := range n.tools {
 		size += entrySize + len(t.Name) + len(t.Description) + len(t.Mirrored)
 	}
-	for _, result := range n.pages {
-		size += entrySize + len(result)
+	for key, result := range n.pages {
+		size += entrySize + len(key.cursor) + len(result)
 	}
 	c.size += size - n.size
 	n.size = size

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"strings"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -8,7 +10,19 @@ import (
 // Meet takes note of what a client and an upstream said when they met.
 func (g *Gate) Meet(c Client, facts Facts) {
 	g.log.Info("upstream capabilities", "upstream", c.Upstream, "tasks", facts.Tasks)
+	for _, said := range []*string{&facts.Session.Client, &facts.Session.Version, &facts.Session.Protocol} {
+		*said = shortened(*said)
+	}
 	g.catalog.learnFacts(c.key(), facts)
+}
+
+// maxSaid is how many bytes of each thing that a client says of itself are kept:
+// with the client, and with each of its calls that is held.
+const maxSaid = 256
+
+// shortened returns the beginning of text, in memory of its own.
+func shortened(text string) string {
+	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), maxSaid)], ""))
 }
 
 // About returns what a client and its upstream said when they met.

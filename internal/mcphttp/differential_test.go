@@ -389,3 +389,78 @@ func TestPolicyTakenAway(t *testing.T) {
 		t.Errorf("ran %v", ran)
 	}
 }
+
+// A call in a batch is told what became of it when it comes again, and never
+// that it runs when it does not.
+func TestBatchComesAgain(t *testing.T) {
+	h := newHouse(t, nil)
+	batch := func(name string) string { return `[` + toolCall("1", name, "") + `]` }
+	wantText(t, "first", h.ask(batch("hold_a")), "has not run")
+	h.reject(h.pending(1)[0], "no")
+	wantText(t, "rejected", h.ask(batch("hold_a")), `"code":-32007`, "did not run")
+	wantText(t, "a new call", h.ask(batch("hold_a")), "has not run")
+	h.reject(h.pending(1)[0], "no")
+
+	wantText(t, "first", h.ask(batch("hold_b")), "has not run")
+	h.approve(h.pending(1)[0])
+	eventually(t, "the result is there", func() bool { return strings.Contains(h.ask(batch("hold_b")), "done hold_b") })
+	if n := h.times("hold_b"); n != 1 {
+		t.Errorf("ran %d times", n)
+	}
+	wantText(t, "a new call", h.ask(batch("hold_b")), "has not run")
+}
+
+// design 12: a gate that shuts down says so in the status, where that does not
+// end sessions.
+func TestStatusWhenClosed(t *testing.T) {
+	h := newHouse(t, nil)
+	if err := h.desk.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, capabilities := range []string{"", tasksExtension} {
+		req := h.send(modernCall("hold_x", capabilities), modernHeaders("hold_x")...)
+		wantText(t, "modern", req.wait(t), `"code":-32603`, `"shutting_down"`, `"correlation_id"`)
+		if req.status != http.StatusServiceUnavailable {
+			t.Errorf("status %d; want 503", req.status)
+		}
+	}
+	req := h.send(toolCall("1", "hold_x", ""))
+	wantText(t, "legacy", req.wait(t), `"code":-32013`)
+	if req.status != http.StatusOK {
+		t.Errorf("status %d; want 200", req.status)
+	}
+}
+
+// The headers with which a held call is made mirror that call: neither another
+// member of it, nor the contact that started it.
+func TestMirrorsOfHeldCall(t *testing.T) {
+	h := newHouse(t, nil)
+	headers := make(chan http.Header, 1)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		headers <- r.Header.Clone()
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":24,"result":{"content":[]}}`)
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	modern := h.send(toolCall("24", "hold_x", `,"uri":"get_x","taskId":"get_x",`+modernMeta("")), modernHeaders("hold_x")...)
+	h.approve(h.pending(1)[0])
+	if got := (<-headers).Get("Mcp-Name"); got != "hold_x" {
+		t.Errorf("Mcp-Name is %q; want the tool", got)
+	}
+	wantText(t, "modern", modern.wait(t), `"result"`)
+
+	// A legacy call, and a contact by the same client in modern clothes.
+	id := taskID(t, h.ask(toolCall("24", "hold_y", `,"task":{}`), "Mcp-Session-Id", "", "Authorization", "Bearer agent"))
+	message, contact := about("tasks/get", id)
+	h.ask(message, contact...)
+	h.approve(task.ID(id))
+	h.ask(message, contact...)
+	got := <-headers
+	for _, name := range []string{"Mcp-Name", "Mcp-Method", "Mcp-Protocol-Version"} {
+		if value, ok := got[name]; ok {
+			t.Errorf("%s is %q; a legacy call has none", name, value)
+		}
+	}
+}

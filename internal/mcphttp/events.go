@@ -215,6 +215,11 @@ func (s *eventRelay) sendPart(p []byte) {
 func (s *eventRelay) insert(event []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.add(event)
+}
+
+// add is insert for those who hold the lock.
+func (s *eventRelay) add(event []byte) {
 	switch {
 	case s.closed:
 	case s.torn:

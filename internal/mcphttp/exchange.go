@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // An exchange is one HTTP request on its way through the gate.
@@ -38,9 +39,11 @@ type exchange struct {
 	rewrite   func(*jsonrpc.Message) []byte // what the client is to see of the response; nil leaves it as it is
 	body      []byte                        // what goes to the upstream
 	instead   func() []byte                 // the answer if the upstream fails to give one; nil if there is none
+	unknown   *jsonrpc.Error                // the answer if the upstream does not know the method; nil leaves its own
 	cursor    string                        // of the page that the client asks for
 	asked     jsonrpc.Value                 // what a client that listens wants to hear of
 	refusals  [][]byte                      // answers to those of a batch that may not pass
+	handed    []task.Task                   // whose outcomes are among these answers
 	awaits    bool                          // whether any of the rest is to be answered
 
 	span, upstreamSpan tracing.Span
@@ -63,6 +66,9 @@ func (x *exchange) post() {
 	}
 	if body, ok = x.govern(ctx, packet, body); ok {
 		x.forward(ctx, body)
+	}
+	for _, t := range x.handed {
+		x.delivered(ctx, t)
 	}
 }
 
@@ -157,6 +163,10 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	x.countUpstream(nil, sent)
+	if resp.StatusCode == http.StatusNotFound && x.unknown != nil {
+		x.answerError(x.unknown)
+		return
+	}
 	x.relay(ctx, resp)
 }
 

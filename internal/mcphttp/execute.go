@@ -9,10 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -51,7 +53,16 @@ type guise struct {
 }
 
 // execute sends a call that was held and returns the upstream's answer to it.
-func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (approval.Outcome, error) {
+// No exchange is there to turn a panic into an answer.
+func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ approval.Outcome, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &approval.SendError{
+				Stage: task.StageExecutorLost, Ran: task.RanUnknown,
+				Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
+			}
+		}
+	}()
 	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
 	if err != nil {
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
@@ -82,10 +93,15 @@ func (g guise) headerOf(m *jsonrpc.Message) http.Header {
 	}
 	version, modern := m.Params.Meta.Member(wire.MetaVersion).Text()
 	if !modern {
+		header.Del("Mcp-Method")
+		header.Del("Mcp-Name")
+		if header.Get("Mcp-Protocol-Version") >= wire.Version20260728 {
+			header.Del("Mcp-Protocol-Version")
+		}
 		return header
 	}
 	name := m.Params.Name
-	if m.Params.URI.Present() {
+	if kind, _ := policy.Governed(m.Method); kind == policy.Resource {
 		name = m.Params.URI
 	}
 	subject, _ := name.Text()

@@ -148,15 +148,24 @@ func array(elements [][]byte) []byte {
 }
 
 // pendingInBatch holds one call of a batch, and returns the answer that tells
-// to make it again: the others are not to wait for it.
+// to make it again, since the others are not to wait for it; or what became of
+// it if it has come again.
 func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gate.Judged) []byte {
 	x.id = m.ID.Bytes
 	defer func() { x.id = nil }()
-	t, err := x.toDesk(ctx, m, j, nil)
+	t, err := x.toDesk(ctx, m, j, x.send())
 	if err != nil {
 		return x.messageOf(x.dialect().Refuse(err))
 	}
-	return x.stillPending(t)
+	if !t.State.Terminal() {
+		return x.stillPending(t)
+	}
+	answer, err := x.outcome(ctx, t)
+	if err != nil {
+		return x.errorMessage(x.dialect().Error(err))
+	}
+	x.handed = append(x.handed, t)
+	return x.outcomeMessage(t, answer)
 }
 
 // judge puts a message to policy and returns the problem if it may not pass,

@@ -65,7 +65,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 func (x *exchange) createTask(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
 	t, err := x.toDesk(ctx, m, j, x.send())
 	if err != nil {
-		x.answerAs(x.dialect().Refuse(err))
+		x.notHeld(err)
 		return
 	}
 	result, err := x.dialect().CreateResult(t)
@@ -80,7 +80,7 @@ func (x *exchange) createTask(ctx context.Context, m *jsonrpc.Message, j gate.Ju
 func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
 	t, err := x.toDesk(ctx, m, j, nil)
 	if err != nil {
-		x.answerAs(x.dialect().Refuse(err))
+		x.notHeld(err)
 		return
 	}
 	x.awaitTask(ctx, m, t, 0)
@@ -94,8 +94,9 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	owner, _ := x.owner()
 	ref := task.OwnedBy(owner).Ref(t.ID)
 	defer x.release(x.h.held.add(owner, x.id, ref))
+	x.h.held.join(t.ID)
 	defer func() {
-		if x.gone {
+		if last := x.h.held.leave(ref.ID); last && x.gone {
 			x.withdraw(ref, round)
 		}
 	}()
@@ -123,19 +124,21 @@ func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
 	return x.h.cfg.Waiting.Hold
 }
 
-// deliver answers with the outcome of a task, and notes that only once it has
-// been sent.
+// deliver answers with the outcome of a task, and notes that only if it can be
+// sent.
 func (x *exchange) deliver(ctx context.Context, w *waiting, t task.Task) {
 	answer, err := x.outcome(ctx, t)
 	if err != nil {
 		w.end(x.errorMessage(x.dialect().Error(err)))
 		return
 	}
-	w.end(x.outcomeMessage(t, answer))
-	x.delivered(ctx, t)
+	w.deliver(x.outcomeMessage(t, answer), func() { x.delivered(ctx, t) })
 }
 
 func (x *exchange) delivered(ctx context.Context, t task.Task) {
+	if x.r.Context().Err() != nil {
+		return // what was written has not arrived, as far as can be known
+	}
 	owner, _ := x.owner()
 	err := x.h.cfg.Desk.Delivered(context.WithoutCancel(ctx), task.OwnedBy(owner).Ref(t.ID))
 	if err != nil {
@@ -152,8 +155,9 @@ func (x *exchange) outcome(ctx context.Context, t task.Task) (mcptask.Answer, er
 	return x.dialect().Answer(t, payload.Bytes())
 }
 
-// withdraw cancels the task of a modern client that left: closing the stream
-// is its way to say so, unless it holds a state with which it can come again.
+// withdraw cancels the task of a modern client that left, if no other request
+// waits for it: closing the stream is its way to say so, unless it holds a state
+// with which it can come again.
 func (x *exchange) withdraw(ref task.Ref, round int) {
 	if x.era != wire.Modern || round > 0 {
 		return
@@ -267,8 +271,14 @@ func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
 	return jsonrpc.AppendErrorResponse(nil, x.id, e)
 }
 
-// answerAs answers with the outcome of a call.
-func (x *exchange) answerAs(a mcptask.Answer) { x.answerWith(http.StatusOK, x.messageOf(a)) }
+// notHeld answers a call that could not become a task.
+func (x *exchange) notHeld(err error) {
+	status := http.StatusOK
+	if x.era == wire.Modern && errors.Is(err, task.ErrClosed) {
+		status = http.StatusServiceUnavailable
+	}
+	x.answerWith(status, x.messageOf(x.dialect().Refuse(err)))
+}
 
 // answerError answers with an error that belongs to the request, with the HTTP
 // status that modern clients expect of it.

@@ -42,9 +42,17 @@ func (x *exchange) hears(id task.ID) bool {
 	return false
 }
 
+// tellStatus tells how a task stands, unless it has gone on since: whoever made
+// it do so tells that, and what is told last must be true.
 func (s *eventRelay) tellStatus(ctx context.Context, t task.Task) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := s.x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID))
+	if err != nil || now.State != t.State {
+		return
+	}
 	var payload bytes.Buffer
 	if s.x.era == wire.Modern && t.State.Terminal() {
 		if err := s.x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
@@ -53,7 +61,7 @@ func (s *eventRelay) tellStatus(ctx context.Context, t task.Task) {
 	}
 	message, err := s.x.dialect().StatusNotification(t, payload.Bytes(), s.x.id)
 	if err == nil {
-		s.insert(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+		s.add(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
 	}
 }
 

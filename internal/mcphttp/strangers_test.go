@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -53,9 +55,11 @@ func TestStrangerHearsNothing(t *testing.T) {
 	h.get = hello
 	next := h.stream(t, http.MethodGet, "", nobody...)
 	wantText(t, "the upstream's", next(), "notifications/hello")
-	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), nobody...))
-	h.reject(task.ID(id), "no")
-	h.handler.ListsChanged() // is told after all else
+	for range 100 { // by the end of which they would have been told of the first
+		id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), nobody...))
+		h.reject(task.ID(id), "no")
+	}
+	h.handler.ListsChanged()
 	if got := next(); !strings.Contains(got, "list_changed") {
 		t.Errorf("a stranger was told %s", got)
 	}
@@ -138,4 +142,64 @@ func TestBrokenPipeWithdraws(t *testing.T) {
 	if ran := h.ran(); len(ran) != 0 {
 		t.Errorf("ran %v; want nothing", ran)
 	}
+}
+
+// Of two modern clients with the same credentials and the same call, one that
+// leaves takes only itself away.
+func TestOneOfTwoLeaves(t *testing.T) {
+	h := newHouse(t, nil)
+	left := h.begin(t, modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	stays := h.begin(t, modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	id := h.pending(1)[0]
+	left.Body.Close()
+	eventually(t, "the gate notices", func() bool {
+		return strings.Contains(scrape(h.gateway), `thoughtgate_mcp_requests_total{method="tools/call",status="error"} 1`)
+	})
+	h.approve(id)
+	wantText(t, "the one who stays", readBody(t, stays), "done hold_x")
+	h.wantRan(`hold_x {"x":1}`)
+}
+
+// The last thing that a client is told of a task is true.
+func TestStatusInOrder(t *testing.T) {
+	const tasks = 300
+	h := newListenedHouse(t)
+	h.get = hello
+	next := h.stream(t, http.MethodGet, "")
+	wantText(t, "the upstream's", next(), "notifications/hello")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range tasks {
+			answer := h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`))
+			_, rest, _ := strings.Cut(answer, `"taskId":"`)
+			id, _, _ := strings.Cut(rest, `"`)
+			_ = h.decide(task.ID(id), "alice", approval.Approve)
+		}
+	}()
+	ended := make(map[string]bool)
+	for len(ended) < tasks {
+		message := next()
+		id := taskID(t, message)
+		if strings.Contains(message, `"status":"completed"`) {
+			ended[id] = true
+		} else if ended[id] {
+			t.Errorf("after the end of a task its client was told %s", message)
+		}
+	}
+	<-done
+}
+
+// A panic while a held call is made is no crash, and nobody is told more than
+// is known.
+func TestPanicWhileCalling(t *testing.T) {
+	h := newHouse(t, nil)
+	h.gateway = startGate(t, "http://127.0.0.1:1", func(s settings) {
+		s.upstream.URL = nil
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), `"internal_error"`)
+	req := h.send(toolCall("1", "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	wantText(t, "held", req.wait(t), `"error"`, "may have run")
 }

@@ -34,6 +34,9 @@ func (x *exchange) tasks(ctx context.Context, m *jsonrpc.Message) bool {
 	}
 	id, _ := m.Params.TaskID.Text()
 	if !task.ID(id).Own() && x.upstreamHasTasks() {
+		if x.era == wire.Modern && needsExtension(m.Method) {
+			x.unknown = x.dialect().Error(&task.Error{Kind: task.KindNotFound}) // the gate knows the method, so it is the task that is not known
+		}
 		return false
 	}
 	owner, _ := x.owner()
@@ -95,10 +98,10 @@ func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
 		x.fail(err)
 		return
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, result))
 	if x.era == wire.Modern && t.State.Terminal() {
-		x.delivered(ctx, t) // a modern client has the result with the status
+		x.delivered(ctx, t) // with the status it has the result, and can ask for it again
 	}
+	x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
 // taskResult waits until a task has ended and answers with what became of it.
@@ -125,8 +128,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 		w.end(x.errorMessage(x.dialect().Error(err)))
 		return
 	}
-	w.end(x.outcomeMessage(t, answer))
-	x.delivered(ctx, t)
+	w.deliver(x.outcomeMessage(t, answer), func() { x.delivered(ctx, t) })
 }
 
 // cancelTask withdraws a task. A modern client is told that it was heard, also

@@ -104,11 +104,19 @@ func (w *waiting) progress() []byte {
 }
 
 // end sends the answer.
-func (w *waiting) end(message []byte) {
+func (w *waiting) end(message []byte) { w.deliver(message, func() {}) }
+
+// deliver sends the answer, and has it noted before the client can have read all
+// of it: the client's next call, however soon it comes, must find the note.
+func (w *waiting) deliver(message []byte, note func()) {
 	if w.events {
 		message = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})
 	}
-	w.x.write(message)
+	last := len(message) - 1
+	w.x.write(message[:last])
+	w.x.flush()
+	note()
+	w.x.write(message[last:])
 	w.x.flush()
 }
 
@@ -121,6 +129,8 @@ const lateCancel = 10 * time.Second
 type heldRequests struct {
 	mu  sync.Mutex
 	all map[heldKey]*task.Ref
+
+	waits map[task.ID]int // how many there are for each task
 }
 
 type heldKey struct{ owner, id string }
@@ -151,6 +161,27 @@ func (h *heldRequests) find(owner string, id []byte) (task.Ref, bool) {
 		return task.Ref{}, false
 	}
 	return *ref, true
+}
+
+// join counts one more request that waits for a task.
+func (h *heldRequests) join(id task.ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waits == nil {
+		h.waits = make(map[task.ID]int)
+	}
+	h.waits[id]++
+}
+
+// leave counts one less, and reports whether there is none any more.
+func (h *heldRequests) leave(id task.ID) (last bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waits[id]--; h.waits[id] > 0 {
+		return false
+	}
+	delete(h.waits, id)
+	return true
 }
 
 // release takes a held request out that has been answered, or whose client is
