@@ -171,11 +171,11 @@ func (a *App) stop(ctx context.Context) {
 	a.log.InfoContext(ctx, "stopping", "delay", a.cfg.Shutdown.Delay, "drain", a.cfg.Shutdown.Drain)
 	time.Sleep(a.cfg.Shutdown.Delay)
 	a.handler.EndStreams()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Shutdown.Drain)
+	defer cancel()
 	if err := a.desk.Close(ctx); err != nil {
 		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Shutdown.Drain)
-	defer cancel()
 	if err := a.agents.server.Shutdown(ctx); err != nil {
 		a.log.WarnContext(ctx, "calls were still under way when the time to drain was over", "err", err)
 		_ = a.agents.server.Close()

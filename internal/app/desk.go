@@ -90,11 +90,12 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 // waiting says how clients wait in their requests.
 func (a *App) waiting() mcphttp.Waiting {
 	return mcphttp.Waiting{
-		Hold:    a.cfg.Waiting.Hold,
-		Longest: a.cfg.Tasks.MaxTTL,
-		Beat:    beat,
-		Pending: mcptask.Status(a.cfg.Tasks.PendingStatus),
-		Key:     a.keep.key,
+		Hold:     a.cfg.Waiting.Hold,
+		Longest:  a.cfg.Tasks.MaxTTL,
+		Beat:     beat,
+		PerOwner: a.cfg.Tasks.MaxPendingPerOwner,
+		Pending:  mcptask.Status(a.cfg.Tasks.PendingStatus),
+		Key:      a.keep.key,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/list"
 	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"sync"
 
@@ -29,6 +30,15 @@ type Tool struct {
 	Annotations policy.Annotations
 	Digest      [sha256.Size]byte // of the definition as it was listed
 	Mirrored    []byte            // the definition, if headers must repeat some of the arguments
+}
+
+// DigestText returns the digest of the definition as text, or nothing if the
+// tool was never listed.
+func (t Tool) DigestText() string {
+	if t.Digest == ([sha256.Size]byte{}) {
+		return ""
+	}
+	return hex.EncodeToString(t.Digest[:])
 }
 
 // Facts are what a client and an upstream said of themselves when they met.

@@ -114,7 +114,7 @@ func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
 		slog.String("action", string(v.Action)),
 		slog.Bool("observed", observed),
 		slog.String("kind", string(j.Kind)),
-		slog.String("name", j.Name),
+		slog.String("name", shortened(j.Name)),
 		slog.String("upstream", c.Upstream),
 		slog.String("principal", c.Principal.ID),
 		slog.String("workflow", v.Workflow),

@@ -25,7 +25,7 @@ import (
 // client that is there now.
 func (x *exchange) send() approval.Sender {
 	upstream, from, known := x.upstream, x.from(), x.h.cfg.Gate.Tool
-	as := guise{header: x.r.Header.Clone(), query: x.r.URL.RawQuery, definition: func(name string) []byte {
+	as := guise{header: x.r.Header.Clone(), definition: func(name string) []byte {
 		tool, _ := known(from, name)
 		return tool.Mirrored
 	}}
@@ -46,9 +46,11 @@ func (u *Upstream) Sender() approval.Sender {
 }
 
 // A guise is in whose name a held call is made.
+//
+// The query of the contact is no part of it: the approver saw neither that nor
+// the one of the call, and either could change what the call does.
 type guise struct {
 	header     http.Header
-	query      string
 	definition func(tool string) []byte // of a tool some of whose arguments headers repeat; may be nil
 }
 
@@ -70,7 +72,7 @@ func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ app
 	m := &packet.Messages[0]
 	resp, err := u.sendBy(ctx, u.patient, &http.Request{
 		Method: http.MethodPost,
-		URL:    &url.URL{RawQuery: as.query},
+		URL:    new(url.URL),
 		Header: as.headerOf(m),
 	}, plainCall(m))
 	if err != nil {
@@ -167,6 +169,12 @@ func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
 	}
 	if m.Error.Present() {
 		return approval.Outcome{Body: bytes.NewReader(m.Error.Bytes), Error: true}, nil
+	}
+	if kind, given := m.Result.Member("resultType").Text(); given && kind != "complete" {
+		// A question, or a task of the upstream's: nobody is there to answer the
+		// one or to follow the other, and neither is an outcome.
+		err := fmt.Errorf("the upstream answered with a result of type %q", kind)
+		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: err}
 	}
 	return approval.Outcome{Body: bytes.NewReader(m.Result.Bytes)}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,12 +30,17 @@ func (x *exchange) clientKey(session string) string {
 	if session != "" && x.era == wire.Legacy {
 		return "session " + session
 	}
-	token := x.r.Header.Get("Authorization")
-	if token == "" {
+	hash, given := sha256.New(), false
+	for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {
+		for _, value := range x.r.Header[name] {
+			given = true
+			fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
+		}
+	}
+	if !given {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(token))
-	return "credentials " + hex.EncodeToString(sum[:])
+	return "credentials " + hex.EncodeToString(hash.Sum(nil))
 }
 
 // from is client for a request that belongs to a session already.
@@ -182,16 +188,31 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	case policy.PassOn:
 		return judged, nil
 	case policy.OwnTask, policy.ReadyTask, policy.HoldRequest:
-		if x.h.cfg.Desk != nil && m.Kind == jsonrpc.Request {
-			return judged, nil
-		}
-		return judged, denial(judged)
+		return judged, x.holdable(m, judged)
 	case policy.RefuseNoTask:
 		x.h.cfg.Metrics.InvalidTask("required")
 		return judged, wire.TaskMissing(x.era, judged.Name)
 	default:
 		return judged, denial(judged)
 	}
+}
+
+// holdable returns the problem of a call that cannot be held: because nobody
+// would be there for the answer, or because it carries what its approver would
+// not be shown.
+func (x *exchange) holdable(m *jsonrpc.Message, j gate.Judged) *wire.Problem {
+	if x.h.cfg.Desk == nil || m.Kind != jsonrpc.Request {
+		return denial(j)
+	}
+	for _, unseen := range []string{"inputResponses", "requestState"} {
+		if m.Params.Member(unseen).Present() {
+			return &wire.Problem{
+				Type: wire.InvalidParams, Tool: j.Name,
+				Detail: "a call that needs approval cannot carry " + unseen + ", which its approver would not see; it did not run",
+			}
+		}
+	}
+	return nil
 }
 
 // denial tells the agent which rule or policy said no, and nothing more.

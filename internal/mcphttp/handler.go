@@ -50,6 +50,7 @@ type Handler struct {
 	streams   atomic.Int64
 	listeners listeners
 	held      heldRequests
+	waiters   waiters
 	seal      sealer
 	telling   sync.WaitGroup  // clients that are being told something unasked
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none

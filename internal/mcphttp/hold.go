@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,11 +25,12 @@ const maxRounds = 9
 
 // Waiting says how long clients are kept waiting in their requests.
 type Waiting struct {
-	Hold    time.Duration // before a client is told to come again
-	Longest time.Duration // for a client that is told of progress meanwhile
-	Beat    time.Duration // between two signs of life
-	Pending mcptask.Status
-	Key     [32]byte // seals what clients hand back; shared by all replicas
+	Hold     time.Duration // before a client is told to come again
+	Longest  time.Duration // for a client that is told of progress meanwhile
+	Beat     time.Duration // between two signs of life
+	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
+	Pending  mcptask.Status
+	Key      [32]byte // seals what clients hand back; shared by all replicas
 }
 
 func (x *exchange) dialect() mcptask.Dialect {
@@ -52,7 +52,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
 		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
 		Tool: approval.Tool{
-			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: fmt.Sprintf("%x", j.Tool.Digest),
+			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: j.Tool.DigestText(),
 		},
 	})
 	if err != nil {
@@ -90,6 +90,14 @@ func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) 
 // with when to come again. Round counts the requests in which a modern client
 // has waited already.
 func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) {
+	if !t.State.Terminal() {
+		leave, ok := x.enterWaiting()
+		if !ok {
+			x.answer(x.stillPending(t)) // too many wait already: this one comes again later
+			return
+		}
+		defer leave()
+	}
 	w := x.beginWaiting(m)
 	owner, _ := x.owner()
 	ref := task.OwnedBy(owner).Ref(t.ID)
@@ -273,6 +281,10 @@ func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
 
 // notHeld answers a call that could not become a task.
 func (x *exchange) notHeld(err error) {
+	if _, known := errors.AsType[*task.Error](err); !known {
+		x.refuse(wire.StoreFailed(x.era, err))
+		return
+	}
 	status := http.StatusOK
 	if x.era == wire.Modern && errors.Is(err, task.ErrClosed) {
 		status = http.StatusServiceUnavailable

@@ -34,6 +34,7 @@ type house struct {
 
 	mu     sync.Mutex
 	ledger []string
+	asked  []string // queries of the requests
 	answer func(w http.ResponseWriter, id string)
 
 	get    http.HandlerFunc // answers GET
@@ -44,6 +45,12 @@ func (h *house) ran() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.ledger)
+}
+
+func (h *house) queries() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.asked)
 }
 
 func (h *house) serve(w http.ResponseWriter, r *http.Request) {
@@ -64,6 +71,7 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	m := &p.Messages[0]
 	name, _ := m.Params.Name.Text()
 	h.mu.Lock()
+	h.asked = append(h.asked, r.URL.RawQuery)
 	h.ledger = append(h.ledger, name+" "+string(m.Params.Arguments.Bytes))
 	answer := h.answer
 	h.mu.Unlock()

@@ -99,6 +99,12 @@ func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
 		x.answerError(mcptask.MissingExtension())
 		return true
 	}
+	leave, ok := x.enterWaiting()
+	if !ok {
+		x.refuseWaiting()
+		return true
+	}
+	defer leave()
 	x.beginWaiting(m)
 	s := &eventRelay{x: x}
 	defer s.close()

@@ -110,6 +110,12 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 		x.answerError(x.dialect().Error(err))
 		return
 	}
+	leave, ok := x.enterWaiting()
+	if !ok {
+		x.refuseWaiting()
+		return
+	}
+	defer leave()
 	w := x.beginWaiting(m)
 	t, err := w.wait(ctx, ref, longestResult, x.send())
 	if err != nil && x.r.Context().Err() != nil {

@@ -88,6 +88,10 @@ func TestFailedTasks(t *testing.T) {
 	}
 	refused := func(w http.ResponseWriter, _ string) { http.Error(w, "session not found", http.StatusNotFound) }
 	broken := func(w http.ResponseWriter, _ string) { http.Error(w, "oops", http.StatusBadGateway) }
+	asking := func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","inputRequests":{"q":{}}}}`, id)
+	}
 	tests := []struct {
 		name                            string
 		answer                          func(http.ResponseWriter, string)
@@ -96,6 +100,7 @@ func TestFailedTasks(t *testing.T) {
 		{"JSON-RPC error", upstreamError, []string{`"status":"failed"`}, []string{`"code":-32050`, "no such user"}, []string{`"status":"failed"`, `"error":{"code":-32050`}},
 		{"tool error", toolError, []string{`"status":"failed"`}, []string{`"isError":true`, "bad id"}, []string{`"status":"completed"`, `"isError":true`, "bad id"}},
 		{"refused by the upstream", refused, []string{`"status":"failed"`}, []string{`"code":-32002`}, []string{`"status":"failed"`, `"code":-32603`}},
+		{"upstream asks back", asking, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"failed"`, "may have run"}},
 		{"upstream broken", broken, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"failed"`, "may have run"}},
 	}
 	for _, tt := range tests {

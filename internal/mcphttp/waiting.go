@@ -3,7 +3,9 @@ package mcphttp
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,8 +68,14 @@ func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration
 	}
 	done := make(chan ended, 1) // so that the waiter ends even if nobody is left to hear it
 	go func() {
-		t, err := w.x.h.cfg.Desk.Wait(ctx, ref, send)
-		done <- ended{t, err}
+		e := ended{err: errPanicked}
+		defer func() {
+			if cause := recover(); cause != nil { // here it would end the process
+				w.x.h.cfg.Log.ErrorContext(ctx, "panic", "task", ref.ID, "panic", cause, "stack", string(debug.Stack()))
+			}
+			done <- e
+		}()
+		e.task, e.err = w.x.h.cfg.Desk.Wait(ctx, ref, send)
 	}()
 	beat := time.NewTicker(w.x.h.cfg.Waiting.Beat)
 	defer beat.Stop()
@@ -79,6 +87,50 @@ func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration
 			w.beat()
 		}
 	}
+}
+
+var errPanicked = errors.New("waiting for the task failed")
+
+// waiters counts the requests that wait. They take no place of requests that
+// are being served, or whoever makes people slow would make the gate slow.
+type waiters struct {
+	mu      sync.Mutex
+	total   int
+	byOwner map[string]int
+}
+
+// enterWaiting lets the exchange wait, if not too many do: of its client, which
+// is not told from others if they share an owner, or in all. It returns what
+// ends that.
+func (x *exchange) enterWaiting() (leave func(), ok bool) {
+	w, most := &x.h.waiters, x.h.cfg.Waiting.PerOwner
+	owner, shared := x.owner()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.total >= x.h.cfg.Limits.Streams || !shared && most > 0 && w.byOwner[owner] >= most {
+		return nil, false
+	}
+	if w.byOwner == nil {
+		w.byOwner = make(map[string]int)
+	}
+	w.total++
+	w.byOwner[owner]++
+	x.h.requests.Add(-1)
+	return func() {
+		x.h.requests.Add(1)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.total--
+		if w.byOwner[owner]--; w.byOwner[owner] == 0 {
+			delete(w.byOwner, owner)
+		}
+	}, true
+}
+
+// refuseWaiting tells a client that it cannot wait because too many do.
+func (x *exchange) refuseWaiting() {
+	x.w.Header().Set("Retry-After", "1")
+	x.refuse(&wire.Problem{Type: wire.Overloaded, RetryAfter: 1})
 }
 
 // beat shows the client that the gate is still there.

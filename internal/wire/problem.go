@@ -33,6 +33,7 @@ const (
 	PolicyDenied       Type = "policy_denied"
 	TaskRequired       Type = "task_required"
 	ApprovalPending    Type = "approval_pending"
+	StoreUnavailable   Type = "store_unavailable"
 	Internal           Type = "internal_error"
 )
 
@@ -70,6 +71,7 @@ var table = map[Type]told{
 	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; it did not run"},
 	TaskRequired:       {jsonrpc.CodeMethodNotFound, CodeMissingCapability, 0, 400, "this tool must be called as a task"},
 	ApprovalPending:    {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "still waiting for approval or for its result, ask again"},
+	StoreUnavailable:   {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "calls that need approval cannot be kept at the moment; it did not run, try again"},
 	Internal:           {jsonrpc.CodeInternal, jsonrpc.CodeInternal, 0, 500, "internal error"},
 }
 
@@ -154,6 +156,16 @@ func (p *Problem) RPCError(e Era, correlationID string) *jsonrpc.Error {
 		data = append(append(data, ','), p.extra...)
 	}
 	return &jsonrpc.Error{Code: code, Message: p.Error(), Data: append(data, '}')}
+}
+
+// StoreFailed returns the problem of a call that could not be kept, as a client
+// of era e is told.
+func StoreFailed(e Era, cause error) *Problem {
+	p := &Problem{Type: StoreUnavailable, Cause: cause, RetryAfter: 5}
+	if e == Modern {
+		p.status = http.StatusServiceUnavailable
+	}
+	return p
 }
 
 // TaskMissing returns the problem of a call of tool that had to be a task and

@@ -1,0 +1,84 @@
+package mcphttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// One client that has many requests wait is told to come again; it takes no
+// place from others.
+func TestManyWaitForOneClient(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.PerOwner = 2 })
+	for range 2 {
+		h.send(toolCall("1", "hold_x", ""))
+	}
+	eventually(t, "the third is sent away", func() bool {
+		return strings.Contains(h.ask(toolCall("2", "hold_x", ""), "Accept", "application/json, text/event-stream"), "has not run")
+	})
+	h.pending(1)
+	other := h.send(toolCall("3", "hold_y", ""), "Mcp-Session-Id", "s-2")
+	for _, id := range h.pending(2) {
+		h.approve(id)
+	}
+	wantText(t, "another client", other.wait(t), "done hold_y")
+	wantText(t, "forwarded meanwhile", h.ask(toolCall("4", "get_x", "")), "done get_x")
+}
+
+// What an approver is not shown is not sent: neither the query of whoever asks
+// for the task, nor answers to questions of the upstream.
+func TestUnseenIsNotSent(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	h.approve(task.ID(id))
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp?tenant=victim", strings.NewReader(legacyAbout("tasks/result", id)))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Mcp-Session-Id", "s-1")
+	resp, err := h.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	wantText(t, "result", readBody(t, resp), "done hold_x")
+	if got := h.queries(); strings.Join(got, "") != "" {
+		t.Errorf("the upstream was sent the queries %q; want none", got)
+	}
+
+	answered := toolCall("26", "hold_y", `,"inputResponses":{"q":{"action":"accept"}},`+modernMeta(""))
+	wantText(t, "inputResponses", h.ask(answered, modernHeaders("hold_y")...), `"code":-32602`, "did not run")
+	foreign := toolCall("26", "hold_y", `,"requestState":"theirs",`+modernMeta(""))
+	wantText(t, "requestState", h.ask(foreign, modernHeaders("hold_y")...), `"code":-32602`, "did not run")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
+// A store that fails refuses what needs approval, in words that are true, and
+// leaves everything else alone.
+func TestStoreFails(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Store = failing{c.Store} })
+	wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, "did not run", `"retry_after"`)
+	modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
+	wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, "did not run")
+	if modern.status != http.StatusServiceUnavailable {
+		t.Errorf("status %d; want 503", modern.status)
+	}
+	wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), "done get_x")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want the forwarded call only", ran)
+	}
+}
+
+// failing is a store whose disk is full.
+type failing struct{ task.Store }
+
+func (failing) Create(context.Context, task.Task, task.Limits) error {
+	return errors.New("disk full")
+}
