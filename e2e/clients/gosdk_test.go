@@ -1,0 +1,285 @@
+package clients_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	legacyVersion = "2025-11-25"
+	modernVersion = "2026-07-28"
+)
+
+// What a model is told whose call still waits.
+const undecided = "This call is waiting for a person to approve it. It has not run. " +
+	"Call the tool again with the same arguments to wait for it and get its result."
+
+// A goClient is a session of the official Go client.
+type goClient struct {
+	*mcp.ClientSession
+
+	sent *sends
+}
+
+// sends counts the calls of tools that really go out, and adds credentials if
+// there are any.
+type sends struct {
+	http.RoundTripper
+
+	credentials string
+	calls       atomic.Int32
+}
+
+func (s *sends) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get("Mcp-Method") == "tools/call" {
+		s.calls.Add(1)
+	}
+	if s.credentials != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", s.credentials)
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+func connectGo(t *testing.T, s *site, version, credentials string) *goClient {
+	t.Helper()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &goClient{sent: &sends{RoundTripper: transport, credentials: credentials}}
+	var err error
+	c.ClientSession, err = mcp.NewClient(&mcp.Implementation{Name: "clients", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: &http.Client{Transport: c.sent}},
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if got := c.InitializeResult().ProtocolVersion; got != version {
+		t.Fatalf("negotiated %s; want %s", got, version)
+	}
+	return c
+}
+
+// A told is what a client was told of its call.
+type told struct {
+	text    string
+	isError bool // it is a tool result that reports an error
+	err     error
+}
+
+// remove calls delete_file and goes on; what the client is told comes later.
+func (c *goClient) remove(ctx context.Context, path string) <-chan told {
+	end := make(chan told, 1)
+	params := &mcp.CallToolParams{Name: "delete_file", Arguments: map[string]any{"path": path}}
+	go func() { end <- outcome(c.CallTool(ctx, params)) }()
+	return end
+}
+
+func outcome(res *mcp.CallToolResult, err error) told {
+	if err != nil {
+		return told{err: err}
+	}
+	end := told{isError: res.IsError}
+	for _, content := range res.Content {
+		if text, ok := content.(*mcp.TextContent); ok {
+			end.text += text.Text
+		}
+	}
+	return end
+}
+
+// reason returns why a call did not run, if it was told in the way of the era:
+// by an error to legacy clients, by a result that a model reads to modern ones.
+func (end told) reason(version string) string {
+	switch {
+	case version == legacyVersion && end.err != nil:
+		return end.err.Error()
+	case version == modernVersion && end.isError:
+		return end.text
+	default:
+		return ""
+	}
+}
+
+// deleted demands that the client was told of the file's end.
+func deleted(t *testing.T, end told) {
+	t.Helper()
+	if end.err != nil || end.isError || end.text != "deleted "+bonuses {
+		t.Errorf("the client was told %+v", end)
+	}
+}
+
+func bothEras(t *testing.T, test func(t *testing.T, version string)) {
+	t.Helper()
+	for _, version := range []string{legacyVersion, modernVersion} {
+		t.Run(version, func(t *testing.T) { test(t, version) })
+	}
+}
+
+// A plain call is held, and answered when it is approved.
+func TestGoHeldAndApproved(t *testing.T) {
+	bothEras(t, func(t *testing.T, version string) {
+		s := open(t, longHold)
+		end := connectGo(t, s, version, "").remove(t.Context(), bonuses)
+		held := s.pending(t)
+		s.ran(t, 0)
+		s.approve(t, held)
+		deleted(t, receive(t, end))
+		s.ran(t, 1)
+	})
+}
+
+// A client learns of a rejection.
+func TestGoRejected(t *testing.T) {
+	bothEras(t, func(t *testing.T, version string) {
+		s := open(t, longHold)
+		end := connectGo(t, s, version, "").remove(t.Context(), bonuses)
+		s.reject(t, s.pending(t))
+		if got := receive(t, end); !strings.Contains(got.reason(version), "Rejected by an approver") {
+			t.Errorf("the client was told %+v", got)
+		}
+		s.ran(t, 0)
+	})
+}
+
+// What needs no approval passes, and what is denied is neither shown nor run.
+func TestGoPolicy(t *testing.T) {
+	bothEras(t, func(t *testing.T, version string) {
+		s := open(t, longHold)
+		c := connectGo(t, s, version, "")
+		for tool, err := range c.Tools(t.Context(), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tool.Name == "write_file" {
+				t.Error("a denied tool is shown")
+			}
+		}
+		got := outcome(c.CallTool(t.Context(), &mcp.CallToolParams{Name: "write_file", Arguments: map[string]any{"path": bonuses, "text": ""}}))
+		if !strings.Contains(got.reason(version), "it did not run") {
+			t.Errorf("of a denied call the client was told %+v", got)
+		}
+		if asked := s.approvals(t, "all"); len(asked) != 0 || len(s.demo.Calls()) != 0 {
+			t.Errorf("asked %v, ran %v", asked, s.demo.Calls())
+		}
+	})
+}
+
+// A legacy client that is told to call again does so, joins the call that is
+// pending, and gets its result. The tool runs once. The same call after that is
+// a new one.
+func TestGoPendingAnswerAndAttach(t *testing.T) {
+	s := open(t, shortHold)
+	c := connectGo(t, s, legacyVersion, "")
+	first := receive(t, c.remove(t.Context(), bonuses))
+	if first.err != nil || !first.isError || first.text != undecided {
+		t.Errorf("the client was told %+v", first)
+	}
+	held := s.pending(t)
+	again := receive(t, c.remove(t.Context(), bonuses))
+	if again != first {
+		t.Errorf("called again, the client was told %+v", again)
+	}
+	if same := s.pending(t); same.ID != held.ID {
+		t.Error("a second approval was asked for")
+	}
+	s.ran(t, 0)
+
+	end := c.remove(t.Context(), bonuses)
+	s.approve(t, held)
+	deleted(t, receive(t, end))
+	s.ran(t, 1)
+
+	receive(t, c.remove(t.Context(), bonuses))
+	if next := s.pending(t); next.ID == held.ID {
+		t.Error("a call joined one that had been answered")
+	}
+	s.ran(t, 1)
+}
+
+// A client that asks to hear of progress is held for as long as approval
+// takes, while one that does not is told to call again.
+func TestGoHeldForProgress(t *testing.T) {
+	bothEras(t, func(t *testing.T, version string) {
+		s := open(t, shortHold)
+		c := connectGo(t, s, version, "")
+		params := &mcp.CallToolParams{Name: "delete_file", Arguments: map[string]any{"path": bonuses}}
+		params.SetProgressToken("p-1")
+		end := make(chan told, 1)
+		go func() { end <- outcome(c.CallTool(t.Context(), params)) }()
+		held := s.pending(t)
+
+		other := receive(t, connectGo(t, s, legacyVersion, "").remove(t.Context(), "/notes/todo.txt"))
+		if other.text != undecided {
+			t.Errorf("a client without progress was told %+v", other)
+		}
+		select {
+		case got := <-end:
+			t.Fatalf("the client was told %+v before anybody decided", got)
+		default:
+		}
+		s.approve(t, held)
+		deleted(t, receive(t, end))
+		s.ran(t, 1)
+	})
+}
+
+// A modern client is sent round with a state, and its rounds find the call.
+func TestGoRounds(t *testing.T) {
+	s := open(t, shortHold)
+	c := connectGo(t, s, modernVersion, "")
+	end := c.remove(t.Context(), bonuses)
+	held := s.pending(t)
+	eventually(t, func() bool { return c.sent.calls.Load() >= 2 })
+	s.approve(t, held)
+	deleted(t, receive(t, end))
+	if all := s.approvals(t, "all"); len(all) != 1 {
+		t.Errorf("%d approvals were asked for", len(all))
+	}
+	s.ran(t, 1)
+}
+
+// The Go client gives up after three sends that bring it nothing but a state.
+// One that is recognised by its credentials joins the pending call when it
+// calls again.
+func TestGoGivesUpRounds(t *testing.T) {
+	s := open(t, shortHold)
+	c := connectGo(t, s, modernVersion, "Bearer agent-1")
+	got := receive(t, c.remove(t.Context(), bonuses))
+	if got.err == nil || !strings.Contains(got.err.Error(), "exceeded maximum load-shedding retries") {
+		t.Errorf("the client ended with %+v", got)
+	}
+	if n := c.sent.calls.Load(); n != 3 {
+		t.Errorf("the client sent the call %d times; want 3", n)
+	}
+	held := s.pending(t)
+	s.ran(t, 0)
+
+	end := c.remove(t.Context(), bonuses)
+	eventually(t, func() bool { return c.sent.calls.Load() >= 4 })
+	s.approve(t, held)
+	deleted(t, receive(t, end))
+	s.ran(t, 1)
+}
+
+// A client that no longer wants its call says so in the way of its era, and the
+// call cannot be approved any more.
+func TestGoCancels(t *testing.T) {
+	bothEras(t, func(t *testing.T, version string) {
+		s := open(t, longHold)
+		ctx, cancel := context.WithCancel(t.Context())
+		end := connectGo(t, s, version, "").remove(ctx, bonuses)
+		s.pending(t)
+		cancel()
+		if got := receive(t, end); got.err == nil {
+			t.Errorf("the client was told %+v", got)
+		}
+		s.inState(t, "cancelled")
+		s.ran(t, 0)
+	})
+}

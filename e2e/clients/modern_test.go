@@ -1,0 +1,80 @@
+package clients_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A modern client that does not know tasks is sent round until somebody has
+// decided.
+func TestModernRounds(t *testing.T) {
+	t.Run("approved", func(t *testing.T) {
+		s := open(t, shortHold)
+		a := start(t, "modern.mjs", s.url)
+		call := a.tell("call", removing())
+		held := s.pending(t)
+		eventually(t, func() bool { return sendsOf(a) >= 4 })
+		s.ran(t, 0)
+		s.approve(t, held)
+		var got result
+		call.await("returned", &got)
+		deleted(t, got.told())
+		if all := s.approvals(t, "all"); len(all) != 1 {
+			t.Errorf("%d approvals were asked for", len(all))
+		}
+		s.ran(t, 1)
+	})
+	t.Run("rejected", func(t *testing.T) {
+		s := open(t, shortHold)
+		a := start(t, "modern.mjs", s.url)
+		call := a.tell("call", removing())
+		held := s.pending(t)
+		eventually(t, func() bool { return sendsOf(a) >= 2 })
+		s.reject(t, held)
+		var got result
+		call.await("returned", &got)
+		if end := got.told(); !strings.Contains(end.reason(modernVersion), "Rejected by an approver") {
+			t.Errorf("the client was told %+v", end)
+		}
+		s.ran(t, 0)
+	})
+	t.Run("undecided", func(t *testing.T) {
+		s := open(t, "20ms")
+		a := start(t, "modern.mjs", s.url)
+		var got result
+		a.tell("call", removing()).await("returned", &got)
+		if end := got.told(); !end.isError || end.text != undecided {
+			t.Errorf("the client was told %+v", end)
+		}
+		if n := sendsOf(a); n != 10 {
+			t.Errorf("the client sent the call %d times; want 10", n)
+		}
+		s.pending(t)
+		s.ran(t, 0)
+	})
+}
+
+func sendsOf(a *agent) int {
+	a.t.Helper()
+	var n int
+	a.tell("sends", nil).await("returned", &n)
+	return n
+}
+
+// A modern client does not see what only legacy tools have.
+func TestModernLists(t *testing.T) {
+	s := open(t, longHold)
+	var tools []struct {
+		Name      string         `json:"name"`
+		Execution map[string]any `json:"execution"`
+	}
+	start(t, "modern.mjs", s.url).tell("list", nil).await("returned", &tools)
+	if len(tools) != 5 {
+		t.Errorf("the client sees %+v", tools)
+	}
+	for _, tool := range tools {
+		if tool.Name == "write_file" || tool.Execution != nil {
+			t.Errorf("the client sees %+v", tool)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package clients_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A remove is the call that most tests make.
+type remove struct {
+	Name    string            `json:"name"`
+	Args    map[string]string `json:"args"`
+	Timeout int               `json:"timeout,omitzero"` // milliseconds
+}
+
+func removing() remove {
+	return remove{Name: "delete_file", Args: map[string]string{"path": bonuses}}
+}
+
+// A tool that may be held says so, a tool that passes does not, and a denied
+// tool is not there.
+func TestSDKLists(t *testing.T) {
+	s := open(t, longHold)
+	a := start(t, "sdk.mjs", s.url)
+	var tools []struct {
+		Name      string `json:"name"`
+		Execution struct {
+			TaskSupport string `json:"taskSupport"`
+		} `json:"execution"`
+	}
+	a.tell("list", nil).await("returned", &tools)
+	got := map[string]string{}
+	for _, tool := range tools {
+		got[tool.Name] = tool.Execution.TaskSupport
+	}
+	want := map[string]string{"list_files": "", "read_file": "", "delete_file": "optional", "slow_report": "", "big_report": ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("task support (-want +got):\n%s", diff)
+	}
+}
+
+// What needs no approval is answered at once.
+func TestSDKForwards(t *testing.T) {
+	s := open(t, longHold)
+	a := start(t, "sdk.mjs", s.url)
+	var got result
+	a.tell("call", map[string]any{"name": "read_file", "args": map[string]string{"path": "/notes/nothing.txt"}}).await("returned", &got)
+	if !got.IsError || len(s.approvals(t, "all")) != 0 || len(s.demo.Calls()) != 1 {
+		t.Errorf("%+v, approvals %v, ran %v", got, s.approvals(t, "all"), s.demo.Calls())
+	}
+}
+
+func TestSDKCallTool(t *testing.T) {
+	t.Run("approved", func(t *testing.T) {
+		s := open(t, longHold)
+		call := start(t, "sdk.mjs", s.url).tell("call", removing())
+		held := s.pending(t)
+		s.ran(t, 0)
+		s.approve(t, held)
+		var got result
+		call.await("returned", &got)
+		deleted(t, got.told())
+		s.ran(t, 1)
+	})
+	t.Run("rejected", func(t *testing.T) {
+		s := open(t, longHold)
+		call := start(t, "sdk.mjs", s.url).tell("call", removing())
+		s.reject(t, s.pending(t))
+		var got failure
+		call.await("threw", &got)
+		if got.Name != "McpError" || got.Code != -32007 || !strings.Contains(got.Message, "Rejected by an approver") {
+			t.Errorf("the client threw %+v", got)
+		}
+		s.ran(t, 0)
+	})
+	t.Run("denied", func(t *testing.T) {
+		s := open(t, longHold)
+		a := start(t, "sdk.mjs", s.url)
+		var got failure
+		a.tell("call", map[string]any{"name": "write_file", "args": map[string]string{"path": "/x", "text": "x"}}).await("threw", &got)
+		if got.Code != -32003 || !strings.Contains(got.Message, "it did not run") {
+			t.Errorf("the client threw %+v", got)
+		}
+		s.ran(t, 0)
+	})
+}
+
+// Approval takes longer than the client has patience for one request. It is
+// told so in time, calls again, joins the pending call and gets its result.
+func TestSDKSlowApproval(t *testing.T) {
+	s := open(t, "1s")
+	a := start(t, "sdk.mjs", s.url)
+	call := removing()
+	call.Timeout = 1500
+	var pending result
+	for range 3 {
+		a.tell("call", call).await("returned", &pending)
+		if got := pending.told(); !got.isError || got.text != undecided {
+			t.Fatalf("the client was told %+v", got)
+		}
+	}
+	held := s.pending(t)
+	s.ran(t, 0)
+
+	last := a.tell("call", call)
+	s.approve(t, held)
+	var got result
+	last.await("returned", &got)
+	deleted(t, got.told())
+	if all := s.approvals(t, "all"); len(all) != 1 {
+		t.Errorf("%d approvals were asked for", len(all))
+	}
+	s.ran(t, 1)
+}
+
+// A client whose patience ends before that of the gate cancels its call, as the
+// protocol wants it to. Nobody can approve it any more.
+func TestSDKTimesOut(t *testing.T) {
+	s := open(t, longHold)
+	call := removing()
+	call.Timeout = 500
+	var got failure
+	start(t, "sdk.mjs", s.url).tell("call", call).await("threw", &got)
+	if got.Code != -32001 || !strings.Contains(got.Message, "timed out") {
+		t.Errorf("the client threw %+v", got)
+	}
+	s.inState(t, "cancelled")
+	s.ran(t, 0)
+}
+
+// A taskView is what a client sees of a task.
+type taskView struct {
+	TaskID        string `json:"taskId"`
+	Status        string `json:"status"`
+	StatusMessage string `json:"statusMessage"`
+}
+
+// stream begins a call as a task and returns it when the client has seen that
+// it is being worked on.
+func stream(t *testing.T, s *site, a *agent) (*order, approval) {
+	t.Helper()
+	call := a.tell("stream", removing())
+	var created, working taskView
+	call.await("taskCreated", &created)
+	call.await("taskStatus", &working)
+	held := s.pending(t)
+	want := taskView{TaskID: held.ID, Status: "working", StatusMessage: "Waiting for approval"}
+	if diff := cmp.Diff([]taskView{want, want}, []taskView{created, working}); diff != "" {
+		t.Errorf("created, working (-want +got):\n%s", diff)
+	}
+	s.ran(t, 0)
+	return call, held
+}
+
+func TestSDKCallToolStream(t *testing.T) {
+	t.Run("approved", func(t *testing.T) {
+		s := open(t, longHold)
+		a := start(t, "sdk.mjs", s.url)
+		call, held := stream(t, s, a)
+		s.approve(t, held)
+		var got, again result
+		call.await("result", &got)
+		call.await("returned", nil)
+		deleted(t, got.told())
+		a.tell("result", map[string]string{"id": held.ID}).await("returned", &again)
+		deleted(t, again.told())
+		s.ran(t, 1)
+	})
+	t.Run("rejected", func(t *testing.T) {
+		s := open(t, longHold)
+		a := start(t, "sdk.mjs", s.url)
+		call, held := stream(t, s, a)
+		s.reject(t, held)
+		var got, reason failure
+		call.await("threw", &got)
+		if got.Message != "MCP error -32603: Task "+held.ID+" failed" {
+			t.Errorf("the client threw %+v", got)
+		}
+		var seen taskView
+		a.tell("get", map[string]string{"id": held.ID}).await("returned", &seen)
+		if seen.Status != "failed" || !strings.Contains(seen.StatusMessage, "Rejected by an approver") {
+			t.Errorf("the task is %+v", seen)
+		}
+		a.tell("result", map[string]string{"id": held.ID}).await("threw", &reason)
+		if reason.Code != -32007 || !strings.Contains(reason.Message, "Rejected by an approver") {
+			t.Errorf("the result is %+v", reason)
+		}
+		s.ran(t, 0)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		s := open(t, longHold)
+		a := start(t, "sdk.mjs", s.url)
+		call, held := stream(t, s, a)
+		var listed []taskView
+		a.tell("tasks", nil).await("returned", &listed)
+		if len(listed) != 1 || listed[0].TaskID != held.ID {
+			t.Errorf("the client's tasks are %+v", listed)
+		}
+		var seen taskView
+		a.tell("cancel", map[string]string{"id": held.ID}).await("returned", &seen)
+		if seen.Status != "cancelled" {
+			t.Errorf("the task is %+v", seen)
+		}
+		var got failure
+		call.await("threw", &got)
+		if got.Message != "MCP error -32603: Task "+held.ID+" was cancelled" {
+			t.Errorf("the client threw %+v", got)
+		}
+		s.inState(t, "cancelled")
+		s.ran(t, 0)
+	})
+}
+
+// A call as a task outlives any number of the client's timeouts.
+func TestSDKStreamOutlivesTimeout(t *testing.T) {
+	s := open(t, longHold)
+	a := start(t, "sdk.mjs", s.url)
+	input := removing()
+	input.Timeout = 400
+	call := a.tell("stream", input)
+	call.await("taskCreated", nil)
+	for range 10 { // a poll takes at least 100 ms
+		call.await("taskStatus", nil)
+	}
+	s.approve(t, s.pending(t))
+	var got result
+	call.await("result", &got)
+	deleted(t, got.told())
+	s.ran(t, 1)
+}

@@ -1,0 +1,222 @@
+// Package clients_test lets real clients meet a gate that holds their calls:
+// the official Go SDK's and, run by Node.js, the official TypeScript ones.
+//
+// Every test has a gate of its own with real listeners, in front of the demo's
+// server. Approvers act through the operators' HTTP API with the token that
+// the gate made. What counts is the ledger of the demo's server: what ran, and
+// how often.
+//
+// The tests of TypeScript clients need node (20 or newer) and npm, and install
+// what package-lock.json names into the user's cache directory. Where node or
+// npm is missing they say so and are passed over, except where CI is set in the
+// environment: there they fail.
+package clients_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/demo"
+)
+
+// patience is how long a test waits for what should happen soon.
+const patience = 30 * time.Second
+
+// Two ways to hold requests that wait without a task: longer than any test
+// takes, and shorter than anybody decides.
+const (
+	longHold  = "1h"
+	shortHold = "300ms"
+)
+
+// bonuses is the file that the tests want deleted.
+const bonuses = "/payroll/bonuses.csv"
+
+// A site is a gate with the demo's server behind it.
+type site struct {
+	demo     *demo.Server
+	url      string // for agents
+	operator string // for approvers
+	token    string
+}
+
+// open starts a gate that wants delete_file approved and denies write_file.
+func open(t *testing.T, hold string) *site {
+	t.Helper()
+	s := &site{demo: demo.New()}
+	s.url, s.operator, s.token = openGate(t, s.demo, `
+rules:
+  - {match: delete_file, action: approve, reason: deleting is final}
+  - {match: write_file, action: deny}
+default: forward
+waiting: {hold: `+hold+`}
+tasks: {min_poll_interval: 100ms, max_poll_interval: 100ms}
+`)
+	return s
+}
+
+// openGate starts a gate in front of an upstream and returns where agents find
+// it, where operators do, and their token.
+func openGate(t *testing.T, upstream http.Handler, policy string) (agents, operators, token string) {
+	t.Helper()
+	server := httptest.NewServer(upstream)
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gate.yaml")
+	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nstore: %q\nupstreams: [{name: demo, url: %q}]\n%s",
+		"sqlite:"+filepath.Join(dir, "gate.db"), server.URL, policy)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := app.New(cfg, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- gate.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := receive(t, stopped); err != nil {
+			t.Errorf("gate: %v", err)
+		}
+	})
+	return "http://" + gate.AgentAddr() + "/mcp", "http://" + gate.OperatorAddr(), gate.MadeToken()
+}
+
+// An approval is what approvers see of a held call.
+type approval struct {
+	ID        string `json:"id"`
+	State     string `json:"state"`
+	Tool      string `json:"tool"`
+	Arguments struct {
+		Path string `json:"path"`
+	} `json:"arguments"`
+}
+
+// list returns the held calls in a state.
+func (s *site) list(ctx context.Context, state string) ([]approval, error) {
+	var page struct {
+		Approvals []approval `json:"approvals"`
+	}
+	err := s.request(ctx, http.MethodGet, "/api/approvals?limit=100&state="+state, "", &page)
+	return page.Approvals, err
+}
+
+func (s *site) approvals(t *testing.T, state string) []approval {
+	t.Helper()
+	found, err := s.list(t.Context(), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// pending waits until the only call that awaits a decision is that of
+// delete_file on bonuses, and returns it.
+func (s *site) pending(t *testing.T) approval {
+	t.Helper()
+	return s.inState(t, "pending")
+}
+
+func (s *site) inState(t *testing.T, state string) approval {
+	t.Helper()
+	var found []approval
+	eventually(t, func() bool { found = s.approvals(t, state); return len(found) > 0 })
+	if len(found) != 1 || found[0].Tool != "delete_file" || found[0].Arguments.Path != bonuses {
+		t.Fatalf("%s: %+v; want only delete_file of %s", state, found, bonuses)
+	}
+	return found[0]
+}
+
+func (s *site) approve(t *testing.T, a approval) { t.Helper(); s.decide(t, a, "approve") }
+func (s *site) reject(t *testing.T, a approval)  { t.Helper(); s.decide(t, a, "reject") }
+
+func (s *site) decide(t *testing.T, a approval, verdict string) {
+	t.Helper()
+	err := s.request(t.Context(), http.MethodPost, "/api/approvals/"+a.ID+"/"+verdict, `{"reason":"as the test wants"}`, &a)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// request makes a request to the operators' API and decodes its answer.
+func (s *site) request(ctx context.Context, method, path, body string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, method, s.operator+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s %s", method, path, res.Status, data)
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// ran demands that delete_file ran so many times on bonuses, and that nothing
+// else ran.
+func (s *site) ran(t *testing.T, times int) {
+	t.Helper()
+	once := demo.Call{Tool: "delete_file", Arguments: fmt.Sprintf(`{"path":%q}`, bonuses), Outcome: demo.Done}
+	if diff := cmp.Diff(slices.Repeat([]demo.Call{once}, times), s.demo.Calls()); diff != "" {
+		t.Errorf("what ran (-want +got):\n%s", diff)
+	}
+}
+
+// eventually waits until done reports true.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatal("it does not happen")
+		}
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case v := <-from:
+		return v
+	case <-limit.C:
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
