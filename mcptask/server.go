@@ -16,7 +16,7 @@ import (
 
 // A Server answers the task methods of both eras from a [task.Store]. It is
 // safe for concurrent use. It knows nothing of transports and authenticates
-// nobody: who asks is part of the [Request].
+// nobody: who asks is part of the [Request]. Store and Now must be given.
 //
 // An answer is whole in memory while it is sent. A program with huge ones uses
 // a [Dialect] and [task.ReadResult] instead.

@@ -97,6 +97,7 @@ type (
 	// and afterwards unknown is assumed. What may have run is never retriable.
 	Fail struct {
 		By      string
+		From    State // if not empty, the only state that it ends; any other is [ErrConcurrentModification]
 		Failure Failure
 		Result  *Result // the JSON-RPC error that the upstream gave the executor, if it did
 	}
@@ -277,21 +278,14 @@ func (e Complete) apply(t *Task, _ time.Time) *Error {
 }
 
 func (e Fail) apply(t *Task, _ time.Time) *Error {
+	if refused := e.check(t.State); refused != nil {
+		return refused
+	}
 	f := e.Failure
-	running := t.State == Executing
-	switch {
-	case f.Stage == "":
-		return &Error{Kind: KindInvalid, Detail: "a failure without a stage"}
-	case !running && (f.Ran == RanYes || f.Ran == RanUnknown || e.Result != nil):
-		return &Error{Kind: KindInvalid, Detail: "a call that was not made cannot have run"}
-	case e.Result != nil && e.Result.Kind != ResultRPCError:
-		return &Error{Kind: KindInvalid, Detail: "a result is no failure"}
-	case f.Ran == "":
+	if f.Ran == "" {
 		f.Ran = ranBefore(t.State)
 	}
-	if f.Ran == RanUnknown {
-		f.Retriable = false
-	}
+	f.Retriable = f.Retriable && f.Ran == RanNo
 	t.Failure = &f
 	if e.Result == nil {
 		return nil
@@ -300,6 +294,23 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 		return refused
 	}
 	return t.keep(*e.Result)
+}
+
+// check returns what is wrong with e as the end of a task in state s.
+func (e Fail) check(s State) *Error {
+	mayHaveRun := e.Failure.Ran == RanYes || e.Failure.Ran == RanUnknown || e.Result != nil
+	switch {
+	case e.From != "" && e.From != s:
+		return lost(e.From, s)
+	case e.Failure.Stage == "":
+		return &Error{Kind: KindInvalid, Detail: "a failure without a stage"}
+	case mayHaveRun && s != Executing:
+		return &Error{Kind: KindInvalid, Detail: "a call that was not made cannot have run"}
+	case e.Result != nil && e.Result.Kind != ResultRPCError:
+		return &Error{Kind: KindInvalid, Detail: "a result is no failure"}
+	default:
+		return nil
+	}
 }
 
 func (Lapse) apply(t *Task, now time.Time) *Error {

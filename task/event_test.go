@@ -38,6 +38,11 @@ func TestRefusals(t *testing.T) {
 			task.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK, Inline: make([]byte, task.ChunkSize+1), Size: task.ChunkSize + 1}},
 			task.ErrInvalid,
 		},
+		{
+			"the failure of another state", task.Executing,
+			task.Fail{By: "gate", From: task.Approved, Failure: task.Failure{Stage: task.StagePolicyDrift}},
+			task.ErrConcurrentModification,
+		},
 		{"a failure without a stage", task.Working, task.Fail{By: "gate"}, task.ErrInvalid},
 		{"a failure with a result", task.Executing, task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError}, Result: &small}, task.ErrInvalid},
 		{"ran before it could", task.Approved, task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageInspection, Ran: task.RanYes}}, task.ErrInvalid},
@@ -152,6 +157,12 @@ func TestEnds(t *testing.T) {
 			task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageShutdown, Retriable: true}},
 			epoch,
 			task.Failure{Stage: task.StageShutdown, Ran: task.RanUnknown},
+		},
+		{
+			"nor is what ran", task.Executing,
+			task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Retriable: true}},
+			epoch,
+			task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes},
 		},
 		{
 			"the upstream was not reached", task.Executing,

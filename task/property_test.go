@@ -143,7 +143,7 @@ func checkTask(r *rapid.T, x task.Task) {
 	if (x.Failure != nil) != (x.State.Terminal() && x.State != task.Completed) || x.State == task.Completed && x.Result == nil {
 		r.Fatalf("%s with failure %+v and result %+v", x.State, x.Failure, x.Result)
 	}
-	if f := x.Failure; f != nil && f.Ran == task.RanUnknown && f.Retriable {
+	if f := x.Failure; f != nil && f.Ran != task.RanNo && f.Retriable {
 		r.Fatalf("may have run, and retriable: %+v", f)
 	}
 	checkApproval(r, x)

@@ -77,14 +77,15 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	}
 	d.join(ref.ID)
 	defer func() { d.leave(ctx, ref, t) }()
-	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(0)} // at once, to note the contact
+	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
-	for err == nil && !t.State.Terminal() {
-		var next task.Task
-		if next, err = d.next(ctx, &v); err == nil {
-			t = next
-			v.again.Reset(d.lookAgain(t))
+	next, err := d.look(ctx, &v, d.beat) // at once, to note the contact
+	for err == nil {
+		if t = next; t.State.Terminal() {
+			break
 		}
+		v.again.Reset(d.lookAgain(t))
+		next, err = d.next(ctx, &v)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = d.notReady(t, ctx.Err())
@@ -100,9 +101,8 @@ type visit struct {
 	again   *time.Timer // when to look without having been woken
 }
 
-// next returns the task that v waits for when there is a reason to look at it,
-// and starts it if it can be started.
-func (d *Desk) next(ctx context.Context, v *visit) (t task.Task, err error) {
+// next looks at the task that v waits for when there is a reason to.
+func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 	select {
 	case <-d.closing:
 		return task.Task{}, closedError(v.ref.ID, task.ActionWatch)
@@ -112,10 +112,16 @@ func (d *Desk) next(ctx context.Context, v *visit) (t task.Task, err error) {
 		if !open {
 			v.changed = nil // the timer goes on
 		}
-		t, err = d.get(ctx, v.ref)
+		return d.look(ctx, v, d.get)
 	case <-v.again.C:
-		t, err = d.beat(ctx, v.ref)
+		return d.look(ctx, v, d.beat)
 	}
+}
+
+// look returns what at says of the task that v waits for, and starts it if it
+// can be started.
+func (d *Desk) look(ctx context.Context, v *visit, at func(context.Context, task.Ref) (task.Task, error)) (task.Task, error) {
+	t, err := at(ctx, v.ref)
 	if err != nil || t.State != task.Approved || v.send == nil {
 		return t, err
 	}

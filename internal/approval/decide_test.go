@@ -276,6 +276,34 @@ func TestRecheckStricter(t *testing.T) {
 	})
 }
 
+// Who is no longer an approver has not approved: what they approved before does
+// not run. Who may be in a group that approves counts: groups are not recorded.
+func TestRecheckApprovers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		approvers []string
+		want      task.State
+	}{
+		"still there": {[]string{"carol", "dave"}, task.Completed},
+		"anybody":     {nil, task.Completed},
+		"a group":     {[]string{"dave", "group:oncall"}, task.Completed},
+		"removed":     {[]string{"dave", "carol2"}, task.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				held := o.hold(t, call("ann", "/a"))
+				if _, err := o.Decide(t.Context(), held.ID, carol, approval.Approve, ""); err != nil {
+					t.Fatal(err)
+				}
+				o.setWorkflow("ops", approval.Workflow{Approvers: tt.approvers})
+				o.Contact(t.Context(), mine(held), o.ledger.send)
+				synctest.Wait()
+				mustState(t, o.now(t, held.ID), tt.want)
+			})
+		})
+	}
+}
+
 // The policy is asked about the call and the requester that were held.
 func TestRecheckAsksTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

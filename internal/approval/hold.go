@@ -168,35 +168,50 @@ func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
 // admit stores t, or finds the task of an identical call unless limits allow
 // several.
 func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task.Task, bool, error) {
-	for {
-		if limits.Unique {
-			same, err := d.identical(ctx, t)
-			if err != nil || same.ID != "" {
-				return same, true, err
-			}
+	if limits.Unique {
+		same, err := d.identical(ctx, t)
+		if err != nil || same.ID != "" {
+			return same, true, err
 		}
+	}
+	for {
 		err := d.cfg.Store.Create(ctx, t, limits)
-		if !errors.Is(err, task.ErrDuplicate) {
+		refused, ok := errors.AsType[*task.Error](err)
+		if !ok || refused.Kind != task.KindDuplicate {
 			return t, false, err
 		}
-		// Another one was made since we looked: look again.
+		// Not the newest one again: clocks differ, and can be set back.
+		pending, err := d.cfg.Store.Get(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
+		if err == nil {
+			pending, err = d.joined(ctx, pending)
+		}
+		if err != nil && !errors.Is(err, task.ErrNotFound) || pending.ID != "" {
+			return pending, true, err
+		}
+		// It has ended since.
 	}
 }
 
-// identical returns the task of an identical call that t can join, or none.
+// identical returns the task of the last identical call if t can join it, or
+// none.
 func (d *Desk) identical(ctx context.Context, t task.Task) (task.Task, error) {
 	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
 	if err != nil || len(page.Tasks) == 0 {
 		return task.Task{}, err
 	}
-	last, err := d.settled(ctx, page.Tasks[0])
+	return d.joined(ctx, page.Tasks[0])
+}
+
+// joined returns t as it is now if an identical call can join it, or none.
+func (d *Desk) joined(ctx context.Context, t task.Task) (task.Task, error) {
+	t, err := d.settled(ctx, t)
 	if errors.Is(err, task.ErrNotFound) {
 		return task.Task{}, nil
 	}
-	if err != nil || !joinable(last) {
+	if err != nil || !joinable(t) {
 		return task.Task{}, err
 	}
-	return last, nil
+	return t, nil
 }
 
 // joinable reports whether an identical call shares the fate of t. It does

@@ -285,3 +285,22 @@ func TestHoldForward(t *testing.T) {
 		}
 	})
 }
+
+// A clock that was set back does not hide the call that is pending behind an
+// older one that seems to be newer.
+func TestHoldAttachesAfterClockStep(t *testing.T) {
+	var back time.Duration
+	o := open(t, func(c *approval.Config) { c.Now = func() time.Time { return time.Now().Add(-back) } })
+	first := o.hold(t, call("ann", "/a"))
+	if _, err := o.Cancel(t.Context(), mine(first), "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	back = time.Hour
+	second := o.hold(t, call("ann", "/a"))
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	got, attached, err := o.Hold(ctx, call("ann", "/a"))
+	if err != nil || !attached || got.ID != second.ID {
+		t.Errorf("Hold = %s, attached %t, %v; want %s", got.ID, attached, err, second.ID)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -248,4 +249,29 @@ func TestManyPending(t *testing.T) {
 			t.Errorf("ran %d times; want %d", n, waiting/2)
 		}
 	})
+}
+
+// A policy that turns to deny while another replica claims the call ends no run
+// that has begun: that would say of a call that runs that it does not.
+func TestRefusalMeetsClaim(t *testing.T) {
+	o := open(t, nil)
+	x := o.hold(t, call("ann", "/a"))
+	o.approve(t, x.ID)
+	o.mu.Lock()
+	o.policy = func(policy.Call) policy.Verdict {
+		claim := task.Claim{By: "another replica", LeaseUntil: time.Now().Add(time.Minute)}
+		if _, err := task.Advance(t.Context(), o.store, mine(x), claim, time.Now()); err != nil {
+			t.Error(err)
+		}
+		return policy.Verdict{Action: policy.Deny}
+	}
+	o.mu.Unlock()
+	got, err := o.Contact(t.Context(), mine(x), o.ledger.send)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustState(t, got, task.Executing)
+	if ran := o.ledger.entries(); len(ran) > 0 || o.count(approval.NotRun) > 0 {
+		t.Errorf("ran %q here, told %d times that it does not run", ran, o.count(approval.NotRun))
+	}
 }

@@ -33,9 +33,10 @@ func shown(arguments string, paths []string, most int) (text jsontext.Value, tru
 	return jsonrpc.AppendString(nil, cut+"…"), true
 }
 
-// A path names members of arguments, one inside the other. A star names any
-// member. Arrays are passed through: what is named in an array is named in each
-// of its elements.
+// A path names members of arguments, one inside the other, in whatever case:
+// some tools read them so. A star names any member. Arrays are passed through:
+// what is named in an array is named in each of its elements. A string that
+// holds JSON in which something is named is named as a whole.
 type path []string
 
 // parsePaths reads paths such as arguments.user.password. That they begin with
@@ -56,7 +57,7 @@ func parsePaths(texts []string) []path {
 func below(paths []path, name string) []path {
 	var inner []path
 	for _, p := range paths {
-		if len(p) > 0 && (p[0] == "*" || p[0] == name) {
+		if len(p) > 0 && (p[0] == "*" || strings.EqualFold(p[0], name)) {
 			inner = append(inner, p[1:])
 		}
 	}
@@ -89,8 +90,22 @@ func redact(from *jsontext.Decoder, to *jsontext.Encoder, paths []path) error {
 		if err != nil {
 			return err
 		}
+		if len(paths) > 0 && holdsJSON(v) {
+			return to.WriteToken(redacted)
+		}
 		return to.WriteValue(v)
 	}
+}
+
+// holdsJSON reports whether v is a string that may be an object or array, or
+// another such string, written out.
+func holdsJSON(v jsontext.Value) bool {
+	if v.Kind() != jsontext.KindString {
+		return false
+	}
+	text, err := jsontext.AppendUnquote(nil, v)
+	text = bytes.TrimSpace(text)
+	return err != nil || len(text) > 0 && bytes.IndexByte([]byte(`{["`), text[0]) >= 0
 }
 
 // redactInside copies an object or array.
@@ -126,14 +141,14 @@ func redactInside(from *jsontext.Decoder, to *jsontext.Encoder, paths []path) er
 	return to.WriteToken(end)
 }
 
-// visible returns a JSON text that means the same, with an escape in the place
-// of every character that a reader could not see. Such characters can only
-// stand in strings.
+// visible returns text with an escape in the place of every character that a
+// reader could not see. JSON without white space means the same afterwards,
+// because such characters can only stand in strings.
 func visible(text []byte) []byte {
 	var b bytes.Buffer
 	for _, r := range string(text) {
 		switch {
-		case r == '\n' || !hidden(r):
+		case !hidden(r):
 			b.WriteRune(r)
 		case r > 0xFFFF:
 			r -= 0x10000

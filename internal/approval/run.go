@@ -104,9 +104,10 @@ func (d *Desk) stale(t task.Task, now time.Time) bool {
 	return ok && w.Validity > 0 && !decided.IsZero() && now.After(decided.Add(w.Validity))
 }
 
-// refuse ends an approved task that must not run.
+// refuse ends an approved task that must not run. One that runs by now, because
+// somebody else found that it may, runs on.
 func (d *Desk) refuse(ctx context.Context, ref task.Ref, why task.Failure) (task.Task, error) {
-	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Fail{By: d.cfg.Name, Failure: why}, d.cfg.Now())
+	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Fail{By: d.cfg.Name, From: task.Approved, Failure: why}, d.cfg.Now())
 	if overtaken(err) {
 		return d.get(ctx, ref)
 	}

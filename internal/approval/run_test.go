@@ -106,7 +106,7 @@ func TestSenderFails(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New(memstore.Options{MaxBlobBytes: 200 << 10})
+				store := memstore.New(memstore.Options{MaxBytes: 200 << 10})
 				defer store.Close()
 				o := branch(t, store, nil)
 				held := o.hold(t, call("ann", "/a"))

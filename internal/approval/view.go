@@ -113,8 +113,8 @@ func (d *Desk) view(t task.Task, most int) Approval {
 	}
 	f := readFacts(t)
 	a := Approval{
-		ID: t.ID, State: t.State, Tool: plainText(t.Call.Name, maxName), Method: t.Call.Method, Upstream: t.Call.Upstream,
-		Principal: plainText(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
+		ID: t.ID, State: t.State, Tool: shownName(t.Call.Name, most), Method: t.Call.Method, Upstream: t.Call.Upstream,
+		Principal: shownName(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
 		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Description: f.Description,
 		Hints: hints(f.Annotations), ClientReason: clientReason(t),
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
@@ -130,8 +130,13 @@ func (d *Desk) view(t task.Task, most int) Approval {
 	return a
 }
 
-// maxName is how many characters of a name are shown.
+// maxName is how many characters are shown of a name that is not the call's own.
 const maxName = 300
+
+// shownName returns a name so that it looks like no other.
+func shownName(name string, most int) string {
+	return plainText(string(visible([]byte(name))), most)
+}
 
 func hints(a policy.Annotations) *Hints {
 	if a == (policy.Annotations{}) {

@@ -72,7 +72,15 @@ func TestShownArguments(t *testing.T) {
 		"everything":      {[]string{"arguments"}, `{"a":1}`, `"[redacted]"`},
 		"without prefix":  {[]string{"a"}, `{"a":1}`, `{"a":"[redacted]"}`},
 		"an escaped name": {[]string{"arguments.pass"}, `{"p\u0061ss":1}`, `{"pass":"[redacted]"}`},
-		"hidden text":     {nil, "{\"a\":\"x\u202ey\u200b\U000E0041\x7f\"}", `{"a":"x\u202ey\u200b\udb40\udc41\u007f"}`},
+		"another case":    {[]string{"arguments.pass"}, `{"Pass":1,"passing":2}`, `{"Pass":"[redacted]","passing":2}`},
+		"JSON in a string": {
+			[]string{"arguments.user.pass"},
+			`{"user":" {\"pass\":1}","other":"{\"pass\":1}"}`,
+			`{"user":"[redacted]","other":"{\"pass\":1}"}`,
+		},
+		"JSON in JSON in a string": {[]string{"arguments.a.b"}, `{"a":["\"{}\"","[1]","plain {}"]}`, `{"a":["[redacted]","[redacted]","plain {}"]}`},
+		"arguments in a string":    {[]string{"arguments.pass"}, `"{\"pass\":1}"`, `"[redacted]"`},
+		"hidden text":              {nil, "{\"a\":\"x\u202ey\u200b\U000E0041\x7f\"}", `{"a":"x\u202ey\u200b\udb40\udc41\u007f"}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -203,4 +211,25 @@ func TestWatchStops(t *testing.T) {
 			t.Errorf("told %d times", n)
 		}
 	})
+}
+
+// Two names that look alike are shown as two, and the end of a long one is not
+// beyond what approvers see.
+func TestShownName(t *testing.T) {
+	o := open(t, nil)
+	long := "file:///" + strings.Repeat("a", 1000) + "/secret"
+	for uri, want := range map[string]string{
+		"file:///a\u200b\nb": `file:///a\u200b\u000ab`,
+		long:                 long,
+	} {
+		text, err := json.Marshal(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := call("ann", "")
+		c.Message = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":%s}}`, text)
+		if got := o.View(o.hold(t, c)).Tool; got != want {
+			t.Errorf("shown as %q; want %q", got, want)
+		}
+	}
 }

@@ -56,10 +56,27 @@ func (w Workflow) admits(a Approver) bool {
 
 // satisfied reports whether the approvals of t are enough for w as it is now.
 func (w Workflow) satisfied(t task.Task) bool {
-	if t.Approval == nil || len(t.Approval.Approvals) < max(1, w.Quorum) {
+	if t.Approval == nil {
 		return false
 	}
-	return w.SelfApproval || !slices.ContainsFunc(t.Approval.Approvals, func(a task.Decision) bool { return isRequester(t, a.By) })
+	count := 0
+	for _, a := range t.Approval.Approvals {
+		if !w.SelfApproval && isRequester(t, a.By) {
+			return false
+		}
+		if w.mayAdmit(a.By) {
+			count++
+		}
+	}
+	return count >= max(1, w.Quorum)
+}
+
+// mayAdmit is admits for somebody of whom only the name is known: they may be
+// in any group.
+func (w Workflow) mayAdmit(name string) bool {
+	return w.admits(Approver{Name: name}) || slices.ContainsFunc(w.Approvers, func(entry string) bool {
+		return strings.HasPrefix(entry, groupPrefix)
+	})
 }
 
 // isRequester reports whether name is who made the call of t.

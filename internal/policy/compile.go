@@ -46,10 +46,10 @@ func Compile(cfg Config) (*Snapshot, []Warning, error) {
 		return nil, nil, errors.Join(bad...)
 	}
 	s.list = newRuleList(rules)
-	const dots = "the URI has a segment . or .., so it may mean another one than it matches"
-	s.dotSegment = Verdict{Action: Deny, Rule: ByGate, Reason: dots, Snapshot: s.id}
+	const why = "the URI has a segment . or .., or a needless escape, so it may mean another one than it matches"
+	s.ambiguous = Verdict{Action: Deny, Rule: ByGate, Reason: why, Snapshot: s.id}
 	if s.observe {
-		s.dotSegment = observed(s.dotSegment)
+		s.ambiguous = observed(s.ambiguous)
 	}
 	return s, slices.Concat(s.list.shadowed(), s.unasked(), warnings), nil
 }

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -77,7 +79,7 @@ type Snapshot struct {
 	observe   bool
 	zone      *time.Location
 
-	dotSegment Verdict // on resources with such a URI
+	ambiguous Verdict // on resources with such a URI
 }
 
 // ID returns a short digest of the configuration: the same for the same
@@ -91,8 +93,8 @@ func (s *Snapshot) Judge(c Call) Verdict {
 		return Verdict{Action: Deny, Rule: ByGate, Reason: problem, Snapshot: s.id}
 	}
 	kind, _ := Governed(c.Method)
-	if kind == Resource && hasDotSegment(c.Name) {
-		return s.dotSegment
+	if kind == Resource && ambiguous(c.Name) {
+		return s.ambiguous
 	}
 	r := s.decide(&target{c.Upstream, kind, c.Name, &c.Principal})
 	if r.Action != AskPolicies {
@@ -191,17 +193,40 @@ func observed(v Verdict) Verdict {
 	}
 }
 
-// decoded undoes what can hide a segment.
-var decoded = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
+// ambiguous reports whether a server may take uri for another one than it
+// matches: file:///data/../etc is not what file:///data/* means, and
+// file:///%65tc is what file:///etc means.
+func ambiguous(uri string) bool { return hasDotSegment(uri) || hasNeedlessEscape(uri) }
 
-// hasDotSegment reports whether the path of uri has a segment that a server
-// may resolve, so that file:///data/../etc is not what file:///data/* means.
+// hasNeedlessEscape reports whether a character is escaped in uri that means
+// the same when it is not: a letter, a digit, or one of -._~ in RFC 3986.
+func hasNeedlessEscape(uri string) bool {
+	for {
+		var found bool
+		if _, uri, found = strings.Cut(uri, "%"); !found {
+			return false
+		}
+		c, err := strconv.ParseUint(uri[:min(2, len(uri))], 16, 8)
+		if err != nil {
+			continue
+		}
+		if r := rune(c); r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._~", r)) {
+			return true
+		}
+	}
+}
+
+// slashes undoes what can hide the end of a segment.
+var slashes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
+
+// hasDotSegment reports whether the path of uri has a segment . or .., which a
+// server may resolve.
 func hasDotSegment(uri string) bool {
 	path := uri
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		path = path[:i]
 	}
-	for segment := range strings.SplitSeq(decoded.Replace(path), "/") {
+	for segment := range strings.SplitSeq(slashes.Replace(path), "/") {
 		if segment == "." || segment == ".." {
 			return true
 		}

@@ -124,6 +124,30 @@ func TestJudgeDotSegments(t *testing.T) {
 	}
 }
 
+// TestJudgeNeedlessEscapes: a rule that denies cannot be evaded by another way
+// to write the same URI.
+func TestJudgeNeedlessEscapes(t *testing.T) {
+	s := compile(t, policy.Config{
+		Rules:   []policy.Rule{{Match: "file:///etc/*", Action: policy.Deny}},
+		Default: policy.Rule{Action: policy.Forward},
+	})
+	for uri, want := range map[string]policy.Action{
+		"file:///a%20b%C3%A9%25": policy.Forward, "file:///100%": policy.Forward, "file:///a%zz%2": policy.Forward,
+		"x://owner%2Fname?q=%3A": policy.Forward, "file:///+1%+1": policy.Forward,
+		"file:///%65tc/passwd": policy.Deny, "file:///et%63/passwd": policy.Deny, "%66ile:///etc/passwd": policy.Deny,
+		"file:///a%20%30": policy.Deny, "file:///%7E": policy.Deny, "file:///%5f": policy.Deny, "file:///a%2d": policy.Deny,
+		"file:///%%65": policy.Deny,
+	} {
+		v := s.Judge(policy.Call{Method: "resources/read", Name: uri, Principal: policy.Principal{ID: "a"}})
+		if v.Action != want {
+			t.Errorf("%s: %s, want %s", uri, v.Action, want)
+		}
+	}
+	if v := s.Judge(toolCall("%65")); v.Action != policy.Forward {
+		t.Error("a tool's name is no URI")
+	}
+}
+
 func TestJudgeObserves(t *testing.T) {
 	s := compile(t, policy.Config{
 		Rules: []policy.Rule{

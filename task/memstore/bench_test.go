@@ -179,6 +179,28 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
+// BenchmarkSame looks for an identical call among many others of its owner that
+// have ended.
+func BenchmarkSame(b *testing.B) {
+	s := open(b, memstore.Options{MaxTasks: many})
+	for i := range many {
+		ended, err := build(b, task.NewID(), "ann", i).Apply(task.Cancel{By: "ann"}, epoch)
+		if err == nil {
+			err = s.Create(b.Context(), ended, task.Limits{})
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		page, err := s.List(b.Context(), task.Query{Scope: task.OwnedBy("ann"), Digest: task.Digest{1}, Limit: 1})
+		if err != nil || len(page.Tasks) > 0 {
+			b.Fatal(len(page.Tasks), err)
+		}
+	}
+}
+
 // BenchmarkMemory reports what a pending task takes, its request aside. The
 // budget is 1 KiB.
 func BenchmarkMemory(b *testing.B) {

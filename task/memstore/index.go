@@ -3,12 +3,14 @@ package memstore
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An index holds entries ordered by a key, and by ID among equal keys. It is a
+// An index holds entries ordered by a key, and among equal keys as they are
+// listed: the newest first, and by ID among those of the same age. It is a
 // list of short sorted lists: finding, adding and removing one takes two
 // binary searches and moves at most chunkMax items. Entries that come in order
 // fill their lists to the brim.
@@ -31,28 +33,44 @@ const chunkMax = 128
 
 func newChunk(items ...item) chunk { return chunk{last: items[len(items)-1].key, items: items} }
 
-func (c chunk) compare(key int64, id task.ID) int {
-	if c.last != key {
-		return cmp.Compare(c.last, key)
-	}
-	return c.items[len(c.items)-1].compare(key, id)
+// A place is where an item stands in an index, or would stand.
+type place struct {
+	key, age int64
+	id       task.ID
 }
 
-func (i item) compare(key int64, id task.ID) int {
-	if i.key != key {
-		return cmp.Compare(i.key, key)
+// placeOf returns the place of t in an index in which key is its key.
+func placeOf(key int64, t *task.Task) place { return place{key, age(t), t.ID} }
+
+// first returns the place before all items with the given key.
+func first(key int64) place { return place{key: key, age: math.MinInt64} }
+
+func (c chunk) compare(p place) int {
+	if c.last != p.key {
+		return cmp.Compare(c.last, p.key)
 	}
-	return cmp.Compare(i.entry.task.Load().ID, id)
+	return c.items[len(c.items)-1].compare(p)
 }
 
-// seek returns the place of the first item that is not less than key and id:
-// an item of a chunk, or the end of the last chunk.
-func (x *index) seek(key int64, id task.ID) (at, in int) {
-	at, _ = slices.BinarySearchFunc(x.chunks, key, func(c chunk, _ int64) int { return c.compare(key, id) })
+func (i item) compare(p place) int {
+	if i.key != p.key {
+		return cmp.Compare(i.key, p.key)
+	}
+	t := i.entry.task.Load()
+	if c := cmp.Compare(age(t), p.age); c != 0 {
+		return c
+	}
+	return cmp.Compare(t.ID, p.id)
+}
+
+// seek returns the place of the first item that does not stand before p: an
+// item of a chunk, or the end of the last chunk.
+func (x *index) seek(p place) (at, in int) {
+	at, _ = slices.BinarySearchFunc(x.chunks, p, chunk.compare)
 	if at == len(x.chunks) {
 		return at - 1, len(x.chunks[at-1].items)
 	}
-	in, _ = slices.BinarySearchFunc(x.chunks[at].items, key, func(i item, _ int64) int { return i.compare(key, id) })
+	in, _ = slices.BinarySearchFunc(x.chunks[at].items, p, item.compare)
 	return at, in
 }
 
@@ -62,7 +80,7 @@ func (x *index) insert(key int64, e *entry) {
 		x.chunks = []chunk{newChunk(item{key, e})}
 		return
 	}
-	at, in := x.seek(key, e.task.Load().ID)
+	at, in := x.seek(placeOf(key, e.task.Load()))
 	full := x.chunks[at].items
 	switch {
 	case len(full) < chunkMax:
@@ -80,7 +98,7 @@ func (x *index) insert(key int64, e *entry) {
 }
 
 func (x *index) remove(key int64, e *entry) {
-	at, in := x.seek(key, e.task.Load().ID)
+	at, in := x.seek(placeOf(key, e.task.Load()))
 	left := slices.Delete(x.chunks[at].items, in, in+1)
 	x.size--
 	switch next := at + 1; {
@@ -94,18 +112,29 @@ func (x *index) remove(key int64, e *entry) {
 	}
 }
 
-// from returns the entries from the first that is not less than key and id on.
-func (x *index) from(key int64, id task.ID) iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
+// from returns the items from p on.
+func (x *index) from(p place) iter.Seq[item] {
+	return func(yield func(item) bool) {
 		if len(x.chunks) == 0 {
 			return
 		}
-		at, in := x.seek(key, id)
+		at, in := x.seek(p)
 		for ; at < len(x.chunks); at, in = at+1, 0 {
 			for _, i := range x.chunks[at].items[in:] {
-				if !yield(i.entry) {
+				if !yield(i) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// alike returns the items from p on that have its key.
+func (x *index) alike(p place) iter.Seq[item] {
+	return func(yield func(item) bool) {
+		for i := range x.from(p) {
+			if i.key != p.key || !yield(i) {
+				return
 			}
 		}
 	}

@@ -19,8 +19,8 @@ import (
 
 // Options bound what a store may take. A zero field means its default.
 type Options struct {
-	MaxTasks     int   // tasks, terminal ones included; 200,000
-	MaxBlobBytes int64 // bytes of all blobs; 256 MiB
+	MaxTasks int   // tasks, terminal ones included; 200,000
+	MaxBytes int64 // bytes of all calls and of the answers to them, blobs included; 256 MiB
 }
 
 // A Store is a [task.Store] in memory.
@@ -31,7 +31,7 @@ type Store struct {
 	closed  atomic.Bool
 	pending atomic.Int64
 	stored  atomic.Int64 // tasks, terminal ones included
-	blobs   atomic.Int64 // bytes
+	bytes   atomic.Int64 // of calls and answers
 	ids     [shardCount]directory
 	shards  [shardCount]shard
 }
@@ -59,8 +59,8 @@ func New(o Options) *Store {
 	if o.MaxTasks == 0 {
 		o.MaxTasks = 200_000
 	}
-	if o.MaxBlobBytes == 0 {
-		o.MaxBlobBytes = 256 << 20
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 256 << 20
 	}
 	s := &Store{options: o, seed: maphash.MakeSeed()}
 	for i := range shardCount {
@@ -122,16 +122,40 @@ func (s *Store) admit(e *entry, t *task.Task, limits task.Limits) error {
 			break
 		}
 	}
-	if n := s.stored.Add(1); n > int64(s.options.MaxTasks) {
-		s.stored.Add(-1)
+	if full := s.reserve(t); full != nil {
 		s.countPending(t, -1)
-		return &task.Error{
-			Kind: task.KindCapacityExceeded, ID: t.ID, Action: task.ActionCreate,
-			Limit: int64(s.options.MaxTasks), Size: n, RetryAfter: limits.RetryAfter,
-		}
+		full.ID, full.Action, full.RetryAfter = t.ID, task.ActionCreate, limits.RetryAfter
+		return full
 	}
 	e.shard.add(e, t)
 	return nil
+}
+
+// reserve counts t, unless that would be too much.
+func (s *Store) reserve(t *task.Task) *task.Error {
+	if n := s.stored.Add(1); n > int64(s.options.MaxTasks) {
+		s.stored.Add(-1)
+		return full(n, int64(s.options.MaxTasks))
+	}
+	if refused := s.grow(weight(t)); refused != nil {
+		s.stored.Add(-1)
+		return refused
+	}
+	return nil
+}
+
+// grow makes room for more bytes, or for fewer.
+func (s *Store) grow(by int64) *task.Error {
+	size := s.bytes.Add(by)
+	if by <= 0 || size <= s.options.MaxBytes {
+		return nil
+	}
+	s.bytes.Add(-by)
+	return full(size, s.options.MaxBytes)
+}
+
+func full(size, limit int64) *task.Error {
+	return &task.Error{Kind: task.KindCapacityExceeded, Limit: limit, Size: size}
 }
 
 // countPending changes the number of pending tasks if t is one.
@@ -190,6 +214,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task) error {
 		}
 	}
 	e.shard.replace(e, old, &t)
+	s.bytes.Add(weight(&t) - weight(old)) // even if it is too much: a call that has run must get its answer
 	s.countPending(old, -1)
 	s.countPending(&t, +1)
 	s.hub.Notify(t.ID, t.Owner)
@@ -263,7 +288,7 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 // forget removes what is left of a task that its shard has given up.
 func (s *Store) forget(g gone) {
 	s.stored.Add(-1)
-	s.blobs.Add(-g.blob)
+	s.bytes.Add(-g.bytes)
 	d := s.directoryOf(g.id)
 	d.mu.Lock()
 	if d.entries[g.id] == g.entry {
@@ -287,13 +312,9 @@ func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte
 	if e.task.Load() == nil {
 		return ref.NotFound(task.ActionWriteChunk)
 	}
-	more := int64(len(data) - len(e.chunks[n]))
-	if size := s.blobs.Add(more); size > s.options.MaxBlobBytes {
-		s.blobs.Add(-more)
-		return &task.Error{
-			Kind: task.KindCapacityExceeded, ID: ref.ID, Action: task.ActionWriteChunk,
-			Limit: s.options.MaxBlobBytes, Size: size,
-		}
+	if full := s.grow(int64(len(data) - len(e.chunks[n]))); full != nil {
+		full.ID, full.Action = ref.ID, task.ActionWriteChunk
+		return full
 	}
 	if e.chunks == nil {
 		e.chunks = make(map[int][]byte)

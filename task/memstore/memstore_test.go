@@ -83,30 +83,52 @@ func TestMaxTasks(t *testing.T) {
 	}
 }
 
-func TestMaxBlobBytes(t *testing.T) {
-	s := open(t, memstore.Options{MaxBlobBytes: 10})
+func TestMaxBytes(t *testing.T) {
 	ended, err := build(t, "tg_1", "ann", 1).Apply(task.Cancel{By: "ann"}, epoch)
-	if err == nil {
-		err = s.Create(t.Context(), ended, task.Limits{})
-	}
-	if err == nil {
-		err = s.Create(t.Context(), build(t, "tg_2", "ann", 2), task.Limits{})
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	second := build(t, "tg_2", "ann", 2)
+	calls := len(ended.Call.Message) + len(second.Call.Message)
+	s := open(t, memstore.Options{MaxBytes: int64(calls) + 10})
+	create := func(x task.Task) error { return s.Create(t.Context(), x, task.Limits{}) }
 	write := func(id task.ID, n int, data string) error {
 		return s.WriteChunk(t.Context(), task.AnyOwner().Ref(id), n, []byte(data))
 	}
+	mustBe(t, create(ended), nil)
+	mustBe(t, create(second), nil)
 	mustBe(t, write("tg_1", 0, "12345678"), nil)
 	mustBe(t, write("tg_2", 0, "123"), task.ErrCapacityExceeded)
 	mustBe(t, write("tg_1", 0, "1234567"), nil) // one chunk in the place of another
 	mustBe(t, write("tg_2", 0, "123"), nil)
 	mustBe(t, write("tg_2", 1, "1"), task.ErrCapacityExceeded)
+	third := build(t, "tg_3", "ann", 3)
+	mustBe(t, create(third), task.ErrCapacityExceeded)
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
 	}
 	mustBe(t, write("tg_2", 1, "1234567"), nil)
+	mustBe(t, create(third), nil) // as much as was swept
+	mustBe(t, write("tg_2", 2, "1"), task.ErrCapacityExceeded)
+}
+
+// An answer that is kept in its task is never refused, but it counts.
+func TestMaxBytesOfAnswers(t *testing.T) {
+	x := build(t, "tg_1", "ann", 1)
+	s := open(t, memstore.Options{MaxBytes: int64(len(x.Call.Message)) + 10})
+	mustBe(t, s.Create(t.Context(), x, task.Limits{}), nil)
+	ref := task.AnyOwner().Ref(x.ID)
+	mustBe(t, s.WriteChunk(t.Context(), ref, 0, []byte("12345")), nil)
+	answer := task.Result{Kind: task.ResultOK, Inline: []byte(`{"content":[]}`), Size: 14}
+	for _, e := range []task.Event{
+		task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: epoch.Add(ttl)}, task.Complete{By: "gate", Result: answer},
+	} {
+		if _, err := task.Advance(t.Context(), s, ref, e, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustBe(t, s.WriteChunk(t.Context(), ref, 1, []byte("1")), task.ErrCapacityExceeded)
+	mustBe(t, s.WriteChunk(t.Context(), ref, 0, []byte("1")), nil) // less is always possible
 }
 
 // TestTenThousandCreations makes ten thousand creations by many owners compete
@@ -294,6 +316,7 @@ func (m *model) check() {
 		{Scope: task.OwnedBy("owner1"), Limit: 7},
 		{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100},
 		{Scope: task.OwnedBy("owner0"), States: []task.State{task.Cancelled}, Limit: 100},
+		{Scope: task.OwnedBy("owner0"), Digest: build(m.t, "tg_", "x", 0).Digest, Limit: 3},
 	} {
 		var want, got []task.ID
 		for _, x := range m.tasks {

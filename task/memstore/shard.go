@@ -3,6 +3,7 @@ package memstore
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -20,6 +21,7 @@ type shard struct {
 	pending  index // newest first
 	terminal index // newest first
 	calls    index // pending tasks by owner and digest
+	answered index // terminal tasks by owner and digest
 	late     index // pending tasks by when they are due
 	old      index // terminal tasks by when they may be deleted
 }
@@ -35,7 +37,7 @@ type gone struct {
 	entry *entry
 	id    task.ID
 	owner string
-	blob  int64 // bytes
+	bytes int64 // of its call and answer
 }
 
 // load returns what is pending of t's owner.
@@ -44,12 +46,9 @@ func (s *shard) load(t *task.Task) task.Load {
 	if b == nil {
 		return task.Load{}
 	}
-	load, key := task.Load{Owner: b.pending}, s.call(t)
-	for e := range s.calls.from(key, "") {
-		same := e.task.Load()
-		if s.call(same) != key {
-			break
-		}
+	load := task.Load{Owner: b.pending}
+	for i := range s.calls.alike(first(s.call(t.Owner, t.Digest))) {
+		same := i.entry.task.Load()
 		if same.Owner == t.Owner && same.Digest == t.Digest {
 			load.Same = same.ID
 			break
@@ -99,8 +98,8 @@ func (s *shard) replace(e *entry, old, t *task.Task) {
 func (s *shard) enter(e *entry, t *task.Task) {
 	s.list(t).insert(age(t), e)
 	s.clock(t).insert(due(t), e)
+	s.ledger(t).insert(s.call(t.Owner, t.Digest), e)
 	if !t.State.Terminal() {
-		s.calls.insert(s.call(t), e)
 		e.book.pending++
 	}
 }
@@ -109,8 +108,8 @@ func (s *shard) enter(e *entry, t *task.Task) {
 func (s *shard) strike(e *entry, t *task.Task) {
 	s.list(t).remove(age(t), e)
 	s.clock(t).remove(due(t), e)
+	s.ledger(t).remove(s.call(t.Owner, t.Digest), e)
 	if !t.State.Terminal() {
-		s.calls.remove(s.call(t), e)
 		e.book.pending--
 	}
 }
@@ -131,38 +130,53 @@ func (s *shard) clock(t *task.Task) *index {
 	return &s.late
 }
 
+// ledger returns where t is listed by what is asked for.
+func (s *shard) ledger(t *task.Task) *index {
+	if t.State.Terminal() {
+		return &s.answered
+	}
+	return &s.calls
+}
+
 // page returns the first tasks after the given position, or the very first if
 // that is zero, that q selects.
 func (s *shard) page(q task.Query, after task.Position, limit int) []*task.Task {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if owner, limited := q.Scope.Owner(); limited {
-		if b := s.owners[owner]; b != nil {
-			return collect(nil, &b.tasks, q, after, limit)
-		}
-		return nil
+	from := first(math.MinInt64)
+	if !after.CreatedAt.IsZero() {
+		at := -after.CreatedAt.UnixMicro()
+		from = place{at, at, after.ID}
 	}
 	var found []*task.Task
-	if len(q.States) == 0 || slices.ContainsFunc(q.States, isPending) {
-		found = collect(found, &s.pending, q, after, limit)
-	}
-	if len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal) {
-		found = collect(found, &s.terminal, q, after, limit)
+	owner, limited := q.Scope.Owner()
+	switch b := s.owners[owner]; {
+	case limited && b == nil:
+	case limited && q.Digest != task.Digest{}:
+		from.key = s.call(owner, q.Digest)
+		found = collect(found, s.calls.alike(from), q, after, limit)
+		found = collect(found, s.answered.alike(from), q, after, limit)
+	case limited:
+		found = collect(found, b.tasks.from(from), q, after, limit)
+	default:
+		if len(q.States) == 0 || slices.ContainsFunc(q.States, isPending) {
+			found = collect(found, s.pending.from(from), q, after, limit)
+		}
+		if len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal) {
+			found = collect(found, s.terminal.from(from), q, after, limit)
+		}
 	}
 	return found
 }
 
-// collect appends up to limit tasks of x.
-func collect(found []*task.Task, x *index, q task.Query, after task.Position, limit int) []*task.Task {
-	first := int64(math.MinInt64)
-	if !after.CreatedAt.IsZero() {
-		first = -after.CreatedAt.UnixMicro()
-	}
-	for e := range x.from(first, after.ID) {
+// collect appends up to limit tasks that q selects and that do not stand at
+// after.
+func collect(found []*task.Task, items iter.Seq[item], q task.Query, after task.Position, limit int) []*task.Task {
+	for i := range items {
 		if limit == 0 {
 			break
 		}
-		t := e.task.Load()
+		t := i.entry.task.Load()
 		if position(t) != after && q.Matches(t) {
 			found = append(found, t)
 			limit--
@@ -178,8 +192,8 @@ func (s *shard) overdue(at time.Time, limit int) []*task.Task {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var found []*task.Task
-	for e := range s.late.from(math.MinInt64, "") {
-		t := e.task.Load()
+	for i := range s.late.from(first(math.MinInt64)) {
+		t := i.entry.task.Load()
 		if len(found) == limit || !t.Due().Before(at) {
 			break
 		}
@@ -193,23 +207,38 @@ func (s *shard) sweep(before time.Time, limit int) []gone {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var swept []gone
-	for e := range s.old.from(math.MinInt64, "") {
-		t := e.task.Load()
+	for i := range s.old.from(first(math.MinInt64)) {
+		t := i.entry.task.Load()
 		if len(swept) >= limit || !t.Due().Before(before) {
 			break
 		}
-		swept = append(swept, gone{entry: e, id: t.ID, owner: t.Owner})
+		swept = append(swept, gone{entry: i.entry, id: t.ID, owner: t.Owner})
 	}
 	for i := range swept {
 		e := swept[i].entry
-		s.remove(e, e.task.Load())
+		t := e.task.Load()
+		s.remove(e, t)
 		e.task.Store(nil)
+		swept[i].bytes = weight(t)
 		for _, chunk := range e.chunks {
-			swept[i].blob += int64(len(chunk))
+			swept[i].bytes += int64(len(chunk))
 		}
 		e.chunks = nil
 	}
 	return swept
+}
+
+// weight returns how many bytes of t are of a size that others choose. The
+// arguments are a part of the message.
+func weight(t *task.Task) int64 {
+	size := len(t.Call.Message) + len(t.Verdict.Facts)
+	for name, value := range t.Variables {
+		size += len(name) + len(value)
+	}
+	if t.Result != nil {
+		size += len(t.Result.Inline)
+	}
+	return int64(size)
 }
 
 // position is [task.Task.Position] without a copy of the task.
@@ -222,6 +251,6 @@ func age(t *task.Task) int64 { return -t.CreatedAt.UnixMicro() }
 func due(t *task.Task) int64 { return t.Due().UnixMicro() }
 
 // call tells apart what owners ask for, nearly always.
-func (s *shard) call(t *task.Task) int64 {
-	return int64(binary.BigEndian.Uint64(t.Digest[:8]) ^ maphash.String(s.seed, t.Owner)) //nolint:gosec // only the bits matter
+func (s *shard) call(owner string, d task.Digest) int64 {
+	return int64(binary.BigEndian.Uint64(d[:8]) ^ maphash.String(s.seed, owner)) //nolint:gosec // only the bits matter
 }
