@@ -35,8 +35,8 @@ func scenarios() map[string][]string {
 		// before the tool can ask its client anything.
 		"tasks-mrtr-composition": {"sep-2663-mrtr-synchronous-before-task-creation"},
 		// A tool that asks its client while it runs as a task of the gate: its
-		// question is not carried over to the task yet.
-		"tasks-mrtr-input": {"sep-2663-tasks-get-status-input-required", "tasks-mrtr-partial-fulfillment"},
+		// question is not carried over to the task yet, so the task fails.
+		"tasks-mrtr-input": {"sep-2663-tasks-get-status-input-required", "tasks-mrtr-tasks-update-resumes", "tasks-mrtr-partial-fulfillment"},
 	}
 }
 

@@ -22,6 +22,9 @@ func Settings(cfg config.Config) (*gate.Settings, []policy.Warning, error) {
 		TasksOnly:     cfg.Waiting.TasksOnly,
 		ForceRequired: cfg.Tasks.ForceRequired,
 	}
+	for _, u := range cfg.Upstreams {
+		s.Upstreams = append(s.Upstreams, u.Name)
+	}
 	if len(cfg.Rules) == 0 && len(cfg.Cedar.Sources) == 0 && cfg.Default.Action == "" {
 		return s, nil, nil
 	}

@@ -44,7 +44,7 @@ func TestNoPolicy(t *testing.T) {
 	if err != nil || warnings != nil {
 		t.Fatal(warnings, err)
 	}
-	if diff := cmp.Diff(&gate.Settings{TasksOnly: true, ForceRequired: []string{"x"}}, s); diff != "" {
+	if diff := cmp.Diff(&gate.Settings{TasksOnly: true, ForceRequired: []string{"x"}, Upstreams: []string{"a", "b"}}, s); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }

@@ -19,7 +19,7 @@ func TestCatalogIsBoundedForOneClient(t *testing.T) {
 	page := []byte(strings.Repeat("x", 1<<20)) // shared, so that a gate which keeps all does not need more than that
 	size := 0
 	for i := range 203 {
-		g.Learn(c, gate.Page{Method: "tools/list", Cursor: fmt.Sprint(i), Result: page}, jsonrpc.Value{})
+		g.Learn(t.Context(), c, gate.Page{Method: "tools/list", Cursor: fmt.Sprint(i), Result: page}, jsonrpc.Value{})
 	}
 	for i := range 203 {
 		if kept, ok := g.Remembered(c, "tools/list", fmt.Sprint(i)); ok {
@@ -32,7 +32,7 @@ func TestCatalogIsBoundedForOneClient(t *testing.T) {
 
 	cursor, size := strings.Repeat("c", 1<<20), 0
 	for i := range 203 {
-		g.Learn(c, gate.Page{Method: "tools/list", Cursor: cursor + fmt.Sprint(i)}, jsonrpc.Value{})
+		g.Learn(t.Context(), c, gate.Page{Method: "tools/list", Cursor: cursor + fmt.Sprint(i)}, jsonrpc.Value{})
 	}
 	for i := range 203 {
 		if _, ok := g.Remembered(c, "tools/list", cursor+fmt.Sprint(i)); ok {

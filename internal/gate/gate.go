@@ -22,12 +22,14 @@ type Settings struct {
 	HideDenied    bool             // leave out of lists what is denied outright
 	TasksOnly     bool             // whoever needs approval must ask for a task
 	ForceRequired []string         // tools, by name, that must be called as a task
+	Upstreams     []string         // all there are
 }
 
 // A Gate judges messages.
 type Gate struct {
 	settings atomic.Pointer[Settings]
 	catalog  catalog
+	offers   offers
 	log      *slog.Logger
 	metrics  *metrics.Metrics
 	now      func() time.Time

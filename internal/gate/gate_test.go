@@ -88,7 +88,7 @@ func TestView(t *testing.T) {
 func TestCatalogIsPerClient(t *testing.T) {
 	g := newGate(t, nil, rules...)
 	list := func(c gate.Client, cursor, tools string) {
-		g.Learn(c, gate.Page{Method: "tools/list", Cursor: cursor, Result: []byte(`{"tools":` + tools + `}`)}, value(tools))
+		g.Learn(t.Context(), c, gate.Page{Method: "tools/list", Cursor: cursor, Result: []byte(`{"tools":` + tools + `}`)}, value(tools))
 	}
 	support := func(c gate.Client) string {
 		j, err := g.Judge(t.Context(), c, message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_x","task":{}}}`), policy.WantsTask)
@@ -132,7 +132,7 @@ func TestCatalogIsBounded(t *testing.T) {
 	g := newGate(t, nil, rules...)
 	page := gate.Page{Method: "tools/list", Result: bytes.Repeat([]byte(" "), 1<<20)}
 	for i := range 100 {
-		g.Learn(client(fmt.Sprint(i)), page, value("[]"))
+		g.Learn(t.Context(), client(fmt.Sprint(i)), page, value("[]"))
 		g.Remembered(client("0"), "tools/list", "") // stays in use
 	}
 	kept := 0
@@ -178,5 +178,36 @@ func BenchmarkJudge(b *testing.B) {
 		if j, err := g.Judge(b.Context(), client("a"), &p.Messages[0], policy.NoTask); err != nil || j.Handling != policy.PassOn {
 			b.Fatal(j, err)
 		}
+	}
+}
+
+// Rules that match nothing of what the upstream offers are told, once for each
+// policy, when the whole list is known.
+func TestUnusedRules(t *testing.T) {
+	snapshot, _, err := policy.Compile(policy.Config{
+		Rules:   []policy.Rule{{Match: "read_*", Action: policy.Forward}, {Match: "reed_*", Action: policy.Forward, Kind: policy.Tool}},
+		Default: policy.Rule{Action: policy.Deny},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	g := gate.New(&gate.Settings{Policy: snapshot, Upstreams: []string{"up"}}, time.Now, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	list := func(cursor, result string) {
+		page := gate.Page{Method: "tools/list", Cursor: cursor, Result: []byte(result)}
+		g.Learn(t.Context(), client("a"), page, value(result).Member("tools"))
+	}
+	list("", `{"tools":[{"name":"other"}],"nextCursor":"2"}`)
+	if log.Len() > 0 {
+		t.Errorf("after half of the list: %s", &log)
+	}
+	list("2", `{"tools":[{"name":"read_x"}]}`)
+	if got := log.String(); strings.Count(got, "matches nothing") != 1 || !strings.Contains(got, "reed_*") {
+		t.Errorf("log: %s\nwant a warning about reed_*", got)
+	}
+	log.Reset()
+	list("", `{"tools":[{"name":"read_x"}]}`)
+	if log.Len() > 0 {
+		t.Errorf("told twice: %s", &log)
 	}
 }

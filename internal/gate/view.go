@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -33,7 +34,7 @@ func (g *Gate) Tool(c Client, name string) (Tool, bool) { return g.catalog.tool(
 
 // Learn takes note of a page of a list, as the upstream gave it, and of the
 // tools on it.
-func (g *Gate) Learn(c Client, page Page, entries jsonrpc.Value) {
+func (g *Gate) Learn(ctx context.Context, c Client, page Page, entries jsonrpc.Value) {
 	var tools []Tool
 	if page.Method == listTools {
 		for entry := range entries.Elements() {
@@ -41,6 +42,7 @@ func (g *Gate) Learn(c Client, page Page, entries jsonrpc.Value) {
 		}
 	}
 	g.catalog.learnPage(c.key(), page, tools)
+	g.warnUnused(ctx, c, page, tools)
 }
 
 // Remembered returns the result that a list had when it was last given.

@@ -314,7 +314,7 @@ func (x *exchange) showList(method string, answer *jsonrpc.Message) []byte {
 		return answer.Raw
 	}
 	page := gate.Page{Method: method, Cursor: x.cursor, Result: bytes.Clone(answer.Result.Bytes)}
-	x.h.cfg.Gate.Learn(x.from(), page, wire.Entries(answer, method))
+	x.h.cfg.Gate.Learn(x.r.Context(), x.from(), page, wire.Entries(answer, method))
 	return x.viewed(method, answer)
 }
 

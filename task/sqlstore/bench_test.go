@@ -28,11 +28,13 @@ func BenchmarkSQLite(b *testing.B) { measure(b, sqlite) }
 
 func measure(b *testing.B, open backend) {
 	b.Run("create", func(b *testing.B) { benchmarkCreate(b, open) })
-	s := open(b)
-	ids := fill(b, s)
-	b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
-	b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
-	b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+	b.Run("of many", func(b *testing.B) {
+		s := open(b)
+		ids := fill(b, s)
+		b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
+		b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
+		b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+	})
 }
 
 // together has writers call f with 0 to n-1, each number once.

@@ -41,14 +41,14 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 		return outcome{}, err
 	}
 	if refusal := limits.Check(r.Task, load); refusal != nil {
-		_, there, err := s.present(ctx, r.ID)
-		if there {
+		old, err := s.present(ctx, r.ID)
+		if old.there() {
 			refusal = exists
 		}
 		return outcome{refused: refusal}, err
 	}
 	result, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.Due().UnixMicro(), r.Version, r.document)
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -65,13 +65,15 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 type row struct {
 	owner   string
 	state   task.State
-	version int64
+	version int64 // zero if there is no such task
 }
 
-func (s *session) present(ctx context.Context, id task.ID) (row, bool, error) {
+func (r row) there() bool { return r.version != 0 }
+
+func (s *session) present(ctx context.Context, id task.ID) (row, error) {
 	var r row
-	there, err := s.find(ctx, lookup{findTask, []any{string(id)}}, &r.owner, &r.state, &r.version)
-	return r, there, err
+	err := s.find(ctx, lookup{findTask, []any{string(id)}}, &r.owner, &r.state, &r.version)
+	return r, err
 }
 
 // Swap implements [task.Tasks].
@@ -90,16 +92,16 @@ func (s *SQLite) Swap(ctx context.Context, t task.Task) error {
 }
 
 func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
-	old, there, err := s.present(ctx, r.ID)
+	old, err := s.present(ctx, r.ID)
 	switch {
 	case err != nil:
 		return outcome{}, err
-	case !there:
+	case !old.there():
 		return outcome{refused: task.AnyOwner().Ref(r.ID).NotFound(task.ActionSwap)}, nil
 	case old.version != r.Version-1:
 		return outcome{refused: overtaken(r.ID, old.state)}, nil
 	}
-	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.Due().UnixMicro(), r.Version, r.document, string(r.ID)); err != nil {
+	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.due, r.Version, r.document, string(r.ID)); err != nil {
 		return outcome{}, err
 	}
 	if r.State.Terminal() && !old.state.Terminal() {
@@ -130,11 +132,10 @@ func (s *SQLite) Sweep(ctx context.Context, before time.Time, limit int) (int, e
 }
 
 func (s *session) sweep(ctx context.Context, before time.Time, limit int) (outcome, error) {
-	statement, err := s.statement(ctx, sweepTasks)
-	if err != nil {
+	if err := s.prepared.add(ctx, s.conn, sweepTasks); err != nil {
 		return outcome{}, err
 	}
-	rows, err := statement.QueryContext(ctx, micros(before), limit)
+	rows, err := s.prepared[sweepTasks].QueryContext(ctx, micros(before), limit)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -158,7 +159,7 @@ func (s *SQLite) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byt
 	c := chunk{ref: ref, n: n, data: bytes.Clone(data)} // the caller may give up while it is written
 	return s.write(ctx, task.ActionWriteChunk, &change{
 		size: len(data),
-		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.put(ctx, c) },
+		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.put(ctx, &c) },
 	})
 }
 
@@ -168,22 +169,27 @@ type chunk struct {
 	data []byte
 }
 
-func (s *session) put(ctx context.Context, c chunk) (outcome, error) {
-	old, there, err := s.present(ctx, c.ref.ID)
+// refusal says why the chunk cannot be kept beside what is there.
+func (c *chunk) refusal(old row) error {
+	if !old.there() {
+		return c.ref.NotFound(task.ActionWriteChunk)
+	}
+	if err := c.ref.Check(old.owner, task.ActionWriteChunk); err != nil {
+		return err
+	}
+	return c.ref.CheckChunk(c.n, c.data)
+}
+
+func (s *session) put(ctx context.Context, c *chunk) (outcome, error) {
+	old, err := s.present(ctx, c.ref.ID)
 	if err != nil {
 		return outcome{}, err
 	}
-	if !there {
-		return outcome{refused: c.ref.NotFound(task.ActionWriteChunk)}, nil
+	refusal := c.refusal(old)
+	if refusal == nil {
+		_, err = s.exec(ctx, putChunk, string(c.ref.ID), c.n, c.data)
 	}
-	if refusal := c.ref.Check(old.owner, task.ActionWriteChunk); refusal != nil {
-		return outcome{refused: refusal}, nil
-	}
-	if refusal := c.ref.CheckChunk(c.n, c.data); refusal != nil {
-		return outcome{refused: refusal}, nil
-	}
-	_, err = s.exec(ctx, putChunk, string(c.ref.ID), c.n, c.data)
-	return outcome{}, err
+	return outcome{refused: refusal}, err
 }
 
 // write has a change made.

@@ -13,7 +13,7 @@ import (
 // A session is the writer's connection.
 type session struct {
 	conn     *sql.Conn
-	prepared map[string]*sql.Stmt
+	prepared prepared
 	pending  *ledger
 }
 
@@ -22,7 +22,7 @@ func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, prepared: make(map[string]*sql.Stmt), pending: pending}
+	s := &session{conn: conn, prepared: make(prepared), pending: pending}
 	if err := s.limit(ctx, maxBytes); err != nil {
 		s.close(ctx)
 		return nil, err
@@ -54,24 +54,32 @@ func (s *session) close(ctx context.Context) {
 	_ = s.conn.Close()
 }
 
-func (s *session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
-	if statement := s.prepared[query]; statement != nil {
-		return statement, nil
+// A preparer is a connection, or a pool of them.
+type preparer interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// A prepared holds statements by their text.
+type prepared map[string]*sql.Stmt
+
+// add makes sure that there is a statement for the query.
+func (p prepared) add(ctx context.Context, on preparer, query string) error {
+	if p[query] != nil {
+		return nil
 	}
-	statement, err := s.conn.PrepareContext(ctx, query)
+	statement, err := on.PrepareContext(ctx, query) //nolint:sqlclosecheck // lives as long as what it is prepared on
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.prepared[query] = statement
-	return statement, nil
+	p[query] = statement
+	return nil
 }
 
 func (s *session) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	statement, err := s.statement(ctx, query)
-	if err != nil {
+	if err := s.prepared.add(ctx, s.conn, query); err != nil {
 		return nil, err
 	}
-	return statement.ExecContext(ctx, args...)
+	return s.prepared[query].ExecContext(ctx, args...)
 }
 
 // A lookup is a query for one row.
@@ -81,16 +89,15 @@ type lookup struct {
 }
 
 // find reads the row into the variables that to points to, if there is one.
-func (s *session) find(ctx context.Context, l lookup, to ...any) (bool, error) {
-	statement, err := s.statement(ctx, l.query)
-	if err != nil {
-		return false, err
+func (s *session) find(ctx context.Context, l lookup, to ...any) error {
+	if err := s.prepared.add(ctx, s.conn, l.query); err != nil {
+		return err
 	}
-	err = statement.QueryRowContext(ctx, l.args...).Scan(to...)
+	err := s.prepared[l.query].QueryRowContext(ctx, l.args...).Scan(to...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return nil
 	}
-	return err == nil, err
+	return err
 }
 
 const (
@@ -100,33 +107,38 @@ const (
 )
 
 // load returns what is pending, as far as limits need to know.
-func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (task.Load, error) {
-	var load task.Load
+func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (load task.Load, err error) {
 	if limits.Unique {
-		if _, err := s.find(ctx, lookup{findSame, []any{t.Digest[:], t.Owner}}, &load.Same); err != nil {
-			return load, err
-		}
+		err = s.find(ctx, lookup{findSame, []any{t.Digest[:], t.Owner}}, &load.Same)
 	}
-	if limits.PerOwner > 0 {
-		n, known := s.pending.owners[t.Owner]
-		if !known {
-			if _, err := s.find(ctx, lookup{countOwner, []any{t.Owner}}, &n); err != nil {
-				return load, err
-			}
-			if len(s.pending.owners) >= ownersKept {
-				clear(s.pending.owners)
-			}
-			s.pending.owners[t.Owner] = n
-		}
-		load.Owner = n
+	if limits.PerOwner > 0 && err == nil {
+		load.Owner, err = s.countOwner(ctx, t.Owner)
 	}
-	if limits.Total > 0 {
-		if s.pending.total < 0 {
-			if _, err := s.find(ctx, lookup{query: countAll}, &s.pending.total); err != nil {
-				return load, err
-			}
-		}
-		load.Total = s.pending.total
+	if limits.Total > 0 && err == nil {
+		load.Total, err = s.countAll(ctx)
 	}
-	return load, nil
+	return load, err
+}
+
+func (s *session) countOwner(ctx context.Context, owner string) (int, error) {
+	n, known := s.pending.owners[owner]
+	if known {
+		return n, nil
+	}
+	err := s.find(ctx, lookup{countOwner, []any{owner}}, &n)
+	if len(s.pending.owners) >= ownersKept {
+		clear(s.pending.owners)
+	}
+	if err == nil {
+		s.pending.owners[owner] = n
+	}
+	return n, err
+}
+
+func (s *session) countAll(ctx context.Context) (int, error) {
+	if s.pending.total >= 0 {
+		return s.pending.total, nil
+	}
+	err := s.find(ctx, lookup{query: countAll}, &s.pending.total)
+	return s.pending.total, err
 }

@@ -7,14 +7,35 @@
 // flush. The file must be on a local disk, since network file systems lock and
 // flush unreliably.
 //
+// [OpenPostgres] keeps them in a PostgreSQL database, for any number of
+// replicas. What is acknowledged is as durable as the server's commits are: it
+// must run with fsync and synchronous_commit on, which are the defaults, and
+// with synchronous replication if a standby is to take over without a loss.
+//
 // A task is stored as one document, as [task.Encode] makes it. A few columns
 // beside it repeat what queries select and order by; nothing here knows what
-// a task may become.
+// a task may become. The tables are made, and brought up to date, by whoever
+// opens the database first.
+//
+// # How changes are made
 //
 // SQLite has one writer at a time and a flush takes long, so changes are
 // committed in groups: one goroutine takes all that have come in meanwhile,
 // makes them in one transaction and lets every caller know. Limits are checked
 // inside that transaction, one change after the other.
+//
+// PostgreSQL has many writers. Those of one owner wait for each other, since
+// the owner's limit must be exact. How many tasks there are of all owners is
+// counted in sixteen rows, so that others do not, unless the limit is near.
+//
+// A context that ends while a change is being written does not undo it: the
+// caller is told what became of it, if that is known within five seconds.
+//
+// # How changes are told
+//
+// With SQLite all changes are made here. With PostgreSQL replicas tell each
+// other with NOTIFY, after the fact. A replica that has lost its connection
+// wakes everybody who watches once it is back.
 package sqlstore
 
 import (
@@ -35,9 +56,11 @@ var (
 	ErrDamaged = errors.New("the database is damaged")
 )
 
-// A record is a task as a row of the table.
+// A record is a task as a row of the table. All that may be shared with the
+// caller has been read from the task: it is written later.
 type record struct {
 	task.Task
+	due      int64
 	document string
 }
 
@@ -46,7 +69,7 @@ func newRecord(t task.Task, a task.Action) (record, error) {
 	if err != nil {
 		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	return record{Task: t, document: string(document)}, nil
+	return record{Task: t, due: t.Due().UnixMicro(), document: string(document)}, nil
 }
 
 func (r *record) pending() bool { return !r.State.Terminal() }
@@ -126,7 +149,7 @@ func (s *selection) statement(q task.Query) string {
 	}
 	const columns = "created_at, id, document"
 	return "SELECT document FROM (SELECT * FROM (" + s.half(columns, "pending = TRUE") +
-		") AS p UNION ALL SELECT * FROM (" + s.half(columns, "pending = FALSE") + ") AS t) AS both" + s.order()
+		") AS p UNION ALL SELECT * FROM (" + s.half(columns, "pending = FALSE") + ") AS t) AS halves" + s.order()
 }
 
 func (s *selection) half(columns string, and ...string) string {

@@ -17,7 +17,7 @@ const (
 	groupChanges = 256             // the most changes that one transaction makes
 	groupBytes   = 4 << 20         // the most that they write, unless one alone does
 	patience     = 5 * time.Second // how long a caller who has given up waits for what is being written
-	ownersKept   = 10_000          // the most owners whose tasks are counted in memory
+	ownersKept   = 1000            // the most owners whose tasks are counted in memory
 )
 
 // A change is one thing to write.

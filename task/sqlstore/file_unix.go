@@ -14,7 +14,7 @@ func lockFile(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a file descriptor is small
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
 		return file, nil
 	}
@@ -22,4 +22,14 @@ func lockFile(name string) (*os.File, error) {
 		err = ErrInUse
 	}
 	return nil, errors.Join(err, file.Close())
+}
+
+// syncDir makes sure that the files in a directory are found again after a
+// crash of the machine.
+func syncDir(name string) error {
+	dir, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

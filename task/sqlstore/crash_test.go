@@ -1,0 +1,101 @@
+package sqlstore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+// crashFile is the variable that makes the test binary a process to kill: it
+// names the file that it works on.
+const crashFile = "SQLSTORE_CRASH_FILE"
+
+// createUntilKilled creates tasks from many goroutines, changes each and
+// writes its id out once the store has acknowledged both.
+func createUntilKilled(file string) {
+	ctx := context.Background()
+	s, err := sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := 0; ; i++ {
+				made, err := task.New(draft(i), epoch)
+				if err == nil {
+					err = s.Create(ctx, made, task.Limits{Total: 1 << 30})
+				}
+				if err == nil {
+					_, err = task.Advance(ctx, s, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, epoch)
+				}
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					return
+				}
+				// One write is one line, whoever writes at the same time.
+				_, _ = os.Stdout.WriteString(string(made.ID) + "\n")
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestSQLiteKilled kills a process that writes, again and again, and looks for
+// everything that was acknowledged before.
+func TestSQLiteKilled(t *testing.T) {
+	o := sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")}
+	var acknowledged []task.ID
+	for round := range 6 {
+		some := killed(t, o.File, rand.IntN(150))
+		acknowledged = append(acknowledged, some...)
+		s := open(t, o)
+		for _, id := range acknowledged {
+			got, err := s.Get(t.Context(), task.AnyOwner().Ref(id))
+			if err != nil || got.State != task.Cancelled {
+				t.Fatalf("round %d, of %d: %s is %q, %v", round, len(acknowledged), id, got.State, err)
+			}
+		}
+		must(t, s.Check(t.Context()))
+		must(t, s.Close())
+	}
+	t.Logf("%d tasks survived", len(acknowledged))
+}
+
+// killed runs a process until it has acknowledged some more tasks than after,
+// kills it and returns them all.
+func killed(t *testing.T, file string, after int) []task.ID {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
+	child.Env = append(os.Environ(), crashFile+"="+file)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	var ids []task.ID
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		ids = append(ids, task.ID(lines.Text()))
+		if len(ids) == after+1 {
+			must(t, child.Process.Kill())
+		}
+	}
+	must(t, lines.Err())
+	if err := child.Wait(); err == nil || len(ids) <= after || ctx.Err() != nil {
+		t.Fatalf("the process ended by itself after %d tasks: %v", len(ids), err)
+	}
+	return ids
+}

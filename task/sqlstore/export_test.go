@@ -1,0 +1,43 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// On returns o with another file system under the database.
+func (o SQLiteOptions) On(vfs string) SQLiteOptions {
+	o.vfs = vfs
+	return o
+}
+
+// Migrate runs other files than those of this package on a SQLite database.
+func Migrate(ctx context.Context, db *sql.DB, files fs.FS) error {
+	return migrateSQLite(ctx, db, files)
+}
+
+// SelectPage returns the statement for the page of q that follows a position.
+func SelectPage(q task.Query, after task.Position) (statement string, args []any) {
+	return selectPage(q, after)
+}
+
+// Statements returns every statement on tasks that is always the same, by
+// what it is for.
+func Statements() map[string]string {
+	return map[string]string{
+		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
+		"count all": countAll, "count owner": countOwner, "find same": findSame, "find": findTask,
+		"update": updateTask, "sweep": sweepTasks,
+	}
+}
+
+// PostgresStatements returns those that are only for PostgreSQL.
+func PostgresStatements() map[string]string {
+	return map[string]string{
+		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
+		"load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
+	}
+}

@@ -1,0 +1,388 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// PostgresOptions say where tasks are kept. Zero fields but URL mean their
+// default.
+type PostgresOptions struct {
+	// URL names the server, the database and the user, as libpq has it. The
+	// tables are made in the first schema of the search path, which must not
+	// have other tables: postgres://gate@db/prod?search_path=thoughtgate.
+	URL string
+
+	MaxConns int // connections, but for the one that listens; 16
+}
+
+// Postgres is a [task.Store] in a PostgreSQL database, for any number of
+// replicas.
+type Postgres struct {
+	reader
+	pool  *pgxpool.Pool
+	relay *relay
+}
+
+var _ task.Store = (*Postgres)(nil)
+
+// OpenPostgres connects to a database, and makes or updates its tables if need
+// be. It returns [ErrSchema] if they were made by a newer program or by a
+// different one.
+func OpenPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
+	s, err := openPostgres(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open task store in PostgreSQL: %w", err)
+	}
+	return s, nil
+}
+
+func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	if config.MaxConns = 16; o.MaxConns > 0 {
+		config.MaxConns = int32(min(o.MaxConns, 10_000))
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Postgres{
+		reader: reader{name: "in PostgreSQL", db: stdlib.OpenDBFromPool(pool), explain: legiblePostgres},
+		pool:   pool,
+	}
+	if err := s.start(ctx, config.ConnConfig); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
+	files, err := fs.Sub(embedded, "migrations/postgres")
+	if err != nil {
+		return err
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	tables := schema{
+		files: files,
+		lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // any number that others are unlikely to use
+		names: "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
+	}
+	if err := tables.migrate(ctx, tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.relay, err = newRelay(ctx, s.pool, config)
+	return err
+}
+
+// Close implements [task.Store]. It waits for what is under way.
+func (s *Postgres) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	if s.relay != nil {
+		s.relay.close()
+	}
+	err := s.db.Close()
+	s.pool.Close()
+	return err
+}
+
+// Watch implements [task.Watcher].
+func (s *Postgres) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	if err := s.usable(ctx, task.ActionWatch); err != nil {
+		return nil, err
+	}
+	return s.relay.watch(ctx, ref)
+}
+
+// An admission is a way to count what is pending while others do so too.
+type admission struct {
+	lock   string // locks slots, one of which is the task's
+	others int    // how many other tasks may be created at the same time
+}
+
+// slots is how many rows the pending tasks are counted in.
+const slots = 16
+
+// admissions returns the ways to try, in turn. With one slot locked, no more
+// than one task can be on its way in each of the others: if there is room for
+// those too, nobody need wait. Otherwise all slots are locked.
+func admissions() []admission {
+	return []admission{
+		{lock: "SELECT pending FROM slots WHERE slot = $1 FOR UPDATE", others: slots - 1},
+		{lock: "SELECT pending FROM slots WHERE slot >= 0 OR slot = $1 ORDER BY slot FOR UPDATE"},
+	}
+}
+
+// slot returns where a task is counted.
+func slot(id task.ID) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return int(h.Sum32() % slots)
+}
+
+const (
+	lockOwner = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+	loadTasks = `SELECT (SELECT sum(pending) FROM slots)::bigint,
+		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $1 AND pending = TRUE LIMIT $2) AS mine),
+		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
+		EXISTS (SELECT FROM tasks WHERE id = $5)`
+	addTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
+	// replaceTask also takes a task that ends from its slot.
+	replaceTask = `WITH old AS (SELECT id, owner, pending FROM tasks WHERE id = $1 AND version = $2 FOR UPDATE),
+		freed AS (UPDATE slots SET pending = pending - 1
+			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending))
+		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8
+		FROM old WHERE tasks.id = old.id RETURNING old.owner`
+	deleteTasks = `WITH old AS MATERIALIZED
+		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED)
+		DELETE FROM tasks USING old WHERE tasks.id = old.id RETURNING tasks.id, tasks.owner`
+)
+
+// errCrowded says that there may or may not be room for one more task.
+var errCrowded = errors.New("too many at the same time")
+
+// Create implements [task.Tasks].
+func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+	if err := s.usable(ctx, task.ActionCreate); err != nil {
+		return err
+	}
+	r, err := newRecord(t, task.ActionCreate)
+	if err != nil {
+		return err
+	}
+	for _, a := range admissions() {
+		err = s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			return creation{record: &r, limits: limits, conn: conn.Conn()}.attempt(ctx, a)
+		})
+		if !errors.Is(err, errCrowded) {
+			break
+		}
+	}
+	if err == nil {
+		s.relay.tell(touched{t.ID, t.Owner})
+		return nil
+	}
+	if _, refused := errors.AsType[*task.Error](err); refused {
+		return err
+	}
+	return s.fault(ctx, task.ActionCreate, err)
+}
+
+// A creation adds a task, in two round trips.
+type creation struct {
+	record *record
+	limits task.Limits
+	conn   *pgx.Conn
+}
+
+func (c creation) attempt(ctx context.Context, a admission) error {
+	exists := &task.Error{Kind: task.KindExists, ID: c.record.ID, Action: task.ActionCreate}
+	load, there, err := c.load(ctx, a)
+	if err == nil && there {
+		err = exists
+	}
+	if err == nil {
+		err = c.admit(a, load)
+	}
+	if err == nil {
+		err = c.insert(ctx)
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == uniqueViolation {
+		err = exists
+	}
+	if err != nil && !c.conn.IsClosed() {
+		bounded, cancel := finishing(ctx)
+		defer cancel()
+		_, _ = c.conn.Exec(bounded, "ROLLBACK") // if it fails the pool gives up the connection
+	}
+	return err
+}
+
+// load begins a transaction, takes the locks and returns what is pending then,
+// as far as limits need to know, and whether there is a task with the ID.
+func (c creation) load(ctx context.Context, a admission) (load task.Load, there bool, err error) {
+	same := 0
+	if c.limits.Unique {
+		same = 1
+	}
+	var b pgx.Batch
+	b.Queue("BEGIN")
+	if c.limits.PerOwner > 0 || c.limits.Unique {
+		b.Queue(lockOwner, c.record.Owner)
+	}
+	b.Queue(a.lock, slot(c.record.ID))
+	b.Queue(loadTasks, c.record.Owner, c.limits.PerOwner, c.record.Digest[:], same, string(c.record.ID)).QueryRow(
+		func(row pgx.Row) error { return row.Scan(&load.Total, &load.Owner, &load.Same, &there) })
+	err = c.conn.SendBatch(ctx, &b).Close()
+	return load, there, err
+}
+
+func (c creation) admit(a admission, load task.Load) error {
+	load.Total += a.others
+	err := c.limits.Check(c.record.Task, load)
+	if errors.Is(err, task.ErrCapacityExceeded) && a.others > 0 {
+		return errCrowded
+	}
+	return err
+}
+
+// insert adds the task and ends the transaction.
+func (c creation) insert(ctx context.Context) error {
+	r := c.record
+	var b pgx.Batch
+	b.Queue(addTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document)
+	if r.pending() {
+		b.Queue(countTask, slot(r.ID))
+	}
+	b.Queue("COMMIT")
+	bounded, cancel := finishing(ctx)
+	defer cancel()
+	return c.conn.SendBatch(bounded, &b).Close()
+}
+
+// finishing returns a context for what must not be left in the middle: it goes
+// on for a while when ctx ends, so that its outcome is known.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+}
+
+// Swap implements [task.Tasks].
+func (s *Postgres) Swap(ctx context.Context, t task.Task) error {
+	if err := s.usable(ctx, task.ActionSwap); err != nil {
+		return err
+	}
+	r, err := newRecord(t, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	var owner string
+	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.pending(),
+			string(r.State), r.due, r.Version, r.document).Scan(&owner)
+	})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return s.overtaken(ctx, t.ID)
+	case err != nil:
+		return s.fault(ctx, task.ActionSwap, err)
+	}
+	s.relay.tell(touched{t.ID, owner})
+	return nil
+}
+
+// overtaken returns why a task could not be replaced.
+func (s *Postgres) overtaken(ctx context.Context, id task.ID) error {
+	var state task.State
+	err := s.row(ctx, "SELECT state FROM tasks WHERE id = $1", string(id)).Scan(&state)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return task.AnyOwner().Ref(id).NotFound(task.ActionSwap)
+	case err != nil:
+		return s.fault(ctx, task.ActionSwap, err)
+	}
+	return overtaken(id, state)
+}
+
+// change runs f on a connection. The context ends the wait for one, but not f.
+func (s *Postgres) change(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
+	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		bounded, cancel := finishing(ctx)
+		defer cancel()
+		return f(bounded, conn)
+	})
+}
+
+// Sweep implements [task.Tasks].
+func (s *Postgres) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
+	if err := s.usable(ctx, task.ActionSweep); err != nil {
+		return 0, err
+	}
+	var swept []touched
+	err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, deleteTasks, micros(before), max(0, limit))
+		if err != nil {
+			return err
+		}
+		swept, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t touched, err error) {
+			err = row.Scan(&t.id, &t.owner)
+			return t, err
+		})
+		return err
+	})
+	if err != nil {
+		return 0, s.fault(ctx, task.ActionSweep, err)
+	}
+	s.relay.tell(swept...)
+	return len(swept), nil
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *Postgres) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	if err := s.usable(ctx, task.ActionWriteChunk); err != nil {
+		return err
+	}
+	var old row
+	err := s.row(ctx, findTask, string(ref.ID)).Scan(&old.owner, &old.state, &old.version)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return s.fault(ctx, task.ActionWriteChunk, err)
+	}
+	c := chunk{ref: ref, n: n, data: data}
+	if err := c.refusal(old); err != nil {
+		return err
+	}
+	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, putChunk, string(ref.ID), n, data)
+		return err
+	})
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == foreignKeyViolation {
+		return ref.NotFound(task.ActionWriteChunk) // it was deleted in between
+	}
+	return s.fault(ctx, task.ActionWriteChunk, err)
+}
+
+// The codes of errors that mean something here.
+const (
+	uniqueViolation     = "23505"
+	foreignKeyViolation = "23503"
+	invalidText         = "22021" // such as a zero byte
+	tooLarge            = "54000" // such as a name that no index can hold
+	diskFull            = "53100"
+)
+
+// legiblePostgres adds what it means to some errors of the database.
+func legiblePostgres(err error) error {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && e.Code == diskFull:
+		return &task.Error{Kind: task.KindCapacityExceeded, Err: err}
+	case ok && (e.Code == invalidText || e.Code == tooLarge):
+		return &task.Error{Kind: task.KindInvalid, Err: err}
+	default:
+		return err
+	}
+}

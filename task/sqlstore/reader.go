@@ -1,0 +1,143 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A reader is the half of a store that only reads: the same for every
+// database.
+type reader struct {
+	name     string // of the database, as errors call it
+	db       *sql.DB
+	prepared prepared // statements that it pays to prepare once
+	closed   atomic.Bool
+	explain  func(error) error // adds what it means to an error of the database
+}
+
+const (
+	getTask      = "SELECT document FROM tasks WHERE id = $1"
+	getChunk     = "SELECT owner, data FROM tasks LEFT JOIN chunks ON task = id AND n = $1 WHERE id = $2"
+	overdueTasks = "SELECT document FROM tasks WHERE pending = TRUE AND due < $1 ORDER BY due LIMIT $2"
+)
+
+// row runs a query for one row.
+func (r *reader) row(ctx context.Context, query string, args ...any) *sql.Row {
+	if statement := r.prepared[query]; statement != nil {
+		return statement.QueryRowContext(ctx, args...)
+	}
+	return r.db.QueryRowContext(ctx, query, args...)
+}
+
+// Get implements [task.Tasks].
+func (r *reader) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if err := r.usable(ctx, task.ActionGet); err != nil {
+		return task.Task{}, err
+	}
+	var document []byte
+	switch err := r.row(ctx, getTask, string(ref.ID)).Scan(&document); {
+	case errors.Is(err, sql.ErrNoRows):
+		return task.Task{}, ref.NotFound(task.ActionGet)
+	case err != nil:
+		return task.Task{}, r.fault(ctx, task.ActionGet, err)
+	}
+	t, err := task.Decode(document)
+	if err != nil {
+		return task.Task{}, r.fault(ctx, task.ActionGet, err)
+	}
+	if err := ref.Check(t.Owner, task.ActionGet); err != nil {
+		return task.Task{}, err
+	}
+	return t, nil
+}
+
+// List implements [task.Tasks].
+func (r *reader) List(ctx context.Context, q task.Query) (task.Page, error) {
+	if err := r.usable(ctx, task.ActionList); err != nil {
+		return task.Page{}, err
+	}
+	after, err := q.Position()
+	if err != nil {
+		return task.Page{}, err
+	}
+	if owner, limited := q.Scope.Owner(); limited && owner == "" {
+		return task.Page{}, nil
+	}
+	statement, args := selectPage(q, after)
+	rows, err := r.db.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return task.Page{}, r.fault(ctx, task.ActionList, err)
+	}
+	found, err := tasksOf(rows)
+	if err != nil {
+		return task.Page{}, r.fault(ctx, task.ActionList, err)
+	}
+	return pageOf(q, found), nil
+}
+
+// Overdue implements [task.Tasks].
+func (r *reader) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
+	if err := r.usable(ctx, task.ActionList); err != nil {
+		return nil, err
+	}
+	rows, err := r.db.QueryContext(ctx, overdueTasks, micros(at), max(0, limit))
+	if err != nil {
+		return nil, r.fault(ctx, task.ActionList, err)
+	}
+	found, err := tasksOf(rows)
+	return found, r.fault(ctx, task.ActionList, err)
+}
+
+// ReadChunk implements [task.Blobs].
+func (r *reader) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	if err := r.usable(ctx, task.ActionReadChunk); err != nil {
+		return nil, err
+	}
+	var owner string
+	var data []byte
+	switch err := r.row(ctx, getChunk, n, string(ref.ID)).Scan(&owner, &data); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, ref.NotFound(task.ActionReadChunk)
+	case err != nil:
+		return nil, r.fault(ctx, task.ActionReadChunk, err)
+	}
+	if err := ref.Check(owner, task.ActionReadChunk); err != nil {
+		return nil, err
+	}
+	if data == nil {
+		return nil, ref.ChunkMissing(n)
+	}
+	return data, nil
+}
+
+func (r *reader) usable(ctx context.Context, a task.Action) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r.closed.Load() {
+		return &task.Error{Kind: task.KindClosed, Action: a}
+	}
+	return nil
+}
+
+// fault returns what to tell of an error of the database.
+func (r *reader) fault(ctx context.Context, a task.Action, err error) error {
+	if err == nil {
+		return nil
+	}
+	if refusal := r.usable(ctx, a); refusal != nil {
+		return refusal
+	}
+	err = r.explain(err)
+	if refusal, ok := errors.AsType[*task.Error](err); ok {
+		refusal.Action, refusal.Detail = a, r.name
+		return err
+	}
+	return fmt.Errorf("task store %s: %s: %w", r.name, a, err)
+}
