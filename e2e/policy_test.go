@@ -88,8 +88,9 @@ func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (jsontext.V
 		if err != nil {
 			return nil, err
 		}
+		after := context.WithoutCancel(ctx)
 		s.running.Go(func() {
-			_, _ = s.Run(context.Background(), task.OwnedBy(r.Owner).Ref(t.ID), func(context.Context) (jsontext.Value, error) { return called, nil })
+			_, _ = s.Run(after, task.OwnedBy(r.Owner).Ref(t.ID), func(context.Context) (jsontext.Value, error) { return called, nil })
 		})
 		return r.Dialect.CreateResult(t)
 	case m.Method == "tools/call":

@@ -34,7 +34,7 @@ func (x *exchange) clientKey(session string) string {
 	for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {
 		for _, value := range x.r.Header[name] {
 			given = true
-			fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
+			_, _ = fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
 		}
 	}
 	if !given {

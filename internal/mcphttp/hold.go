@@ -112,15 +112,22 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	switch {
 	case err == nil:
 		x.deliver(ctx, w, t)
-	case errors.Is(err, task.ErrNotReady) && x.r.Context().Err() != nil:
-		x.leave()
-	case errors.Is(err, task.ErrNotReady) && x.era == wire.Modern && round < maxRounds:
-		w.end(x.comeAgain(t, round+1))
-	case errors.Is(err, task.ErrNotReady):
-		w.end(x.stillPending(t))
-	default:
+	case !errors.Is(err, task.ErrNotReady):
 		w.end(x.errorMessage(x.dialect().Error(err)))
+	case x.r.Context().Err() != nil:
+		x.leave()
+	default:
+		w.end(x.notYet(t, round))
 	}
+}
+
+// notYet answers a client that has waited long enough in this request: a modern
+// one is sent round again, as long as it will go.
+func (x *exchange) notYet(t task.Task, round int) []byte {
+	if x.era == wire.Modern && round < maxRounds {
+		return x.comeAgain(t, round+1)
+	}
+	return x.stillPending(t)
 }
 
 // patience is how long the client may be kept waiting: as long as approval can
