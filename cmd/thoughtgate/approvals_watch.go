@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 )
 
@@ -69,5 +70,5 @@ func (s *screen) jsonEvent(e client.Event, _ time.Time) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", visible(string(text)))
+	return s.line("%s", approval.Visible(string(text)))
 }

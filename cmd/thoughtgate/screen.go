@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -74,7 +73,7 @@ func (s *screen) json(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", visible(string(text)))
+	return s.line("%s", approval.Visible(string(text)))
 }
 
 // table prints one line for each approval.
@@ -256,7 +255,7 @@ func argumentText(a approval.Approval) string {
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
 		return "unreadable"
 	}
-	return shorten(visible(string(text)), maxArguments)
+	return shorten(approval.Visible(string(text)), maxArguments)
 }
 
 // argumentStart returns the text of arguments that are too long to be sent whole.
@@ -296,39 +295,15 @@ func span(d time.Duration) string {
 
 // oneLine returns foreign text as one line of at most limit characters.
 func oneLine(text string, limit int) string {
-	return shorten(strings.ReplaceAll(visible(text), "\n", `\n`), limit)
+	return shorten(strings.ReplaceAll(approval.Visible(text), "\n", `\n`), limit)
 }
 
 // paragraph returns foreign text with its lines.
-func paragraph(text string) string { return shorten(visible(text), maxText) }
+func paragraph(text string) string { return shorten(approval.Visible(text), maxText) }
 
 func shorten(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}
 	return string([]rune(text)[:limit]) + "…"
-}
-
-// visible returns text with an escape in the place of every character that a
-// reader cannot see, that changes how others are seen, or that a terminal would
-// obey. JSON means the same afterwards: there such characters stand in strings
-// only. The gate does so as well, but this program may talk to another gate.
-func visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n' || !hidden(r):
-			b.WriteRune(r)
-		case r > 0xFFFF:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
-func hidden(r rune) bool {
-	return r != ' ' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point))
 }

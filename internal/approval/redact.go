@@ -24,7 +24,7 @@ func shown(arguments string, paths []string, most int) (text jsontext.Value, tru
 	if err := redact(jsontext.NewDecoder(strings.NewReader(arguments)), enc, parsePaths(paths)); err != nil {
 		return jsonrpc.AppendString(nil, "[unreadable]"), false
 	}
-	seen := visible(bytes.TrimSpace(b.Bytes()))
+	seen := []byte(Visible(string(bytes.TrimSpace(b.Bytes()))))
 	if len(seen) <= most {
 		return seen, false
 	}
@@ -141,14 +141,15 @@ func redactInside(from *jsontext.Decoder, to *jsontext.Encoder, paths []path) er
 	return to.WriteToken(end)
 }
 
-// visible returns text with an escape in the place of every character that a
-// reader could not see. JSON without white space means the same afterwards,
-// because such characters can only stand in strings.
-func visible(text []byte) []byte {
-	var b bytes.Buffer
-	for _, r := range string(text) {
+// Visible returns text with an escape in the place of every character that a
+// reader cannot see, that changes how others are seen, or that a terminal would
+// obey. JSON means the same afterwards: there such characters can only stand in
+// strings.
+func Visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
 		switch {
-		case !hidden(r):
+		case r == '\n' || !hidden(r):
 			b.WriteRune(r)
 		case r > 0xFFFF:
 			r -= 0x10000
@@ -157,5 +158,5 @@ func visible(text []byte) []byte {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 	}
-	return b.Bytes()
+	return b.String()
 }

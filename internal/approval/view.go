@@ -135,7 +135,7 @@ const maxName = 300
 
 // shownName returns a name so that it looks like no other.
 func shownName(name string, most int) string {
-	return plainText(string(visible([]byte(name))), most)
+	return plainText(strings.ReplaceAll(Visible(name), "\n", `\u000a`), most)
 }
 
 func hints(a policy.Annotations) *Hints {
