@@ -1,0 +1,151 @@
+package redisstore_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+)
+
+const (
+	many    = 100_000 // tasks that are there while something else is measured
+	writers = 64
+)
+
+// BenchmarkRedis measures a server that flushes every write to disk, and one
+// that flushes once a second.
+func BenchmarkRedis(b *testing.B) {
+	for _, fsync := range []string{"always", "everysec"} {
+		b.Run(fsync, func(b *testing.B) {
+			server := own(b, "--appendfsync", fsync)
+			if server == nil {
+				return
+			}
+			b.Run("create", func(b *testing.B) { benchmarkCreate(b, open(b, inOwnKeys(server))) })
+			o := inOwnKeys(server)
+			s := open(b, o)
+			b.Run("wake", func(b *testing.B) { benchmarkWake(b, s, open(b, o)) })
+			ids := fill(b, s)
+			b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
+			b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
+			b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+		})
+	}
+}
+
+// together has writers call f with 0 to n-1, each number once.
+func together(b *testing.B, n int, f func(i int) error) {
+	b.Helper()
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range writers {
+		done.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+}
+
+func fill(b *testing.B, s task.Store) []task.ID {
+	b.Helper()
+	ids := make([]task.ID, many)
+	together(b, many, func(i int) error {
+		made := build(b, i)
+		ids[i] = made.ID
+		return s.Create(b.Context(), made, task.Limits{})
+	})
+	return ids
+}
+
+// benchmarkCreate makes tasks from requests and stores them, within limits
+// that are always checked.
+func benchmarkCreate(b *testing.B, s task.Store) {
+	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
+	b.ReportAllocs()
+	b.ResetTimer()
+	together(b, b.N, func(i int) error { return s.Create(b.Context(), build(b, i), limits) })
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+}
+
+// benchmarkWake measures how long after a change by one replica a waiter on
+// another is woken.
+func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
+	made := add(b, s, 0)
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	changed, err := other.Watch(ctx, anyone(made.ID))
+	must(b, err)
+	var total time.Duration
+	for b.Loop() {
+		made.Version++
+		must(b, s.Swap(b.Context(), made))
+		began := time.Now()
+		<-changed
+		total += time.Since(began)
+	}
+	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs-after-swap")
+}
+
+func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
+	b.ReportAllocs()
+	together(b, b.N, func(i int) error {
+		_, err := s.Get(b.Context(), anyone(ids[i*7919%many]))
+		return err
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
+}
+
+func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
+	var current [writers * 4]task.Task
+	var locks [writers * 4]sync.Mutex
+	for i := range current {
+		var err error
+		current[i], err = s.Get(b.Context(), anyone(ids[i]))
+		must(b, err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	together(b, b.N, func(i int) error {
+		i %= len(current)
+		locks[i].Lock()
+		defer locks[i].Unlock()
+		current[i].Version++
+		return s.Swap(b.Context(), current[i])
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "swaps/s")
+}
+
+// benchmarkList reads pages of 20 from the middle of many tasks.
+func benchmarkList(b *testing.B, s task.Store, ids []task.ID) {
+	middle, err := s.Get(b.Context(), anyone(ids[many/2]))
+	must(b, err)
+	for name, q := range map[string]task.Query{
+		"owner":    {Scope: task.OwnedBy("owner7")},
+		"everyone": {Scope: task.AnyOwner()},
+		"inbox":    {Scope: task.AnyOwner(), States: []task.State{task.Working}},
+		"call":     {Scope: task.OwnedBy(middle.Owner), Digest: middle.Digest, Limit: 1},
+	} {
+		want := 1
+		if q.Limit == 0 {
+			q.Cursor, want = q.CursorAfter(middle.Position()), q.PageSize()
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				page, err := s.List(b.Context(), q)
+				if err != nil || len(page.Tasks) != want {
+					b.Fatal(len(page.Tasks), err)
+				}
+			}
+		})
+	}
+}

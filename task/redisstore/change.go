@@ -1,0 +1,256 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+var (
+	//go:embed scripts/create.lua
+	createSource string
+	//go:embed scripts/swap.lua
+	swapSource string
+	//go:embed scripts/delete.lua
+	deleteSource string
+	//go:embed scripts/write.lua
+	writeSource string
+	//go:embed scripts/page.lua
+	pageSource string
+)
+
+// The scripts say what their keys and arguments are.
+type scripts struct{ create, swap, remove, write, page *rueidis.Lua }
+
+func loadScripts() scripts {
+	return scripts{
+		create: rueidis.NewLuaScript(createSource),
+		swap:   rueidis.NewLuaScript(swapSource),
+		remove: rueidis.NewLuaScriptNoSha(deleteSource), // otherwise many at once want every node of a cluster to be up
+		write:  rueidis.NewLuaScript(writeSource),
+		page:   rueidis.NewLuaScriptReadOnly(pageSource),
+	}
+}
+
+// A record is a task as it is stored.
+type record struct {
+	card
+	task.Task
+	document string
+}
+
+func newRecord(t task.Task, a task.Action) (record, error) {
+	document, err := task.Encode(t)
+	if err != nil {
+		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+	}
+	return record{Task: t, card: cardOf(&t), document: rueidis.BinaryString(document)}, nil
+}
+
+func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10) }
+
+// fields returns what changes with every version.
+func (r *record) fields() []string {
+	return []string{"state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document}
+}
+
+// Create implements [task.Tasks].
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+	ctx, done, err := s.begin(ctx, task.ActionCreate)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := newRecord(t, task.ActionCreate)
+	if err != nil {
+		return err
+	}
+	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.places(r.card, t.State)...)
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner))
+	for _, state := range task.Pending() {
+		keys = append(keys, s.keys.owned(state, t.Owner))
+	}
+	args := append([]string{
+		s.news.channel, note(t.ID, t.Owner), r.member, r.due(),
+		strconv.Itoa(limits.PerOwner), strconv.Itoa(limits.Total), strconv.FormatBool(limits.Unique),
+	}, r.fields()...)
+	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
+
+	reply, err := s.scripts.create.Exec(ctx, s.client, keys, args).ToMessage()
+	if rueidis.IsRedisNil(err) {
+		return nil
+	}
+	if err != nil {
+		return s.fault(ctx, task.ActionCreate, err)
+	}
+	return refusal(t, limits, reply)
+}
+
+// refusal returns why a task was not created.
+func refusal(t task.Task, limits task.Limits, reply rueidis.RedisMessage) error {
+	if reply.IsInt64() {
+		return &task.Error{Kind: task.KindExists, ID: t.ID, Action: task.ActionCreate}
+	}
+	load, err := loadOf(reply)
+	if err == nil {
+		err = limits.Check(t, load)
+	}
+	if err == nil {
+		err = fmt.Errorf("create task %s: refused at %+v within %+v", t.ID, load, limits)
+	}
+	return err
+}
+
+func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
+	parts, err := reply.AsStrSlice()
+	if err != nil {
+		return task.Load{}, err
+	}
+	if len(parts) != 3 {
+		return task.Load{}, fmt.Errorf("unexpected answer to a creation: %q", parts)
+	}
+	owner, ownerErr := strconv.Atoi(parts[0])
+	total, totalErr := strconv.Atoi(parts[1])
+	return task.Load{Owner: owner, Total: total, Same: idOf(parts[2])}, errors.Join(ownerErr, totalErr)
+}
+
+// Swap implements [task.Tasks].
+func (s *Store) Swap(ctx context.Context, t task.Task) error {
+	ctx, done, err := s.begin(ctx, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := newRecord(t, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	// A script must be told the lists that it may change. The task leaves those
+	// of its last state, if its state has changed at all.
+	from := t.State
+	if n := len(t.Transitions); n > 0 {
+		from = t.Transitions[n-1].From
+	}
+	for {
+		verdict, state, err := s.swap(ctx, &r, from)
+		if err != nil {
+			return s.fault(ctx, task.ActionSwap, err)
+		}
+		switch verdict {
+		case "swapped":
+			return nil
+		case "unexpected":
+			from = state
+		case "missing":
+			return task.AnyOwner().Ref(t.ID).NotFound(task.ActionSwap)
+		default:
+			return &task.Error{
+				Kind: task.KindConcurrentModification, ID: t.ID, State: state, Actual: state, Action: task.ActionSwap,
+			}
+		}
+	}
+}
+
+func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
+	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.places(r.card, r.State)...)
+	keys = append(keys, s.keys.places(r.card, from)...)
+	args := append([]string{
+		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
+	}, r.fields()...)
+	reply, err := s.scripts.swap.Exec(ctx, s.client, keys, args).AsStrSlice()
+	if err != nil {
+		return "", "", err
+	}
+	if len(reply) != 2 {
+		return "", "", fmt.Errorf("unexpected answer to a swap: %q", reply)
+	}
+	return reply[0], task.State(reply[1]), nil
+}
+
+// Sweep implements [task.Tasks].
+func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
+	ctx, done, err := s.begin(ctx, task.ActionSweep)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	members, err := s.dueBefore(ctx, ended, before, limit)
+	if err != nil || len(members) == 0 {
+		return 0, s.fault(ctx, task.ActionSweep, err)
+	}
+	doomed := make([]found, len(members))
+	for i, reply := range s.client.DoMulti(ctx, s.each(members, "version", "state", "owner", "digest")...) {
+		fields, err := reply.AsStrSlice()
+		if err != nil {
+			return 0, s.fault(ctx, task.ActionSweep, err)
+		}
+		doomed[i] = found{card: card{member: members[i], owner: fields[2]}, version: fields[0], state: task.State(fields[1])}
+		copy(doomed[i].digest[:], fields[3])
+		if doomed[i].version == "" {
+			doomed[i].state = task.Expired // somebody has deleted it, and it may have stayed in the list
+		}
+	}
+	swept, err := s.delete(ctx, doomed, before)
+	return swept, s.fault(ctx, task.ActionSweep, err)
+}
+
+// A found is a task that was found in a list. Its version is empty if there is
+// no such task.
+type found struct {
+	card
+	version string
+	state   task.State
+}
+
+// delete deletes what is due before a time and has not changed since it was
+// found, and strikes what is gone from the list it was found in. It reports
+// how many tasks it deleted.
+func (s *Store) delete(ctx context.Context, doomed []found, before time.Time) (int, error) {
+	calls := make([]rueidis.LuaExec, len(doomed))
+	for i, d := range doomed {
+		id := idOf(d.member)
+		places := s.keys.places(d.card, d.state)
+		calls[i].Keys = append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id)}, places...)
+		calls[i].Args = []string{s.news.channel, note(id, d.owner), d.member, d.version, micros(before)}
+	}
+	deleted := 0
+	var failed error
+	for _, reply := range s.scripts.remove.ExecMulti(ctx, s.client, calls...) {
+		n, err := reply.AsInt64()
+		deleted += int(n)
+		if failed == nil {
+			failed = err
+		}
+	}
+	return deleted, failed
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	ctx, done, err := s.begin(ctx, task.ActionWriteChunk)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := ref.CheckChunk(n, data); err != nil {
+		return err
+	}
+	admitted, limited := ref.Scope.Owner()
+	keys := []string{s.keys.task(ref.ID), s.keys.blob(ref.ID)}
+	args := []string{strconv.FormatBool(limited), admitted, strconv.Itoa(n), string(data)}
+	owner, err := s.scripts.write.Exec(ctx, s.client, keys, args).ToString()
+	switch {
+	case rueidis.IsRedisNil(err):
+		return ref.NotFound(task.ActionWriteChunk)
+	case err != nil:
+		return s.fault(ctx, task.ActionWriteChunk, err)
+	}
+	return ref.Check(owner, task.ActionWriteChunk)
+}

@@ -1,0 +1,91 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A keyspace names the keys of one store. IDs and owners come last in a key,
+// since they may hold anything.
+type keyspace string
+
+// newKeyspace puts the prefix into braces: a cluster keeps all keys with the
+// same text in braces on one node, where a script can change them together.
+func newKeyspace(prefix string) (keyspace, error) {
+	if strings.ContainsAny(prefix, "{}") {
+		return "", fmt.Errorf("the prefix %q has braces", prefix)
+	}
+	return keyspace("{" + prefix + "}:"), nil
+}
+
+func (k keyspace) format() string           { return string(k) + "format" }
+func (k keyspace) changes() string          { return string(k) + "changes" }
+func (k keyspace) task(id task.ID) string   { return string(k) + "task:" + string(id) }
+func (k keyspace) blob(id task.ID) string   { return string(k) + "blob:" + string(id) }
+func (k keyspace) list(s task.State) string { return string(k) + "list:" + string(s) }
+func (k keyspace) due(h half) string        { return string(k) + "due:" + string(h) }
+
+func (k keyspace) owned(s task.State, owner string) string { return k.list(s) + ":" + owner }
+
+func (k keyspace) call(h half, d task.Digest, owner string) string {
+	return string(k) + "call:" + string(h) + ":" + d.String() + ":" + owner
+}
+
+// channel names the channel of a database: channels are shared by all.
+func (k keyspace) channel(db int) string { return k.changes() + "@" + strconv.Itoa(db) }
+
+// A half is either half of the states.
+type half string
+
+const (
+	pending half = "pending"
+	ended   half = "ended"
+)
+
+func halfOf(s task.State) half {
+	if s.Terminal() {
+		return ended
+	}
+	return pending
+}
+
+// A card is what lists need to know of a task. It never changes.
+type card struct {
+	member string
+	owner  string
+	digest task.Digest
+}
+
+func cardOf(t *task.Task) card {
+	return card{member: member(t.Position()), owner: t.Owner, digest: t.Digest}
+}
+
+// places returns the four lists in which a task is while it is in state s. The
+// last one is ordered by when it is due, the others by member.
+func (k keyspace) places(c card, s task.State) []string {
+	h := halfOf(s)
+	return []string{k.list(s), k.owned(s, c.owner), k.call(h, c.digest, c.owner), k.due(h)}
+}
+
+const stampSize = 16
+
+// member returns the member of a list that stands for the task at p. Members
+// compared byte by byte have the order of [task.Compare].
+func member(p task.Position) string {
+	const sign = 1 << 63 // lets times before 1970 come before those after
+	ascending := uint64(p.CreatedAt.UnixMicro()) ^ sign
+	return fmt.Sprintf("%0*x", stampSize, ^ascending) + string(p.ID)
+}
+
+// idOf returns the ID of the task that a member stands for.
+func idOf(member string) task.ID { return task.ID(member[min(stampSize, len(member)):]) }
+
+// micros returns the first whole microsecond that is not before t, so that
+// comparing whole microseconds with it is the same as comparing times.
+func micros(t time.Time) string {
+	return strconv.FormatInt(t.Add(time.Microsecond-1).UnixMicro(), 10)
+}

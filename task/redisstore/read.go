@@ -1,0 +1,234 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Get implements [task.Tasks].
+func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	ctx, done, err := s.begin(ctx, task.ActionGet)
+	if err != nil {
+		return task.Task{}, err
+	}
+	defer done()
+	document, err := s.client.Do(ctx, s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("document").Build()).AsBytes()
+	if rueidis.IsRedisNil(err) {
+		return task.Task{}, ref.NotFound(task.ActionGet)
+	}
+	if err != nil {
+		return task.Task{}, s.fault(ctx, task.ActionGet, err)
+	}
+	t, err := task.Decode(document)
+	if err != nil {
+		return task.Task{}, s.fault(ctx, task.ActionGet, err)
+	}
+	if err := ref.Check(t.Owner, task.ActionGet); err != nil {
+		return task.Task{}, err
+	}
+	return t, nil
+}
+
+// List implements [task.Tasks]. A query for a digest by any owner reads tasks
+// until it has found a page of them; every other one reads little more than
+// the page.
+func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
+	ctx, done, err := s.begin(ctx, task.ActionList)
+	if err != nil {
+		return task.Page{}, err
+	}
+	defer done()
+	after, err := q.Position()
+	if err != nil {
+		return task.Page{}, err
+	}
+	if owner, limited := q.Scope.Owner(); limited && owner == "" {
+		return task.Page{}, nil
+	}
+	found, err := s.search(ctx, q, after)
+	if err != nil {
+		return task.Page{}, s.fault(ctx, task.ActionList, err)
+	}
+	page := task.Page{Tasks: found}
+	if size := q.PageSize(); len(found) > size {
+		page.Tasks = found[:size]
+		page.Next = q.CursorAfter(page.Tasks[size-1].Position())
+	}
+	return page, nil
+}
+
+// search returns the tasks of a page of q, and one more if there is one.
+func (s *Store) search(ctx context.Context, q task.Query, after task.Position) ([]task.Task, error) {
+	const most = 200 // tasks to read at a time
+	lists, from := s.lists(q), "-"
+	if after.ID != "" || !after.CreatedAt.IsZero() {
+		from = "(" + member(after)
+	}
+	var found []task.Task
+	want := q.PageSize() + 1
+	for size := want; ; size = min(2*size, most) {
+		members, err := s.members(ctx, lists, from, size)
+		if err != nil {
+			return nil, err
+		}
+		tasks, _, err := s.read(ctx, members)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tasks {
+			// It may have changed since it was listed.
+			if q.Matches(&t) && len(found) < want {
+				found = append(found, t)
+			}
+		}
+		if len(found) == want || len(members) < size {
+			return found, nil
+		}
+		from = "(" + members[len(members)-1]
+	}
+}
+
+// lists returns the lists that have all that q selects, and the less else the
+// better.
+func (s *Store) lists(q task.Query) []string {
+	states := q.States
+	if len(states) == 0 {
+		states = task.States()
+	}
+	owner, limited := q.Scope.Owner()
+	var lists []string
+	for _, state := range states {
+		switch {
+		case limited && q.Digest != task.Digest{}:
+			lists = append(lists, s.keys.call(halfOf(state), q.Digest, owner))
+		case limited:
+			lists = append(lists, s.keys.owned(state, owner))
+		default:
+			lists = append(lists, s.keys.list(state))
+		}
+	}
+	slices.Sort(lists)
+	return slices.Compact(lists)
+}
+
+// members returns the first members of all lists together.
+func (s *Store) members(ctx context.Context, lists []string, from string, size int) ([]string, error) {
+	members, err := s.scripts.page.Exec(ctx, s.client, lists, []string{from, strconv.Itoa(size)}).AsStrSlice()
+	slices.Sort(members)
+	return members[:min(size, len(members))], err
+}
+
+// each returns a command for each member that reads fields of its task.
+func (s *Store) each(members []string, fields ...string) rueidis.Commands {
+	commands := make(rueidis.Commands, len(members))
+	for i, member := range members {
+		commands[i] = s.client.B().Hmget().Key(s.keys.task(idOf(member))).Field(fields...).Build()
+	}
+	return commands
+}
+
+// read returns the tasks that members stand for, and the members of those that
+// are gone.
+func (s *Store) read(ctx context.Context, members []string) (tasks []task.Task, gone []string, err error) {
+	if len(members) == 0 {
+		return nil, nil, nil
+	}
+	for i, reply := range s.client.DoMulti(ctx, s.each(members, "document")...) {
+		fields, err := reply.ToArray()
+		if err != nil {
+			return nil, nil, err
+		}
+		if fields[0].IsNil() {
+			gone = append(gone, members[i])
+			continue
+		}
+		document, err := fields[0].AsBytes()
+		if err != nil {
+			return nil, nil, err
+		}
+		t, err := task.Decode(document)
+		if err != nil {
+			return nil, nil, err
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks, gone, nil
+}
+
+// dueBefore returns the members of the tasks of one half that are due, those
+// first that are due first.
+func (s *Store) dueBefore(ctx context.Context, h half, at time.Time, limit int) ([]string, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	b := s.client.B().Zrange().Key(s.keys.due(h)).Min("-inf").Max("("+micros(at)).Byscore().Limit(0, int64(limit))
+	return s.client.Do(ctx, b.Build()).AsStrSlice()
+}
+
+// Overdue implements [task.Tasks].
+func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
+	ctx, done, err := s.begin(ctx, task.ActionList)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	members, err := s.dueBefore(ctx, pending, at, limit)
+	if err != nil {
+		return nil, s.fault(ctx, task.ActionList, err)
+	}
+	tasks, gone, err := s.read(ctx, members)
+	if err == nil && len(gone) > 0 {
+		err = s.strike(ctx, gone, at)
+	}
+	if err != nil {
+		return nil, s.fault(ctx, task.ActionList, err)
+	}
+	return slices.DeleteFunc(tasks, func(t task.Task) bool {
+		return t.State.Terminal() || !t.Due().Before(at) // it has changed since it was listed
+	}), nil
+}
+
+// strike takes pending tasks that somebody has deleted by hand from the list
+// by which they are counted, so that they neither stand in the way of others
+// nor use up the limit of all for ever.
+func (s *Store) strike(ctx context.Context, gone []string, before time.Time) error {
+	lost := make([]found, len(gone))
+	for i, member := range gone {
+		lost[i] = found{card: card{member: member}, state: task.Working}
+	}
+	_, err := s.delete(ctx, lost, before)
+	return err
+}
+
+// ReadChunk implements [task.Blobs].
+func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	ctx, done, err := s.begin(ctx, task.ActionReadChunk)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	replies := s.client.DoMulti(ctx,
+		s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("owner").Build(),
+		s.client.B().Hget().Key(s.keys.blob(ref.ID)).Field(strconv.Itoa(n)).Build())
+	owner, err := replies[0].ToString()
+	if rueidis.IsRedisNil(err) {
+		return nil, ref.NotFound(task.ActionReadChunk)
+	}
+	if err != nil {
+		return nil, s.fault(ctx, task.ActionReadChunk, err)
+	}
+	if err := ref.Check(owner, task.ActionReadChunk); err != nil {
+		return nil, err
+	}
+	chunk, err := replies[1].AsBytes()
+	if rueidis.IsRedisNil(err) {
+		return nil, ref.ChunkMissing(n)
+	}
+	return chunk, s.fault(ctx, task.ActionReadChunk, err)
+}

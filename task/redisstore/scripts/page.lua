@@ -1,0 +1,11 @@
+-- Returns the first members after a position of each list, at one moment.
+--
+-- KEYS: lists.
+-- ARGV: position, how many.
+local found = {}
+for _, key in ipairs(KEYS) do
+  for _, member in ipairs(redis.call('ZRANGE', key, ARGV[1], '+', 'BYLEX', 'LIMIT', 0, ARGV[2])) do
+    found[#found + 1] = member
+  end
+end
+return found

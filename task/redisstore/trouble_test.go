@@ -1,0 +1,283 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+)
+
+const patience = 20 * time.Second
+
+// never is a poll that does not come while a test runs.
+const never = time.Hour
+
+// mustWake waits until something is received from changed.
+func mustWake(t testing.TB, changed <-chan struct{}, what string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case _, open := <-changed:
+		if !open {
+			t.Fatalf("a watch ended before it told of %s", what)
+		}
+	case <-ctx.Done():
+		t.Fatalf("not told of %s", what)
+	}
+}
+
+// eventually tries f until it succeeds.
+func eventually(t testing.TB, f func() error) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal(err)
+		}
+	}
+}
+
+func watch(t testing.TB, s task.Store, ref task.Ref) <-chan struct{} {
+	t.Helper()
+	changed, err := s.Watch(t.Context(), ref)
+	must(t, err)
+	return changed
+}
+
+// TestReplicas checks that a replica is told what another one does, and whose
+// task it was, whatever the names.
+func TestReplicas(t *testing.T) {
+	server := alone.server(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	o.Poll = never
+	a, b := open(t, o), open(t, o)
+	for _, name := range []string{"ann", "", "two words", "1 2 3 ", "\n\x00\u00ff", "{x}:y"} {
+		d := draft(1)
+		d.ID, d.Owner = task.ID("tg_"+name), name+"owner"
+		made, err := task.New(d, epoch)
+		must(t, err)
+		mine, others := watch(t, b, task.OwnedBy(d.Owner).Ref(d.ID)), watch(t, b, task.OwnedBy("x"+d.Owner).Ref(d.ID))
+		must(t, a.Create(t.Context(), made, task.Limits{}))
+		mustWake(t, mine, "a creation")
+		cancel(t, a, d.ID)
+		mustWake(t, mine, "a cancellation")
+		if n, err := a.Sweep(t.Context(), epoch.Add(2*ttl), 1); n != 1 || err != nil {
+			t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
+		}
+		mustWake(t, mine, "a deletion")
+		select {
+		case <-others:
+			t.Errorf("told of somebody else's task %q", d.ID)
+		default:
+		}
+	}
+}
+
+// TestMissedChange checks that everybody looks when a change was not told of.
+func TestMissedChange(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	miss := func(t *testing.T, o redisstore.Options) { do(t, server, "INCR", "{"+o.Prefix+"}:changes") }
+	waiting := func(t *testing.T, o redisstore.Options) (task.Store, []<-chan struct{}) {
+		s := open(t, o)
+		add(t, s, 0)
+		return s, []<-chan struct{}{
+			watch(t, s, anyone("tg_x")), watch(t, s, task.OwnedBy("ann").Ref("tg_y")), watch(t, s, anyone("")), watch(t, s, task.OwnedBy("bob").Ref("")),
+		}
+	}
+	all := func(t *testing.T, watches []<-chan struct{}) {
+		for _, w := range watches {
+			mustWake(t, w, "a change")
+		}
+	}
+	t.Run("by the poll", func(t *testing.T) {
+		o := inOwnKeys(server)
+		o.Poll = 20 * time.Millisecond
+		_, watches := waiting(t, o)
+		miss(t, o)
+		all(t, watches)
+	})
+	t.Run("by the next change", func(t *testing.T) {
+		o := inOwnKeys(server)
+		o.Poll = never
+		s, watches := waiting(t, o)
+		miss(t, o)
+		add(t, s, 1)
+		all(t, watches)
+	})
+	t.Run("after a reconnection", func(t *testing.T) {
+		o := inOwnKeys(server)
+		o.Poll = never
+		_, watches := waiting(t, o)
+		do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
+		all(t, watches)
+	})
+}
+
+// TestServerKilled checks that a store goes on by itself when its server is
+// back.
+func TestServerKilled(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	o.Poll = never
+	a, b := open(t, o), open(t, o)
+	want := add(t, a, 0)
+	changed := watch(t, b, anyone(want.ID))
+
+	for i := range 3 {
+		must(t, server.Kill())
+		for name, f := range map[string]func() error{
+			"Create":     func() error { return a.Create(t.Context(), build(t, 1), task.Limits{}) },
+			"Get":        func() error { _, err := a.Get(t.Context(), anyone(want.ID)); return err },
+			"List":       func() error { _, err := a.List(t.Context(), task.Query{Scope: task.AnyOwner()}); return err },
+			"Overdue":    func() error { _, err := a.Overdue(t.Context(), epoch.Add(2*ttl), 1); return err },
+			"Sweep":      func() error { _, err := a.Sweep(t.Context(), epoch.Add(2*ttl), 1); return err },
+			"WriteChunk": func() error { return a.WriteChunk(t.Context(), anyone(want.ID), 0, []byte("x")) },
+			"ReadChunk":  func() error { _, err := a.ReadChunk(t.Context(), anyone(want.ID), 0); return err },
+			"Check":      func() error { return a.Check(t.Context()) },
+		} {
+			if err := f(); err == nil || !strings.Contains(err.Error(), "task store 127.0.0.1:") {
+				t.Errorf("%s without a server: %v", name, err)
+			}
+		}
+		must(t, server.Start(t.Context()))
+		eventually(t, func() error { return a.Create(t.Context(), build(t, 2+i), task.Limits{}) })
+		mustWake(t, changed, "the reconnection")
+		_, err := task.Advance(t.Context(), a, anyone(want.ID), task.Contact{}, epoch)
+		must(t, err)
+		mustWake(t, changed, "a contact")
+	}
+}
+
+// TestAcknowledgedIsKept kills the server while tasks are created, and looks
+// for all that were acknowledged.
+func TestAcknowledgedIsKept(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	s := open(t, inOwnKeys(server))
+	for range 3 {
+		var mu sync.Mutex
+		var acknowledged []task.ID
+		var writing sync.WaitGroup
+		many := make(chan struct{})
+		for w := range 8 {
+			writing.Go(func() {
+				for i := 0; ; i++ {
+					made := build(t, 1000*w+i)
+					if err := s.Create(t.Context(), made, task.Limits{}); err != nil {
+						return
+					}
+					mu.Lock()
+					if acknowledged = append(acknowledged, made.ID); len(acknowledged) == 200 {
+						close(many)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		<-many
+		must(t, server.Kill())
+		writing.Wait()
+		must(t, server.Start(t.Context()))
+		for _, id := range acknowledged {
+			eventually(t, func() error {
+				_, err := s.Get(t.Context(), anyone(id))
+				if errors.Is(err, task.ErrNotFound) {
+					t.Fatalf("task %s was acknowledged and is gone", id)
+				}
+				return err
+			})
+		}
+	}
+}
+
+// TestUnresponsive checks that nobody waits for ever for a server that does
+// not answer.
+func TestUnresponsive(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	o.Timeout = 200 * time.Millisecond
+	s := open(t, o)
+	made := add(t, s, 0)
+	do(t, server, "CLIENT", "PAUSE", "2000", "ALL")
+
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	_, err := s.Get(ctx, anyone(made.ID))
+	mustBe(t, err, context.DeadlineExceeded)
+
+	began := time.Now()
+	if err := s.Create(t.Context(), build(t, 1), task.Limits{}); err == nil || !strings.Contains(err.Error(), "no answer in time: 200ms") {
+		t.Errorf("a creation that the server does not answer: %v", err)
+	}
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("waited for %v with a timeout of %v", took, o.Timeout)
+	}
+	eventually(t, func() error { _, err := s.Get(t.Context(), anyone(made.ID)); return err })
+}
+
+// TestFullMemory checks that a full server takes no new tasks, but lets those
+// that are there end and be deleted.
+func TestFullMemory(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	s := open(t, inOwnKeys(server))
+	made := add(t, s, 0)
+	do(t, server, "CONFIG", "SET", "maxmemory", "1")
+	mustBe(t, s.Create(t.Context(), build(t, 1), task.Limits{}), task.ErrCapacityExceeded)
+	mustBe(t, s.WriteChunk(t.Context(), anyone(made.ID), 0, []byte("x")), task.ErrCapacityExceeded)
+	_, err := s.ReadChunk(t.Context(), anyone(made.ID), 0)
+	mustBe(t, err, task.ErrChunkMissing)
+	cancel(t, s, made.ID)
+	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 1); n != 1 || err != nil {
+		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
+	}
+	do(t, server, "CONFIG", "SET", "maxmemory", "0")
+	add(t, s, 1)
+}
+
+// TestReadOnly checks that a server that takes no writes says so.
+func TestReadOnly(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	s := open(t, inOwnKeys(server))
+	made := add(t, s, 0)
+	do(t, server, "REPLICAOF", "127.0.0.1", "1")
+	if err := s.Create(t.Context(), build(t, 1), task.Limits{}); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("a creation on a replica: %v", err)
+	}
+	_, err := s.Get(t.Context(), anyone(made.ID))
+	must(t, err)
+	do(t, server, "REPLICAOF", "NO", "ONE")
+	add(t, s, 1)
+}
