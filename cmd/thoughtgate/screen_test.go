@@ -27,8 +27,8 @@ func TestVisible(t *testing.T) {
 		"\xff":                  "\ufffd",
 	}
 	for text, want := range tests {
-		if got := visible(text); got != want {
-			t.Errorf("visible(%q) = %s; want %s", text, got, want)
+		if got := approval.Visible(text); got != want {
+			t.Errorf("approval.Visible(%q) = %s; want %s", text, got, want)
 		}
 	}
 }

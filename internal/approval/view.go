@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
