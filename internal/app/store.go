@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 )
 
@@ -28,19 +31,28 @@ type keep struct {
 }
 
 // openStore opens the store of the configuration. A gate without policy holds
-// nothing, so it leaves no file behind either.
+// nothing, so it opens none and leaves no file behind either.
 func (a *App) openStore() (keep, error) {
-	name, isFile := strings.CutPrefix(a.cfg.Store, "sqlite:")
-	if !isFile || !a.gate.Governs() {
+	dsn := a.cfg.Store.Reveal()
+	if dsn == "memory:" || !a.gate.Governs() {
 		k := keep{Store: memstore.New(memstore.Options{})}
 		_, _ = rand.Read(k.key[:]) // never fails; the program ends if there is no randomness
 		return k, nil
 	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(a.cfg.StateDir, name)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
+	if name, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(a.cfg.StateDir, name)
+		}
+		a.log.Info("store", "file", name)
+		return openFile(ctx, name)
+	}
+	return openServer(ctx, dsn)
+}
+
+// openFile opens a store for one process.
+func openFile(ctx context.Context, name string) (keep, error) {
 	store, err := sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: name})
 	if err != nil {
 		return keep{}, err
@@ -49,7 +61,26 @@ func (a *App) openStore() (keep, error) {
 	if k.key, err = readKey(name + ".key"); err != nil {
 		return keep{}, errors.Join(err, store.Close())
 	}
-	a.log.Info("store", "file", name)
+	return k, nil
+}
+
+// openServer opens a store that several replicas share. They share the key as
+// well: it follows from the URL, with its password, which all of them have.
+func openServer(ctx context.Context, dsn string) (keep, error) {
+	k := keep{durable: true}
+	key, err := hkdf.Key(sha256.New, []byte(dsn), nil, "thoughtgate: what clients hand back", len(k.key))
+	if err != nil {
+		return keep{}, err
+	}
+	copy(k.key[:], key)
+	if strings.HasPrefix(dsn, "redis") {
+		k.Store, err = redisstore.Open(ctx, redisstore.Options{URL: dsn})
+	} else {
+		k.Store, err = sqlstore.OpenPostgres(ctx, sqlstore.PostgresOptions{URL: dsn})
+	}
+	if err != nil {
+		return keep{}, err // not k: its store would be a nil that is not nil
+	}
 	return k, nil
 }
 

@@ -34,7 +34,7 @@ var allowed = map[string]string{
 	"internal/approval/client": "internal/approval task",
 	"internal/mcphttp":         "jsonrpc task mcptask internal/approval internal/gate internal/policy internal/wire internal/metrics internal/tracing",
 	"internal/demo":            "",
-	"internal/app":             "jsonrpc task task/memstore task/sqlstore mcptask internal/approval internal/approval/api internal/config internal/gate internal/policy internal/mcphttp internal/metrics internal/tracing",
+	"internal/app":             "jsonrpc task task/memstore task/redisstore task/sqlstore mcptask internal/approval internal/approval/api internal/config internal/gate internal/policy internal/mcphttp internal/metrics internal/tracing",
 	"cmd/thoughtgate":          "task internal/app internal/approval internal/approval/client internal/config internal/demo internal/gate internal/policy",
 	"e2e":                      "",
 	"e2e/clients":              "",

@@ -33,7 +33,7 @@ type Config struct {
 	Waiting        Waiting
 	Execution      Execution
 	Tasks          Tasks
-	Store          string // where held calls are kept: memory: or sqlite:FILE
+	Store          Secret // where held calls are kept: memory:, sqlite:FILE, or the URL of a server with its password
 	StateDir       string // where FILE is, unless it says so itself; empty if there is no such place
 	Identity       Identity
 	AllowedHosts   []string // extra values of Host, in lower case
@@ -178,7 +178,7 @@ func Default() Config {
 			WriteTimeout:          30 * time.Second,
 			Keepalive:             60 * time.Second,
 		},
-		Store:    "sqlite:thoughtgate.db",
+		Store:    NewSecret("sqlite:thoughtgate.db"),
 		Shutdown: Shutdown{Drain: 25 * time.Second},
 		Telemetry: Telemetry{
 			Log:    Log{Level: slog.LevelInfo, Format: "json"},

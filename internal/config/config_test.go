@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
-		Store:     "sqlite:thoughtgate.db",
+		Store:     config.NewSecret("sqlite:thoughtgate.db"),
 		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
 		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
 	}
@@ -208,7 +208,7 @@ telemetry:
 			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
-		Store: "memory:", StateDir: "/var/lib/gate",
+		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",
 		Shutdown: config.Shutdown{Delay: 12 * time.Second},
 		Telemetry: config.Telemetry{
 			Log: config.Log{Level: slog.LevelError, Format: "text"},

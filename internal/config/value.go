@@ -44,10 +44,20 @@ func text(p *string) leaf {
 }
 
 // store reads where held calls are kept.
-func store(p *string) leaf {
-	return read(p, isText, "memory: or sqlite:FILE (this build has no other stores yet)", func(s string) (string, bool) {
-		file, isFile := strings.CutPrefix(s, "sqlite:")
-		return s, s == "memory:" || isFile && file != "" && !strings.HasPrefix(file, "//")
+func store(p *Secret) leaf {
+	return read(p, isText, "memory:, sqlite:FILE, or a postgres:// or redis:// URL", func(s string) (Secret, bool) {
+		scheme, rest, _ := strings.Cut(s, ":")
+		switch scheme {
+		case "memory":
+			return NewSecret(s), rest == ""
+		case "sqlite":
+			return NewSecret(s), rest != "" && !strings.HasPrefix(rest, "//")
+		case "postgres", "postgresql", "redis", "rediss":
+			u, err := url.Parse(s)
+			return NewSecret(s), err == nil && u.Host != ""
+		default:
+			return Secret{}, false
+		}
 	})
 }
 

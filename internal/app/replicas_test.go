@@ -1,0 +1,84 @@
+package app_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+// Three replicas share one store: a call is held on one, decided on another and
+// waited for on a third, and runs once.
+func TestReplicas(t *testing.T) {
+	servers := map[string]func(t *testing.T) string{
+		"PostgreSQL": func(t *testing.T) string {
+			server, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
+			if !testenv.Available(t, err) {
+				return ""
+			}
+			t.Cleanup(func() { server.Stop() })
+			return server.URL()
+		},
+		"Redis": func(t *testing.T) string {
+			server, err := testenv.StartRedis(context.WithoutCancel(t.Context()))
+			if !testenv.Available(t, err) {
+				return ""
+			}
+			t.Cleanup(func() { server.Stop() })
+			return server.URL()
+		},
+	}
+	for name, open := range servers {
+		t.Run(name, func(t *testing.T) {
+			if url := open(t); url != "" {
+				shareStore(t, url)
+			}
+		})
+	}
+}
+
+func shareStore(t *testing.T, store string) {
+	var ran atomic.Int64
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		ran.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+	}))
+	defer up.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret, ").Replace(gatewayFor(up.URL)) +
+		"rules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
+	a, stopA := start(t, text)
+	b, stopB := start(t, text)
+	c, stopC := start(t, text)
+
+	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_x","task":{}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	result := make(chan string, 2)
+	for _, replica := range []string{c.AgentAddr(), a.AgentAddr()} {
+		go func() { result <- say(t, replica, "tasks/result", `{"taskId":"`+id+`"}`) }()
+	}
+	if answer := approve(t, b.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) && !strings.Contains(answer, `"executing"`) {
+		t.Errorf("approve: %s", answer)
+	}
+	for range 2 {
+		if answer := <-result; !strings.Contains(answer, "done") {
+			t.Errorf("tasks/result: %s", answer)
+		}
+	}
+	if n := ran.Load(); n != 1 {
+		t.Errorf("the call ran %d times; want once", n)
+	}
+	for _, stop := range []func() error{stopA, stopB, stopC} {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
