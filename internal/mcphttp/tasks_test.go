@@ -41,7 +41,7 @@ func legacyAbout(method, id string) string {
 	return `{"jsonrpc":"2.0","id":5,"method":"` + method + `","params":{"taskId":"` + id + `"}}`
 }
 
-// EC-TASK-001, 002, 004, 005: a legacy client with tasks creates, asks, waits
+// EC-TASK-001, EC-TASK-002, EC-TASK-004, EC-TASK-005, EC-SEP-009: a legacy client with tasks creates, asks, waits
 // for the result while it is pending, and can have it again.
 func TestLegacyTask(t *testing.T) {
 	h := newHouse(t, nil)
@@ -125,7 +125,7 @@ func TestFailedTasks(t *testing.T) {
 	}
 }
 
-// EC-TASK-003, EC-SEP-005…007: unknown, foreign and malformed ids are alike.
+// EC-TASK-003, EC-SEP-005, EC-SEP-006, EC-SEP-007: unknown, foreign and malformed ids are alike.
 func TestUnknownTasks(t *testing.T) {
 	h := newHouse(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -347,4 +347,15 @@ func TestHeldInBatch(t *testing.T) {
 	answer := h.ask(`[` + toolCall("1", "get_a", "") + `,` + toolCall("2", "hold_b", "") + `]`)
 	wantText(t, "batch", answer, `[{"jsonrpc":"2.0","id":1,`, `"id":2,"result":{"content":[{"type":"text","text":"This call is waiting`)
 	h.pending(1)
+}
+
+// EC-SEP-003: a ttl above the maximum is limited to it, and the client is told
+// the one it got; one below what approval may take is raised.
+func TestTTLLimits(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.MaxTTL = 24 * time.Hour })
+	wantText(t, "too long", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":999999999999}`)), `"ttl":86400000,`)
+	wantText(t, "too short", h.ask(toolCall("1", "hold_b", `,"task":{"ttl":1}`)), `"ttl":`)
+	if created := h.ask(toolCall("1", "hold_c", `,"task":{"ttl":1}`)); strings.Contains(created, `"ttl":1,`) {
+		t.Errorf("a ttl of 1 ms was granted: %s", created)
+	}
 }
