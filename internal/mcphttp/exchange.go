@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -57,15 +58,15 @@ func (x *exchange) post() {
 	}
 	ctx := x.r.Context()
 	if x.h.cfg.Tracing != nil {
-		ctx, body = x.trace(ctx, packet, body)
+		ctx = x.traceRequest(ctx, packet)
 	}
 	if x.listens {
 		var stop func()
 		ctx, stop = x.endable(ctx)
 		defer stop()
 	}
-	if body, ok = x.govern(ctx, packet, body); ok {
-		x.forward(ctx, body)
+	if passed, ok := x.govern(ctx, packet, body); ok {
+		x.forwardTraced(ctx, packet, body, passed)
 	}
 	for _, t := range x.handed {
 		x.delivered(ctx, t)
@@ -125,6 +126,10 @@ func (x *exchange) get() {
 		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
 		return
 	}
+	if place := x.r.Header.Get("Last-Event-Id"); x.h.cfg.Desk != nil && isSealed(place) {
+		x.comeBack(x.r.Context(), place)
+		return
+	}
 	x.listens = true
 	ctx, stop := x.endable(x.r.Context())
 	defer stop()
@@ -180,30 +185,52 @@ func (x *exchange) countUpstream(err error, sent time.Time) {
 	x.h.cfg.Metrics.UpstreamDone(outcome, time.Since(sent))
 }
 
-// trace starts the spans of the exchange and tells the upstream of them, in
-// headers and, where the message is one that has such metadata, there as well.
-func (x *exchange) trace(ctx context.Context, p jsonrpc.Packet, body []byte) (context.Context, []byte) {
+// traceRequest starts the span of the exchange, as a child of the one that the
+// client names in a header or in the metadata of its message.
+func (x *exchange) traceRequest(ctx context.Context, p jsonrpc.Packet) context.Context {
 	parent := tracing.Parent{
 		Traceparent: x.r.Header.Get("Traceparent"),
 		Tracestate:  x.r.Header.Get("Tracestate"),
 	}
-	var meta jsonrpc.Value
-	if !p.Batch {
-		meta = p.Messages[0].Params.Meta
-	}
-	inner, traced := meta.Member(wire.MetaTraceparent).Text()
-	if traced {
+	meta := metaOf(p)
+	if inner, traced := meta.Member(wire.MetaTraceparent).Text(); traced {
 		parent.Traceparent = inner
 		parent.Tracestate, _ = meta.Member(wire.MetaTracestate).Text()
 	}
 	ctx, x.span = x.h.cfg.Tracing.StartRequest(ctx, parent)
+	return ctx
+}
+
+// forwardTraced forwards what passed of a body, as a step of its trace if there
+// is one.
+func (x *exchange) forwardTraced(ctx context.Context, p jsonrpc.Packet, body, passed []byte) {
+	if x.h.cfg.Tracing != nil {
+		ctx, passed = x.traceUpstream(ctx, p, body, passed)
+	}
+	x.forward(ctx, passed)
+}
+
+// traceUpstream starts the span of the upstream's part and tells the upstream
+// of it, in headers and, where the message is one that has such metadata and
+// has not been changed, there as well.
+func (x *exchange) traceUpstream(ctx context.Context, p jsonrpc.Packet, body, passed []byte) (context.Context, []byte) {
 	ctx, x.upstreamSpan = x.h.cfg.Tracing.StartUpstream(ctx)
 	traceparent := x.upstreamSpan.Traceparent()
 	x.r.Header.Set("Traceparent", traceparent)
-	if !meta.IsObject() || !traced && x.era != wire.Modern {
-		return ctx, body
+	meta := metaOf(p)
+	traced := meta.Member(wire.MetaTraceparent).Present()
+	if !meta.IsObject() || !traced && x.era != wire.Modern || !bytes.Equal(body, passed) {
+		return ctx, passed
 	}
 	var patch jsonrpc.Patch
 	patch.Set(meta, wire.MetaTraceparent, jsonrpc.AppendString(nil, traceparent))
-	return ctx, patch.Apply(body)
+	return ctx, patch.Apply(passed)
+}
+
+// metaOf returns the metadata of a packet with one message.
+func metaOf(p jsonrpc.Packet) jsonrpc.Value {
+	if p.Batch {
+		return jsonrpc.Value{}
+	}
+	return p.Messages[0].Params.Meta
 }

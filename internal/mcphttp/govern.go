@@ -180,7 +180,10 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	if problem := x.checkTask(m); problem != nil {
 		return gate.Judged{}, problem
 	}
+	ctx, span := x.h.cfg.Tracing.StartPolicy(ctx)
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
+	span.SetVerdict(string(judged.Verdict.Action), judged.Verdict.Snapshot)
+	span.End()
 	if err != nil {
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}

@@ -100,6 +100,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	}
 	w := x.beginWaiting(m)
 	owner, _ := x.owner()
+	w.prime(owner, t.ID)
 	ref := task.OwnedBy(owner).Ref(t.ID)
 	defer x.release(x.h.held.add(owner, x.id, ref))
 	x.h.held.join(t.ID)

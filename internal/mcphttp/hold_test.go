@@ -155,8 +155,12 @@ type request struct {
 // send sends a message as the client of a session, with more headers as
 // name and value in turn.
 func (h *house) send(message string, headers ...string) *request {
+	return h.sendAs(http.MethodPost, message, headers...)
+}
+
+func (h *house) sendAs(method, message string, headers ...string) *request {
 	ctx, cancel := context.WithCancel(h.t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
+	r, err := http.NewRequestWithContext(ctx, method, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -444,4 +448,38 @@ func TestShutdownWhileHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, "answer", req.wait(t), `"code":-32013`)
+}
+
+// A client of 2025-11-25 that loses the stream of a held request resumes it,
+// and only that client can.
+func TestResumeHeldRequest(t *testing.T) {
+	h := newHouse(t, nil)
+	version := []string{"MCP-Protocol-Version", "2025-11-25"}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(toolCall("7", "hold_x", "")))
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": "s-1", version[0]: version[1],
+	} {
+		r.Header.Set(name, value)
+	}
+	resp, err := h.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := jsonrpc.NewEventReader(resp.Body, 1<<20).Next()
+	if err != nil || !first.HasID || len(first.Data) != 0 {
+		t.Fatalf("first event %+v, %v; want a place to resume from", first, err)
+	}
+	resp.Body.Close()
+	id := h.pending(1)[0]
+
+	stranger := h.sendAs(http.MethodGet, "", "Last-Event-ID", first.ID, "Mcp-Session-Id", "s-2")
+	if stranger.wait(t); stranger.status != http.StatusBadRequest {
+		t.Errorf("somebody else resumed it: %d %s", stranger.status, stranger.body)
+	}
+	back := h.sendAs(http.MethodGet, "", append(version, "Last-Event-ID", first.ID)...)
+	h.approve(id)
+	wantText(t, "resumed", back.wait(t), `"id":7`, "done hold_x")
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
 }

@@ -46,6 +46,36 @@ func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
 	return w
 }
 
+// prime gives a client that knows how to resume a stream, which is one of
+// 2025-11-25, what it needs to come back to this one.
+func (w *waiting) prime(owner string, id task.ID) {
+	x := w.x
+	if !w.events || x.era != wire.Legacy || x.r.Header.Get("Mcp-Protocol-Version") != wire.Version20251125 {
+		return
+	}
+	place := x.h.seal.seal("resume", owner, string(id)+" "+string(x.id))
+	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
+	x.flush()
+}
+
+// comeBack takes up a client that lost the stream of a request which is held.
+func (x *exchange) comeBack(ctx context.Context, place string) {
+	owner, _ := x.owner()
+	text, ok := x.h.seal.open("resume", owner, place)
+	id, request, _ := strings.Cut(text, " ")
+	if !ok {
+		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client"})
+		return
+	}
+	x.id = []byte(request)
+	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	x.awaitTask(ctx, new(jsonrpc.Message), t, 0)
+}
+
 // progressToken returns the token with which the client wants to hear of
 // progress. Only texts and numbers are tokens.
 func progressToken(m *jsonrpc.Message) jsonrpc.Value {

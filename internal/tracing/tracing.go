@@ -149,6 +149,14 @@ func (t *Tracing) StartUpstream(ctx context.Context) (context.Context, Span) {
 	return t.start(ctx, "mcp.upstream", trace.SpanKindClient)
 }
 
+// StartPolicy starts the span of asking policy about a message.
+func (t *Tracing) StartPolicy(ctx context.Context) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	return t.start(ctx, "policy.evaluate", trace.SpanKindInternal)
+}
+
 func (t *Tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
 	return ctx, Span{span}
@@ -176,6 +184,13 @@ func (s Span) SetAttrs(a Attrs) {
 		attribute.String("correlation_id", a.CorrelationID),
 		attribute.Bool("task_augmented", a.TaskAugmented),
 	)
+}
+
+// SetVerdict records what policy said, and which snapshot of it.
+func (s Span) SetVerdict(action, snapshot string) {
+	if s.recording() {
+		s.span.SetAttributes(attribute.String("policy.action", action), attribute.String("policy.snapshot", snapshot))
+	}
 }
 
 // SetMethod records the MCP method that s is about, unless it is empty.
