@@ -1,16 +1,13 @@
 package mcphttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -70,7 +67,7 @@ func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ app
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
 	}
 	m := &packet.Messages[0]
-	resp, err := u.sendBy(ctx, u.patient, &http.Request{
+	resp, err := u.sendBy(ctx, u.patient, &http.Request{ //nolint:bodyclose // closed with the outcome
 		Method: http.MethodPost,
 		URL:    new(url.URL),
 		Header: as.headerOf(m),
@@ -78,7 +75,6 @@ func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ app
 	if err != nil {
 		return approval.Outcome{}, sendError(err)
 	}
-	defer func() { _ = resp.Body.Close() }()
 	return readOutcome(resp, m.ID.Bytes)
 }
 
@@ -152,91 +148,4 @@ func sendError(err error) error {
 	default:
 	}
 	return failure
-}
-
-// readOutcome reads the answer to the request with the given id.
-func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
-	read := readJSONAnswer
-	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
-		read = readStreamedAnswer
-	}
-	m, err := read(resp.Body, id)
-	if resp.StatusCode != http.StatusOK && (err != nil || !m.Error.Present()) {
-		return approval.Outcome{}, statusError(resp.StatusCode)
-	}
-	if err != nil {
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: err}
-	}
-	if m.Error.Present() {
-		return approval.Outcome{Body: bytes.NewReader(m.Error.Bytes), Error: true}, nil
-	}
-	if kind, given := m.Result.Member("resultType").Text(); given && kind != "complete" {
-		// A question, or a task of the upstream's: nobody is there to answer the
-		// one or to follow the other, and neither is an outcome.
-		err := fmt.Errorf("the upstream answered with a result of type %q", kind)
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: err}
-	}
-	return approval.Outcome{Body: bytes.NewReader(m.Result.Bytes)}, nil
-}
-
-// unrun are the statuses with which a server refuses a request, and so has not
-// run it. With others, such as 408 or 409, it may have.
-var unrun = []int{400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 431}
-
-// statusError tells what an HTTP status other than OK means for a call.
-func statusError(status int) error {
-	failure := &approval.SendError{
-		Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown,
-		Err: fmt.Errorf("the upstream answered with status %d", status),
-	}
-	if slices.Contains(unrun, status) {
-		failure.Stage, failure.Ran = task.StageUpstreamError, task.RanNo
-	}
-	return failure
-}
-
-var errNoAnswer = errors.New("the upstream's answer is not one to the call")
-
-func readJSONAnswer(body io.Reader, id []byte) (*jsonrpc.Message, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxRewritten {
-		return nil, jsonrpc.ErrTooLarge
-	}
-	m := answerIn(data, id)
-	if m == nil {
-		return nil, errNoAnswer
-	}
-	return m, nil
-}
-
-// readStreamedAnswer reads events until one is the answer. What the upstream
-// says before is for a client that listens, and none does.
-func readStreamedAnswer(body io.Reader, id []byte) (*jsonrpc.Message, error) {
-	events := jsonrpc.NewEventReader(body, maxRewritten)
-	for {
-		event, err := events.Next()
-		if err != nil {
-			return nil, err
-		}
-		if m := answerIn(event.Data, id); m != nil {
-			return m, nil
-		}
-	}
-}
-
-// answerIn returns the message in data if it is the answer to the request with
-// the given id, and nil otherwise.
-func answerIn(data, id []byte) *jsonrpc.Message {
-	packet, err := jsonrpc.Parse(data, jsonrpc.Limits{})
-	if err != nil || packet.Batch {
-		return nil
-	}
-	m := &packet.Messages[0]
-	if m.Kind != jsonrpc.Response || !bytes.Equal(m.ID.Bytes, id) {
-		return nil
-	}
-	return m
 }
