@@ -34,6 +34,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Retrieval: cfg.Tasks.DefaultTTL,
 		MaxTTL:    cfg.Tasks.MaxTTL,
 		Execution: cfg.Execution.Timeout,
+		Lease:     cfg.Execution.Lease,
 		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
 		Sweep:     cfg.Tasks.CleanupInterval,
 		Log:       a.log,

@@ -82,6 +82,7 @@ type Waiting struct {
 type Execution struct {
 	Start   string        // contact, approval or result
 	Timeout time.Duration // how long the upstream may take
+	Lease   time.Duration // how long a replica that runs a call may be silent
 }
 
 // Tasks says how held calls are kept.
@@ -153,7 +154,7 @@ func Default() Config {
 		HideDenied: true,
 		Cedar:      Cedar{Timezone: "UTC"},
 		Waiting:    Waiting{Hold: 50 * time.Second},
-		Execution:  Execution{Start: "contact", Timeout: time.Minute},
+		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,
 			MaxTTL:             24 * time.Hour,

@@ -181,6 +181,7 @@ func TestValues(t *testing.T) {
 		{"waiting.mode", []string{"any", "tasks-only"}, []string{"tasks", "[any]"}},
 		{"waiting.hold", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"execution.start", []string{"contact", "result"}, []string{"now", "''"}},
+		{"execution.lease", []string{"1s", "5m"}, []string{"0s", "999ms", "30"}},
 		{"tasks.default_ttl", []string{"1s", "24h"}, []string{"0s", "999ms", "600"}},
 		{"tasks.max_pending", []string{"1", "10000000"}, []string{"0", "10000001"}},
 		{"tasks.pending_status", []string{"working", "input_required"}, []string{"input-required"}},

@@ -89,6 +89,7 @@ func (c *Config) settings() group {
 		{"execution", group{
 			{"start", oneOf(&c.Execution.Start, "contact", "approval", "result")},
 			{"timeout", duration(&c.Execution.Timeout, shortest)},
+			{"lease", duration(&c.Execution.Lease, time.Second)},
 		}},
 		{"tasks", c.Tasks.settings()},
 		{"store", store(&c.Store)},

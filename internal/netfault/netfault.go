@@ -1,0 +1,311 @@
+// Package netfault is a TCP proxy for tests that does to connections what
+// networks do: it loses, delays and holds back what is sent, ends connections
+// in the middle of a message, resets them, and is as good as new when told so.
+package netfault
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Fault is what is wrong with the network. The zero Fault is nothing.
+type Fault struct {
+	Up, Down Way  // from clients to the server, and back
+	Refuse   bool // new connections are reset
+}
+
+// Partition is the fault of a network that has fallen apart: nothing comes
+// through either way, and nobody is told.
+func Partition() Fault { return Fault{Up: Way{Hold: true}, Down: Way{Hold: true}} }
+
+// A Way is what is wrong with one direction.
+type Way struct {
+	Delay time.Duration // how much later every piece arrives
+
+	// Hold keeps everything back, the end of a connection as well, until the
+	// fault changes. It arrives then, as what TCP sends again does.
+	Hold bool
+
+	// Drop loses everything. A connection that has lost something is reset
+	// when the fault changes.
+	Drop bool
+
+	// Truncate and Reset end a connection after as many more bytes, counted
+	// from the moment at which the fault is set: in order, or by a reset. Zero
+	// does not end it; use [Proxy.Cut] to end connections at once.
+	Truncate, Reset int
+}
+
+// A Proxy forwards connections to a server.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	fault   Fault
+	changed chan struct{} // closed when fault changes
+	links   map[*link]bool
+	lost    int
+}
+
+// Start starts a proxy to a server, on a port of its own.
+func Start(ctx context.Context, target string) (*Proxy, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{target: target, listener: listener, changed: make(chan struct{}), links: make(map[*link]bool)}
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p.running.Go(func() { p.accept(ctx) })
+	return p, nil
+}
+
+// Addr is where clients reach the server.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Set changes what is wrong, for connections that are open as well.
+func (p *Proxy) Set(f Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Heal ends every fault.
+func (p *Proxy) Heal() { p.Set(Fault{}) }
+
+// Cut resets every connection, for both sides to see. New ones can be made
+// unless the fault refuses them.
+func (p *Proxy) Cut() {
+	for _, l := range p.all() {
+		l.reset()
+	}
+}
+
+// Connections returns how many connections are open.
+func (p *Proxy) Connections() int { return len(p.all()) }
+
+// Lost returns how many connections have lost something so far.
+func (p *Proxy) Lost() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+func (p *Proxy) all() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var links []*link
+	for l := range p.links {
+		links = append(links, l)
+	}
+	return links
+}
+
+// Close ends every connection and the proxy.
+func (p *Proxy) Close() error {
+	p.stop()
+	err := p.listener.Close()
+	p.Cut()
+	p.running.Wait()
+	return err
+}
+
+// state returns what is wrong now, and what is closed when that changes.
+func (p *Proxy) state() (Fault, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault, p.changed
+}
+
+func (p *Proxy) accept(ctx context.Context) {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		client, ok := conn.(*net.TCPConn)
+		if !ok {
+			continue // a TCP listener accepts nothing else
+		}
+		p.running.Go(func() { p.serve(ctx, client) })
+	}
+}
+
+func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
+	l := &link{proxy: p, client: client, over: make(chan struct{})}
+	if f, _ := p.state(); f.Refuse || !l.dial(ctx) {
+		abort(client)
+		return
+	}
+	p.mu.Lock()
+	p.links[l] = true
+	p.mu.Unlock()
+	if ctx.Err() != nil {
+		l.reset() // the proxy was closed before it knew of this one
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		l.pump(flow{from: client, to: l.server, way: func(f Fault) Way { return f.Up }})
+	})
+	both.Go(func() {
+		l.pump(flow{from: l.server, to: client, way: func(f Fault) Way { return f.Down }})
+	})
+	both.Wait()
+	l.close()
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+// A link is one connection, in two halves.
+type link struct {
+	proxy          *Proxy
+	client, server *net.TCPConn
+	ended, lost    sync.Once
+	over           chan struct{} // closed when the connection has ended
+}
+
+func (l *link) dial(ctx context.Context) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", l.proxy.target)
+	if err != nil {
+		return false
+	}
+	server, ok := conn.(*net.TCPConn)
+	l.server = server
+	return ok
+}
+
+// abort closes a connection with a reset.
+func abort(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+func (l *link) reset() {
+	l.ended.Do(func() {
+		close(l.over)
+		abort(l.client)
+		abort(l.server)
+	})
+}
+
+func (l *link) close() {
+	l.ended.Do(func() {
+		close(l.over)
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// A flow is one direction of a link.
+type flow struct {
+	from, to *net.TCPConn
+	way      func(Fault) Way
+
+	since <-chan struct{} // the fault under which sent is counted
+	sent  int
+}
+
+// errLost ends a flow whose connection was ended on purpose.
+var errLost = errors.New("lost on purpose")
+
+// pump passes on what comes until one side ends.
+func (l *link) pump(f flow) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := f.from.Read(buffer)
+		if n > 0 && l.pass(&f, buffer[:n]) != nil {
+			return
+		}
+		if err != nil {
+			_ = l.pass(&f, nil) // the end of a stream is news like any other
+			return
+		}
+	}
+}
+
+// pass passes on one piece as the faults of the moment have it.
+func (l *link) pass(f *flow, piece []byte) error {
+	fault, changed := l.proxy.state()
+	way := f.way(fault)
+	if f.since != changed {
+		f.since, f.sent = changed, 0
+	}
+	switch {
+	case way.Hold:
+		if !l.wait(changed) {
+			return errLost
+		}
+		return l.pass(f, piece)
+	case way.Drop:
+		l.lose(changed)
+		return nil
+	case way.Delay > 0 && !l.linger(way.Delay):
+		return errLost
+	}
+	limit := max(way.Truncate, way.Reset)
+	if limit == 0 || f.sent+len(piece) < limit {
+		return f.write(piece)
+	}
+	_, _ = f.to.Write(piece[:limit-f.sent])
+	if way.Reset > 0 {
+		l.reset()
+	} else {
+		l.close()
+	}
+	return errLost
+}
+
+// write passes on a piece, or the end if there is none.
+func (f *flow) write(piece []byte) error {
+	if piece == nil {
+		return f.to.CloseWrite()
+	}
+	f.sent += len(piece)
+	_, err := f.to.Write(piece)
+	return err
+}
+
+// lose resets the link when the fault changes: what was lost on it is missing.
+func (l *link) lose(changed <-chan struct{}) {
+	l.lost.Do(func() {
+		l.proxy.mu.Lock()
+		l.proxy.lost++
+		l.proxy.mu.Unlock()
+		l.proxy.running.Go(func() {
+			if l.wait(changed) {
+				l.reset()
+			}
+		})
+	})
+}
+
+// wait waits until the channel is closed, and reports false if the link ends
+// before.
+func (l *link) wait(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-l.over:
+		return false
+	}
+}
+
+// linger waits for a while, and reports false if the link ends before.
+func (l *link) linger(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.over:
+		return false
+	}
+}
