@@ -11,6 +11,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -72,19 +74,58 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 func (a *App) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
 	case approval.Held:
-		a.metrics.TaskHeld()
+		a.metrics.TaskHeld(e.Task.Call.Name, string(e.Task.State))
 	case approval.Refused:
 		a.metrics.TaskRefused()
 	case approval.Abandoned:
 		a.metrics.ZombiePrevented()
-	case approval.Decided:
-		a.metrics.Decided(time.Since(e.Task.CreatedAt))
+	case approval.Counted:
+		pending := make(map[string]int, len(e.Pending))
+		for state, n := range e.Pending {
+			pending[string(state)] = n
+		}
+		a.metrics.TasksCounted(pending)
 	default:
 	}
-	if n := len(e.Task.Transitions); n > 0 && e.Step != approval.Attached && e.Step != approval.Delivered {
-		last := e.Task.Transitions[n-1]
-		a.metrics.TaskMoved(string(last.From), string(last.To))
+	if moved(e) {
+		a.measure(ctx, e.Task)
 		a.handler.TaskChanged(ctx, e.Task)
+	}
+}
+
+// moved reports whether e tells of a change of state.
+func moved(e approval.Event) bool {
+	switch e.Step {
+	case approval.Attached, approval.Delivered, approval.Abandoned:
+		return false
+	case approval.Decided:
+		return !e.Task.Approval.DecidedAt().IsZero() // one of several that are needed changes nothing
+	default:
+		return len(e.Task.Transitions) > 0
+	}
+}
+
+// measure counts the last change of state of t, and how long what it ended took.
+func (a *App) measure(ctx context.Context, t task.Task) {
+	last := t.Transitions[len(t.Transitions)-1]
+	if last.From != task.Working { // where it is before anybody knows of it
+		a.metrics.TaskMoved(string(last.From), string(last.To))
+	}
+	switch last.From {
+	case task.InputRequired:
+		if last.To == task.Approved || last.To == task.Rejected {
+			a.metrics.TaskTook(metrics.StageApproval, last.At.Sub(t.CreatedAt))
+			a.tracing.ApprovalWaited(ctx, tracing.Wait{
+				From: t.CreatedAt, To: last.At, Request: approval.TraceOf(t), Task: string(t.ID), Outcome: string(last.To),
+			})
+		}
+	case task.Executing:
+		a.metrics.TaskTook(metrics.StageExecution, last.At.Sub(t.Execution.StartedAt))
+	default:
+	}
+	if last.To.Terminal() {
+		a.metrics.TaskEnded(t.Call.Name, string(last.To))
+		a.metrics.TaskTook(metrics.StageTotal, last.At.Sub(t.CreatedAt))
 	}
 }
 

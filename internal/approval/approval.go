@@ -175,6 +175,7 @@ const (
 	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count tells how many
 	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count tells how many
 	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
+	Counted    Step = "counted"     // Pending tells how many tasks there are
 )
 
 // An Event tells of a [Step].
@@ -184,6 +185,8 @@ type Event struct {
 	By    string    // the approver of Decided
 	Count int
 	Err   error // of Refused
+
+	Pending map[task.State]int // of Counted: every state that does not end a task
 }
 
 func (d *Desk) tell(ctx context.Context, e Event) {

@@ -24,6 +24,7 @@ type Call struct {
 	Variables task.Variables // what the client wants noted
 	Tool      Tool
 	Session   policy.Session
+	Trace     string // the W3C traceparent of the request, if it is traced
 
 	// Send makes the call for a client that is given a task to ask for, and
 	// counts as one that asked. It is nil for a client that waits in the
@@ -262,6 +263,7 @@ type facts struct {
 	Annotations policy.Annotations `json:",omitzero"`
 	Session     policy.Session     `json:",omitzero"`
 	Description string             `json:",omitzero"`
+	Trace       string             `json:",omitzero"`
 }
 
 // maxDescription is how many characters of a tool's description are kept.
@@ -270,7 +272,7 @@ const maxDescription = 2000
 func (c Call) facts() facts {
 	return facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
-		Description: plainText(c.Tool.Description, maxDescription),
+		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace,
 	}
 }
 
@@ -288,6 +290,9 @@ func readFacts(t task.Task) facts {
 	}
 	return f
 }
+
+// TraceOf returns the W3C traceparent of the request that became t, or "".
+func TraceOf(t task.Task) string { return readFacts(t).Trace }
 
 // judged returns what the policy is asked when t is about to run.
 func judged(t task.Task, now time.Time) policy.Call {

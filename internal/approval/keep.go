@@ -86,6 +86,9 @@ func (d *Desk) sweep(ctx context.Context) error {
 		}
 	}
 	d.prune()
+	if err := d.count(ctx); err != nil {
+		return err
+	}
 	return d.eachApproved(ctx, func(t task.Task) error {
 		if !d.stale(t, d.cfg.Now()) {
 			return d.dispatchOne(ctx, t)
@@ -97,6 +100,31 @@ func (d *Desk) sweep(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// count tells how many tasks there are in each state that does not end them.
+func (d *Desk) count(ctx context.Context) error {
+	if d.cfg.Observe == nil {
+		return nil
+	}
+	pending := make(map[task.State]int)
+	for _, s := range task.Pending() {
+		pending[s] = 0
+	}
+	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: sweepBatch}
+	for {
+		page, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			pending[t.State]++
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			d.tell(ctx, Event{Step: Counted, Pending: pending})
+			return nil
+		}
+	}
 }
 
 // overdue tells of a task whose time is over.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -51,6 +52,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
 		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
 		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
+		Trace: x.span.Traceparent(),
 		Tool: approval.Tool{
 			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: j.Tool.DigestText(),
 		},
@@ -109,7 +111,9 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 			x.withdraw(ref, round)
 		}
 	}()
+	began := time.Now()
 	t, err := w.wait(ctx, ref, x.patience(m), x.send())
+	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil:
 		x.deliver(ctx, w, t)
@@ -119,6 +123,20 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 		x.leave()
 	default:
 		w.end(x.notYet(t, round))
+	}
+}
+
+// waitResult says, for metrics, how a wait ended.
+func (x *exchange) waitResult(t task.Task, err error) string {
+	switch {
+	case x.r.Context().Err() != nil:
+		return metrics.WaitGone
+	case err != nil || t.State == task.Expired:
+		return metrics.WaitTimeout
+	case t.Execution == nil:
+		return metrics.WaitRejected
+	default:
+		return metrics.WaitApproved
 	}
 }
 

@@ -64,13 +64,7 @@ type Metrics struct {
 	invalidTask *prometheus.CounterVec
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
-	transitions *prometheus.CounterVec
-	completed   *prometheus.CounterVec
-	active      prometheus.Gauge
-	created     prometheus.Counter
-	rateLimited prometheus.Counter
-	zombies     prometheus.Counter
-	decisions   prometheus.Histogram
+	tasks       taskSeries
 
 	batchSize   prometheus.Histogram
 	connections prometheus.Gauge
@@ -113,7 +107,8 @@ func New() *Metrics {
 		connections: register(r, prometheus.NewGauge(
 			gauge("mcp_connections_active", "Open connections from agents."))),
 	}
-	m.registerTasks()
+	m.registerPolicy()
+	m.tasks = newTaskSeries(r)
 	for _, method := range methods {
 		m.byMethod[method] = new(atomic.Pointer[methodSeries])
 	}
@@ -131,8 +126,8 @@ func New() *Metrics {
 	return m
 }
 
-// registerTasks makes the metrics about policy and held calls.
-func (m *Metrics) registerTasks() {
+// registerPolicy makes the metrics about policy.
+func (m *Metrics) registerPolicy() {
 	r := m.registry
 	m.verdicts = register(r, prometheus.NewCounterVec(
 		counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
@@ -146,20 +141,6 @@ func (m *Metrics) registerTasks() {
 	m.reloads = register(r, prometheus.NewCounterVec(
 		counter("config_reloads_total", "Attempts to take over a changed configuration."),
 		[]string{"status"}))
-	m.transitions = register(r, prometheus.NewCounterVec(
-		counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"}))
-	m.completed = register(r, prometheus.NewCounterVec(
-		counter("tasks_completed_total", "Held calls that have ended."), []string{"outcome"}))
-	m.active = register(r, prometheus.NewGauge(
-		gauge("tasks_active", "Held calls that have not ended, as far as this process had part in them.")))
-	m.created = register(r, prometheus.NewCounter(
-		counter("tasks_created_total", "Calls that were held.")))
-	m.rateLimited = register(r, prometheus.NewCounter(
-		counter("task_rate_limited_total", "Calls that were not held because too many are.")))
-	m.zombies = register(r, prometheus.NewCounter(
-		counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result.")))
-	m.decisions = register(r, prometheus.NewHistogram(
-		histogram("approval_wait_seconds", "Time from holding a call to a decision about it.", []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400})))
 }
 
 // Handler returns the page that Prometheus reads.
@@ -271,49 +252,6 @@ func (m *Metrics) ToolsListed(bySupport map[string]int) {
 func (m *Metrics) Reloaded(outcome string) {
 	if m != nil {
 		m.reloads.WithLabelValues(outcome).Inc()
-	}
-}
-
-// TaskHeld counts a call that was held.
-func (m *Metrics) TaskHeld() {
-	if m != nil {
-		m.created.Inc()
-		m.active.Inc()
-	}
-}
-
-// TaskRefused counts a call that could not be held.
-func (m *Metrics) TaskRefused() {
-	if m != nil {
-		m.rateLimited.Inc()
-	}
-}
-
-// TaskMoved counts a change of state of a held call, and its end.
-func (m *Metrics) TaskMoved(from, to string) {
-	if m == nil {
-		return
-	}
-	m.transitions.WithLabelValues(from, to).Inc()
-	switch to {
-	case "completed", "failed", "rejected", "cancelled", "expired":
-		m.completed.WithLabelValues(to).Inc()
-		m.active.Dec()
-	}
-}
-
-// ZombiePrevented counts an approved call that was not run because its client
-// had gone.
-func (m *Metrics) ZombiePrevented() {
-	if m != nil {
-		m.zombies.Inc()
-	}
-}
-
-// Decided counts a decision, and how long it took.
-func (m *Metrics) Decided(after time.Duration) {
-	if m != nil {
-		m.decisions.Observe(after.Seconds())
 	}
 }
 

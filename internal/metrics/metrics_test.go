@@ -46,13 +46,16 @@ func TestPage(t *testing.T) {
 	m.InvalidTask("required")
 	m.ToolsListed(map[string]int{"optional": 2})
 	m.Reloaded(metrics.Success)
-	m.TaskHeld()
-	m.TaskHeld()
+	m.TaskHeld("delete_user", "input_required")
+	m.TaskHeld("delete_user", "input_required")
 	m.TaskRefused()
 	m.TaskMoved("input_required", "approved")
 	m.TaskMoved("input_required", "rejected")
+	m.TaskEnded("delete_user", "rejected")
+	m.TasksCounted(map[string]int{"executing": 7})
+	m.TaskTook(metrics.StageApproval, time.Minute)
+	m.WaitEnded(metrics.WaitApproved, time.Minute)
 	m.ZombiePrevented()
-	m.Decided(time.Minute)
 
 	got := own(scrape(t, m))
 	if *update {
@@ -104,6 +107,26 @@ func TestMethodLabel(t *testing.T) {
 				t.Errorf("no line %s in\n%s", want, own(page))
 			}
 		})
+	}
+}
+
+// Agents choose the names of the tools they call, and must not fill the page.
+func TestToolsAreBounded(t *testing.T) {
+	m := metrics.New()
+	for i := range 1000 {
+		m.TaskHeld("tool_"+strconv.Itoa(i), "input_required")
+	}
+	m.TaskHeld("tool_0", "input_required")
+	m.TaskHeld(strings.Repeat("x", 10_000), "input_required")
+
+	page := scrape(t, m)
+	if got := strings.Count(page, "\nthoughtgate_tasks_created_total{"); got != 201 {
+		t.Errorf("%d series for 1000 tools; want 200 and one for all others", got)
+	}
+	for _, want := range []string{`{tool="tool_0"} 2`, `{tool="__other__"} 801`} {
+		if !strings.Contains(page, "thoughtgate_tasks_created_total"+want) {
+			t.Errorf("no tasks_created_total%s", want)
+		}
 	}
 }
 

@@ -49,12 +49,25 @@ func encodeSpan(s sdktrace.ReadOnlySpan) *tracepb.Span {
 		StartTimeUnixNano: nanoseconds(s.StartTime()),
 		EndTimeUnixNano:   nanoseconds(s.EndTime()),
 		Attributes:        encodeAttributes(s.Attributes()),
+		Links:             encodeLinks(s.Links()),
 		Status:            encodeStatus(s.Status()),
 	}
 	if parent := s.Parent().SpanID(); parent.IsValid() {
 		span.ParentSpanId = parent[:]
 	}
 	return span
+}
+
+func encodeLinks(links []sdktrace.Link) []*tracepb.Span_Link {
+	out := make([]*tracepb.Span_Link, len(links))
+	for i, l := range links {
+		traceID, spanID := l.SpanContext.TraceID(), l.SpanContext.SpanID()
+		out[i] = &tracepb.Span_Link{
+			TraceId: traceID[:], SpanId: spanID[:], TraceState: l.SpanContext.TraceState().String(),
+			Flags: encodeFlags(l.SpanContext, l.SpanContext),
+		}
+	}
+	return out
 }
 
 // encodeFlags returns the W3C flags of a span and whether its parent is in

@@ -86,7 +86,7 @@ func newTracing(cfg Config, log *slog.Logger, transport *http.Transport) (*Traci
 			sdktrace.WithMaxExportBatchSize(sdktrace.DefaultMaxExportBatchSize),
 			sdktrace.WithBatchTimeout(batchDelay),
 			sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.Sample))),
+		sdktrace.WithSampler(sdktrace.ParentBased(linked{sdktrace.TraceIDRatioBased(cfg.Sample)})),
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "thoughtgate"),
@@ -155,6 +155,48 @@ func (t *Tracing) StartPolicy(ctx context.Context) (context.Context, Span) {
 		return ctx, Span{}
 	}
 	return t.start(ctx, "policy.evaluate", trace.SpanKindInternal)
+}
+
+// A Wait is the time from holding a call to the decision about it.
+type Wait struct {
+	From, To time.Time
+	Request  string // the traceparent of the request that was held; empty if that was not traced
+	Task     string
+	Outcome  string
+}
+
+// ApprovalWaited records a wait as a trace of its own, linked to the request
+// that was held: that one may have ended days ago.
+func (t *Tracing) ApprovalWaited(ctx context.Context, w Wait) {
+	if t == nil {
+		return
+	}
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithTimestamp(w.From),
+		trace.WithAttributes(attribute.String("task", w.Task), attribute.String("approval.outcome", w.Outcome)),
+	}
+	held := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": w.Request})
+	if request := trace.SpanContextFromContext(held); request.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: request}))
+	}
+	_, span := t.tracer.Start(ctx, "approval.wait", options...)
+	span.End(trace.WithTimestamp(w.To))
+}
+
+// linked samples a trace that begins here like the one that it is linked to,
+// and others as the embedded sampler does.
+type linked struct{ sdktrace.Sampler }
+
+// ShouldSample implements [sdktrace.Sampler].
+func (l linked) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	switch {
+	case len(p.Links) == 0:
+		return l.Sampler.ShouldSample(p)
+	case p.Links[0].SpanContext.IsSampled():
+		return sdktrace.AlwaysSample().ShouldSample(p)
+	default:
+		return sdktrace.NeverSample().ShouldSample(p)
+	}
 }
 
 func (t *Tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {

@@ -1,6 +1,7 @@
 package tracing_test
 
 import (
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -71,6 +72,42 @@ func TestSpans(t *testing.T) {
 	}
 	if want := "00-" + traceID + "-" + upstreamID + "-01"; sent != want {
 		t.Errorf("traceparent sent upstream = %s; want %s", sent, want)
+	}
+}
+
+// A wait for approval is a trace of its own, linked to the request that was
+// held, and is kept if that one is.
+func TestApprovalWait(t *testing.T) {
+	c := newCollector(t)
+	tr, err := tracing.New(tracing.Config{Endpoint: c.URL, Sample: 0}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := time.Now().Add(-time.Hour)
+	wait := tracing.Wait{From: from, To: from.Add(time.Minute), Request: sampled, Task: "tg_1", Outcome: "approved"}
+	tr.ApprovalWaited(t.Context(), wait)
+	wait.Request = "00-" + traceID + "-" + parentID + "-00"
+	tr.ApprovalWaited(t.Context(), wait) // nobody follows that trace
+	wait.Request = ""
+	tr.ApprovalWaited(t.Context(), wait) // and of those that begin here, none is sampled
+	closeTracing(t, tr)
+
+	spans := c.only(t).body.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()
+	if len(spans) != 1 {
+		t.Fatalf("%d spans; want the one whose request is sampled", len(spans))
+	}
+	got := spans[0]
+	if got.GetName() != "approval.wait" || len(got.GetParentSpanId()) != 0 || hex.EncodeToString(got.GetTraceId()) == traceID {
+		t.Errorf("span %s with parent %x in trace %x; want approval.wait at the root of another trace", got.GetName(), got.GetParentSpanId(), got.GetTraceId())
+	}
+	if d := time.Duration(got.GetEndTimeUnixNano() - got.GetStartTimeUnixNano()); d != time.Minute {
+		t.Errorf("it lasts %v; want %v", d, time.Minute)
+	}
+	if len(got.GetLinks()) != 1 || hex.EncodeToString(got.GetLinks()[0].GetTraceId()) != traceID || hex.EncodeToString(got.GetLinks()[0].GetSpanId()) != parentID {
+		t.Errorf("links %v; want one to the request", got.GetLinks())
+	}
+	if diff := cmp.Diff(map[string]any{"task": "tg_1", "approval.outcome": "approved"}, attributes(got.GetAttributes())); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,0 +1,108 @@
+package app_test
+
+import (
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// A collector takes spans.
+type collector struct {
+	mu    sync.Mutex
+	spans map[string]*tracepb.Span // by name, the last one of each
+}
+
+// ServeHTTP implements [http.Handler].
+func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	batch := new(collectorpb.ExportTraceServiceRequest)
+	_ = proto.Unmarshal(raw, batch) // what is missing fails the test
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range batch.GetResourceSpans() {
+		for _, s := range of.GetScopeSpans()[0].GetSpans() {
+			c.spans[s.GetName()] = s
+		}
+	}
+}
+
+// NFR-001 of REQ-GOV-001 and REQ-CORE-003: a held call shows in metrics, by its
+// tool, and in traces: what policy said of it below its request, and the wait
+// for approval linked to that.
+func TestHeldCallIsObserved(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+	}))
+	defer up.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	traces := &collector{spans: make(map[string]*tracepb.Span)}
+	collecting := httptest.NewServer(traces)
+	defer collecting.Close()
+	text := strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {token: secret, ", 1) +
+		"waiting: {hold: 20ms}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n" +
+		"telemetry: {traces: {endpoint: " + collecting.URL + "}}\n"
+	a, stop := start(t, text)
+
+	say(t, a.AgentAddr(), "tools/call", `{"name":"hold_plain"}`) // nobody decides while it waits
+	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_task","task":{}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if answer := approve(t, a.OperatorAddr(), id); !strings.Contains(answer, id) {
+		t.Fatalf("approve: %s", answer)
+	}
+	say(t, a.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`)
+	for _, want := range []string{
+		`tasks_created_total{tool="hold_task"} 1`,
+		`tasks_completed_total{outcome="completed",tool="hold_task"} 1`,
+		`tasks_active{status="input_required"} 1`,
+		`tasks_active{status="executing"} 0`,
+		`task_transitions_total{from="input_required",to="approved"} 1`,
+		`tasks_duration_seconds_count{stage="approval_wait"} 1`,
+		`tasks_duration_seconds_count{stage="execution"} 1`,
+		`blocking_approval_total{result="timeout"} 1`,
+	} {
+		awaitMetric(t, a.OperatorAddr(), "thoughtgate_"+want+"\n")
+	}
+	if err := stop(); err != nil { // which also sends the spans
+		t.Fatal(err)
+	}
+
+	wait, policy := traces.spans["approval.wait"], traces.spans["policy.evaluate"]
+	if wait == nil || policy == nil {
+		t.Fatalf("spans %v; want approval.wait and policy.evaluate", traces.spans)
+	}
+	if len(wait.GetLinks()) != 1 || len(wait.GetParentSpanId()) != 0 || !slices.Equal(wait.GetLinks()[0].GetTraceId(), policy.GetTraceId()) {
+		t.Errorf("approval.wait has links %v; want one to the request in trace %s", wait.GetLinks(), hex.EncodeToString(policy.GetTraceId()))
+	}
+	if len(policy.GetParentSpanId()) == 0 {
+		t.Error("policy.evaluate is not a part of its request")
+	}
+}
+
+// awaitMetric waits for a line on the page of metrics: the client may have its
+// answer before that is counted.
+func awaitMetric(t *testing.T, operators, line string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_, page := get(t, "http://"+operators+"/metrics")
+		if strings.Contains(page, line) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("metrics: no %s", line)
+			return
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxTools is how many tools have series of their own. Agents and upstreams
+// choose the names, so they must not be able to fill the page.
+const maxTools = 200
+
+// Parts of the life of a held call that are timed.
+const (
+	StageApproval  = "approval_wait" // from holding it to the final decision
+	StageExecution = "execution"     // from starting it to its end
+	StageTotal     = "total"         // from holding it to its end
+)
+
+// How waiting in an open request ended.
+const (
+	WaitApproved = "approved"            // the call was run
+	WaitRejected = "rejected"            // the call was not allowed to run
+	WaitTimeout  = "timeout"             // the client was told to come again, or time ran out
+	WaitGone     = "client_disconnected" // the client left
+)
+
+// taskSeries are the series about held calls.
+type taskSeries struct {
+	created     *prometheus.CounterVec
+	completed   *prometheus.CounterVec
+	active      *prometheus.GaugeVec
+	duration    *prometheus.HistogramVec
+	transitions *prometheus.CounterVec
+	rateLimited prometheus.Counter
+	zombies     prometheus.Counter
+	waits       *prometheus.CounterVec
+	waited      prometheus.Histogram
+
+	tools labels
+}
+
+func newTaskSeries(r *prometheus.Registry) taskSeries {
+	patience := []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400}
+	return taskSeries{
+		created: register(r, prometheus.NewCounterVec(
+			counter("tasks_created_total", "Calls that were held."), []string{"tool"})),
+		completed: register(r, prometheus.NewCounterVec(
+			counter("tasks_completed_total", "Held calls that have ended."), []string{"tool", "outcome"})),
+		active: register(r, prometheus.NewGaugeVec(
+			gauge("tasks_active", "Held calls that have not ended; replicas with one store all count the same ones."), []string{"status"})),
+		duration: register(r, prometheus.NewHistogramVec(
+			histogram("tasks_duration_seconds", "How long held calls took, by part of their life.", patience), []string{"stage"})),
+		transitions: register(r, prometheus.NewCounterVec(
+			counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"})),
+		rateLimited: register(r, prometheus.NewCounter(
+			counter("task_rate_limited_total", "Calls that were not held because too many are."))),
+		zombies: register(r, prometheus.NewCounter(
+			counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result."))),
+		waits: register(r, prometheus.NewCounterVec(
+			counter("blocking_approval_total", "Requests that were kept open for an approval, by how that ended."), []string{"result"})),
+		waited: register(r, prometheus.NewHistogram(
+			histogram("blocking_approval_duration_seconds", "How long requests were kept open for an approval.", patience))),
+	}
+}
+
+// TaskHeld counts a call of a tool that was held, and is now in a state.
+func (m *Metrics) TaskHeld(tool, state string) {
+	if m != nil {
+		m.tasks.created.WithLabelValues(m.tasks.tools.bounded(tool)).Inc()
+		m.tasks.active.WithLabelValues(state).Inc()
+	}
+}
+
+// TaskRefused counts a call that could not be held.
+func (m *Metrics) TaskRefused() {
+	if m != nil {
+		m.tasks.rateLimited.Inc()
+	}
+}
+
+// TaskMoved counts a change of state of a held call.
+func (m *Metrics) TaskMoved(from, to string) {
+	if m != nil {
+		m.tasks.transitions.WithLabelValues(from, to).Inc()
+		m.tasks.active.WithLabelValues(from).Dec()
+		m.tasks.active.WithLabelValues(to).Inc()
+	}
+}
+
+// TaskEnded counts the end of a held call of a tool, after [Metrics.TaskMoved].
+func (m *Metrics) TaskEnded(tool, state string) {
+	if m != nil {
+		m.tasks.completed.WithLabelValues(m.tasks.tools.bounded(tool), state).Inc()
+		m.tasks.active.DeleteLabelValues(state)
+	}
+}
+
+// TasksCounted corrects how many held calls there are in each state that does
+// not end them: this process does not see all that others do.
+func (m *Metrics) TasksCounted(byState map[string]int) {
+	if m == nil {
+		return
+	}
+	for state, n := range byState {
+		m.tasks.active.WithLabelValues(state).Set(float64(n))
+	}
+}
+
+// TaskTook records how long a part of the life of a held call took. The stage
+// is [StageApproval], [StageExecution] or [StageTotal].
+func (m *Metrics) TaskTook(stage string, d time.Duration) {
+	if m != nil {
+		m.tasks.duration.WithLabelValues(stage).Observe(d.Seconds())
+	}
+}
+
+// ZombiePrevented counts an approved call that was not run because its client
+// had gone.
+func (m *Metrics) ZombiePrevented() {
+	if m != nil {
+		m.tasks.zombies.Inc()
+	}
+}
+
+// WaitEnded counts a request that was kept open for an approval. The result is
+// [WaitApproved], [WaitRejected], [WaitTimeout] or [WaitGone].
+func (m *Metrics) WaitEnded(result string, after time.Duration) {
+	if m != nil {
+		m.tasks.waits.WithLabelValues(result).Inc()
+		m.tasks.waited.Observe(after.Seconds())
+	}
+}
+
+// labels are the values of a label that others choose, bounded in number.
+type labels struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+// bounded returns value if it is one of the first [maxTools], and otherwise
+// what stands for all the others.
+func (l *labels) bounded(value string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.known[value]; ok {
+		return value
+	}
+	if len(l.known) >= maxTools || len(value) > maxToolName {
+		return other
+	}
+	if l.known == nil {
+		l.known = make(map[string]struct{})
+	}
+	l.known[value] = struct{}{}
+	return value
+}
+
+// maxToolName is the length of the longest name that becomes a label.
+const maxToolName = 128
