@@ -66,6 +66,7 @@ func collectLess() {
 func showToken(w io.Writer, a *app.App) {
 	if token := a.MadeToken(); token != "" {
 		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token to keep one): %s\n", token)
+		_, _ = fmt.Fprintf(w, "log in with a browser: %s\n", a.LoginLink())
 	}
 }
 

@@ -84,11 +84,11 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
 	a.agents.server.Handler = a.handler
 	a.agents.server.ConnState = a.countConnections
-	approvals, err := a.newAPI(cfg.Operators)
+	operators, err := a.operatorRoutes()
 	if err != nil {
 		return nil, err
 	}
-	a.operators.server.Handler = a.guard(a.operators).Wrap(a.operatorRoutes(approvals))
+	a.operators.server.Handler = a.guard(a.operators).Wrap(operators)
 	return a, nil
 }
 

@@ -2,16 +2,14 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -141,18 +139,16 @@ func (a *App) waiting() mcphttp.Waiting {
 	}
 }
 
-// newAPI returns the API for approvers. A token is made if none is configured.
-func (a *App) newAPI(cfg config.Operators) (http.Handler, error) {
+// newAuth returns what knows operators. A token is made if none is configured.
+func (a *App) newAuth(cfg config.Operators) (*operator.Auth, error) {
+	only := operator.Token{Name: operatorName, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" {
-		token = rand.Text()
-		a.madeToken = token
+		token = operator.NewToken()
+		a.madeToken, only.Link = token, true
 	}
-	return api.New(api.Config{
-		Desk: a.desk,
-		Auth: api.NewToken(token, approval.Approver{Name: operatorName}),
-		Log:  a.log,
-	})
+	only.Hash = operator.HashOf(token)
+	return operator.New(operator.Config{Tokens: []operator.Token{only}, Key: a.keep.key, Now: time.Now, Log: a.log})
 }
 
 // operatorName is who decides when there is only one token.
@@ -161,3 +157,12 @@ const operatorName = "operator"
 // MadeToken returns the token that was made because none was configured, or
 // nothing. It is for the one who starts the gate, and is kept nowhere.
 func (a *App) MadeToken() string { return a.madeToken }
+
+// LoginLink returns the link with which the one who starts the gate logs in, or
+// nothing if no token was made.
+func (a *App) LoginLink() string {
+	if a.madeToken == "" {
+		return ""
+	}
+	return "http://" + a.OperatorAddr() + "/login?token=" + a.madeToken
+}

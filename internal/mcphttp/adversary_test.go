@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -43,7 +44,14 @@ var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
 // neither where agents are served nor where operators are.
 func TestAgentCannotApprove(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
-	operators, err := api.New(api.Config{Desk: h.desk, Auth: api.NewToken("the operators' own", approval.Approver{Name: "operator"})})
+	auth, err := operator.New(operator.Config{
+		Tokens: []operator.Token{{Hash: operator.HashOf("the operators' own"), Name: "operator", Role: operator.Admin}},
+		Key:    [32]byte{1}, Now: time.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, err := api.New(api.Config{Desk: h.desk, Auth: auth})
 	if err != nil {
 		t.Fatal(err)
 	}

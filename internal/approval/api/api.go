@@ -2,9 +2,9 @@
 // held call, the decision, and a stream of events. It belongs on the operators'
 // listener, never on the agents'.
 //
-// Every request is authenticated by a bearer token in a header. There are no
-// cookies, so another site cannot make a browser decide, and no CORS headers,
-// so it cannot read anything either.
+// Package operator says who makes a request and what they may do, and keeps
+// other sites from making a browser decide. There are no CORS headers, so they
+// cannot read anything either.
 package api
 
 import (
@@ -20,19 +20,14 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// An Authenticator says who makes a request.
-type Authenticator interface {
-	// Authenticate returns who r is from, and false if that is not known.
-	Authenticate(r *http.Request) (approval.Approver, bool)
-}
 
 // A Config is what the API is made of.
 type Config struct {
 	Desk      *approval.Desk
-	Auth      Authenticator
+	Auth      *operator.Auth
 	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
 	Log       *slog.Logger
 }
@@ -52,39 +47,28 @@ func New(c Config) (http.Handler, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	h, mux := &handler{c}, http.NewServeMux()
-	mux.HandleFunc("GET /api/approvals", h.known(h.list))
-	mux.HandleFunc("GET /api/approvals/{id}", h.known(h.show))
-	mux.HandleFunc("GET /api/approvals/events", h.known(h.events))
-	mux.HandleFunc("POST /api/approvals/{id}/approve", h.known(h.decide(approval.Approve)))
-	mux.HandleFunc("POST /api/approvals/{id}/reject", h.known(h.decide(approval.Reject)))
-	mux.HandleFunc("/", h.known(h.nothing))
+	serve := func(pattern string, role operator.Role, s operator.Service) {
+		mux.HandleFunc(pattern, c.Auth.Handle(role, h.unauthorised, s))
+	}
+	serve("GET /api/approvals", operator.Viewer, h.list)
+	serve("GET /api/approvals/{id}", operator.Viewer, h.show)
+	serve("GET /api/approvals/events", operator.Viewer, h.events)
+	serve("POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve))
+	serve("POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject))
+	serve("/", operator.Viewer, h.nothing)
 	return mux, nil
 }
 
-// A service answers a request of somebody who is known.
-type service func(w http.ResponseWriter, r *http.Request, who approval.Approver)
-
-// known lets a request through to serve if it is known who makes it.
-func (h *handler) known(serve service) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Cache-Control", "no-store")
-		header.Set("X-Content-Type-Options", "nosniff")
-		who, ok := h.Auth.Authenticate(r)
-		if !ok {
-			header.Set("WWW-Authenticate", `Bearer realm="thoughtgate"`)
-			h.refuse(w, r, errUnauthorized)
-			return
-		}
-		serve(w, r, who)
-	}
+// unauthorised refuses a request that package operator does.
+func (h *handler) unauthorised(w http.ResponseWriter, r *http.Request, why *operator.Error) {
+	h.refuse(w, r, &problem{why.Status, why.Type, why.Message})
 }
 
-func (h *handler) nothing(w http.ResponseWriter, r *http.Request, _ approval.Approver) {
+func (h *handler) nothing(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	h.refuse(w, r, errUnknown)
 }
 
-func (h *handler) list(w http.ResponseWriter, r *http.Request, _ approval.Approver) {
+func (h *handler) list(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	f, err := filter(r)
 	if err != nil {
 		h.refuse(w, r, err)
@@ -122,7 +106,7 @@ func filter(r *http.Request) (approval.Filter, error) {
 	return f, nil
 }
 
-func (h *handler) show(w http.ResponseWriter, r *http.Request, _ approval.Approver) {
+func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	shown, err := h.Desk.Show(r.Context(), task.ID(r.PathValue("id")))
 	if err != nil {
 		h.refuse(w, r, err)
@@ -136,20 +120,25 @@ type verdict struct {
 	Reason string `json:"reason"`
 }
 
-func (h *handler) decide(what approval.Decision) service {
-	return func(w http.ResponseWriter, r *http.Request, who approval.Approver) {
+func (h *handler) decide(what approval.Decision) operator.Service {
+	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
 		v, err := readVerdict(w, r)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
-		after, err := h.Desk.Decide(r.Context(), task.ID(r.PathValue("id")), who, what, v.Reason)
+		after, err := h.Desk.Decide(r.Context(), task.ID(r.PathValue("id")), Approver(who), what, v.Reason)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
 		h.answer(w, r, http.StatusOK, h.Desk.View(after))
 	}
+}
+
+// Approver returns an operator as the desk knows them.
+func Approver(o operator.Operator) approval.Approver {
+	return approval.Approver{Name: o.Name, Groups: o.Groups}
 }
 
 // maxBody is the size of the largest body that is read.

@@ -22,10 +22,9 @@ func (p *problem) Error() string { return p.Type + ": " + p.Message }
 
 // The problems of requests themselves.
 var (
-	errUnauthorized error = &problem{http.StatusUnauthorized, "unauthorized", "a bearer token is needed"}
-	errUnknown      error = &problem{http.StatusNotFound, "not_found", "there is no such resource"}
-	errTooLarge     error = &problem{http.StatusRequestEntityTooLarge, "too_large", "the body is too large"}
-	errWrongType    error = &problem{http.StatusUnsupportedMediaType, "wrong_type", "the body must be application/json"}
+	errUnknown   error = &problem{http.StatusNotFound, "not_found", "there is no such resource"}
+	errTooLarge  error = &problem{http.StatusRequestEntityTooLarge, "too_large", "the body is too large"}
+	errWrongType error = &problem{http.StatusUnsupportedMediaType, "wrong_type", "the body must be application/json"}
 )
 
 func badRequest(message string) error {

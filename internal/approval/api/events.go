@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -23,7 +24,7 @@ type stream struct {
 
 // events sends every approval that is pending, and then what changes. It ends
 // with the desk or when the client goes.
-func (h *handler) events(w http.ResponseWriter, r *http.Request, _ approval.Approver) {
+func (h *handler) events(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	s := stream{w, http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")

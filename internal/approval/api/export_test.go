@@ -3,12 +3,14 @@ package api
 import (
 	"errors"
 	"slices"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
 // ErrorTypes returns every type of error that the API answers with.
 func ErrorTypes() []string {
-	types := []string{explain(errors.New("unknown")).Type}
-	for _, err := range []error{errUnauthorized, errUnknown, errTooLarge, errWrongType, badRequest("")} {
+	types := append(operator.ErrorTypes(), explain(errors.New("unknown")).Type)
+	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest("")} {
 		types = append(types, explain(err).Type)
 	}
 	for _, p := range problems {

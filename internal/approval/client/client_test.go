@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -48,9 +49,14 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(api.Config{
-		Desk: desk, Auth: api.NewToken(secret, approval.Approver{Name: "alice"}), KeepAlive: 20 * time.Millisecond,
+	auth, err := operator.New(operator.Config{
+		Tokens: []operator.Token{{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver}},
+		Key:    [32]byte{1}, Now: time.Now,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := api.New(api.Config{Desk: desk, Auth: auth, KeepAlive: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +342,7 @@ func TestWatchAnotherGate(t *testing.T) {
 func TestWatchRefused(t *testing.T) {
 	o := open(t)
 	v := watch(t, dial(t, client.Config{URL: o.server.URL, Token: "wrong"}))
-	v.next("error: a bearer token is needed")
+	v.next("error: this token is not known")
 	<-v.done
 	o.server.Close()
 	v = watch(t, o.client)

@@ -1,0 +1,215 @@
+package operator
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Error says why a request is not served, as far as that may be told.
+type Error struct {
+	Status     int
+	Type       string // stable
+	Message    string
+	RetryAfter time.Duration // of rate_limited
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Type + ": " + e.Message }
+
+// Is makes errors of the same type alike.
+func (e *Error) Is(other error) bool {
+	o, ok := other.(*Error)
+	return ok && o.Type == e.Type && o.Message == e.Message
+}
+
+// Types of errors.
+const (
+	TypeUnauthorized = "unauthorized" // nobody knows who it is: log in
+	TypeForbidden    = "forbidden"    // it is known, and may not
+	TypeCrossSite    = "cross_site"   // it may have been another site's doing
+	TypeRateLimited  = "rate_limited"
+)
+
+// ErrorTypes returns all types of errors.
+func ErrorTypes() []string {
+	return []string{TypeUnauthorized, TypeForbidden, TypeCrossSite, TypeRateLimited}
+}
+
+var (
+	errNothing      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a login is needed"}
+	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this token is not known"}
+	errBadSession   = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login is not known"}
+	errSessionEnded = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login has ended"}
+	errForbidden    = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
+	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this does not come from a page of this gate; load the page again"}
+)
+
+func tooMany(wait time.Duration) *Error {
+	return &Error{Status: http.StatusTooManyRequests, Type: TypeRateLimited, Message: "too many requests", RetryAfter: wait}
+}
+
+// WriteHeaders sets the headers that belong to e.
+func (e *Error) WriteHeaders(h http.Header) {
+	switch e.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="thoughtgate"`)
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+}
+
+// Authenticate returns who makes a request, by the token in its header or else
+// by the session in its cookie. An error is an [*Error].
+//
+// It says nothing of what they may do, nor whether they meant to: use
+// [Auth.Authorize] for that.
+func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
+	o, err := a.recognise(r)
+	if err == nil {
+		return o, nil
+	}
+	// Who shows nothing has not failed yet. Who shows the right thing is let in
+	// however often others at the same address failed: tokens cannot be guessed,
+	// and nobody should be able to lock approvers out.
+	if err != errNothing {
+		if wait := a.bad.take(addressOf(r), a.cfg.Now()); wait > 0 {
+			return Operator{}, tooMany(wait)
+		}
+		a.cfg.Log.WarnContext(r.Context(), "operator not recognised", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
+	}
+	return Operator{}, err
+}
+
+func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
+	if shown, given := bearer(r); given {
+		t, ok := a.find(shown)
+		if !ok {
+			return Operator{}, errBadToken
+		}
+		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken}, nil
+	}
+	sealed := a.cookie(r, sessionCookie)
+	if sealed == "" {
+		return Operator{}, errNothing
+	}
+	return a.resume(sealed)
+}
+
+// Authorize returns who makes a request if they may do what role may, not too
+// often, and if it was them and not another site that had their browser send
+// it. An error is an [*Error].
+func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
+	o, err := a.Authenticate(r)
+	if err != nil {
+		return o, err
+	}
+	if wait := a.calls.take(o.Name, a.cfg.Now()); wait > 0 {
+		return o, tooMany(wait)
+	}
+	if !o.Role.Includes(role) {
+		return o, errForbidden
+	}
+	if o.Way != ByToken && !safe(r.Method) && (!a.sameSite(r) || !a.knowsForm(r, o)) {
+		return o, errCrossSite
+	}
+	return o, nil
+}
+
+// safe reports whether requests with a method change nothing.
+func safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// sameSite reports whether the browser says that a page of this gate made it
+// send r. Every browser says so with requests that can change something.
+func (a *Auth) sameSite(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	if err != nil || origin.Host == "" {
+		return false
+	}
+	return strings.EqualFold(origin.Host, r.Host) || a.cfg.URL != nil && strings.EqualFold(origin.Host, a.cfg.URL.Host)
+}
+
+// How a request shows that a page of the gate made it.
+const (
+	FormField  = "csrf"         // in a form
+	FormHeader = "X-CSRF-Token" // in a request by a script
+)
+
+// FormToken returns what the pages that o sees must send along with every
+// request that changes something, as [FormField] or [FormHeader]. It is empty
+// for those who need none.
+func (a *Auth) FormToken(o Operator) string {
+	if o.session.ID == "" {
+		return ""
+	}
+	return a.sealer.sign(o.session.ID)
+}
+
+// maxForm is the size of the largest form that is read.
+const maxForm = 64 << 10
+
+func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
+	given := r.Header.Get(FormHeader)
+	if given == "" {
+		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
+		given = r.PostFormValue(FormField)
+	}
+	return subtle.ConstantTimeCompare([]byte(given), []byte(a.FormToken(o))) == 1
+}
+
+// A Service answers a request of somebody who may make it.
+type Service func(w http.ResponseWriter, r *http.Request, who Operator)
+
+// A Refusal answers a request that is not served. The headers that belong to
+// the error are set already.
+type Refusal func(w http.ResponseWriter, r *http.Request, why *Error)
+
+// Handle returns a handler that serves those who may do what role may, and
+// refuses all others. What they do is logged. A session that ends while it is
+// served ends the context of the request.
+func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Cache-Control", "no-store")
+		header.Set("X-Content-Type-Options", "nosniff")
+		seen := &witness{ResponseWriter: w, status: http.StatusOK}
+		o, err := a.Authorize(r, role)
+		if why, refused := err.(*Error); refused { //nolint:errorlint // nothing wraps it
+			why.WriteHeaders(header)
+			refuse(seen, r, why)
+		} else {
+			if !o.Expires().IsZero() {
+				ctx, cancel := context.WithTimeout(r.Context(), o.Expires().Sub(a.cfg.Now()))
+				defer cancel()
+				r = r.WithContext(ctx)
+			}
+			serve(seen, r, o)
+		}
+		if o.Name != "" {
+			a.cfg.Log.InfoContext(r.Context(), "operator request", "by", o.Name, "role", o.Role, "way", o.Way, "route", r.Pattern, "status", seen.status)
+		}
+	}
+}
+
+// A witness knows what was answered.
+type witness struct {
+	http.ResponseWriter
+
+	status int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *witness) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets [http.ResponseController] reach what it is for.
+func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,161 @@
+package operator
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// A LoginPage is what the page on which people log in has to say. Its form is
+// sent by POST to /login with the fields token and next.
+type LoginPage struct {
+	Status int    // of the answer
+	Token  bool   // one can log in with a token
+	OIDC   string // the name of the identity provider, or nothing; the link is OIDCPath
+	Next   string // where to go afterwards: a path of this gate
+	Error  string // what went wrong with the last attempt, or nothing
+}
+
+// OIDCPath returns the link to a login with the identity provider.
+func (p LoginPage) OIDCPath() string { return "/login/oidc?next=" + url.QueryEscape(p.Next) }
+
+// LoginURL returns the link to the page on which somebody logs in to see r.
+func LoginURL(r *http.Request) string {
+	if !safe(r.Method) {
+		return "/login"
+	}
+	return "/login?next=" + url.QueryEscape(r.URL.RequestURI())
+}
+
+// Register adds what people need to log in and out: GET and POST /login, and
+// POST /logout.
+func (a *Auth) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /login", a.private(a.showLogin))
+	mux.HandleFunc("POST /login", a.private(a.login))
+	mux.HandleFunc("POST /logout", a.Handle(Viewer, a.refuseLogout, a.logout))
+}
+
+// private sets what pages that see secrets need.
+func (a *Auth) private(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		serve(w, r)
+	}
+}
+
+// showLogin shows the page, or takes the token in a link and leads away from it
+// so that it does not stay in the browser.
+func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	next := local(q.Get("next"))
+	if !q.Has("token") {
+		a.page(w, r, LoginPage{Status: http.StatusOK, Next: next})
+		return
+	}
+	t, ok := a.find(q.Get("token"))
+	if !ok || !t.Link {
+		a.failed(w, r, next, "This link is not good any more. The gate prints a new one when it starts.")
+		return
+	}
+	a.enter(w, r, t, next)
+}
+
+// login takes the token in a form.
+func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	next := local(r.PostFormValue("next"))
+	if !a.sameSite(r) {
+		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: "Please send this form again."})
+		return
+	}
+	t, ok := a.find(strings.TrimSpace(r.PostFormValue("token")))
+	if !ok {
+		a.failed(w, r, next, "This token is not known.")
+		return
+	}
+	a.enter(w, r, t, next)
+}
+
+func (a *Auth) failed(w http.ResponseWriter, r *http.Request, next, why string) {
+	p := LoginPage{Status: http.StatusUnauthorized, Next: next, Error: why}
+	if wait := a.bad.take(addressOf(r), a.cfg.Now()); wait > 0 {
+		limited := tooMany(wait)
+		limited.WriteHeaders(w.Header())
+		p.Status, p.Error = limited.Status, "Too many attempts. Try again in a minute."
+	} else {
+		a.cfg.Log.WarnContext(r.Context(), "login failed", "address", addressOf(r), "path", r.URL.Path)
+	}
+	a.page(w, r, p)
+}
+
+// enter begins a session of the token's.
+func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next string) {
+	if err := a.begin(w, r, session{Via: t.via()}); err != nil {
+		a.cfg.Log.ErrorContext(r.Context(), "login", "error", err)
+		a.page(w, r, LoginPage{Status: http.StatusInternalServerError, Next: next, Error: "That did not work."})
+		return
+	}
+	a.cfg.Log.InfoContext(r.Context(), "operator logged in", "by", t.Name, "way", "token", "address", addressOf(r))
+	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // every next went through local
+}
+
+// logout ends a session: the browser forgets it, and this process refuses it
+// from now on, should anybody have a copy. Other replicas do not know; there a
+// copy is good until the session's time is over.
+func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
+	if who.session.ID != "" {
+		a.spent.add(who.session.ID, who.Expires(), a.cfg.Now())
+	}
+	a.setCookie(w, r, sessionCookie, "", 0)
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+func (a *Auth) refuseLogout(w http.ResponseWriter, r *http.Request, why *Error) {
+	if why.Type == TypeUnauthorized {
+		a.setCookie(w, r, sessionCookie, "", 0)
+		http.Redirect(w, r, "/login", http.StatusSeeOther)
+		return
+	}
+	http.Error(w, why.Message, why.Status)
+}
+
+// local returns where to go after a login: next if that is a place on this gate.
+func local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") ||
+		strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\t\r\n") || strings.HasPrefix(u.Path, "/login") {
+		return "/"
+	}
+	return next
+}
+
+func (a *Auth) page(w http.ResponseWriter, r *http.Request, p LoginPage) {
+	p.Token = len(a.cfg.Tokens) > 0
+	a.cfg.Page(w, r, p)
+}
+
+func plainPage(w http.ResponseWriter, _ *http.Request, p LoginPage) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(p.Status)
+	var b strings.Builder
+	b.WriteString("<!doctype html><html lang=en><meta charset=utf-8><title>Log in to ThoughtGate</title><h1>ThoughtGate</h1>\n")
+	if p.Error != "" {
+		fmt.Fprintf(&b, "<p role=alert>%s</p>\n", html.EscapeString(p.Error))
+	}
+	if p.OIDC != "" {
+		fmt.Fprintf(&b, "<p><a href=\"%s\">Log in with %s</a></p>\n", html.EscapeString(p.OIDCPath()), html.EscapeString(p.OIDC))
+	}
+	if p.Token {
+		fmt.Fprintf(&b, "<form method=post action=/login><input type=hidden name=next value=\"%s\">"+
+			"<label>Token <input type=password name=token autocomplete=current-password required></label> <button>Log in</button></form>\n",
+			html.EscapeString(p.Next))
+	}
+	_, _ = w.Write([]byte(b.String()))
+}

@@ -1,0 +1,142 @@
+// Package operator knows who is who on the operators' listener: it recognises
+// people by a token or by the session they logged in to, says what they may do,
+// and keeps other sites from acting in their name.
+//
+// Handlers ask [Auth.Handle], or [Auth.Authorize] if they need more control.
+// Nothing else on the listener decides who somebody is.
+//
+// A session is a cookie that only the gate can read or make. It holds no rights
+// of its own: whoever logged in with a token may do what that token may do now,
+// and whoever logged in elsewhere what the configuration says of them now. So it
+// is good on every replica that has the key, and after a restart.
+package operator
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// A Role is what an operator may do. Each may do what those before it may.
+type Role string
+
+// The roles.
+const (
+	Viewer   Role = "viewer"   // may look
+	Approver Role = "approver" // may decide, where the workflow lets them
+	Admin    Role = "admin"    // may see what concerns everybody, such as the audit log
+)
+
+// ladder are the roles, from the least to the most.
+var ladder = [...]Role{Viewer, Approver, Admin}
+
+// Includes reports whether who has role r may do what other may.
+func (r Role) Includes(other Role) bool {
+	mine, theirs := slices.Index(ladder[:], r), slices.Index(ladder[:], other)
+	return theirs >= 0 && mine >= theirs
+}
+
+// All returns r and every role that it includes.
+func (r Role) All() []Role {
+	return slices.Clone(ladder[:slices.Index(ladder[:], r)+1])
+}
+
+// A Way is how an operator showed who they are.
+type Way string
+
+// The ways.
+const (
+	ByToken   Way = "token"   // a bearer token with the request
+	BySession Way = "session" // a cookie, after a login with a token
+	ByOIDC    Way = "oidc"    // a cookie, after a login with an identity provider
+)
+
+// An Operator is somebody who was recognised.
+type Operator struct {
+	Name    string // under which decisions are recorded
+	Groups  []string
+	Role    Role
+	Aliases []string // other names that the same person has, as a requester for instance
+	Way     Way
+
+	session session // zero with a token
+}
+
+// Expires returns when o has to log in again; zero means never.
+func (o Operator) Expires() time.Time {
+	if o.session.Expires == 0 {
+		return time.Time{}
+	}
+	return time.Unix(o.session.Expires, 0)
+}
+
+// A Token is a secret by which an operator is recognised. Only its hash is kept.
+type Token struct {
+	Hash   Hash
+	Name   string
+	Groups []string
+	Role   Role
+	// Link says that the token may come in a link, which is how the one that
+	// was made at the start is handed over. It outlives restarts in sessions,
+	// although the token itself is another one each time.
+	Link bool
+}
+
+// A Config is what [New] needs to know. Key must be given.
+type Config struct {
+	Tokens []Token
+	// Key seals sessions. Replicas that share it share their sessions.
+	Key [32]byte
+	// URL is where browsers reach the gate, if that is known. With https, cookies
+	// are for encrypted connections alone.
+	URL *url.URL
+	// Session is how long a login lasts; 12 hours.
+	Session time.Duration
+	// Page shows the page on which people log in; nil means a plain one.
+	Page func(http.ResponseWriter, *http.Request, LoginPage)
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+const defaultSession = 12 * time.Hour
+
+// An Auth recognises operators. It is safe for concurrent use.
+type Auth struct {
+	cfg    Config
+	sealer sealer
+	spent  spent    // sessions that were logged out of
+	bad    limiters // by address: those who fail to show who they are
+	calls  limiters // by operator
+}
+
+// New returns an Auth.
+func New(c Config) (*Auth, error) {
+	if c.Key == ([32]byte{}) {
+		return nil, errors.New("operator: needs a key")
+	}
+	if c.Session <= 0 {
+		c.Session = defaultSession
+	}
+	if c.Now == nil {
+		return nil, errors.New("operator: needs a clock")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Page == nil {
+		c.Page = plainPage
+	}
+	for _, t := range c.Tokens {
+		if t.Name == "" || !t.Role.Includes(Viewer) {
+			return nil, errors.New("operator: a token needs a name and a role")
+		}
+	}
+	s, err := newSealer(c.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &Auth{cfg: c, sealer: s, bad: newLimiters(failures), calls: newLimiters(requests)}, nil
+}

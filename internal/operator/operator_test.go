@@ -1,0 +1,374 @@
+package operator_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	linkToken = "tgo_the-token-made-at-the-start"
+	annToken  = "tgo_the-token-of-ann-who-approves"
+	vicToken  = "tgo_the-token-of-vic-who-only-looks"
+	key       = "0123456789abcdef0123456789abcdef"
+)
+
+func tokens() []operator.Token {
+	return []operator.Token{
+		{Hash: operator.HashOf(linkToken), Name: "operator", Role: operator.Admin, Link: true},
+		{Hash: operator.HashOf(annToken), Name: "ann", Groups: []string{"oncall"}, Role: operator.Approver},
+		{Hash: operator.HashOf(vicToken), Name: "vic", Role: operator.Viewer},
+	}
+}
+
+// A house is a served Auth with a page for viewers at /, and one for approvers
+// and one for admins that can be posted to.
+type house struct {
+	t     *testing.T
+	url   string
+	clock *atomic.Int64 // in seconds, beyond the real one
+	jar   *cookiejar.Jar
+	http  *http.Client
+}
+
+func serve(t *testing.T, change func(*operator.Config)) *house {
+	t.Helper()
+	h := &house{t: t, clock: new(atomic.Int64)}
+	c := operator.Config{
+		Tokens: tokens(), Key: [32]byte([]byte(key)),
+		Now: func() time.Time { return time.Now().Add(time.Duration(h.clock.Load()) * time.Second) },
+	}
+	if change != nil {
+		change(&c)
+	}
+	auth, err := operator.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	auth.Register(mux)
+	refuse := func(w http.ResponseWriter, _ *http.Request, why *operator.Error) {
+		w.WriteHeader(why.Status)
+		io.WriteString(w, why.Type)
+	}
+	say := func(w http.ResponseWriter, _ *http.Request, who operator.Operator) {
+		fmt.Fprintf(w, "%s %s %v %s %s", who.Name, who.Role, who.Groups, who.Way, auth.FormToken(who))
+	}
+	mux.Handle("GET /{$}", auth.Handle(operator.Viewer, refuse, say))
+	mux.Handle("POST /decide", auth.Handle(operator.Approver, refuse, say))
+	mux.Handle("POST /audit", auth.Handle(operator.Admin, refuse, say))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	h.browser()
+	return h
+}
+
+// browser begins anew with an empty browser.
+func (h *house) browser() {
+	h.jar, _ = cookiejar.New(nil)
+	h.http = &http.Client{
+		Jar: h.jar, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// do makes a request with headers given as name, value, name, value.
+func (h *house) do(method, path, body string, headers ...string) (int, string, http.Header) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := h.http.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text), resp.Header
+}
+
+func (h *house) want(status int, text, method, path, body string, headers ...string) http.Header {
+	h.t.Helper()
+	got, answer, header := h.do(method, path, body, headers...)
+	if got != status || !strings.Contains(answer, text) {
+		h.t.Errorf("%s %s: %d %q; want %d %q", method, path, got, answer, status, text)
+	}
+	return header
+}
+
+// form returns what a page of this session sends along.
+func (h *house) form() string {
+	h.t.Helper()
+	_, answer, _ := h.do("GET", "/", "")
+	return answer[strings.LastIndex(answer, " ")+1:]
+}
+
+const sameOrigin = "Sec-Fetch-Site"
+
+// The link that is printed at the start becomes a session, and does not stay
+// anywhere.
+func TestLoginLink(t *testing.T) {
+	h := serve(t, nil)
+	h.want(401, "unauthorized", "GET", "/", "")
+	header := h.want(303, "", "GET", "/login?token="+linkToken+"&next=/approvals/tg_1", "")
+	if got := header.Get("Location"); got != "/approvals/tg_1" {
+		t.Errorf("leads to %q", got)
+	}
+	if strings.Contains(fmt.Sprint(header), linkToken) || header.Get("Cache-Control") != "no-store" || header.Get("Referrer-Policy") != "no-referrer" {
+		t.Errorf("header %v", header)
+	}
+	c := header.Get("Set-Cookie")
+	for _, want := range []string{"HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=43200"} {
+		if !strings.Contains(c, want) {
+			t.Errorf("%s is missing in %s", want, c)
+		}
+	}
+	h.want(200, "operator admin [] session", "GET", "/", "")
+
+	h.browser()
+	h.want(401, "", "GET", "/login?token=wrong", "")
+	h.want(401, "", "GET", "/login?token="+annToken, "") // a lasting token has no business in a link
+	h.want(401, "unauthorized", "GET", "/?token="+linkToken, "")
+	if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
+		t.Error("there is a cookie")
+	}
+}
+
+func TestLoginForm(t *testing.T) {
+	h := serve(t, nil)
+	h.want(200, `name=token`, "GET", "/login", "")
+	form := url.Values{"token": {annToken}, "next": {"/approvals?a=b"}}.Encode()
+	h.want(403, "", "POST", "/login", form, sameOrigin, "cross-site")
+	h.want(403, "", "POST", "/login", form)
+	h.want(401, "not known", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
+	header := h.want(303, "", "POST", "/login", form, "Origin", h.url)
+	if got := header.Get("Location"); got != "/approvals?a=b" {
+		t.Errorf("leads to %q", got)
+	}
+	h.want(200, "ann approver [oncall] session", "GET", "/", "")
+}
+
+// A login leads nowhere but to a page of the gate.
+func TestNext(t *testing.T) {
+	for _, next := range []string{
+		"https://evil.example/", "//evil.example/", `/\evil.example`, `\\evil.example`, "javascript:alert(1)", "evil", "/\t/evil.example",
+		"///evil.example", "http:/evil", "/login?token=x", "",
+	} {
+		h := serve(t, nil)
+		header := h.want(303, "", "GET", "/login?token="+linkToken+"&next="+url.QueryEscape(next), "")
+		if got := header.Get("Location"); got != "/" {
+			t.Errorf("%q leads to %q", next, got)
+		}
+		_, page, _ := h.do("GET", "/login?next="+url.QueryEscape(next), "")
+		if strings.Contains(page, "evil") {
+			t.Errorf("the page has %q: %s", next, page)
+		}
+	}
+}
+
+// Another site cannot act with somebody's session, whatever it sends.
+func TestCrossSite(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	form := h.form()
+	tests := []struct {
+		name    string
+		status  int
+		body    string
+		headers []string
+	}{
+		{"a form of ours", 200, "csrf=" + form, []string{"Sec-Fetch-Site", "same-origin", "Origin", h.url}},
+		{"a script of ours", 200, "", []string{"Sec-Fetch-Site", "same-origin", operator.FormHeader, form}},
+		{"an old browser", 200, "csrf=" + form, []string{"Origin", h.url}},
+		{"no sign of a browser", 403, "csrf=" + form, nil},
+		{"another site", 403, "csrf=" + form, []string{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}},
+		{"a site next door", 403, "csrf=" + form, []string{"Sec-Fetch-Site", "same-site"}},
+		{"an origin alone", 403, "csrf=" + form, []string{"Origin", "https://evil.example"}},
+		{"no origin in particular", 403, "csrf=" + form, []string{"Origin", "null"}},
+		{"no token", 403, "", []string{"Sec-Fetch-Site", "same-origin"}},
+		{"a wrong token", 403, "csrf=x" + form, []string{"Sec-Fetch-Site", "same-origin"}},
+		{"a token in the URL", 403, "x=y", []string{"Sec-Fetch-Site", "same-origin"}},
+		{"a token and another site", 403, "", []string{"Sec-Fetch-Site", "cross-site", operator.FormHeader, form}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(*testing.T) {
+			want := map[int]string{200: "ann", 403: "cross_site"}[tt.status]
+			h.want(tt.status, want, "POST", "/decide?csrf="+form, tt.body, tt.headers...)
+		})
+	}
+	// What a session of somebody else sends along is not good.
+	other := serve(t, nil)
+	other.want(303, "", "POST", "/login", "token="+annToken, "Origin", other.url)
+	h.want(403, "cross_site", "POST", "/decide", "csrf="+other.form(), "Sec-Fetch-Site", "same-origin")
+	// A token in the header is nobody's browser.
+	h.browser()
+	h.want(200, "ann approver [oncall] token", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
+}
+
+func TestRoles(t *testing.T) {
+	h := serve(t, nil)
+	for token, want := range map[string][3]int{linkToken: {200, 200, 200}, annToken: {200, 200, 403}, vicToken: {200, 403, 403}} {
+		for i, request := range []string{"GET /", "POST /decide", "POST /audit"} {
+			method, path, _ := strings.Cut(request, " ")
+			text := ""
+			if want[i] == 403 {
+				text = "forbidden"
+			}
+			h.want(want[i], text, method, path, "", "Authorization", "Bearer "+token)
+		}
+	}
+}
+
+// A session ends with its time, with a logout and with its token, and is good
+// wherever the key is.
+func TestSessionEnds(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	cookie := func() string {
+		u, _ := url.Parse(h.url)
+		c := h.jar.Cookies(u)[0]
+		return c.Name + "=" + c.Value
+	}()
+
+	again := serve(t, nil) // another replica, or the same one after a restart
+	again.want(200, "ann approver", "GET", "/", "", "Cookie", cookie)
+	again.clock.Store(12*3600 - 10)
+	again.want(200, "ann approver", "GET", "/", "", "Cookie", cookie)
+	again.clock.Store(12*3600 + 10)
+	again.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+
+	without := serve(t, func(c *operator.Config) { c.Tokens = c.Tokens[:1] })
+	without.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	less := serve(t, func(c *operator.Config) { c.Tokens[1].Role, c.Tokens[1].Groups = operator.Viewer, nil })
+	less.want(200, "ann viewer []", "GET", "/", "", "Cookie", cookie)
+	otherKey := serve(t, func(c *operator.Config) { c.Key[0]++ })
+	otherKey.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+
+	h.want(403, "", "POST", "/logout", "", sameOrigin, "cross-site")
+	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
+	h.want(401, "unauthorized", "GET", "/", "")
+	h.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie) // a copy of it
+	h.want(303, "", "POST", "/logout", "", sameOrigin, "same-origin")
+}
+
+// Nothing that is not exactly a session is taken for one.
+func TestForgedSessions(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	u, _ := url.Parse(h.url)
+	c := h.jar.Cookies(u)[0]
+	h.browser()
+	for i := range len(c.Value) {
+		other := byte('A')
+		if c.Value[i] == other {
+			other = 'B'
+		}
+		forged := c.Value[:i] + string(other) + c.Value[i+1:]
+		if status, answer, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+forged); status == 200 {
+			t.Fatalf("byte %d changed: %s", i, answer)
+		}
+	}
+	for _, value := range []string{c.Value + "A", c.Value[1:], c.Value + "=", strings.Repeat("A", 4000), "null", "%00"} {
+		if status, answer, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+value); status == 200 {
+			t.Errorf("%q: %s", value, answer)
+		}
+	}
+	if status, _, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+c.Value+"; "+c.Name+"=x"); status == 200 {
+		t.Error("two cookies of the name were accepted")
+	}
+	// A wrong token is not made good by a session.
+	if status, _, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+c.Value, "Authorization", "Bearer x"); status == 200 {
+		t.Error("a wrong token was ignored")
+	}
+}
+
+// Over TLS, browsers are told to keep the cookie to this host and to TLS.
+func TestSecureCookies(t *testing.T) {
+	public := &url.URL{Scheme: "https", Host: "gate.example"}
+	h := serve(t, func(c *operator.Config) { c.URL = public })
+	header := h.want(303, "", "POST", "/login", "token="+annToken, "Origin", "https://gate.example")
+	if c := header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-thoughtgate-") || !strings.Contains(c, "; Secure") || strings.Contains(c, "Domain") {
+		t.Errorf("cookie %s", c)
+	}
+}
+
+// Failures of an address are limited; those who are known are not locked out.
+func TestFailuresLimited(t *testing.T) {
+	h := serve(t, nil)
+	limited := 0
+	for range 30 {
+		status, _, header := h.do("GET", "/", "", "Authorization", "Bearer wrong")
+		if status == 429 {
+			limited++
+			if header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+		}
+	}
+	if limited < 15 || limited > 25 {
+		t.Errorf("%d of 30 were limited", limited)
+	}
+	h.want(429, "Too many", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
+	h.want(401, "unauthorized", "GET", "/", "")
+	h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	h.clock.Store(60)
+	h.want(401, "unauthorized", "GET", "/", "", "Authorization", "Bearer wrong")
+}
+
+func TestRequestsLimited(t *testing.T) {
+	h := serve(t, func(c *operator.Config) { now := time.Now(); c.Now = func() time.Time { return now } })
+	for range 200 {
+		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	}
+	h.want(429, "rate_limited", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	h.want(200, "vic", "GET", "/", "", "Authorization", "Bearer "+vicToken)
+}
+
+func TestNew(t *testing.T) {
+	for name, c := range map[string]operator.Config{
+		"no key":   {Now: time.Now},
+		"no clock": {Key: [32]byte{1}},
+		"no name":  {Key: [32]byte{1}, Now: time.Now, Tokens: []operator.Token{{Role: operator.Admin}}},
+		"no role":  {Key: [32]byte{1}, Now: time.Now, Tokens: []operator.Token{{Name: "ann"}}},
+	} {
+		if _, err := operator.New(c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	h := operator.HashOf(annToken)
+	if got, err := operator.ParseHash(h.String()); err != nil || got != h {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "sha256:", h.String()[1:], h.String() + "0", h.String()[:70], strings.TrimPrefix(h.String(), "sha256:")} {
+		if _, err := operator.ParseHash(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
