@@ -31,6 +31,10 @@ type Dialect struct {
 	// InputRequired means Working. It never shows in the answer that creates a
 	// task.
 	PendingStatus Status
+
+	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for modern
+	// clients.
+	Drafts bool
 }
 
 // Names of variables that have a meaning; see [task.Variables].
@@ -99,7 +103,7 @@ func (d Dialect) GetResult(t task.Task, payload []byte) (jsontext.Value, error) 
 	if err != nil {
 		return nil, err
 	}
-	return encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: meta})
+	return encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: d.disposed(meta, t)})
 }
 
 // CancelResult returns the answer to tasks/cancel: to a legacy client the
@@ -134,7 +138,7 @@ func (d Dialect) StatusNotification(t task.Task, payload []byte, subscription js
 	if err != nil {
 		return nil, err
 	}
-	params := ModernStatusParams{Meta: WithSubscriptionID(meta, subscription), DetailedTask: detailed}
+	params := ModernStatusParams{Meta: WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
 	return encode(notification(MethodModernStatus, params))
 }
 

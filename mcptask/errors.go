@@ -91,7 +91,7 @@ func (d Dialect) Refuse(err error) Answer {
 	if e.RetryAfter > 0 {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 	}
-	return Answer{Result: toolError(text)}
+	return Answer{Result: toolError(text, d.denied(p.name, RemediationAvailable, ""))}
 }
 
 // look returns what of err may be told, and how.

@@ -52,7 +52,7 @@ func (d Dialect) Answer(t task.Task, payload []byte) (Answer, error) {
 	case t.State == task.Failed && t.Result != nil:
 		return Answer{Error: payload}, nil
 	case d.Era == Modern && refused(t):
-		return Answer{Result: toolError(endText(t))}, nil
+		return Answer{Result: d.refusal(t)}, nil
 	default:
 		return Answer{Error: d.endError(t)}, nil
 	}
@@ -230,11 +230,15 @@ func harmless(foreign string) string {
 
 // toolError returns a tool result that tells the model of a modern client what
 // went wrong.
-func toolError(text string) jsontext.Value {
+func toolError(text string, meta Object) jsontext.Value {
 	block := Object{{"type", quote("text")}, {"text", quote(text)}}.text()
-	return Object{
+	result := Object{
 		{"resultType", quote(string(Complete))},
 		{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))},
 		{"isError", jsontext.Value("true")},
-	}.text()
+	}
+	if len(meta) > 0 {
+		result = append(result, Member{"_meta", meta.text()})
+	}
+	return result.text()
 }

@@ -135,6 +135,7 @@ func (a *App) waiting() mcphttp.Waiting {
 		Beat:     beat,
 		PerOwner: a.cfg.Tasks.MaxPendingPerOwner,
 		Pending:  mcptask.Status(a.cfg.Tasks.PendingStatus),
+		Drafts:   a.cfg.Drafts,
 		Key:      a.keep.key,
 	}
 }

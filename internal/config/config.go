@@ -28,6 +28,7 @@ type Config struct {
 	Default        Rule       // for calls that no rule matches; without Action if none was given
 	Observe        bool       // forward every call, and only tell what would have happened
 	HideDenied     bool       // leave out of lists what is denied outright
+	Drafts         bool       // tell modern agents of approvals as drafts of MCP propose
 	Workflows      []Workflow // at least one
 	Cedar          Cedar
 	Waiting        Waiting
@@ -152,6 +153,7 @@ func Default() Config {
 		Listen:     "127.0.0.1:8080",
 		Operators:  Operators{Listen: "127.0.0.1:8081"},
 		HideDenied: true,
+		Drafts:     true,
 		Cedar:      Cedar{Timezone: "UTC"},
 		Waiting:    Waiting{Hold: 50 * time.Second},
 		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second},

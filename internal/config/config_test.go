@@ -79,6 +79,7 @@ func TestDefaults(t *testing.T) {
 		Listen:     "127.0.0.1:8080",
 		Operators:  config.Operators{Listen: "127.0.0.1:8081"},
 		HideDenied: true,
+		Drafts:     true,
 		Cedar:      config.Cedar{Timezone: "UTC"},
 		Waiting:    config.Waiting{Hold: 50 * time.Second},
 		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second},
@@ -129,6 +130,7 @@ rules:
 default: { action: deny, reason: r 2, mode: observe }
 mode: observe
 visibility: show
+drafts: false
 workflows:
   ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
   finance-2: {}

@@ -80,6 +80,7 @@ func (c *Config) settings() group {
 		{"default", either{action(&c.Default.Action), c.Default.outcome()}},
 		{"mode", mode(&c.Observe)},
 		{"visibility", choice(&c.HideDenied, "hide", "show")},
+		{"drafts", boolean(&c.Drafts)},
 		{"workflows", workflows(&c.Workflows)},
 		{"cedar", c.Cedar.settings()},
 		{"waiting", group{

@@ -79,7 +79,7 @@ func play(t *testing.T, script *txtar.Archive) []txtar.File {
 	files := slices.DeleteFunc(slices.Clone(script.Files), func(f txtar.File) bool {
 		return f.Name != "rules" && f.Name != "settings"
 	})
-	g := startGate(t, up.url(), func(s settings) { s.handler.Gate = governing(t, files) })
+	g := startGate(t, up.url(), func(s settings) { s.handler.Gate, s.handler.Waiting.Drafts = governing(t, files), true })
 	for _, turn := range turns(script) {
 		up.answer = turn.upstream
 		agentSees := speak(t, g.addr, turn.agent)

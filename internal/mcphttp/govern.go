@@ -196,7 +196,7 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 		x.h.cfg.Metrics.InvalidTask("required")
 		return judged, wire.TaskMissing(x.era, judged.Name)
 	default:
-		return judged, denial(judged)
+		return judged, x.denial(judged)
 	}
 }
 
@@ -205,7 +205,7 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 // not be shown.
 func (x *exchange) holdable(m *jsonrpc.Message, j gate.Judged) *wire.Problem {
 	if x.h.cfg.Desk == nil || m.Kind != jsonrpc.Request {
-		return denial(j)
+		return x.denial(j)
 	}
 	for _, unseen := range []string{"inputResponses", "requestState"} {
 		if m.Params.Member(unseen).Present() {
@@ -219,8 +219,11 @@ func (x *exchange) holdable(m *jsonrpc.Message, j gate.Judged) *wire.Problem {
 }
 
 // denial tells the agent which rule or policy said no, and nothing more.
-func denial(j gate.Judged) *wire.Problem {
-	problem := &wire.Problem{Type: wire.PolicyDenied, Hint: j.Verdict.Reason}
+func (x *exchange) denial(j gate.Judged) *wire.Problem {
+	problem := &wire.Problem{
+		Type: wire.PolicyDenied, Hint: j.Verdict.Reason,
+		Meta: x.dialect().Denied(string(wire.PolicyDenied), mcptask.RemediationUnavailable, ""),
+	}
 	if j.Kind == policy.Tool {
 		problem.Tool = j.Name
 	}

@@ -31,11 +31,12 @@ type Waiting struct {
 	Beat     time.Duration // between two signs of life
 	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
 	Pending  mcptask.Status
+	Drafts   bool     // tell modern clients of approvals as drafts of MCP propose
 	Key      [32]byte // seals what clients hand back; shared by all replicas
 }
 
 func (x *exchange) dialect() mcptask.Dialect {
-	return mcptask.Dialect{Era: mcptask.Era(x.era), PendingStatus: x.h.cfg.Waiting.Pending}
+	return mcptask.Dialect{Era: mcptask.Era(x.era), PendingStatus: x.h.cfg.Waiting.Pending, Drafts: x.h.cfg.Waiting.Drafts}
 }
 
 // toDesk makes a task of a call.
@@ -269,7 +270,10 @@ func (x *exchange) stillPending(t task.Task) []byte {
 	result := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
 	result = append(result, `}],"isError":true`...)
 	if x.era == wire.Modern {
-		result = append(result, `,"resultType":"complete","_meta":{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available"}}`...)
+		result = append(result, `,"resultType":"complete"`...)
+		if meta := x.dialect().Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID); meta != nil {
+			result = append(append(result, `,"_meta":`...), meta...)
+		}
 	}
 	return jsonrpc.AppendResult(nil, x.id, append(result, '}'))
 }

@@ -119,7 +119,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 		},
 		Judge: func(c policy.Call) policy.Verdict { return h.gate.Recheck(c) },
 	}
-	waiting := mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: 20 * time.Millisecond}
+	waiting := mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
 	if adjust != nil {
 		adjust(rules, &desk, &waiting)
 	}

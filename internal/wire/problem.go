@@ -94,6 +94,7 @@ type Problem struct { //nolint:errname // it is more often told than returned
 	Hint       string // what the client could do
 	RetryAfter int    // seconds; 0 means that there is no use in saying
 	Cause      error
+	Meta       []byte // _meta of the result that tells a modern client of it, as JSON; empty if there is none
 
 	extra  []byte // more members of data, as JSON without braces
 	status int    // instead of the table's
@@ -181,13 +182,14 @@ func TaskMissing(e Era, tool string) *Problem {
 	return p
 }
 
-// asToolResult returns p as the result of a tool, which a model gets to read,
-// with the envelope in which clients look for the reason.
+// asToolResult returns p as the result of a tool, which a model gets to read.
 func (p *Problem) asToolResult() []byte {
 	result := append([]byte(`{"resultType":"complete","content":[{"type":"text","text":`), jsonrpc.AppendString(nil, p.Error())...)
-	result = append(result, `}],"isError":true,"_meta":{"io.modelcontextprotocol/authorization":{"reason":"`...)
-	result = append(result, p.Type...)
-	return append(result, `","remediation":"unavailable"}}}`...)
+	result = append(result, `}],"isError":true`...)
+	if len(p.Meta) > 0 {
+		result = append(append(result, `,"_meta":`...), p.Meta...)
+	}
+	return append(result, '}')
 }
 
 // FromParse turns the error of [jsonrpc.Parse] into the problem it is.

@@ -1,0 +1,78 @@
+package mcptask
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Names in _meta of two drafts on how a server tells of approvals: SEP-2643
+// and SEP-2848. They may change, so [Dialect.Drafts] turns them on.
+const (
+	MetaAuthorization = "io.modelcontextprotocol/authorization"
+	MetaToolApproval  = "io.modelcontextprotocol/tool-approval"
+)
+
+// A Remediation says whether something can be done about a denial.
+type Remediation string
+
+// The remediations of SEP-2643. A server may also leave it undisclosed.
+const (
+	RemediationAvailable   Remediation = "available"
+	RemediationUnavailable Remediation = "unavailable"
+)
+
+// Denied returns the _meta of a result that tells of a call which was not
+// allowed to run, or not yet: why, whether something can be done about it, and
+// in which task it is decided, if there is one. It is nil without d.Drafts and
+// for legacy clients.
+func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) jsontext.Value {
+	if meta := d.denied(reason, r, decidedIn); meta != nil {
+		return meta.text()
+	}
+	return nil
+}
+
+func (d Dialect) denied(reason string, r Remediation, decidedIn task.ID) Object {
+	if !d.Drafts || d.Era == Legacy {
+		return nil
+	}
+	envelope := Object{{"reason", quote(reason)}, {"remediation", quote(string(r))}}
+	if decidedIn != "" {
+		hint := Object{{"type", quote("task")}, {"taskId", quote(string(decidedIn))}}.text()
+		envelope = append(envelope, Member{"remediationHints", slices.Concat(jsontext.Value("["), hint, jsontext.Value("]"))})
+	}
+	return Object{{MetaAuthorization, envelope.text()}}
+}
+
+// disposed returns meta with what became of t, if that was for people to decide
+// and is over.
+func (d Dialect) disposed(meta Object, t task.Task) Object {
+	if !d.Drafts || d.Era == Legacy || t.Approval == nil {
+		return meta
+	}
+	var disposition string
+	switch {
+	case !t.State.Terminal() || t.State == task.Cancelled:
+		return meta
+	case t.State == task.Completed && t.Result != nil && t.Result.Kind == task.ResultOK:
+		disposition = "approved-executed"
+	case endingOf(t).refusal && ran(t) == task.RanNo:
+		disposition = "denied-not-executed"
+	default:
+		disposition = "execution-error"
+	}
+	return meta.With(MetaToolApproval, Object{{"disposition", quote(disposition)}}.text())
+}
+
+// refusal returns the tool result that tells the model of a modern client that
+// t was not allowed to run.
+func (d Dialect) refusal(t task.Task) jsontext.Value {
+	r := RemediationUnavailable
+	if t.Failure.Retriable {
+		r = RemediationAvailable
+	}
+	return toolError(endText(t), d.disposed(d.denied(endingOf(t).name, r, ""), t))
+}

@@ -1,0 +1,52 @@
+package mcptask_test
+
+import (
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Modern clients are told of approvals as SEP-2643 and SEP-2848 propose, if
+// that is turned on; others see nothing of it.
+func TestDrafts(t *testing.T) {
+	drafts := mcptask.Dialect{Era: mcptask.Modern, Drafts: true}
+	for _, tt := range []struct {
+		name        string
+		task        task.Task
+		disposition string
+		denied      string
+	}{
+		{"pending", newTask(t, submit), "", ""},
+		{"rejected", newTask(t, submit, task.Reject{By: "bob"}), "denied-not-executed", `{"reason":"approval_rejected","remediation":"unavailable"}`},
+		{"expired", newTask(t, submit, task.Expire{By: "gate"}), "denied-not-executed", `{"reason":"approval_expired","remediation":"available"}`},
+		{"unreachable", newTask(t, submit, approve, fail(task.StageUpstreamUnreachable)), "execution-error", ""},
+		{"cancelled", newTask(t, submit, task.Cancel{By: "alice"}), "", ""},
+		{"nobody asked", newTask(t, task.Admit{By: "gate"}, fail(task.StageUpstreamUnreachable)), "", ""},
+	} {
+		got := jsonrpc.Value{Bytes: must(drafts.GetResult(tt.task, nil))}
+		told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text()
+		if told != tt.disposition {
+			t.Errorf("%s: disposition %q; want %q", tt.name, told, tt.disposition)
+		}
+		if denied := string(got.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Bytes); denied != tt.denied {
+			t.Errorf("%s: authorization %s; want %s", tt.name, denied, tt.denied)
+		}
+		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.Legacy, Drafts: true}} {
+			plain := jsonrpc.Value{Bytes: must(d.GetResult(tt.task, nil))}
+			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Present() {
+				t.Errorf("%s: a client that should not sees drafts: %s", tt.name, plain.Bytes)
+			}
+		}
+	}
+	completed := newTask(t, submit, approve, claim, task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Size: int64(len(okResult)), Inline: []byte(okResult)}})
+	got := jsonrpc.Value{Bytes: must(drafts.GetResult(completed, []byte(okResult)))}
+	if told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text(); told != "approved-executed" {
+		t.Errorf("completed: %s", got.Bytes)
+	}
+	const pending = `{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available","remediationHints":[{"type":"task","taskId":"tg_1"}]}}`
+	if got := drafts.Denied("approval_pending", mcptask.RemediationAvailable, "tg_1"); string(got) != pending {
+		t.Errorf("pending: %s; want %s", got, pending)
+	}
+}
