@@ -17,6 +17,9 @@ const dispatchPause = 50 * time.Millisecond
 // owner that was here a moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
 	changed, err := d.cfg.Store.Watch(ctx, task.AnyOwner().Ref(""))
+	if ctx.Err() != nil {
+		return nil // stopped before it began
+	}
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,16 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// A desk that is stopped before it began has not failed.
+func TestRunStopped(t *testing.T) {
+	o := open(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := o.Run(ctx); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
 // An approval that is too old to be used is ended by housekeeping.
 func TestRunValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
