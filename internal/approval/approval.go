@@ -100,6 +100,7 @@ type Desk struct {
 	closing chan struct{}  // closed when the desk is
 	kill    chan struct{}  // closed when runs must end
 	running sync.WaitGroup // the runs of calls
+	pace    pace
 
 	mu      sync.Mutex
 	closed  bool

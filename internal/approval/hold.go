@@ -175,6 +175,9 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 			return same, true, err
 		}
 	}
+	if err := d.pace.take(t.Owner, limits.PerOwner, d.cfg.Now()); err != nil {
+		return t, false, err
+	}
 	for {
 		err := d.cfg.Store.Create(ctx, t, limits)
 		refused, ok := errors.AsType[*task.Error](err)

@@ -150,6 +150,7 @@ func (d *Desk) uncollected(ctx context.Context, t task.Task) {
 // prune forgets owners that have not come back.
 func (d *Desk) prune() {
 	now := d.cfg.Now()
+	d.pace.prune(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, p := range d.present {
