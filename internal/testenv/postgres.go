@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -190,6 +191,31 @@ func (p *Postgres) exec(ctx context.Context, t testing.TB, statement string) {
 // Kill ends the server as a crash does. What it has acknowledged is there when
 // it is started again.
 func (p *Postgres) Kill() error { return p.signal(syscall.SIGQUIT) }
+
+// Crash is Kill without a chance for any of the server's processes to say a
+// last word to its clients.
+func (p *Postgres) Crash() error {
+	if p.server == nil {
+		return nil
+	}
+	pid := p.server.Process.Pid
+	// They are in groups of their own, so that each must be found.
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		return err
+	}
+	err = p.signal(syscall.SIGKILL)
+	for child := range strings.FieldsSeq(string(list)) {
+		n, _ := strconv.Atoi(child)
+		if process, missing := os.FindProcess(n); missing == nil && n > 0 {
+			_ = process.Kill() // it may have ended by itself
+		}
+	}
+	return err
+}
+
+// Addr is where the server listens.
+func (p *Postgres) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
 // Stop ends the server and deletes its data.
 func (p *Postgres) Stop() error { return errors.Join(p.signal(syscall.SIGINT), os.RemoveAll(p.dir)) }

@@ -103,14 +103,15 @@ func (r *Redis) Start(ctx context.Context) error {
 }
 
 // URL names the server.
-func (r *Redis) URL() string { return "redis://" + r.addr() }
+func (r *Redis) URL() string { return "redis://" + r.Addr() }
 
-func (r *Redis) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+// Addr is where the server listens.
+func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
 // Do has the server do a command of plain words, and returns the first line of
 // its answer.
 func (r *Redis) Do(ctx context.Context, words ...string) (string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.addr())
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.Addr())
 	if err != nil {
 		return "", err
 	}
@@ -142,6 +143,9 @@ func (r *Redis) Kill() error {
 	r.server = nil
 	return err
 }
+
+// Crash is Kill.
+func (r *Redis) Crash() error { return r.Kill() }
 
 // Stop ends the server and deletes its data.
 func (r *Redis) Stop() error { return errors.Join(r.Kill(), os.RemoveAll(r.dir)) }

@@ -1,0 +1,267 @@
+// Package crash_test shows that nothing is lost and nothing runs twice when
+// gates are killed, databases crash and the network between them fails.
+//
+// Gates and databases are processes of their own. In front of each gate's
+// database stands a proxy that can break. The upstream keeps a ledger of what
+// it has run; in the end the trails of the tasks must agree with it.
+package crash_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// binary is the program under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "crash")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "thoughtgate")
+		if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/thoughtgate").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
+		code := m.Run()
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// patience is how long a test waits for what should happen soon.
+const patience = time.Minute
+
+// settings are those of every gate here.
+const settings = `
+version: 1
+listen: 127.0.0.1:0
+operators: {listen: 127.0.0.1:0, token: secret}
+upstreams: [{url: %s}]
+store: '%s'
+tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
+execution: {lease: %v}
+rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]
+default: deny
+`
+
+// lease is how long an executor may be silent.
+const lease = 2 * time.Second
+
+// A gate is a process that is killed now and then.
+type gate struct {
+	t    *testing.T
+	file string // its configuration
+
+	mu                sync.Mutex
+	cmd               *exec.Cmd
+	agents, operators string
+	log               *journal
+}
+
+// A journal keeps the last lines that a gate has logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.lines = append(j.lines, line); len(j.lines) > 30 {
+		j.lines = j.lines[1:]
+	}
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, "\n")
+}
+
+// startGate starts a gate that lives until the test ends.
+func startGate(t *testing.T, upstream, store string) *gate {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "thoughtgate.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, settings, upstream, store, lease), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{t: t, file: file, log: new(journal)}
+	g.start()
+	t.Cleanup(func() {
+		g.kill()
+		if t.Failed() {
+			t.Logf("the last words of a gate:\n%s", g.log)
+		}
+	})
+	return g
+}
+
+// start starts the gate and waits until it listens. It tries again while its
+// store is not there.
+func (g *gate) start() {
+	g.t.Helper()
+	eventually(g.t, g.attempt)
+}
+
+var listening = regexp.MustCompile(`"msg":"listening","agents":"([^"]+)","operators":"([^"]+)"`)
+
+func (g *gate) attempt() bool {
+	cmd := exec.CommandContext(context.WithoutCancel(g.t.Context()), binary, "serve", "-c", g.file)
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		g.log.note(lines.Text())
+		m := listening.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		g.mu.Lock()
+		g.cmd, g.agents, g.operators = cmd, m[1], m[2]
+		g.mu.Unlock()
+		go func() { // ends with the process
+			for lines.Scan() {
+				g.log.note(lines.Text())
+			}
+		}()
+		return true
+	}
+	_ = cmd.Wait()
+	return false
+}
+
+// kill ends the gate as a crash would.
+func (g *gate) kill() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+}
+
+// An answer is what a gate says; its status is zero if it says nothing.
+type answer struct {
+	status int
+	body   string
+}
+
+func (a answer) has(text string) bool { return strings.Contains(a.body, text) }
+
+// after returns what follows a text, up to the next quotation mark.
+func (a answer) after(text string) string {
+	_, rest, _ := strings.Cut(a.body, text)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}
+
+// A party talks to gates over connections of its own.
+type party struct {
+	client  *http.Client
+	session string
+	limit   time.Duration // how long it waits for an answer
+}
+
+func newParty(t *testing.T, session string) *party {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &party{client: &http.Client{Transport: transport}, session: session, limit: patience}
+}
+
+// within returns a party that has less patience.
+func (p party) within(limit time.Duration) *party {
+	p.limit = limit
+	return &p
+}
+
+// ask sends a request to the agents' side of a gate.
+func (p *party) ask(g *gate, method, params string) answer {
+	g.mu.Lock()
+	url := "http://" + g.agents + "/mcp"
+	g.mu.Unlock()
+	return p.post(url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
+}
+
+// about asks something about a task.
+func (p *party) about(g *gate, method, id string) answer {
+	return p.ask(g, method, `{"taskId":"`+id+`"}`)
+}
+
+// decide approves or rejects a held call.
+func (p *party) decide(g *gate, id, decision string) answer {
+	g.mu.Lock()
+	url := "http://" + g.operators + "/api/approvals/" + id + "/" + decision
+	g.mu.Unlock()
+	return p.post(url, "{}")
+}
+
+// inbox asks what waits for a decision.
+func (p *party) inbox(g *gate) answer {
+	g.mu.Lock()
+	url := "http://" + g.operators + "/api/approvals"
+	g.mu.Unlock()
+	return p.send(http.MethodGet, url, "")
+}
+
+func (p *party) post(url, body string) answer { return p.send(http.MethodPost, url, body) }
+
+func (p *party) send(method, url, body string) answer {
+	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Session-Id", p.session)
+	r.Header.Set("Authorization", "Bearer secret")
+	resp, err := p.client.Do(r)
+	if err != nil {
+		return answer{}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}
+	}
+	return answer{resp.StatusCode, string(data)}
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("waited in vain")
+		}
+	}
+}
