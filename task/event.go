@@ -72,10 +72,16 @@ type (
 	// Approve is one approver's yes. The last one that the quorum needs makes
 	// [InputRequired] into [Approved]. Names are compared exactly: it is for
 	// the caller to know that By is authentic and spelled in one way.
-	Approve struct{ By, Reason string }
+	Approve struct {
+		By, Reason string
+		As         Standing
+	}
 
 	// Reject is one approver's no, which is final: [InputRequired] becomes [Rejected].
-	Reject struct{ By, Reason string }
+	Reject struct {
+		By, Reason string
+		As         Standing
+	}
 
 	// Claim is taken by the one executor that makes the call: [Approved]
 	// becomes [Executing]. It is refused with [ErrDigestMismatch] if the call
@@ -238,19 +244,19 @@ func (Admit) apply(*Task, time.Time) *Error { return nil }
 func (e Approve) apply(t *Task, now time.Time) *Error {
 	a := t.Approval.clone()
 	switch {
-	case e.By == t.Owner && !a.SelfApproval:
+	case (e.By == t.Owner || e.As.Own) && !a.SelfApproval:
 		return &Error{Kind: KindSelfApproval}
 	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.By == e.By }):
 		return &Error{Kind: KindAlreadyDecided}
 	}
-	a.Approvals = append(a.Approvals, Decision{By: e.By, At: now, Reason: e.Reason})
+	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason})
 	t.Approval = a
 	return nil
 }
 
 func (e Reject) apply(t *Task, now time.Time) *Error { //nolint:unparam // others refuse
 	t.Approval = t.Approval.clone()
-	t.Approval.Rejection = &Decision{By: e.By, At: now, Reason: e.Reason}
+	t.Approval.Rejection = &Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason}
 	t.Failure = &Failure{Stage: StageApprovalRejected, Reason: e.Reason, Ran: RanNo}
 	return nil
 }

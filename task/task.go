@@ -126,9 +126,18 @@ type Approval struct {
 
 // A Decision is what one approver said.
 type Decision struct {
-	By     string    `json:"by"`
+	By string `json:"by"`
+	Standing
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitzero"`
+}
+
+// A Standing is what an approver was when they decided. Later they may be more
+// or less, but that is not what they decided as.
+type Standing struct {
+	Groups []string `json:"groups,omitempty"`
+	Roles  []string `json:"roles,omitempty"`
+	Own    bool     `json:"own,omitzero"` // the call is their own, perhaps made under another name
 }
 
 // DecidedAt returns when the decision became final, or the zero time while it

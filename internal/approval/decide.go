@@ -35,12 +35,13 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, what Decisi
 		return before, err
 	}
 	reason = plainText(reason, maxReason)
+	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(before, who)}
 	var e task.Event
 	switch what {
 	case Approve:
-		e = task.Approve{By: who.Name, Reason: reason}
+		e = task.Approve{By: who.Name, Reason: reason, As: as}
 	case Reject:
-		e = task.Reject{By: who.Name, Reason: reason}
+		e = task.Reject{By: who.Name, Reason: reason, As: as}
 	default:
 		return before, &task.Error{Kind: task.KindInvalid, ID: id, Detail: "neither approve nor reject"}
 	}
@@ -63,7 +64,7 @@ func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
 	}
 	// Both as it was when the call was held and as it is now.
 	own := w.SelfApproval && t.Approval != nil && t.Approval.SelfApproval
-	if what == Approve && !own && isRequester(t, who.Name) {
+	if what == Approve && !own && isRequester(t, who) {
 		return &task.Error{Kind: task.KindSelfApproval, ID: t.ID, State: t.State, Action: task.ActionApprove}
 	}
 	return nil

@@ -19,24 +19,33 @@ func TestDecideWho(t *testing.T) {
 		who      approval.Approver
 		want     error
 	}{
-		"named":                     {"ops", alice, nil},
-		"in a group":                {"ops", bob, nil},
-		"not named":                 {"ops", approval.Approver{Name: "mallory"}, approval.ErrForbidden},
-		"in another group":          {"ops", approval.Approver{Name: "mallory", Groups: []string{"alice", "ops"}}, approval.ErrForbidden},
-		"named like a group":        {"ops", approval.Approver{Name: "group:oncall"}, approval.ErrForbidden},
-		"in a group named oddly":    {"ops", approval.Approver{Name: "mallory", Groups: []string{"group:oncall"}}, approval.ErrForbidden},
-		"nobody":                    {"ops", approval.Approver{Groups: []string{"oncall"}}, approval.ErrForbidden},
-		"nobody, anybody may":       {"two", approval.Approver{}, approval.ErrForbidden},
-		"anybody may":               {"two", approval.Approver{Name: "mallory"}, nil},
-		"the requester":             {"ops", approval.Approver{Name: "requester"}, task.ErrSelfApproval},
-		"the requester by its task": {"two", approval.Approver{Name: "session 1"}, task.ErrSelfApproval},
-		"the requester, who may":    {"self", approval.Approver{Name: "requester"}, nil},
+		"named":                      {"ops", alice, nil},
+		"in a group":                 {"ops", bob, nil},
+		"not named":                  {"ops", approval.Approver{Name: "mallory"}, approval.ErrForbidden},
+		"in another group":           {"ops", approval.Approver{Name: "mallory", Groups: []string{"alice", "ops"}}, approval.ErrForbidden},
+		"named like a group":         {"ops", approval.Approver{Name: "group:oncall"}, approval.ErrForbidden},
+		"in a group named oddly":     {"ops", approval.Approver{Name: "mallory", Groups: []string{"group:oncall"}}, approval.ErrForbidden},
+		"in a role":                  {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver", "admin"}}, nil},
+		"in another role":            {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver"}, Groups: []string{"admin"}}, approval.ErrForbidden},
+		"named like a role":          {"admins", approval.Approver{Name: "role:admin"}, approval.ErrForbidden},
+		"nobody":                     {"ops", approval.Approver{Groups: []string{"oncall"}}, approval.ErrForbidden},
+		"nobody, anybody may":        {"two", approval.Approver{}, approval.ErrForbidden},
+		"anybody may":                {"two", approval.Approver{Name: "mallory"}, nil},
+		"the requester":              {"ops", approval.Approver{Name: "requester"}, task.ErrSelfApproval},
+		"the requester by its task":  {"two", approval.Approver{Name: "session 1"}, task.ErrSelfApproval},
+		"the requester in capitals":  {"two", approval.Approver{Name: "Requester"}, task.ErrSelfApproval},
+		"the requester elsewhere":    {"two", approval.Approver{Name: "rita", Aliases: []string{"Requester"}}, task.ErrSelfApproval},
+		"the requester's other name": {"two", approval.Approver{Name: "r@example.com"}, task.ErrSelfApproval},
+		"other names on both sides":  {"two", approval.Approver{Name: "rita", Aliases: []string{"R@example.com"}}, task.ErrSelfApproval},
+		"no name on either side":     {"two", approval.Approver{Name: "mallory", Aliases: []string{""}}, nil},
+		"the requester, who may":     {"self", approval.Approver{Name: "requester"}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, nil)
 			c := call("session 1", "/a")
-			c.Principal.ID, c.Verdict.Workflow = "requester", tt.workflow
+			c.Principal = policy.Principal{ID: "requester", Aliases: []string{"r@example.com", ""}}
+			c.Verdict.Workflow = tt.workflow
 			got := o.hold(t, c)
 			_, err := o.Decide(t.Context(), got.ID, tt.who, approval.Approve, "")
 			if tt.want == nil && err != nil {
@@ -277,16 +286,20 @@ func TestRecheckStricter(t *testing.T) {
 }
 
 // Who is no longer an approver has not approved: what they approved before does
-// not run. Who may be in a group that approves counts: groups are not recorded.
+// not run. People count as what they were when they approved.
 func TestRecheckApprovers(t *testing.T) {
+	carol := approval.Approver{Name: "carol", Groups: []string{"night"}, Roles: []string{"viewer", "approver"}}
 	for name, tt := range map[string]struct {
 		approvers []string
 		want      task.State
 	}{
-		"still there": {[]string{"carol", "dave"}, task.Completed},
-		"anybody":     {nil, task.Completed},
-		"a group":     {[]string{"dave", "group:oncall"}, task.Completed},
-		"removed":     {[]string{"dave", "carol2"}, task.Failed},
+		"still there":   {[]string{"carol", "dave"}, task.Completed},
+		"anybody":       {nil, task.Completed},
+		"her group":     {[]string{"dave", "group:night"}, task.Completed},
+		"her role":      {[]string{"role:approver"}, task.Completed},
+		"another group": {[]string{"dave", "group:oncall"}, task.Failed},
+		"another role":  {[]string{"dave", "role:admin"}, task.Failed},
+		"removed":       {[]string{"dave", "carol2"}, task.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -302,6 +315,26 @@ func TestRecheckApprovers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An approval under another name of the requester's stays one's own, should that
+// no longer be allowed.
+func TestRecheckOwnUnderAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		c := call("session 1", "/a")
+		c.Principal, c.Verdict.Workflow = policy.Principal{ID: "sub-1"}, "self"
+		held := o.hold(t, c)
+		rita := approval.Approver{Name: "rita", Aliases: []string{"sub-1"}}
+		if _, err := o.Decide(t.Context(), held.ID, rita, approval.Approve, ""); err != nil {
+			t.Fatal(err)
+		}
+		o.setWorkflow("self", approval.Workflow{})
+		o.rule(policy.Verdict{Action: policy.Approve, Workflow: "self"})
+		o.Contact(t.Context(), mine(held), o.ledger.send)
+		synctest.Wait()
+		mustState(t, o.now(t, held.ID), task.Failed)
+	})
 }
 
 // The policy is asked about the call and the requester that were held.

@@ -57,6 +57,7 @@ func branch(t testing.TB, store task.Store, change func(*approval.Config)) *offi
 		store: store, ledger: &ledger{},
 		policy: func(policy.Call) policy.Verdict { return held },
 		workflows: map[string]approval.Workflow{
+			"admins":  {Approvers: []string{"role:admin"}},
 			"ops":     {Approvers: []string{"alice", "carol", "requester", "group:oncall"}, Timeout: 15 * time.Minute, Redact: []string{"arguments.password"}},
 			"finance": {Approvers: []string{"alice"}, Quorum: 2},
 			"two":     {Quorum: 2},

@@ -11,7 +11,7 @@ import (
 
 // A Workflow says who may approve a call, and how.
 type Workflow struct {
-	Approvers    []string      // names of people, or of groups after "group:"; none means any operator
+	Approvers    []string      // names of people, of groups after "group:", or of roles after "role:"; none means any operator
 	Quorum       int           // how many different people must approve; 0 means 1
 	SelfApproval bool          // whether the requester may be one of them
 	Timeout      time.Duration // how long they have; 0 means 10 minutes
@@ -31,17 +31,22 @@ func (w Workflow) timeout() time.Duration {
 // An Approver is somebody who decides. It is for the caller to know that it is
 // really them.
 type Approver struct {
-	Name   string
-	Groups []string
+	Name    string
+	Groups  []string
+	Roles   []string
+	Aliases []string // other names that the same person has, above all as a requester
 }
 
 // ErrForbidden reports a decision by somebody who may not make it.
 var ErrForbidden = errors.New("approval: not an approver of this workflow")
 
-const groupPrefix = "group:"
+const (
+	groupPrefix = "group:"
+	rolePrefix  = "role:"
+)
 
-// admits reports whether a is one of the approvers. What names a group is never
-// compared with a name.
+// admits reports whether a is one of the approvers. What names a group or a role
+// is never compared with a name.
 func (w Workflow) admits(a Approver) bool {
 	if a.Name == "" {
 		return false
@@ -50,36 +55,38 @@ func (w Workflow) admits(a Approver) bool {
 		if group, ok := strings.CutPrefix(entry, groupPrefix); ok {
 			return slices.Contains(a.Groups, group)
 		}
+		if role, ok := strings.CutPrefix(entry, rolePrefix); ok {
+			return slices.Contains(a.Roles, role)
+		}
 		return entry == a.Name
 	})
 }
 
 // satisfied reports whether the approvals of t are enough for w as it is now.
+// People count as what they were when they approved.
 func (w Workflow) satisfied(t task.Task) bool {
 	if t.Approval == nil {
 		return false
 	}
 	count := 0
 	for _, a := range t.Approval.Approvals {
-		if !w.SelfApproval && isRequester(t, a.By) {
+		who := Approver{Name: a.By, Groups: a.Groups, Roles: a.Roles}
+		if !w.SelfApproval && (a.Own || isRequester(t, who)) {
 			return false
 		}
-		if w.mayAdmit(a.By) {
+		if w.admits(who) {
 			count++
 		}
 	}
 	return count >= max(1, w.Quorum)
 }
 
-// mayAdmit is admits for somebody of whom only the name is known: they may be
-// in any group.
-func (w Workflow) mayAdmit(name string) bool {
-	return w.admits(Approver{Name: name}) || slices.ContainsFunc(w.Approvers, func(entry string) bool {
-		return strings.HasPrefix(entry, groupPrefix)
+// isRequester reports whether a made the call of t. Names differ in more than
+// their case before they are taken for those of different people.
+func isRequester(t task.Task, a Approver) bool {
+	p := readFacts(t).Principal
+	requester := append([]string{t.Owner, p.ID}, p.Aliases...)
+	return slices.ContainsFunc(append([]string{a.Name}, a.Aliases...), func(name string) bool {
+		return name != "" && slices.ContainsFunc(requester, func(other string) bool { return strings.EqualFold(name, other) })
 	})
-}
-
-// isRequester reports whether name is who made the call of t.
-func isRequester(t task.Task, name string) bool {
-	return name == t.Owner || name == readFacts(t).Principal.ID
 }

@@ -26,7 +26,7 @@ type Rule struct {
 // A Workflow says who approves a call, and how.
 type Workflow struct {
 	Name         string
-	Approvers    []string // names of people, or of groups after group:; none means any operator
+	Approvers    []string // names of people, of groups after group:, or of roles after role:; none means any operator
 	Quorum       int
 	SelfApproval bool
 	Timeout      time.Duration
@@ -93,7 +93,9 @@ func workflows(p *[]Workflow) dict {
 
 func (w *Workflow) settings() group {
 	return group{
-		{"approvers", list{func() setting { return each(&w.Approvers, "a name, or that of a group after group:", isApprover) }}},
+		{"approvers", list{func() setting {
+			return each(&w.Approvers, "a name, that of a group after group:, or role:approver or role:admin", isApprover)
+		}}},
 		{"quorum", number(&w.Quorum, 100)},
 		{"self_approval", boolean(&w.SelfApproval)},
 		{"timeout", duration(&w.Timeout, time.Second)},
@@ -104,9 +106,15 @@ func (w *Workflow) settings() group {
 	}
 }
 
-const groupPrefix = "group:"
+const (
+	groupPrefix = "group:"
+	rolePrefix  = "role:"
+)
 
 func isApprover(s string) bool {
+	if role, ok := strings.CutPrefix(s, rolePrefix); ok {
+		return role == "approver" || role == "admin"
+	}
 	return isLine(s) && strings.TrimSpace(strings.TrimPrefix(s, groupPrefix)) != ""
 }
 
@@ -180,7 +188,7 @@ func (l *loader) checkWorkflow(w *Workflow) {
 		w.Channels = []string{"inbox"}
 	}
 	at := "workflows." + w.Name
-	isGroup := func(s string) bool { return strings.HasPrefix(s, groupPrefix) }
+	isGroup := func(s string) bool { return strings.HasPrefix(s, groupPrefix) || strings.HasPrefix(s, rolePrefix) }
 	people := map[string]bool{}
 	for _, a := range w.Approvers {
 		people[a] = true

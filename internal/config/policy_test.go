@@ -75,8 +75,8 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"workflow without time", "workflows: {a: {timeout: 24h}}\n", []string{"3:26: workflows.a.timeout: " + late}},
 		{"default workflow without time", "tasks: {max_ttl: 10m}\n", []string{"1:1: workflows.default.timeout: " + late}},
 		{"wrong values in a workflow", "workflows: {a: {approvers: ['group:', ''], redact: [password, arguments., arguments.a..b], channels: [slack]}}\n", []string{
-			"3:29: workflows.a.approvers[0]: must be a name, or that of a group after group:",
-			"3:39: workflows.a.approvers[1]: must be a name, or that of a group after group:",
+			"3:29: workflows.a.approvers[0]: must be a name, that of a group after group:, or role:approver or role:admin",
+			"3:39: workflows.a.approvers[1]: must be a name, that of a group after group:, or role:approver or role:admin",
 			"3:53: workflows.a.redact[0]: must be a path such as arguments.password",
 			"3:63: workflows.a.redact[1]: must be a path such as arguments.password",
 			"3:75: workflows.a.redact[2]: must be a path such as arguments.password",

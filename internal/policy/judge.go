@@ -28,6 +28,7 @@ type Principal struct {
 	ID        string   // not empty unless Anonymous
 	Groups    []string // none count if Anonymous
 	Anonymous bool
+	Aliases   []string // other names of the same; policy does not go by them
 }
 
 // Annotations are what an upstream says of a tool. They are as trustworthy as

@@ -138,7 +138,11 @@ func (h *handler) decide(what approval.Decision) operator.Service {
 
 // Approver returns an operator as the desk knows them.
 func Approver(o operator.Operator) approval.Approver {
-	return approval.Approver{Name: o.Name, Groups: o.Groups}
+	a := approval.Approver{Name: o.Name, Groups: o.Groups, Aliases: o.Aliases}
+	for _, r := range o.Role.All() {
+		a.Roles = append(a.Roles, string(r))
+	}
+	return a
 }
 
 // maxBody is the size of the largest body that is read.

@@ -164,7 +164,8 @@ func (w *watcher) tell(e Event, yield func(Event, error) bool) bool {
 		return !told || yield(e, nil)
 	}
 	w.known[id] = e.Approval
-	if told && slices.Equal(before.Approvals, e.Approval.Approvals) {
+	same := func(a, b task.Decision) bool { return a.By == b.By && a.At.Equal(b.At) }
+	if told && slices.EqualFunc(before.Approvals, e.Approval.Approvals, same) {
 		return true
 	}
 	return yield(e, nil)
