@@ -6,21 +6,36 @@ import (
 	"time"
 )
 
+// A Clerk makes events happen to the tasks of a store. It is the one place
+// where a task is read, changed and written back. Cancelling, writing
+// variables, extending the time to live and so on are all an Advance with the
+// event of that name; each is atomic because it is one swap.
+type Clerk struct {
+	Tasks Tasks
+
+	// Tell returns what the journal is to be told when e has made after of
+	// before. It may be called more than once for one event, when others get
+	// in between. Nil tells nothing.
+	Tell func(before, after Task, e Event) []Note
+}
+
+// Advance is [Clerk.Advance] without anything told.
+func Advance(ctx context.Context, s Tasks, ref Ref, e Event, now time.Time) (Task, error) {
+	return Clerk{Tasks: s}.Advance(ctx, ref, e, now)
+}
+
 // Advance makes e happen, at time now, to the task that ref names, and stores
-// the outcome, which it returns. It is the one place where a task is read,
-// changed and written back. Cancelling, writing variables, extending the time
-// to live and so on are all an Advance with the event of that name; each is
-// atomic because it is one swap.
+// the outcome, which it returns, together with what is told of it.
 //
 // If others change the task in between, Advance starts over and e still
 // happens if it can. But an event that was to take the task out of one state
 // does not take it out of another: if the state has changed, it is answered
 // with [ErrConcurrentModification] and both states. Only [Cancel], [Expire]
 // and [Lapse] mean the same in every state, and go on.
-func Advance(ctx context.Context, s Tasks, ref Ref, e Event, now time.Time) (Task, error) {
+func (c Clerk) Advance(ctx context.Context, ref Ref, e Event, now time.Time) (Task, error) {
 	var expected State
 	for {
-		before, err := s.Get(ctx, ref)
+		before, err := c.Tasks.Get(ctx, ref)
 		if err != nil {
 			return Task{}, err
 		}
@@ -34,13 +49,20 @@ func Advance(ctx context.Context, s Tasks, ref Ref, e Event, now time.Time) (Tas
 		if err != nil {
 			return before, err
 		}
-		if err = s.Swap(ctx, after); err == nil {
+		if err = c.Tasks.Swap(ctx, after, c.notes(before, after, e)...); err == nil {
 			return after, nil
 		}
 		if !errors.Is(err, ErrConcurrentModification) {
 			return before, err
 		}
 	}
+}
+
+func (c Clerk) notes(before, after Task, e Event) []Note {
+	if c.Tell == nil {
+		return nil
+	}
+	return c.Tell(before, after, e)
 }
 
 // lost is the error of a change that came second.
@@ -72,13 +94,18 @@ func CompleteWithResult(ctx context.Context, s Tasks, ref Ref, c Complete, now t
 // batch is how many tasks housekeeping takes at a time.
 const batch = 100
 
+// SettleOverdue is [Clerk.SettleOverdue] without anything told.
+func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Task, error) {
+	return Clerk{Tasks: s}.SettleOverdue(ctx, by, now)
+}
+
 // SettleOverdue ends tasks whose time is over at time now: it expires those
 // past their deadline and fails those whose executor's lease has lapsed, the
 // outcome unknown. Any number of replicas may do it at the same time; each
 // task is settled, and returned, by one of them. Tasks are taken in batches:
 // call it again as long as it returns any.
-func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Task, error) {
-	overdue, err := s.Overdue(ctx, precise(now), batch)
+func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]Task, error) {
+	overdue, err := c.Tasks.Overdue(ctx, precise(now), batch)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +115,7 @@ func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Ta
 		if t.Execution != nil && now.After(t.Execution.LeaseUntil) {
 			e = Lapse{By: by}
 		}
-		after, err := Advance(ctx, s, AnyOwner().Ref(t.ID), e, now)
+		after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
 		if err == nil {
 			settled = append(settled, after)
 		} else if !settledElsewhere(err) {
@@ -104,18 +131,23 @@ func settledElsewhere(err error) bool {
 	return errors.Is(err, ErrAlreadyTerminal) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady)
 }
 
+// FailPending is [Clerk.FailPending] without anything told.
+func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, error) {
+	return Clerk{Tasks: s}.FailPending(ctx, by, now)
+}
+
 // FailPending ends every task that is pending, because a store that does not
 // outlive the process is about to go, and reports how many.
-func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, error) {
+func (c Clerk) FailPending(ctx context.Context, by string, now time.Time) (int, error) {
 	ended := 0
 	q := Query{Scope: AnyOwner(), States: Pending(), Limit: batch}
 	for {
-		page, err := s.List(ctx, q)
+		page, err := c.Tasks.List(ctx, q)
 		if err != nil {
 			return ended, err
 		}
 		for _, t := range page.Tasks {
-			switch err := abandon(ctx, s, t.ID, by, now); {
+			switch err := c.abandon(ctx, t.ID, by, now); {
 			case err == nil:
 				ended++
 			case !settledElsewhere(err):
@@ -130,12 +162,12 @@ func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, e
 
 // abandon fails a task in whatever state it is, or expires it if it is too
 // late for that.
-func abandon(ctx context.Context, s Tasks, id ID, by string, now time.Time) error {
+func (c Clerk) abandon(ctx context.Context, id ID, by string, now time.Time) error {
 	fail := Fail{By: by, Failure: Failure{Stage: StageShutdown, Reason: "the gate was shut down", Retriable: true}}
 	for {
-		_, err := Advance(ctx, s, AnyOwner().Ref(id), fail, now)
+		_, err := c.Advance(ctx, AnyOwner().Ref(id), fail, now)
 		if errors.Is(err, ErrExpired) {
-			_, err = Advance(ctx, s, AnyOwner().Ref(id), Expire{By: by}, now)
+			_, err = c.Advance(ctx, AnyOwner().Ref(id), Expire{By: by}, now)
 		}
 		if !errors.Is(err, ErrConcurrentModification) {
 			return err

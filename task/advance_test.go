@@ -293,13 +293,13 @@ type racing struct {
 	once  sync.Once
 }
 
-func (r *racing) Swap(ctx context.Context, t task.Task) error {
+func (r *racing) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	var err error
 	r.once.Do(func() { _, err = task.Advance(ctx, r.Tasks, task.AnyOwner().Ref(t.ID), r.first, epoch) })
 	if err != nil {
 		return err
 	}
-	return r.Tasks.Swap(ctx, t)
+	return r.Tasks.Swap(ctx, t, notes...)
 }
 
 // TestLostRaces checks what becomes of an event that was overtaken (F-007).
@@ -475,4 +475,4 @@ type readOnly struct {
 	err error
 }
 
-func (r readOnly) Swap(context.Context, task.Task) error { return r.err }
+func (r readOnly) Swap(context.Context, task.Task, ...task.Note) error { return r.err }

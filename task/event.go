@@ -37,6 +37,9 @@ const (
 	ActionWatch      Action = "watch"
 	ActionReadChunk  Action = "read chunk"
 	ActionWriteChunk Action = "write chunk"
+	ActionAppend     Action = "append to the journal"
+	ActionRead       Action = "read the journal"
+	ActionTrim       Action = "trim the journal"
 )
 
 // An Event is something that happens to a task. The set is closed.

@@ -21,6 +21,7 @@ type Store interface {
 	Tasks
 	Blobs
 	Watcher
+	Journal
 
 	// Close frees what the store holds and ends every watch. A second call
 	// does nothing.
@@ -33,8 +34,9 @@ type Tasks interface {
 	// with its ID, and otherwise what [Limits.Check] returns for the [Load] of
 	// pending tasks at this moment: creations and ends of tasks by anyone else
 	// happen before or after, never in between. When it returns nil, t is as
-	// durable as the store can make it and every replica finds it.
-	Create(ctx context.Context, t Task, limits Limits) error
+	// durable as the store can make it and every replica finds it. The notes
+	// are added to the [Journal] together with t, or not at all.
+	Create(ctx context.Context, t Task, limits Limits, notes ...Note) error
 
 	// Get returns the task that ref names.
 	Get(ctx context.Context, ref Ref) (Task, error)
@@ -42,8 +44,9 @@ type Tasks interface {
 	// Swap replaces the task with t's ID by t if its version is t.Version-1.
 	// Otherwise it returns [ErrConcurrentModification], with the state that
 	// the task has, and changes nothing. It returns [ErrNotFound] if there is
-	// no such task. t must come from [Task.Apply] on what Get returned.
-	Swap(ctx context.Context, t Task) error
+	// no such task. t must come from [Task.Apply] on what Get returned. The
+	// notes are added to the [Journal] together with the change, or not at all.
+	Swap(ctx context.Context, t Task, notes ...Note) error
 
 	// List returns one page of the tasks that q selects, in the order of
 	// [Compare]: newest first. Following Page.Next from page to page visits

@@ -16,6 +16,13 @@
 // [Scope]; the task of somebody else is answered with [ErrOwnerMismatch],
 // which a server shows exactly as it shows [ErrNotFound].
 //
+// # Journal
+//
+// What happens can be told to the store's [Journal] in the same breath: a
+// [Note] is added with the change that it tells of, or neither is made. Entries
+// are chained by hashes, so that a journal that was changed afterwards shows
+// where.
+//
 // # Time
 //
 // Times are kept in UTC and in whole microseconds, the coarsest precision of

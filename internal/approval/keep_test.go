@@ -202,10 +202,10 @@ type flakyStore struct {
 	failures int
 }
 
-func (f *flakyStore) Swap(ctx context.Context, t task.Task) error {
+func (f *flakyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if f.failures > 0 {
 		f.failures--
 		return errors.New("disk on fire")
 	}
-	return f.Store.Swap(ctx, t)
+	return f.Store.Swap(ctx, t, notes...)
 }

@@ -82,6 +82,6 @@ func TestStoreFails(t *testing.T) {
 // failing is a store whose disk is full.
 type failing struct{ task.Store }
 
-func (failing) Create(context.Context, task.Task, task.Limits) error {
+func (failing) Create(context.Context, task.Task, task.Limits, ...task.Note) error {
 	return errors.New("disk full")
 }

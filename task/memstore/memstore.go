@@ -21,6 +21,10 @@ import (
 type Options struct {
 	MaxTasks int   // tasks, terminal ones included; 200,000
 	MaxBytes int64 // bytes of all calls and of the answers to them, blobs included; 256 MiB
+
+	// MaxEntries is how many entries of the journal are kept; 20,000. Older
+	// ones are trimmed: a journal that outlives its use needs another store.
+	MaxEntries int
 }
 
 // A Store is a [task.Store] in memory.
@@ -32,6 +36,7 @@ type Store struct {
 	pending atomic.Int64
 	stored  atomic.Int64 // tasks, terminal ones included
 	bytes   atomic.Int64 // of calls and answers
+	journal journal
 	ids     [shardCount]directory
 	shards  [shardCount]shard
 }
@@ -62,6 +67,9 @@ func New(o Options) *Store {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 256 << 20
 	}
+	if o.MaxEntries == 0 {
+		o.MaxEntries = 20_000
+	}
 	s := &Store{options: o, seed: maphash.MakeSeed()}
 	for i := range shardCount {
 		s.ids[i].entries = make(map[task.ID]*entry)
@@ -84,8 +92,12 @@ func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error
 }
 
 // Create implements [task.Tasks].
-func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionCreate); err != nil {
+		return err
+	}
+	notes, err := task.PrepareNotes(notes, task.ActionCreate)
+	if err != nil {
 		return err
 	}
 	t = t.Clone()
@@ -102,6 +114,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) err
 		return err
 	}
 	d.entries[t.ID] = e
+	s.journal.add(notes, s.options.MaxEntries)
 	s.hub.Notify(t.ID, t.Owner)
 	return nil
 }
@@ -194,9 +207,13 @@ func (s *Store) find(ctx context.Context, ref task.Ref, a task.Action) (*entry, 
 }
 
 // Swap implements [task.Tasks].
-func (s *Store) Swap(ctx context.Context, t task.Task) error {
+func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	ref := task.AnyOwner().Ref(t.ID)
 	e, _, err := s.find(ctx, ref, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	notes, err = task.PrepareNotes(notes, task.ActionSwap)
 	if err != nil {
 		return err
 	}
@@ -213,6 +230,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task) error {
 			Kind: task.KindConcurrentModification, ID: t.ID, State: old.State, Actual: old.State, Action: task.ActionSwap,
 		}
 	}
+	s.journal.add(notes, s.options.MaxEntries)
 	e.shard.replace(e, old, &t)
 	s.bytes.Add(weight(&t) - weight(old)) // even if it is too much: a call that has run must get its answer
 	s.countPending(old, -1)

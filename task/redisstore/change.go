@@ -24,10 +24,14 @@ var (
 	writeSource string
 	//go:embed scripts/page.lua
 	pageSource string
+	//go:embed scripts/chain.lua
+	chainSource string
+	//go:embed scripts/trim.lua
+	trimSource string
 )
 
 // The scripts say what their keys and arguments are.
-type scripts struct{ create, swap, remove, write, page *rueidis.Lua }
+type scripts struct{ create, swap, remove, write, page, chain, trim *rueidis.Lua }
 
 func loadScripts() scripts {
 	return scripts{
@@ -36,44 +40,50 @@ func loadScripts() scripts {
 		remove: rueidis.NewLuaScriptNoSha(deleteSource), // otherwise many at once want every node of a cluster to be up
 		write:  rueidis.NewLuaScript(writeSource),
 		page:   rueidis.NewLuaScriptReadOnly(pageSource),
+		chain:  rueidis.NewLuaScript(chainSource),
+		trim:   rueidis.NewLuaScript(trimSource),
 	}
 }
 
-// A record is a task as it is stored.
+// A record is a task as it is stored, and what is told of it.
 type record struct {
 	card
 	task.Task
 	document string
+	notes    []string
 }
 
-func newRecord(t task.Task, a task.Action) (record, error) {
+func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {
 	document, err := task.Encode(t)
 	if err != nil {
 		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	return record{Task: t, card: cardOf(&t), document: rueidis.BinaryString(document)}, nil
+	texts, err := encodeNotes(notes, a)
+	return record{Task: t, card: cardOf(&t), document: rueidis.BinaryString(document), notes: texts}, err
 }
 
 func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10) }
 
-// fields returns what changes with every version.
+// fields returns the notes, after their number, and what changes with every
+// version.
 func (r *record) fields() []string {
-	return []string{"state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document}
+	notes := append([]string{strconv.Itoa(len(r.notes))}, r.notes...)
+	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document)
 }
 
 // Create implements [task.Tasks].
-func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	ctx, done, err := s.begin(ctx, task.ActionCreate)
 	if err != nil {
 		return err
 	}
 	defer done()
-	r, err := newRecord(t, task.ActionCreate)
+	r, err := newRecord(t, notes, task.ActionCreate)
 	if err != nil {
 		return err
 	}
 	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.places(r.card, t.State)...)
-	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner))
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox())
 	for _, state := range task.Pending() {
 		keys = append(keys, s.keys.owned(state, t.Owner))
 	}
@@ -85,6 +95,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) err
 
 	reply, err := s.scripts.create.Exec(ctx, s.client, keys, args).ToMessage()
 	if rueidis.IsRedisNil(err) {
+		s.wake(len(notes))
 		return nil
 	}
 	if err != nil {
@@ -122,13 +133,13 @@ func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
 }
 
 // Swap implements [task.Tasks].
-func (s *Store) Swap(ctx context.Context, t task.Task) error {
+func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	ctx, done, err := s.begin(ctx, task.ActionSwap)
 	if err != nil {
 		return err
 	}
 	defer done()
-	r, err := newRecord(t, task.ActionSwap)
+	r, err := newRecord(t, notes, task.ActionSwap)
 	if err != nil {
 		return err
 	}
@@ -145,6 +156,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task) error {
 		}
 		switch verdict {
 		case "swapped":
+			s.wake(len(notes))
 			return nil
 		case "unexpected":
 			from = state
@@ -160,7 +172,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task) error {
 
 func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
 	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.places(r.card, r.State)...)
-	keys = append(keys, s.keys.places(r.card, from)...)
+	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox())
 	args := append([]string{
 		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
 	}, r.fields()...)

@@ -27,6 +27,10 @@
 // its chunks. Every change is one script, so that a task and its places change
 // together, and limits are exact.
 //
+// The journal is a stream. The script that makes a change puts what is told of
+// it into a list, from which it is moved to the stream and chained a moment
+// later, or when somebody reads. The entries about one task are listed as well.
+//
 // All keys begin with the same prefix in braces. In a cluster the whole store
 // is on the one node that has their slot: it fails over with that node, and is
 // not spread. Different prefixes are different stores.
@@ -87,6 +91,7 @@ type Store struct {
 	scripts scripts
 	hub     task.Hub
 	news    news
+	noted   chan struct{} // holds a token when there may be notes to chain
 	closed  atomic.Bool
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -129,7 +134,7 @@ func open(ctx context.Context, o Options, settings rueidis.ClientOption) (*Store
 		return nil, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{name: nameOf(settings), client: client, timeout: settings.ConnWriteTimeout, keys: keys, scripts: loadScripts(), stop: stop}
+	s := &Store{name: nameOf(settings), client: client, timeout: settings.ConnWriteTimeout, keys: keys, scripts: loadScripts(), stop: stop, noted: make(chan struct{}, 1)}
 	s.news.channel = keys.channel(settings.SelectDB)
 	if err := s.start(ctx, running, o); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -151,6 +156,7 @@ func (s *Store) start(ctx, running context.Context, o Options) error {
 	subscribed := make(chan error, 1)
 	s.running.Go(func() { s.listen(running, subscribed) })
 	s.running.Go(func() { s.poll(running, o.Poll) })
+	s.running.Go(func() { s.chainNotes(running) })
 	select {
 	case err := <-subscribed:
 		return err

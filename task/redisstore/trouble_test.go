@@ -10,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const patience = 20 * time.Second
@@ -87,6 +88,16 @@ func TestReplicas(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// TestReplicasJournal has three replicas write one journal.
+func TestReplicasJournal(t *testing.T) {
+	server := alone.server(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	storetest.RunReplicas(t, open(t, o), open(t, o), open(t, o))
 }
 
 // TestMissedChange checks that everybody looks when a change was not told of.
@@ -187,7 +198,8 @@ func TestAcknowledgedIsKept(t *testing.T) {
 			writing.Go(func() {
 				for i := 0; ; i++ {
 					made := build(t, 1000*w+i)
-					if err := s.Create(t.Context(), made, task.Limits{}); err != nil {
+					held := task.Note{At: epoch, Task: made.ID, Step: "held"}
+					if err := s.Create(t.Context(), made, task.Limits{}, held); err != nil {
 						return
 					}
 					mu.Lock()
@@ -210,6 +222,10 @@ func TestAcknowledgedIsKept(t *testing.T) {
 				}
 				return err
 			})
+			story, err := s.Entries(t.Context(), task.JournalQuery{Task: id})
+			if err != nil || len(story) != 1 {
+				t.Fatalf("task %s was acknowledged, and the journal has %d notes of it, %v", id, len(story), err)
+			}
 		}
 	}
 }

@@ -20,16 +20,16 @@ const (
 )
 
 // Create implements [task.Tasks].
-func (s *SQLite) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+func (s *SQLite) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionCreate); err != nil {
 		return err
 	}
-	r, err := newRecord(t, task.ActionCreate)
+	r, err := newRecord(t, notes, task.ActionCreate)
 	if err != nil {
 		return err
 	}
 	return s.write(ctx, task.ActionCreate, &change{
-		size: len(r.document),
+		size: r.size(),
 		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.create(ctx, &r, limits) },
 	})
 }
@@ -58,7 +58,7 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 	if r.pending() {
 		s.pending.add(r.Owner, 1)
 	}
-	return outcome{changed: []touched{{r.ID, r.Owner}}}, nil
+	return outcome{changed: []touched{{r.ID, r.Owner}}}, s.note(ctx, r.remarks)
 }
 
 // A row is what a change needs to know of a task that is stored.
@@ -77,16 +77,16 @@ func (s *session) present(ctx context.Context, id task.ID) (row, error) {
 }
 
 // Swap implements [task.Tasks].
-func (s *SQLite) Swap(ctx context.Context, t task.Task) error {
+func (s *SQLite) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionSwap); err != nil {
 		return err
 	}
-	r, err := newRecord(t, task.ActionSwap)
+	r, err := newRecord(t, notes, task.ActionSwap)
 	if err != nil {
 		return err
 	}
 	return s.write(ctx, task.ActionSwap, &change{
-		size: len(r.document),
+		size: r.size(),
 		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r) },
 	})
 }
@@ -107,7 +107,7 @@ func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
 	if r.State.Terminal() && !old.state.Terminal() {
 		s.pending.add(old.owner, -1)
 	}
-	return outcome{changed: []touched{{r.ID, old.owner}}}, nil
+	return outcome{changed: []touched{{r.ID, old.owner}}}, s.note(ctx, r.remarks)
 }
 
 // overtaken is the error of a swap that came second.

@@ -35,10 +35,13 @@ func createUntilKilled(file string) {
 			for i := 0; ; i++ {
 				made, err := task.New(draft(i), epoch)
 				if err == nil {
-					err = s.Create(ctx, made, task.Limits{Total: 1 << 30})
+					err = s.Create(ctx, made, task.Limits{Total: 1 << 30}, task.Note{At: epoch, Task: made.ID, Step: "held"})
 				}
 				if err == nil {
-					_, err = task.Advance(ctx, s, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, epoch)
+					clerk := task.Clerk{Tasks: s, Tell: func(_, after task.Task, _ task.Event) []task.Note {
+						return []task.Note{{At: epoch, Task: after.ID, Step: "cancelled"}}
+					}}
+					_, err = clerk.Advance(ctx, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, epoch)
 				}
 				if err != nil {
 					fmt.Fprintln(os.Stderr, err)
@@ -67,10 +70,48 @@ func TestSQLiteKilled(t *testing.T) {
 				t.Fatalf("round %d, of %d: %s is %q, %v", round, len(acknowledged), id, got.State, err)
 			}
 		}
+		mustAgree(t, s)
 		must(t, s.Check(t.Context()))
 		must(t, s.Close())
 	}
 	t.Logf("%d tasks survived", len(acknowledged))
+}
+
+// mustAgree checks that the journal is whole and tells of every task and every
+// change there is, and of nothing else.
+func mustAgree(t *testing.T, s task.Store) {
+	t.Helper()
+	told := make(map[task.ID]task.State)
+	var at task.Link
+	for {
+		page, err := s.Entries(t.Context(), task.JournalQuery{After: at.Seq, Limit: 1000})
+		must(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, e := range page {
+			must(t, at.Follow(e))
+			at = e.Link()
+			told[e.Task] = map[string]task.State{"held": task.Working, "cancelled": task.Cancelled}[e.Step]
+		}
+	}
+	q := task.Query{Scope: task.AnyOwner(), Limit: 100}
+	for {
+		page, err := s.List(t.Context(), q)
+		must(t, err)
+		for _, there := range page.Tasks {
+			if told[there.ID] != there.State {
+				t.Fatalf("%s is %q, and the journal says %q", there.ID, there.State, told[there.ID])
+			}
+			delete(told, there.ID)
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	if len(told) > 0 {
+		t.Fatalf("the journal tells of %d tasks that are not there", len(told))
+	}
 }
 
 // killed runs a process until it has acknowledged some more tasks than after,

@@ -31,6 +31,7 @@ func Statements() map[string]string {
 		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
 		"count all": countAll, "count owner": countOwner, "find same": findSame, "find": findTask,
 		"update": updateTask, "sweep": sweepTasks,
+		"journal": journalPage, "story": journalStory, "trim": discardEntries,
 	}
 }
 
@@ -39,5 +40,6 @@ func PostgresStatements() map[string]string {
 	return map[string]string{
 		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
 		"load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
+		"journal": journalPage, "story": journalStory, "chain": takeNotes, "trim": trimJournal,
 	}
 }

@@ -32,8 +32,9 @@ type PostgresOptions struct {
 // replicas.
 type Postgres struct {
 	reader
-	pool  *pgxpool.Pool
-	relay *relay
+	pool     *pgxpool.Pool
+	relay    *relay
+	chaining *chaining
 }
 
 var _ task.Store = (*Postgres)(nil)
@@ -91,8 +92,11 @@ func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	s.relay, err = newRelay(ctx, s.pool, config)
-	return err
+	if s.relay, err = newRelay(ctx, s.pool, config); err != nil {
+		return err
+	}
+	s.chaining = newChaining(ctx, s.pool)
+	return nil
 }
 
 // Close implements [task.Store]. It waits for what is under way.
@@ -102,6 +106,9 @@ func (s *Postgres) Close() error {
 	}
 	if s.relay != nil {
 		s.relay.close()
+	}
+	if s.chaining != nil {
+		s.chaining.close()
 	}
 	err := s.db.Close()
 	s.pool.Close()
@@ -148,13 +155,16 @@ const (
 		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $1 AND pending = TRUE LIMIT $2) AS mine),
 		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
 		EXISTS (SELECT FROM tasks WHERE id = $5)`
-	addTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
+	addNotes = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
+	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
-	// replaceTask also takes a task that ends from its slot.
+	// replaceTask also takes a task that ends from its slot, and adds notes.
 	replaceTask = `WITH old AS (SELECT id, owner, pending FROM tasks WHERE id = $1 AND version = $2 FOR UPDATE),
 		freed AS (UPDATE slots SET pending = pending - 1
-			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending))
+			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending)),
+		noted AS (INSERT INTO journal_inbox (note)
+			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i)
 		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
 	deleteTasks = `WITH old AS MATERIALIZED
@@ -166,11 +176,11 @@ const (
 var errCrowded = errors.New("too many at the same time")
 
 // Create implements [task.Tasks].
-func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionCreate); err != nil {
 		return err
 	}
-	r, err := newRecord(t, task.ActionCreate)
+	r, err := newRecord(t, notes, task.ActionCreate)
 	if err != nil {
 		return err
 	}
@@ -183,6 +193,7 @@ func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits) 
 		}
 	}
 	if err == nil {
+		s.chaining.wake(len(notes))
 		s.relay.tell(touched{t.ID, t.Owner})
 		return nil
 	}
@@ -259,6 +270,9 @@ func (c creation) insert(ctx context.Context) error {
 	if r.pending() {
 		b.Queue(countTask, slot(r.ID))
 	}
+	if len(r.remarks) > 0 {
+		b.Queue(addNotes, documents(r.remarks))
+	}
 	b.Queue("COMMIT")
 	bounded, cancel := finishing(ctx)
 	defer cancel()
@@ -272,18 +286,18 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Swap implements [task.Tasks].
-func (s *Postgres) Swap(ctx context.Context, t task.Task) error {
+func (s *Postgres) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionSwap); err != nil {
 		return err
 	}
-	r, err := newRecord(t, task.ActionSwap)
+	r, err := newRecord(t, notes, task.ActionSwap)
 	if err != nil {
 		return err
 	}
 	var owner string
 	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.pending(),
-			string(r.State), r.due, r.Version, r.document).Scan(&owner)
+			string(r.State), r.due, r.Version, r.document, documents(r.remarks)).Scan(&owner)
 	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -291,6 +305,7 @@ func (s *Postgres) Swap(ctx context.Context, t task.Task) error {
 	case err != nil:
 		return s.fault(ctx, task.ActionSwap, err)
 	}
+	s.chaining.wake(len(notes))
 	s.relay.tell(touched{t.ID, owner})
 	return nil
 }

@@ -73,8 +73,8 @@ func TestPostgresStartTogether(t *testing.T) {
 		mustHave(t, s, first)
 		must(t, s.Close())
 	}
-	if n := query(t, url, "SELECT count(*) FROM schema_version"); n != 1 {
-		t.Errorf("%d migrations were run; there is 1", n)
+	if n := query(t, url, "SELECT count(*) FROM schema_version"); n != 2 {
+		t.Errorf("%d migrations were run; there are 2", n)
 	}
 }
 
@@ -120,6 +120,11 @@ func TestPostgresReplicas(t *testing.T) {
 	}
 	url := server.Schema(t)
 	replicas := []*sqlstore.Postgres{openPostgres(t, url), openPostgres(t, url), openPostgres(t, url)}
+
+	t.Run("journal", func(t *testing.T) { storetest.RunReplicas(t, replicas[0], replicas[1], replicas[2]) })
+	if n, err := replicas[0].Sweep(t.Context(), epoch.Add(1000*ttl), 1000); n == 0 || err != nil {
+		t.Fatalf("Sweep = %d, %v", n, err)
+	}
 
 	t.Run("watch", func(t *testing.T) {
 		first := build(t, 1)

@@ -15,14 +15,15 @@ type session struct {
 	conn     *sql.Conn
 	prepared prepared
 	pending  *ledger
+	chain    *chain
 }
 
-func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger) (*session, error) {
+func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger, journal *chain) (*session, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, prepared: make(prepared), pending: pending}
+	s := &session{conn: conn, prepared: make(prepared), pending: pending, chain: journal}
 	if err := s.limit(ctx, maxBytes); err != nil {
 		s.close(ctx)
 		return nil, err

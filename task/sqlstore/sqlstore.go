@@ -28,6 +28,11 @@
 // the owner's limit must be exact. How many tasks there are of all owners is
 // counted in sixteen rows, so that others do not, unless the limit is near.
 //
+// Notes for the journal are written in the transaction of the change that they
+// tell of. With SQLite they get their place in it there and then. With
+// PostgreSQL that would have all writers wait for each other: notes are put
+// into an inbox, and chained in groups, a moment later or when somebody reads.
+//
 // A context that ends while a change is being written does not undo it: the
 // caller is told what became of it, if that is known within five seconds.
 //
@@ -56,21 +61,25 @@ var (
 	ErrDamaged = errors.New("the database is damaged")
 )
 
-// A record is a task as a row of the table. All that may be shared with the
+// A record is a task as a row of the table, and what is told of it. All that may be shared with the
 // caller has been read from the task: it is written later.
 type record struct {
 	task.Task
 	due      int64
 	document string
+	remarks  []remark
 }
 
-func newRecord(t task.Task, a task.Action) (record, error) {
+func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {
 	document, err := task.Encode(t)
 	if err != nil {
 		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	return record{Task: t, due: t.Due().UnixMicro(), document: string(document)}, nil
+	remarks, err := newRemarks(notes, a)
+	return record{Task: t, due: t.Due().UnixMicro(), document: string(document), remarks: remarks}, err
 }
+
+func (r *record) size() int { return len(r.document) + sizeOf(r.remarks) }
 
 func (r *record) pending() bool { return !r.State.Terminal() }
 

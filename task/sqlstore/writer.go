@@ -35,6 +35,7 @@ type change struct {
 type outcome struct {
 	refused error // why this one was not made
 	changed []touched
+	trimmed int // entries of the journal
 }
 
 // A touched is a task that was created, changed or deleted.
@@ -57,6 +58,7 @@ type writer struct {
 
 	session *session // nil after a failure, until it is needed again
 	pending ledger
+	chain   chain
 }
 
 func newWriter(ctx context.Context, db *sql.DB, maxBytes int64, hub *task.Hub) *writer {
@@ -183,7 +185,7 @@ func (w *writer) commit(group []*change) error {
 
 func (w *writer) attempt(group []*change) error {
 	if w.session == nil {
-		s, err := newSession(w.ctx, w.db, w.maxBytes, &w.pending)
+		s, err := newSession(w.ctx, w.db, w.maxBytes, &w.pending, &w.chain)
 		if err != nil {
 			return err
 		}
@@ -198,6 +200,9 @@ func (w *writer) attempt(group []*change) error {
 			return err
 		}
 	}
+	if err := w.session.closeJournal(w.ctx); err != nil {
+		return err
+	}
 	_, err := w.session.exec(w.ctx, "COMMIT")
 	return err
 }
@@ -206,6 +211,7 @@ func (w *writer) attempt(group []*change) error {
 // connection included, so that the next attempt starts afresh.
 func (w *writer) reset() {
 	w.pending.forget()
+	w.chain.forget()
 	if w.session == nil {
 		return
 	}

@@ -14,12 +14,12 @@ import (
 // taskFaults are faults of Create, Get and Swap.
 var taskFaults = map[string]func(*faulty){
 	"create overwrites": func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			if old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID)); err == nil {
 				t.Version = old.Version + 1
-				return f.good.Swap(ctx, t)
+				return f.good.Swap(ctx, t, n...)
 			}
-			return f.good.Create(ctx, t, l)
+			return f.good.Create(ctx, t, l, n...)
 		}
 	},
 	"create loses microseconds":         changeCreated(func(t *task.Task) { t.CreatedAt = t.CreatedAt.Truncate(time.Millisecond) }),
@@ -31,7 +31,7 @@ var taskFaults = map[string]func(*faulty){
 	"create ignores uniqueness":         changeLimits(func(l *task.Limits) task.Limits { l.Unique = false; return *l }),
 	"create is too strict":              changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = max(0, l.PerOwner-1); return *l }),
 	"create counts, then adds": func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			load, err := countPending(ctx, f.good, t)
 			if err == nil {
 				err = l.Check(t, load)
@@ -40,11 +40,11 @@ var taskFaults = map[string]func(*faulty){
 				return err
 			}
 			runtime.Gosched()
-			return f.good.Create(ctx, t, task.Limits{})
+			return f.good.Create(ctx, t, task.Limits{}, n...)
 		}
 	},
 	"create counts what has ended": func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			page, err := f.good.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Limit: 100})
 			if err == nil {
 				err = l.Check(t, task.Load{Owner: len(page.Tasks)})
@@ -52,16 +52,16 @@ var taskFaults = map[string]func(*faulty){
 			if err != nil {
 				return err
 			}
-			return f.good.Create(ctx, t, l)
+			return f.good.Create(ctx, t, l, n...)
 		}
 	},
 	"create keeps the caller's memory": func(f *faulty) {
 		kept := make(map[task.ID]*task.Task)
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			kept[t.ID] = &t
-			return f.good.Create(ctx, t, l)
+			return f.good.Create(ctx, t, l, n...)
 		}
 		f.get = func(ctx context.Context, r task.Ref) (task.Task, error) {
 			got, err := f.good.Get(ctx, r)
@@ -119,9 +119,9 @@ var taskFaults = map[string]func(*faulty){
 		}
 	},
 	"get ignores case": func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			t.Owner = strings.ToLower(t.Owner)
-			return f.good.Create(ctx, t, l)
+			return f.good.Create(ctx, t, l, n...)
 		}
 	},
 	"get returns something stale": func(f *faulty) {
@@ -139,33 +139,33 @@ var taskFaults = map[string]func(*faulty){
 		}
 	},
 	"swap ignores versions": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID))
 			if err != nil {
 				return err
 			}
 			t.Version = old.Version + 1
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 	"swap accepts any later version": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID))
 			if err == nil && t.Version > old.Version {
 				t.Version = old.Version + 1
 			}
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 	"swap compares, then writes": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID))
 			if err != nil || old.Version != t.Version-1 {
-				return f.good.Swap(ctx, t)
+				return f.good.Swap(ctx, t, n...)
 			}
 			runtime.Gosched()
 			for range 100 {
-				if err = f.good.Swap(ctx, t); err == nil {
+				if err = f.good.Swap(ctx, t, n...); err == nil {
 					return nil
 				}
 				t.Version++
@@ -174,16 +174,16 @@ var taskFaults = map[string]func(*faulty){
 		}
 	},
 	"swap creates": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if _, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID)); err != nil && ctx.Err() == nil {
-				return f.good.Create(ctx, t, task.Limits{})
+				return f.good.Create(ctx, t, task.Limits{}, n...)
 			}
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 	"swap does not say what the task has become": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
-			err := f.good.Swap(ctx, t)
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
+			err := f.good.Swap(ctx, t, n...)
 			if err != nil && ctx.Err() == nil {
 				if _, missing := f.good.Get(ctx, task.AnyOwner().Ref(t.ID)); missing == nil {
 					return task.ErrConcurrentModification
@@ -193,33 +193,35 @@ var taskFaults = map[string]func(*faulty){
 		}
 	},
 	"swap loses what it was not asked for": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			t.Failure = nil
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 	"swap never lets go of what was set": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID)); err == nil && t.Result == nil {
 				t.Result = old.Result
 			}
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 }
 
 func changeCreated(change func(*task.Task)) func(*faulty) {
 	return func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			change(&t)
-			return f.good.Create(ctx, t, l)
+			return f.good.Create(ctx, t, l, n...)
 		}
 	}
 }
 
 func changeLimits(change func(*task.Limits) task.Limits) func(*faulty) {
 	return func(f *faulty) {
-		f.create = func(ctx context.Context, t task.Task, l task.Limits) error { return f.good.Create(ctx, t, change(&l)) }
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
+			return f.good.Create(ctx, t, change(&l), n...)
+		}
 	}
 }
 

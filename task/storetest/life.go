@@ -26,6 +26,10 @@ func every(ctx context.Context, t reporter, s task.Store) map[string]error {
 	errs["WriteChunk"] = s.WriteChunk(ctx, anyone("tg_a"), 0, []byte("x"))
 	_, errs["ReadChunk"] = s.ReadChunk(ctx, anyone("tg_a"), 0)
 	_, errs["Watch"] = s.Watch(ctx, anyone("tg_a"))
+	errs["Append"] = s.Append(ctx, note("tg_a", "noted"))
+	_, errs["Entries"] = s.Entries(ctx, task.JournalQuery{})
+	_, errs["Ends"] = s.Ends(ctx)
+	_, errs["Trim"] = s.Trim(ctx, epoch.Add(2*ttl), 10)
 	return errs
 }
 
@@ -46,6 +50,9 @@ func cancelled(t reporter, s task.Store) {
 	mustBe(t, err, task.ErrNotFound)
 	_, err = s.ReadChunk(t.Context(), anyone("tg_a"), 0)
 	mustBe(t, err, task.ErrChunkMissing)
+	if ends, err := s.Ends(t.Context()); err != nil || ends != (task.Ends{}) {
+		t.Fatalf("Ends = %v, %v; want nothing", ends, err)
+	}
 }
 
 func closed(t reporter, s task.Store) {

@@ -30,6 +30,13 @@ func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	}
 }
 
+// RunReplicas checks that several replicas write one journal. The stores must
+// be handles on the same, empty store.
+func RunReplicas(t *testing.T, replicas ...task.Store) {
+	t.Helper()
+	journalOf(t, replicas)
+}
+
 // A reporter is the part of [testing.T] that cases need. It lets this
 // package's own tests watch a case fail.
 type reporter interface {
@@ -44,7 +51,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), lifeCases())
+	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), journalCases(), lifeCases())
 }
 
 // epoch has microseconds, the precision that a store must keep.

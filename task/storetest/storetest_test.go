@@ -111,15 +111,19 @@ type faulty struct {
 	mu      sync.Mutex // for faults with a memory
 	offsets map[string]int
 	watches int
-	create  func(context.Context, task.Task, task.Limits) error
+	create  func(context.Context, task.Task, task.Limits, ...task.Note) error
 	get     func(context.Context, task.Ref) (task.Task, error)
-	swap    func(context.Context, task.Task) error
+	swap    func(context.Context, task.Task, ...task.Note) error
 	list    func(context.Context, task.Query) (task.Page, error)
 	overdue func(context.Context, time.Time, int) ([]task.Task, error)
 	sweep   func(context.Context, time.Time, int) (int, error)
 	write   func(context.Context, task.Ref, int, []byte) error
 	read    func(context.Context, task.Ref, int) ([]byte, error)
 	watch   func(context.Context, task.Ref) (<-chan struct{}, error)
+	append  func(context.Context, ...task.Note) error
+	entries func(context.Context, task.JournalQuery) ([]task.Entry, error)
+	ends    func(context.Context) (task.Ends, error)
+	trim    func(context.Context, time.Time, int) (int, error)
 	close   func() error
 }
 
@@ -127,16 +131,20 @@ func sound(good *memstore.Store) *faulty {
 	return &faulty{
 		good:   good,
 		create: good.Create, get: good.Get, swap: good.Swap, list: good.List, overdue: good.Overdue, sweep: good.Sweep,
-		write: good.WriteChunk, read: good.ReadChunk, watch: good.Watch, close: good.Close,
+		write: good.WriteChunk, read: good.ReadChunk, watch: good.Watch,
+		append: good.Append, entries: good.Entries, ends: good.Ends, trim: good.Trim, close: good.Close,
 	}
 }
 
-func (f *faulty) Create(ctx context.Context, t task.Task, l task.Limits) error {
-	return f.create(ctx, t, l)
+func (f *faulty) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
+	return f.create(ctx, t, l, notes...)
 }
 
 func (f *faulty) Get(ctx context.Context, r task.Ref) (task.Task, error) { return f.get(ctx, r) }
-func (f *faulty) Swap(ctx context.Context, t task.Task) error            { return f.swap(ctx, t) }
+
+func (f *faulty) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	return f.swap(ctx, t, notes...)
+}
 
 func (f *faulty) List(ctx context.Context, q task.Query) (task.Page, error) { return f.list(ctx, q) }
 
@@ -160,12 +168,26 @@ func (f *faulty) ReadChunk(ctx context.Context, r task.Ref, n int) ([]byte, erro
 	return f.read(ctx, r, n)
 }
 
+func (f *faulty) Append(ctx context.Context, notes ...task.Note) error {
+	return f.append(ctx, notes...)
+}
+
+func (f *faulty) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	return f.entries(ctx, q)
+}
+
+func (f *faulty) Ends(ctx context.Context) (task.Ends, error) { return f.ends(ctx) }
+
+func (f *faulty) Trim(ctx context.Context, before time.Time, n int) (int, error) {
+	return f.trim(ctx, before, n)
+}
+
 func (f *faulty) Close() error { return f.close() }
 
 // faults returns ways to break a store, named by what is wrong with it.
 func faults() map[string]func(*faulty) {
 	all := make(map[string]func(*faulty))
-	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults} {
+	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults, journalFaults} {
 		maps.Copy(all, some)
 	}
 	return all

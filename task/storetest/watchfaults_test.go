@@ -57,11 +57,11 @@ var watchFaults = map[string]func(*faulty){
 		})
 	}),
 	"watch holds up writers": func(f *faulty) {
-		f.swap = func(ctx context.Context, t task.Task) error {
+		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if t.Version > 60 {
 				return context.DeadlineExceeded
 			}
-			return f.good.Swap(ctx, t)
+			return f.good.Swap(ctx, t, n...)
 		}
 	},
 	"contexts are ignored":      ignoreContexts,
@@ -101,9 +101,12 @@ func relay(good <-chan struct{}, tell func() bool) <-chan struct{} {
 
 func ignoreContexts(f *faulty) {
 	on := context.Background()
-	f.create = func(_ context.Context, t task.Task, l task.Limits) error { return f.good.Create(on, t, l) }
+	f.create = func(_ context.Context, t task.Task, l task.Limits, n ...task.Note) error {
+		return f.good.Create(on, t, l, n...)
+	}
 	f.get = func(_ context.Context, r task.Ref) (task.Task, error) { return f.good.Get(on, r) }
-	f.swap = func(_ context.Context, t task.Task) error { return f.good.Swap(on, t) }
+	f.swap = func(_ context.Context, t task.Task, n ...task.Note) error { return f.good.Swap(on, t, n...) }
+	f.append = func(_ context.Context, n ...task.Note) error { return f.good.Append(on, n...) }
 }
 
 func closeOnce(f *faulty) {

@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- Moves the first notes of the inbox to the end of the journal. Returns 1 if it
+-- did, and 0 if the head is not the one that they were chained to. Whoever
+-- takes notes from the inbox moves the head, so that they are the same then.
+-- Memory that is full does not keep notes from being moved.
+--
+-- KEYS: ends, inbox, journal, then the story of each entry.
+-- ARGV: head expected, hash of the new head, then for each entry its number,
+-- the hash before, its hash and the note.
+if (redis.call('HGET', KEYS[1], 'head_seq') or '0') ~= ARGV[1] then
+  return 0
+end
+local at, seq = 3, ARGV[1]
+for i = 4, #KEYS do
+  seq = ARGV[at]
+  redis.call('XADD', KEYS[3], seq .. '-0', 'prev', ARGV[at + 1], 'hash', ARGV[at + 2], 'note', ARGV[at + 3])
+  redis.call('RPUSH', KEYS[i], seq)
+  at = at + 4
+end
+redis.call('LPOP', KEYS[2], #KEYS - 3)
+redis.call('HSET', KEYS[1], 'head_seq', seq, 'head_hash', ARGV[2])
+return 1

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+-- Removes the oldest entries of the journal. Returns 1 if it did, and 0 if
+-- somebody else has removed some since they were looked at.
+--
+-- KEYS: ends, journal, then the story of each entry.
+-- ARGV: anchor expected, number and hash of the new anchor, number of the entry
+-- after that.
+if (redis.call('HGET', KEYS[1], 'anchor_seq') or '0') ~= ARGV[1] then
+  return 0
+end
+redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[4] .. '-0')
+for i = 3, #KEYS do
+  redis.call('LPOP', KEYS[i])
+end
+redis.call('HSET', KEYS[1], 'anchor_seq', ARGV[2], 'anchor_hash', ARGV[3])
+return 1
