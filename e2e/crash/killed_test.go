@@ -33,7 +33,7 @@ func TestKilled(t *testing.T) {
 	for name, start := range map[string]backend{"SQLite": sqlite, "PostgreSQL": postgres, "Redis": redis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			t.Logf("to repeat: -run TestKilled/%s -seed %d -crash %v", name, seed, *crashTime)
+			t.Logf("to repeat: go test ./e2e/crash -run TestKilled/%s -seed %d -crash %v", name, seed, *crashTime)
 			w := start(t)
 			if w == nil {
 				return

@@ -51,6 +51,7 @@ type Proxy struct {
 	changed chan struct{} // closed when fault changes
 	links   map[*link]bool
 	lost    int
+	held    int
 }
 
 // Start starts a proxy to a server, on a port of its own.
@@ -96,6 +97,19 @@ func (p *Proxy) Lost() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
+}
+
+// Held returns how many pieces are being held back.
+func (p *Proxy) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
+
+func (p *Proxy) hold(pieces int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held += pieces
 }
 
 func (p *Proxy) all() []*link {
@@ -240,7 +254,10 @@ func (l *link) pass(f *flow, piece []byte) error {
 	}
 	switch {
 	case way.Hold:
-		if !l.wait(changed) {
+		l.proxy.hold(+1)
+		goOn := l.wait(changed)
+		l.proxy.hold(-1)
+		if !goOn {
 			return errLost
 		}
 		return l.pass(f, piece)

@@ -159,6 +159,7 @@ func TestPartition(t *testing.T) {
 	p.Set(netfault.Partition())
 	a.say("during")
 	b.Close()
+	eventually(t, func() bool { return p.Held() == 2 })
 	silent(t, heard)
 	p.Heal()
 	a.hears("during")

@@ -58,6 +58,7 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	if config.MaxConns = 16; o.MaxConns > 0 {
 		config.MaxConns = int32(min(o.MaxConns, 10_000))
 	}
+	config.AfterConnect = letGo
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -70,6 +71,14 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// letGo has the server end a transaction that is left in the middle. A replica
+// that the network has cut off would keep others from what it has locked until
+// the server finds out that nobody is there, which takes hours.
+func letGo(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", patience.Milliseconds()))
+	return err
 }
 
 func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
