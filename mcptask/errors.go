@@ -54,6 +54,8 @@ var problems = map[task.Kind]problem{
 	task.KindRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. The tool did not run.", true},
 	task.KindCapacityExceeded:       {codeRateLimited, jsonrpc.CodeInternal, "capacity_exceeded", "Too many calls are pending. The tool did not run.", true},
 	task.KindDuplicate:              {codeRateLimited, jsonrpc.CodeInternal, "duplicate_call", "The same call is pending already. The tool did not run again.", true},
+	task.KindUnavailable:            {codeUnavailable, jsonrpc.CodeInternal, "store_unavailable", "Held calls cannot be reached at the moment, try again", false},
+	task.KindUnreadable:             {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "task_unreadable", "Task cannot be read", false},
 	task.KindClosed:                 {codeUnavailable, jsonrpc.CodeInternal, "shutting_down", "Shutting down, try again", false},
 }
 

@@ -41,6 +41,8 @@ self_approval           -32603 -32603 Internal error {"error_type":"internal_err
 already_decided         -32603 -32603 Internal error {"error_type":"internal_error"}
 not_executor            -32603 -32603 Internal error {"error_type":"internal_error"}
 digest_mismatch         -32603 -32603 Internal error {"error_type":"internal_error"}
+unreadable              -32603 -32603 Task cannot be read {"error_type":"task_unreadable","hint":"h","retry_after":2}
+unavailable             -32013 -32603 Held calls cannot be reached at the moment, try again {"error_type":"store_unavailable","hint":"h","retry_after":2}
 chunk_missing           -32603 -32603 Internal error {"error_type":"internal_error"}
 `
 
@@ -53,7 +55,8 @@ func TestErrorTable(t *testing.T) {
 		task.KindInvalidTransition, task.KindConcurrentModification, task.KindRateLimited, task.KindCapacityExceeded,
 		task.KindDuplicate, task.KindVariableSizeExceeded, task.KindVariableOwnership, task.KindInvalidVariable,
 		task.KindInvalidTTL, task.KindInvalidCursor, task.KindClosed, task.KindExists, task.KindInvalid,
-		task.KindSelfApproval, task.KindAlreadyDecided, task.KindNotExecutor, task.KindDigestMismatch, task.KindChunkMissing,
+		task.KindSelfApproval, task.KindAlreadyDecided, task.KindNotExecutor, task.KindDigestMismatch,
+		task.KindUnreadable, task.KindUnavailable, task.KindChunkMissing,
 	} {
 		err := fmt.Errorf("wrapped: %w", &task.Error{
 			Kind: kind, ID: id, State: task.Executing, Action: task.ActionCancel, Suggest: "h",

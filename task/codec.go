@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,27 +37,37 @@ func Encode(t Task) ([]byte, error) {
 	return json.Marshal(&d, json.WithMarshalers(json.MarshalToFunc(encodeDuration)), json.Deterministic(true))
 }
 
-// Decode returns the task that data is the stored form of.
+// Decode returns the task that data is the stored form of. If it cannot be
+// read, the error is [ErrUnreadable].
 func Decode(data []byte) (Task, error) {
+	t, err := decode(data)
+	if err != nil {
+		return Task{}, &Error{Kind: KindUnreadable, ID: t.ID, Err: err}
+	}
+	return t, nil
+}
+
+// decode returns, with an error, what it knows of the task.
+func decode(data []byte) (Task, error) {
 	var d document
 	err := json.Unmarshal(data, &d,
 		json.WithUnmarshalers(json.UnmarshalFromFunc(decodeDuration)), json.RejectUnknownMembers(true))
 	switch {
 	case d.Format > storedVersion:
-		return Task{}, fmt.Errorf("stored task %s: format %d is newer than %d", d.ID, d.Format, storedVersion)
+		return d.Task, fmt.Errorf("format %d is newer than %d", d.Format, storedVersion)
 	case err != nil:
-		return Task{}, fmt.Errorf("stored task: %w", err)
+		return d.Task, err
 	case d.Format < 1:
-		return Task{}, fmt.Errorf("stored task %s: no format", d.ID)
+		return d.Task, errors.New("no format")
 	case !slices.Contains(States(), d.State):
-		return Task{}, fmt.Errorf("stored task %s: unknown state %q", d.ID, d.State)
+		return d.Task, fmt.Errorf("unknown state %q", d.State)
 	}
 	if len(d.Arguments) == 0 {
 		return d.Task, nil
 	}
 	args, ok := part(d.Call.Message, d.Arguments)
 	if !ok {
-		return Task{}, fmt.Errorf("stored task %s: arguments lie outside of the message", d.ID)
+		return d.Task, errors.New("arguments lie outside of the message")
 	}
 	d.Call.Arguments = args
 	return d.Task, nil

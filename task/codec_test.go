@@ -1,6 +1,7 @@
 package task_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -92,8 +93,8 @@ func TestDecodeRefuses(t *testing.T) {
 			if bad == string(good) {
 				t.Fatal("nothing was spoiled")
 			}
-			if got, err := task.Decode([]byte(bad)); err == nil {
-				t.Errorf("decoded %+v", got)
+			if got, err := task.Decode([]byte(bad)); !errors.Is(err, task.ErrUnreadable) {
+				t.Errorf("decoded %+v, %v", got, err)
 			}
 		})
 	}

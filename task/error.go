@@ -49,6 +49,8 @@ const (
 	KindNotExecutor            Kind = "not_executor"
 	KindDigestMismatch         Kind = "digest_mismatch"
 	KindChunkMissing           Kind = "chunk_missing"
+	KindUnreadable             Kind = "unreadable"
+	KindUnavailable            Kind = "unavailable"
 	KindClosed                 Kind = "closed"
 )
 
@@ -77,6 +79,8 @@ var (
 	ErrNotExecutor            error = kindError(KindNotExecutor)            // somebody else runs the task
 	ErrDigestMismatch         error = kindError(KindDigestMismatch)         // the call is not the one that was approved
 	ErrChunkMissing           error = kindError(KindChunkMissing)           // the result is not there, or not whole
+	ErrUnreadable             error = kindError(KindUnreadable)             // what is stored of this task is damaged, or nobody here has the key to it
+	ErrUnavailable            error = kindError(KindUnavailable)            // the store cannot be reached, or cannot do it now; nobody knows whether it did
 	ErrClosed                 error = kindError(KindClosed)                 // the store is closed
 )
 
@@ -105,6 +109,7 @@ var suggestions = map[Kind]string{
 	KindInvalidCursor:          "start again with the first page",
 	KindDigestMismatch:         "fail the task",
 	KindChunkMissing:           "treat the result as lost",
+	KindUnavailable:            "try again in a moment",
 }
 
 // Error describes e in one line. The text is for logs: it holds no request.

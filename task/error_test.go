@@ -25,7 +25,8 @@ func TestErrorKinds(t *testing.T) {
 		task.KindInvalidTTL: task.ErrInvalidTTL, task.KindInvalidCursor: task.ErrInvalidCursor, task.KindInvalid: task.ErrInvalid,
 		task.KindSelfApproval: task.ErrSelfApproval, task.KindAlreadyDecided: task.ErrAlreadyDecided,
 		task.KindAlreadyDelivered: task.ErrAlreadyDelivered, task.KindNotExecutor: task.ErrNotExecutor,
-		task.KindDigestMismatch: task.ErrDigestMismatch, task.KindChunkMissing: task.ErrChunkMissing, task.KindClosed: task.ErrClosed,
+		task.KindDigestMismatch: task.ErrDigestMismatch, task.KindChunkMissing: task.ErrChunkMissing,
+		task.KindUnreadable: task.ErrUnreadable, task.KindUnavailable: task.ErrUnavailable, task.KindClosed: task.ErrClosed,
 	}
 	for kind := range all {
 		err := fmt.Errorf("wrapped: %w", &task.Error{Kind: kind})

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,6 +38,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Lease:     cfg.Execution.Lease,
 		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
 		Sweep:     cfg.Tasks.CleanupInterval,
+		Keep:      cfg.Storage.Retention,
 		Log:       a.log,
 		Observe:   a.observe,
 	})
@@ -74,7 +76,9 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 	case approval.Held:
 		a.metrics.TaskHeld(e.Task.Call.Name, string(e.Task.State))
 	case approval.Refused:
-		a.metrics.TaskRefused()
+		if !errors.Is(e.Err, task.ErrUnavailable) {
+			a.metrics.TaskRefused()
+		}
 	case approval.Abandoned:
 		a.metrics.ZombiePrevented()
 	case approval.Counted:

@@ -32,13 +32,24 @@ func (a *App) operatorRoutes() (http.Handler, error) {
 }
 
 // serveReadiness tells whether calls should be sent here. The upstream's state
-// does not count: restarting the gate would not mend it.
-func (a *App) serveReadiness(w http.ResponseWriter, _ *http.Request) {
+// does not count: restarting the gate would not mend it. Nor does that of the
+// store, unless the one who asks says so: without it calls that need no approval
+// are still forwarded, and replicas that share it would all be unready at once.
+func (a *App) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(w, "ready\n")
+	trouble := a.keep.trouble()
+	if trouble != nil && r.URL.Query().Get("require") == "store" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		_, _ = io.WriteString(w, "ready\n")
+	}
+	if trouble != nil {
+		_, _ = fmt.Fprintf(w, "calls that need approval are refused, because the store cannot be used:\n%v\n", trouble)
+	}
 	if problem := a.configProblem.Load(); problem != nil && *problem != nil {
 		_, _ = fmt.Fprintf(w, "the changed configuration is not in force:\n%v\n", *problem)
 	}

@@ -63,7 +63,8 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 // If ctx ends before, Wait returns the task as it was last seen and
 // [task.ErrNotReady], which wraps the context's error. A context that is
 // cancelled, rather than past its deadline, tells that the client has gone. If
-// the desk is closed before, the error is [task.ErrClosed].
+// the desk is closed before, the error is [task.ErrClosed]. A store that is in
+// trouble for a while is waited for.
 func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -80,11 +81,15 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
 	next, err := d.look(ctx, &v, d.beat) // at once, to note the contact
-	for err == nil {
-		if t = next; t.State.Terminal() {
-			break
+	for err == nil || errors.Is(err, task.ErrUnavailable) {
+		soon := troubleBeat // the task is there all the same, and so is who waits
+		if err == nil {
+			if t = next; t.State.Terminal() {
+				break
+			}
+			soon = d.lookAgain(t)
 		}
-		v.again.Reset(d.lookAgain(t))
+		v.again.Reset(soon)
 		next, err = d.next(ctx, &v)
 	}
 	if err != nil && ctx.Err() != nil {
@@ -134,6 +139,9 @@ func (d *Desk) notReady(t task.Task, cause error) error {
 		RetryAfter: d.told(t).PollInterval,
 	}
 }
+
+// troubleBeat is how long to wait before a store in trouble is asked again.
+const troubleBeat = time.Second
 
 // maxSilence is how long a waiter relies on being woken.
 const maxSilence = 5 * time.Second

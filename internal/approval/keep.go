@@ -16,23 +16,23 @@ const dispatchPause = 50 * time.Millisecond
 // those that nobody needs, and starts what another replica approved for an
 // owner that was here a moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
-	changed, err := d.cfg.Store.Watch(ctx, task.AnyOwner().Ref(""))
-	if ctx.Err() != nil {
-		return nil // stopped before it began
-	}
-	if err != nil {
-		return err
-	}
 	sweep := time.NewTicker(d.cfg.Sweep)
 	defer sweep.Stop()
+	changed := d.watchAll(ctx)
 	for {
 		d.report(ctx, d.sweep(ctx))
 		for tick := false; !tick; {
+			var again <-chan time.Time
+			if changed == nil {
+				again = time.After(rewatch)
+			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-sweep.C:
 				tick = true
+			case <-again:
+				changed = d.watchAll(ctx)
 			case _, open := <-changed:
 				if !open {
 					changed = nil
@@ -45,8 +45,24 @@ func (d *Desk) Run(ctx context.Context) error {
 	}
 }
 
+// rewatch is how long to wait before a store that cannot tell of changes is
+// asked to once more.
+const rewatch = time.Second
+
+// watchAll returns a channel that tells of changes, or nil if there is none to
+// be had now.
+func (d *Desk) watchAll(ctx context.Context) <-chan struct{} {
+	changed, err := d.cfg.Store.Watch(ctx, task.AnyOwner().Ref(""))
+	if err != nil {
+		return nil
+	}
+	return changed
+}
+
+// report logs why housekeeping was not done, unless everybody knows: of a store
+// that is in trouble others tell.
 func (d *Desk) report(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, task.ErrUnavailable) {
 		d.cfg.Log.ErrorContext(ctx, "housekeeping", "error", err)
 	}
 }

@@ -35,6 +35,7 @@ type Config struct {
 	Execution      Execution
 	Tasks          Tasks
 	Store          Secret // where held calls are kept: memory:, sqlite:FILE, or the URL of a server with its password
+	Storage        Storage
 	StateDir       string // where FILE is, unless it says so itself; empty if there is no such place
 	Identity       Identity
 	AllowedHosts   []string // extra values of Host, in lower case
@@ -97,6 +98,13 @@ type Tasks struct {
 	MinPollInterval    time.Duration
 	MaxPollInterval    time.Duration
 	CleanupInterval    time.Duration
+}
+
+// Storage says how the store is used.
+type Storage struct {
+	Timeout     time.Duration // how long it may take to answer
+	Connections int           // how many there are to it at most; 0 means what suits its kind
+	Retention   time.Duration // how long a task is kept after its time is over
 }
 
 // Identity says how agents are recognised.
@@ -182,6 +190,7 @@ func Default() Config {
 			Keepalive:             60 * time.Second,
 		},
 		Store:    NewSecret("sqlite:thoughtgate.db"),
+		Storage:  Storage{Timeout: 5 * time.Second, Retention: time.Hour},
 		Shutdown: Shutdown{Drain: 25 * time.Second},
 		Telemetry: Telemetry{
 			Log:    Log{Level: slog.LevelInfo, Format: "json"},

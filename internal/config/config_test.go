@@ -92,6 +92,7 @@ func TestDefaults(t *testing.T) {
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
+		Storage:   config.Storage{Timeout: 5 * time.Second, Retention: time.Hour},
 		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
 		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
 	}
@@ -164,6 +165,7 @@ limits:
   write_timeout: 10s
   keepalive: 11s
 store: 'memory:'
+storage: { timeout: 1s, connections: 9, retention: 48h }
 state_dir: /var/lib/gate
 shutdown: { delay: 12s, drain: 0s }
 telemetry:
@@ -211,6 +213,7 @@ telemetry:
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",
+		Storage:  config.Storage{Timeout: time.Second, Connections: 9, Retention: 48 * time.Hour},
 		Shutdown: config.Shutdown{Delay: 12 * time.Second},
 		Telemetry: config.Telemetry{
 			Log: config.Log{Level: slog.LevelError, Format: "text"},

@@ -94,6 +94,11 @@ func (c *Config) settings() group {
 		}},
 		{"tasks", c.Tasks.settings()},
 		{"store", store(&c.Store)},
+		{"storage", group{
+			{"timeout", duration(&c.Storage.Timeout, 10*shortest)},
+			{"connections", upTo(&c.Storage.Connections, 10_000)},
+			{"retention", duration(&c.Storage.Retention, time.Second)},
+		}},
 		{"state_dir", text(&c.StateDir)},
 		{"identity", group{
 			{"anonymous", boolean(&c.Identity.Anonymous)},

@@ -79,6 +79,14 @@ func number(p *int, most int) leaf {
 	})
 }
 
+// upTo reads a whole number from 0 to most.
+func upTo(p *int, most int) leaf {
+	return read(p, isInteger, fmt.Sprintf("a whole number from 0 to %d", most), func(s string) (int, bool) {
+		n, err := strconv.Atoi(s)
+		return n, err == nil && n >= 0 && n <= most
+	})
+}
+
 func fraction(p *float64) leaf {
 	return read(p, isInteger|isFloat, "a number from 0 to 1", func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 64)

@@ -311,7 +311,7 @@ func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
 
 // notHeld answers a call that could not become a task.
 func (x *exchange) notHeld(err error) {
-	if _, known := errors.AsType[*task.Error](err); !known {
+	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
 		x.refuse(wire.StoreFailed(x.era, err))
 		return
 	}
@@ -332,6 +332,9 @@ func (x *exchange) answerError(e *jsonrpc.Error) {
 			status = http.StatusBadRequest
 		case jsonrpc.CodeMethodNotFound:
 			status = http.StatusNotFound
+		}
+		if kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); kind == string(wire.StoreUnavailable) {
+			status = http.StatusServiceUnavailable
 		}
 	}
 	x.answerWith(status, x.errorMessage(e))

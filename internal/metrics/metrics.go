@@ -65,6 +65,7 @@ type Metrics struct {
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
 	tasks       taskSeries
+	storeUp     prometheus.Gauge
 
 	batchSize   prometheus.Histogram
 	connections prometheus.Gauge
@@ -141,6 +142,9 @@ func (m *Metrics) registerPolicy() {
 	m.reloads = register(r, prometheus.NewCounterVec(
 		counter("config_reloads_total", "Attempts to take over a changed configuration."),
 		[]string{"status"}))
+	m.storeUp = register(r, prometheus.NewGauge(
+		gauge("store_up", "Whether the store of held calls can be used: 1, or 0.")))
+	m.storeUp.Set(1)
 }
 
 // Handler returns the page that Prometheus reads.
@@ -252,6 +256,17 @@ func (m *Metrics) ToolsListed(bySupport map[string]int) {
 func (m *Metrics) Reloaded(outcome string) {
 	if m != nil {
 		m.reloads.WithLabelValues(outcome).Inc()
+	}
+}
+
+// StoreUp notes whether the store can be used.
+func (m *Metrics) StoreUp(up bool) { //nolint:revive // the gauge is a flag
+	if m == nil {
+		return
+	}
+	m.storeUp.Set(0)
+	if up {
+		m.storeUp.Set(1)
 	}
 }
 

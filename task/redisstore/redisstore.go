@@ -59,6 +59,7 @@ import (
 
 // The reasons for which a server should not be used until somebody sees to it.
 var (
+	ErrURL        = errors.New("the URL makes no sense")
 	ErrSchema     = errors.New("the keys are not in a form that this program knows")
 	ErrEvicts     = errors.New("the server drops keys when its memory is full")
 	ErrNotDurable = errors.New("the server may lose what it has acknowledged")
@@ -106,7 +107,7 @@ var _ task.Store = (*Store)(nil)
 func Open(ctx context.Context, o Options) (*Store, error) {
 	settings, err := o.settings()
 	if err != nil {
-		return nil, fmt.Errorf("open task store: %w", err)
+		return nil, fmt.Errorf("open task store: %w: %w", ErrURL, err)
 	}
 	s, err := open(ctx, o, settings)
 	if err != nil {
@@ -271,6 +272,18 @@ func (s *Store) Check(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("%w: appendfsync is %s", ErrNotDurable, flush))
 	}
 	return errors.Join(errs...)
+}
+
+// Probe returns nil if the store can be written to and read. What it writes is
+// what is there.
+func (s *Store) Probe(ctx context.Context) error {
+	const action task.Action = "probe"
+	ctx, done, err := s.begin(ctx, action)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.fault(ctx, action, s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build()).Error())
 }
 
 // flushPolicy returns when the server flushes its append-only file, or nothing

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -25,7 +26,8 @@ type PostgresOptions struct {
 	// have other tables: postgres://gate@db/prod?search_path=thoughtgate.
 	URL string
 
-	MaxConns int // connections, but for the one that listens; 16
+	MaxConns int           // connections, but for the one that listens; 16
+	Timeout  time.Duration // how long a connection may take to be made, unless the URL says so; 5 s
 }
 
 // Postgres is a [task.Store] in a PostgreSQL database, for any number of
@@ -59,6 +61,9 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 		config.MaxConns = int32(min(o.MaxConns, 10_000))
 	}
 	config.AfterConnect = letGo
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = cmp.Or(o.Timeout, patience)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -122,6 +127,19 @@ func (s *Postgres) Close() error {
 	err := s.db.Close()
 	s.pool.Close()
 	return err
+}
+
+// Probe returns nil if the store can be written to and read. What it writes is
+// what is there.
+func (s *Postgres) Probe(ctx context.Context) error {
+	if err := s.usable(ctx, actionProbe); err != nil {
+		return err
+	}
+	err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, "UPDATE slots SET pending = pending WHERE slot = 0")
+		return err
+	})
+	return s.fault(ctx, actionProbe, err)
 }
 
 // Watch implements [task.Watcher].

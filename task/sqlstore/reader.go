@@ -11,6 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
+// actionProbe is how errors of a probe name it.
+const actionProbe task.Action = "probe"
+
 // A reader is the half of a store that only reads: the same for every
 // database.
 type reader struct {

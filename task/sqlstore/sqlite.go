@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/driver"
@@ -183,6 +184,32 @@ func (s *SQLite) Check(ctx context.Context) error {
 		err = fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
 	return s.fault(ctx, "check", err)
+}
+
+// Probe returns nil if the store can be written to and read. To find out it
+// writes as much as a large change does, and takes it away again.
+func (s *SQLite) Probe(ctx context.Context) error {
+	if err := s.usable(ctx, actionProbe); err != nil {
+		return err
+	}
+	// A version that none has, in a table that is always there.
+	for _, statement := range []string{
+		fmt.Sprintf("INSERT OR REPLACE INTO schema_version (version, applied_at) VALUES (-1, zeroblob(%d))", task.ChunkSize),
+		"DELETE FROM schema_version WHERE version = -1",
+	} {
+		err := s.write(ctx, actionProbe, &change{
+			size: task.ChunkSize,
+			do: func(ctx context.Context, tx *session) (outcome, error) {
+				_, err := tx.exec(ctx, statement)
+				return outcome{}, err
+			},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.Overdue(ctx, time.Time{}, 1)
+	return err
 }
 
 // Watch implements [task.Watcher]. There is one process, so that all changes

@@ -71,7 +71,7 @@ func (h *handler) follow(ctx context.Context, to chan<- change) {
 			c, err = event(a)
 		}
 		if err != nil {
-			if !errors.Is(err, task.ErrClosed) {
+			if !errors.Is(err, task.ErrClosed) && !errors.Is(err, task.ErrUnavailable) {
 				h.Log.ErrorContext(ctx, "approval events", "error", err)
 			}
 			return

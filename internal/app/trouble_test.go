@@ -1,0 +1,483 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+// A shop is a gate whose store has trouble: free_* needs no approval, hold_*
+// does.
+type shop struct {
+	*app.App
+
+	t     *testing.T
+	close func()
+	calls int // held so far; no two are the same
+}
+
+func openShop(t *testing.T, store string) *shop {
+	t.Helper()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+	}))
+	t.Cleanup(up.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	a, stop := start(t, shopFor(up.URL, store))
+	s := &shop{App: a, t: t, close: sync.OnceFunc(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})}
+	t.Cleanup(s.close)
+	return s
+}
+
+func shopFor(upstream, store string) string {
+	return strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret, ").Replace(gatewayFor(upstream)) +
+		"storage: {timeout: 500ms}\ntasks: {cleanup_interval: 1s, max_pending_per_owner: 100000, max_pending: 100000}\n" +
+		"rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]\ndefault: deny\n"
+}
+
+// hold makes a call that needs approval, with arguments of about so many bytes,
+// and returns the answer.
+func (s *shop) hold(size int) string {
+	s.t.Helper()
+	s.calls++
+	return say(s.t, s.AgentAddr(), "tools/call",
+		fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"fill":%q},"task":{}}`, s.calls, strings.Repeat("x", size)))
+}
+
+// modern makes the same call as a client of 2026-07-28 and returns the status
+// and the answer.
+func (s *shop) modern() (int, string) {
+	s.t.Helper()
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.AgentAddr()+"/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_x","arguments":{},`+meta+`}}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "hold_x",
+	} {
+		r.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func (s *shop) readiness(query string) (int, string) {
+	s.t.Helper()
+	return get(s.t, "http://"+s.OperatorAddr()+"/readyz"+query)
+}
+
+const patience = 30 * time.Second
+
+// until waits for something to become so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s did not happen within %v", what, patience)
+		}
+	}
+}
+
+// inTrouble checks all that users see of a store that cannot be used.
+func (s *shop) inTrouble() {
+	s.t.Helper()
+	until(s.t, "trouble", func() bool { return strings.Contains(s.hold(10), `"code":-32013`) })
+	start := time.Now()
+	if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "it did not run") {
+		s.t.Errorf("a call that needs approval: %s; want it refused as store_unavailable", answer)
+	}
+	if took := time.Since(start); took > patience/3 {
+		s.t.Errorf("it was refused after %v", took)
+	}
+	if status, answer := s.modern(); status != http.StatusServiceUnavailable || !strings.Contains(answer, `"code":-32603`) ||
+		!strings.Contains(answer, "store_unavailable") {
+		s.t.Errorf("the same by a modern client: %d %s", status, answer)
+	}
+	if answer := say(s.t, s.AgentAddr(), "tools/call", `{"name":"free_x"}`); !strings.Contains(answer, "done") {
+		s.t.Errorf("a call that needs no approval: %s", answer)
+	}
+	if status, text := s.readiness(""); status != http.StatusOK || !strings.Contains(text, "ready\ncalls that need approval are refused") {
+		s.t.Errorf("readiness: %d %s; want it with a note", status, text)
+	}
+	if status, text := s.readiness("?require=store"); status != http.StatusServiceUnavailable || strings.HasPrefix(text, "ready") {
+		s.t.Errorf("readiness of those who need the store: %d %s", status, text)
+	}
+	if _, text := get(s.t, "http://"+s.OperatorAddr()+"/metrics"); !strings.Contains(text, "\nthoughtgate_store_up 0\n") {
+		s.t.Error("metrics do not tell")
+	}
+}
+
+// recovers checks that all is well again without anybody's help.
+func (s *shop) recovers() {
+	s.t.Helper()
+	until(s.t, "recovery", func() bool { return strings.Contains(s.hold(10), `"taskId":"tg_`) })
+	for _, query := range []string{"", "?require=store"} {
+		if status, text := s.readiness(query); status != http.StatusOK || text != "ready\n" {
+			s.t.Errorf("readiness%s: %d %s", query, status, text)
+		}
+	}
+	if _, text := get(s.t, "http://"+s.OperatorAddr()+"/metrics"); !strings.Contains(text, "\nthoughtgate_store_up 1\n") {
+		s.t.Error("metrics do not tell")
+	}
+}
+
+// A server is a store that can be stopped.
+type server interface {
+	URL() string
+	Kill() error
+	Start(ctx context.Context) error
+	Stop() error
+}
+
+func servers(t *testing.T, run func(t *testing.T, s server)) {
+	t.Helper()
+	for name, start := range map[string]func() (server, error){
+		"PostgreSQL": func() (server, error) { return testenv.StartPostgres(context.WithoutCancel(t.Context())) },
+		"Redis":      func() (server, error) { return testenv.StartRedis(context.WithoutCancel(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := start()
+			if !testenv.Available(t, err) {
+				return
+			}
+			t.Cleanup(func() { s.Stop() })
+			run(t, s)
+		})
+	}
+}
+
+// TestServerDown: the store is down when the gate starts, comes up, goes down
+// while it runs, and comes back; what was held before is there.
+func TestServerDown(t *testing.T) {
+	servers(t, func(t *testing.T, db server) {
+		if err := db.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		s := openShop(t, db.URL())
+		s.inTrouble()
+		if err := db.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.recovers()
+		before := strings.Count(say(t, s.AgentAddr(), "tasks/list", `{}`), "tg_")
+
+		if err := db.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		s.inTrouble()
+		if answer := say(t, s.AgentAddr(), "tasks/list", `{}`); !strings.Contains(answer, "store_unavailable") {
+			t.Errorf("tasks/list: %s", answer)
+		}
+		if err := db.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "recovery", func() bool { return !strings.Contains(say(t, s.AgentAddr(), "tasks/list", `{}`), "error") })
+		if after := strings.Count(say(t, s.AgentAddr(), "tasks/list", `{}`), "tg_"); after != before {
+			t.Errorf("%d tasks before, %d after", before, after)
+		}
+		s.recovers()
+	})
+}
+
+// TestWaitThroughTrouble: a request that is held when the store goes away is
+// still held, and answered, when it is back.
+func TestWaitThroughTrouble(t *testing.T) {
+	servers(t, func(t *testing.T, db server) {
+		s := openShop(t, db.URL())
+		created := s.hold(10)
+		_, rest, _ := strings.Cut(created, `"taskId":"`)
+		id, _, _ := strings.Cut(rest, `"`)
+		result := make(chan string, 1)
+		go func() { result <- say(t, s.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`) }()
+		s.recovers()
+		if err := db.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		s.inTrouble()
+		if err := db.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.recovers()
+		if answer := approve(t, s.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) && !strings.Contains(answer, `"executing"`) {
+			t.Errorf("approve: %s", answer)
+		}
+		if answer := <-result; !strings.Contains(answer, "done") {
+			t.Errorf("tasks/result: %s", answer)
+		}
+	})
+}
+
+// A line is the way to a server, which can go dead: what is sent over it is
+// neither delivered nor refused.
+type line struct {
+	net.Listener
+
+	to    string
+	ended sync.WaitGroup
+
+	mu   sync.Mutex
+	dead bool
+	wake *sync.Cond
+}
+
+func newLine(t *testing.T, to string) *line {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := &line{Listener: l, to: to}
+	way.wake = sync.NewCond(&way.mu)
+	way.ended.Go(way.serve)
+	t.Cleanup(func() { way.set(false); l.Close(); way.ended.Wait() })
+	return way
+}
+
+func (l *line) serve() {
+	for {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		l.ended.Go(func() {
+			defer from.Close()
+			to, err := net.Dial("tcp", l.to)
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			l.ended.Go(func() { l.carry(to, from); to.Close(); from.Close() })
+			l.carry(from, to)
+		})
+	}
+}
+
+func (l *line) carry(to, from net.Conn) {
+	chunk := make([]byte, 4096)
+	for {
+		n, err := from.Read(chunk)
+		l.mu.Lock()
+		for l.dead {
+			l.wake.Wait()
+		}
+		l.mu.Unlock()
+		if _, failed := to.Write(chunk[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+func (l *line) set(dead bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = dead
+	l.wake.Broadcast()
+}
+
+// TestServerSilent: the store is there but does not answer, when the gate
+// starts and while it runs.
+func TestServerSilent(t *testing.T) {
+	servers(t, func(t *testing.T, db server) {
+		_, rest, _ := strings.Cut(db.URL(), "127.0.0.1:")
+		port, _, _ := strings.Cut(rest, "/")
+		way := newLine(t, "127.0.0.1:"+port)
+		_, own, _ := net.SplitHostPort(way.Addr().String())
+		way.set(true)
+		s := openShop(t, strings.Replace(db.URL(), port, own, 1))
+		s.inTrouble()
+		way.set(false)
+		s.recovers()
+		way.set(true)
+		s.inTrouble()
+		way.set(false)
+		s.recovers()
+	})
+}
+
+// TestFullDisk: there is no room for another held call, and then there is.
+func TestFullDisk(t *testing.T) {
+	dir, err := testenv.SmallDisk(t, 2<<20)
+	if !testenv.Available(t, err) {
+		return
+	}
+	s := openShop(t, "sqlite:"+filepath.Join(dir, "gate.db"))
+	s.recovers()
+	ballast := filepath.Join(dir, "ballast")
+	fill(t, ballast)
+	until(t, "a full disk", func() bool { return strings.Contains(s.hold(60_000), "store_unavailable") })
+	s.inTrouble()
+	if answer := say(t, s.AgentAddr(), "tasks/list", `{}`); !strings.Contains(answer, "tg_") {
+		t.Errorf("what is there cannot be read: %s", answer)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	s.recovers()
+}
+
+// fill writes to a file until the disk is full.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+}
+
+// TestReadOnly: the files of the store can no longer be changed, and then they
+// can.
+func TestReadOnly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gate.db")
+	s := openShop(t, "sqlite:"+file)
+	s.recovers()
+	thaw, err := testenv.Freeze(t, file+"*")
+	if !testenv.Available(t, err) {
+		return
+	}
+	s.inTrouble()
+	thaw()
+	s.recovers()
+}
+
+// TestDamage: the file is overwritten while the gate runs, and put right.
+func TestDamage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gate.db")
+	s := openShop(t, "sqlite:"+file)
+	for range 100 {
+		s.hold(5000)
+	}
+	s.close() // which folds the log into the file
+	s = openShop(t, "sqlite:"+file)
+	good := corrupt(t, file)
+	s.inTrouble()
+	if err := os.WriteFile(file, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.recovers()
+}
+
+// corrupt overwrites all but the first page of a database and returns what was
+// there.
+func corrupt(t *testing.T, file string) []byte {
+	t.Helper()
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = 4096
+	if len(good) < 10*page {
+		t.Fatalf("the file has only %d bytes: nothing is in it yet", len(good))
+	}
+	bad := append(bytes.Clone(good[:page]), bytes.Repeat([]byte("?"), len(good)-page)...)
+	if err := os.WriteFile(file, bad, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return good
+}
+
+// TestMisconfigured: what no waiting mends keeps the gate from starting, and
+// it says why.
+func TestMisconfigured(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, text string) {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("text.db", strings.Repeat("this is no database\n", 1000))
+	write("short.db", "")
+	write("short.db.key", "short")
+	tests := map[string]struct{ store, want string }{
+		"no database":        {"sqlite:" + path("text.db"), "damaged"},
+		"a directory":        {"sqlite:" + dir, "directory"},
+		"below a file":       {"sqlite:" + path("text.db/gate.db"), "not a directory"},
+		"a key that is none": {"sqlite:" + path("short.db"), "does not hold 32 bytes"},
+		"a bad URL":          {"postgres://u:secret@127.0.0.1:1/db?sslmode=perhaps", "sslmode"},
+		"another bad URL":    {"redis://127.0.0.1:1/abc?x=y", "URL"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := newApp(t, shopFor("http://127.0.0.1:1/", tt.store))
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("error %v; want one about %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestMisconfiguredServer: the server is there, and says no.
+func TestMisconfiguredServer(t *testing.T) {
+	db, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
+	if !testenv.Available(t, err) {
+		return
+	}
+	defer db.Stop()
+	for want, store := range map[string]string{
+		"does not exist": strings.Replace(db.URL(), "/postgres?", "/nowhere?", 1),
+		"role":           strings.Replace(db.URL(), "postgres@", "nobody@", 1),
+		"schema":         db.URL() + "&search_path=nowhere",
+	} {
+		_, err := newApp(t, shopFor("http://127.0.0.1:1/", store))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v; want one about %q", err, want)
+		}
+	}
+	cache, err := testenv.StartRedis(context.WithoutCancel(t.Context()))
+	if !testenv.Available(t, err) {
+		return
+	}
+	defer cache.Stop()
+	if _, err := cache.Do(t.Context(), "CONFIG", "SET", "requirepass", "right"); err != nil {
+		t.Fatal(err)
+	}
+	for want, store := range map[string]string{
+		"NOAUTH":    cache.URL(),
+		"WRONGPASS": strings.Replace(cache.URL(), "redis://", "redis://:wrong@", 1),
+		"DB index":  strings.Replace(cache.URL(), "redis://", "redis://:right@", 1) + "/99",
+	} {
+		_, err := newApp(t, shopFor("http://127.0.0.1:1/", store))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v; want one about %q", err, want)
+		}
+	}
+}

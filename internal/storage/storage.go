@@ -1,0 +1,164 @@
+// Package storage opens the store that the configuration names, whatever kind
+// it is, and knows what each kind's errors mean to those who run the gate.
+package storage
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
+)
+
+// Settings say which store is meant, and how to use it. Zero fields but DSN
+// mean their default.
+type Settings struct {
+	DSN         string        // memory:, sqlite:FILE, or the URL of a server
+	Dir         string        // where FILE is, unless it says so itself
+	Timeout     time.Duration // how long the store may take to answer
+	Connections int           // how many connections to have to it
+}
+
+// Memory is the DSN of the store that keeps nothing.
+const Memory = "memory:"
+
+// Durable reports whether the store outlives the process.
+func (s Settings) Durable() bool { return s.DSN != Memory }
+
+// File returns the name of the file that the store is in, if it is in one.
+func (s Settings) File() (name string, ok bool) {
+	name, ok = strings.CutPrefix(s.DSN, "sqlite:")
+	if ok && !filepath.IsAbs(name) {
+		name = filepath.Join(s.Dir, name)
+	}
+	return name, ok
+}
+
+func (s Settings) isRedis() bool { return strings.HasPrefix(s.DSN, "redis") }
+
+// Open opens the store, and fails if that is not possible now.
+func (s Settings) Open(ctx context.Context) (task.Store, error) {
+	file, isFile := s.File()
+	switch {
+	case s.DSN == Memory:
+		return memstore.New(memstore.Options{}), nil
+	case isFile:
+		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file, Readers: s.Connections}))
+	case s.isRedis():
+		return opened(redisstore.Open(ctx, redisstore.Options{URL: s.DSN, Timeout: s.Timeout, Connections: s.Connections}))
+	default:
+		return opened(sqlstore.OpenPostgres(ctx, sqlstore.PostgresOptions{URL: s.DSN, Timeout: s.Timeout, MaxConns: s.Connections}))
+	}
+}
+
+// opened returns no store if there is an error: a nil of some type is not nil.
+func opened[S task.Store](s S, err error) (task.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Keep opens the store for a gate, which goes on without it: see package
+// steadystore. Changed is told when it gets into trouble and out of it. The
+// error is one that waiting would not mend.
+func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*steadystore.Store, error) {
+	return steadystore.Open(ctx, steadystore.Options{
+		Open:     s.Open,
+		Hopeless: Permanent,
+		Probe:    probe,
+		Reopen:   damaged,
+		Changed:  changed,
+		Timeout:  s.Timeout,
+		FirstTry: 2 * s.Timeout, // to connect, and to ask
+	})
+}
+
+// Permanent reports whether an error of [Settings.Open] stays until somebody
+// sees to it.
+func Permanent(err error) bool { return sqlstore.Permanent(err) || redisstore.Permanent(err) }
+
+// damaged reports whether a store has to be opened again: what it remembers of
+// a damaged file is worthless.
+func damaged(err error) bool { return errors.Is(err, sqlstore.ErrDamaged) }
+
+// probe returns nil if a store that had trouble is well again.
+func probe(ctx context.Context, s task.Store, trouble error) error {
+	if file, ok := s.(*sqlstore.SQLite); ok && damaged(trouble) {
+		if err := file.Check(ctx); err != nil {
+			return err
+		}
+	}
+	if s, ok := s.(interface{ Probe(context.Context) error }); ok {
+		return s.Probe(ctx)
+	}
+	return nil
+}
+
+// Key returns the key that seals what clients are handed, to show it again
+// later. It is the same for every gate on the same store. That of a file is in
+// another one beside it, made if it is not there; that of a server follows from
+// its URL with the password.
+func (s Settings) Key() (key [32]byte, err error) {
+	if !s.Durable() {
+		_, _ = rand.Read(key[:]) // never fails; the program ends if there is no randomness
+		return key, nil
+	}
+	if file, ok := s.File(); ok {
+		return readKey(file + ".key")
+	}
+	text, err := hkdf.Key(sha256.New, []byte(s.DSN), nil, "thoughtgate: what clients hand back", len(key))
+	copy(key[:], text)
+	return key, err
+}
+
+func readKey(file string) (key [32]byte, err error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeKey(file); err == nil {
+			data, err = os.ReadFile(file)
+		}
+	}
+	if err != nil {
+		return key, fmt.Errorf("key of the store: %w", err)
+	}
+	if copy(key[:], data) != len(key) || len(data) != len(key) {
+		return key, fmt.Errorf("key of the store: %s does not hold %d bytes", file, len(key))
+	}
+	return key, nil
+}
+
+// makeKey makes the file, whole or not at all, unless somebody else has.
+func makeKey(name string) error {
+	dir := filepath.Dir(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, filepath.Base(name)+".*") // that only its owner can read
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	var key [32]byte
+	_, _ = rand.Read(key[:])
+	_, err = file.Write(key[:])
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(file.Name(), name); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}

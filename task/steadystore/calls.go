@@ -1,0 +1,88 @@
+package steadystore
+
+import (
+	"context"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// ask makes one call of the store.
+func ask[T any](ctx context.Context, u use, call func(context.Context, task.Store) (T, error)) (T, error) {
+	var nothing T
+	u.caller = ctx
+	inner, done, err := u.begin()
+	if err != nil {
+		return nothing, err
+	}
+	defer done()
+	answer, err := call(u.bounded, inner)
+	return answer, u.end(err)
+}
+
+// tell is ask for calls that return nothing.
+func tell(ctx context.Context, u use, call func(context.Context, task.Store) error) error {
+	_, err := ask(ctx, u, func(ctx context.Context, s task.Store) (struct{}, error) { return struct{}{}, call(ctx, s) })
+	return err
+}
+
+// Create implements [task.Tasks].
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+	return tell(ctx, use{store: s, action: task.ActionCreate, id: t.ID, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.Create(ctx, t, limits) })
+}
+
+// Get implements [task.Tasks].
+func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	return ask(ctx, use{store: s, action: task.ActionGet, id: ref.ID},
+		func(ctx context.Context, s task.Store) (task.Task, error) { return s.Get(ctx, ref) })
+}
+
+// Swap implements [task.Tasks].
+func (s *Store) Swap(ctx context.Context, t task.Task) error {
+	return tell(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.Swap(ctx, t) })
+}
+
+// List implements [task.Tasks].
+func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
+	return ask(ctx, use{store: s, action: task.ActionList},
+		func(ctx context.Context, s task.Store) (task.Page, error) { return s.List(ctx, q) })
+}
+
+// Overdue implements [task.Tasks].
+func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
+	return ask(ctx, use{store: s, action: task.ActionList},
+		func(ctx context.Context, s task.Store) ([]task.Task, error) { return s.Overdue(ctx, at, limit) })
+}
+
+// Sweep implements [task.Tasks].
+func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
+	return ask(ctx, use{store: s, action: task.ActionSweep, writes: true},
+		func(ctx context.Context, s task.Store) (int, error) { return s.Sweep(ctx, before, limit) })
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	return tell(ctx, use{store: s, action: task.ActionWriteChunk, id: ref.ID, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.WriteChunk(ctx, ref, n, data) })
+}
+
+// ReadChunk implements [task.Blobs].
+func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	return ask(ctx, use{store: s, action: task.ActionReadChunk, id: ref.ID},
+		func(ctx context.Context, s task.Store) ([]byte, error) { return s.ReadChunk(ctx, ref, n) })
+}
+
+// Watch implements [task.Watcher]. The channel is also closed if the store has
+// to be opened again.
+func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	u := use{store: s, action: task.ActionWatch, id: ref.ID, caller: ctx}
+	inner, done, err := u.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	changed, err := inner.Watch(ctx, ref) // for as long as the caller's context goes on
+	return changed, u.end(err)
+}

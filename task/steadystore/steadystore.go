@@ -1,0 +1,344 @@
+// Package steadystore lets a program go on while its store is in trouble: down
+// when the program starts, gone for a while, slow, full or damaged.
+//
+// [Open] tries once. If that fails for a reason that may pass, it goes on
+// trying behind the scenes, and every method returns [task.ErrUnavailable]
+// until it has succeeded. From then on an error of the store that is about no
+// task in particular is [task.ErrUnavailable] too, with the error as its cause.
+// It begins a time of trouble, in which calls are refused at once rather than
+// left to wait for a store that does not answer, until a probe finds it well
+// again. If only a change failed, reading goes on.
+//
+// After an error nobody knows whether a change was made: it may have been.
+package steadystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Options say how to open a store, and what its errors mean. Open must be
+// given; other zero fields mean their default.
+type Options struct {
+	// Open opens the store. It is called again after it has failed.
+	Open func(context.Context) (task.Store, error)
+
+	// Hopeless reports whether an error of Open is one that waiting does not
+	// mend, because something is set up wrongly; no error is.
+	Hopeless func(error) bool
+
+	// Probe returns nil if a store that had trouble is well again. By default
+	// that is so if it can be read.
+	Probe func(ctx context.Context, s task.Store, trouble error) error
+
+	// Reopen reports whether a store must be opened again after some trouble,
+	// before it can be well; never.
+	Reopen func(trouble error) bool
+
+	// Changed is told when the store gets into trouble, and why, and with nil
+	// when it is out of it. It must not block.
+	Changed func(trouble error)
+
+	Timeout   time.Duration // how long a call may take; 5 s
+	FirstTry  time.Duration // how long the first attempt to open may take; 10 s
+	FirstWait time.Duration // between the first two probes, twice as long each time; 100 ms
+	MostWait  time.Duration // the most between two probes; 5 s
+}
+
+// A Store is a [task.Store] that may be in trouble.
+type Store struct {
+	o       Options
+	inner   atomic.Pointer[task.Store] // nil while none is open
+	closed  atomic.Bool
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	alarm   chan struct{} // holds a token when trouble has begun
+
+	mu      sync.Mutex
+	trouble *trouble // nil while the store is well
+}
+
+var _ task.Store = (*Store)(nil)
+
+// A trouble is why a store cannot be used.
+type trouble struct {
+	err     error
+	reading bool // not even for reading
+}
+
+// Open opens a store, or returns one that is in trouble. It returns an error
+// only if waiting would not help.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o.defaults()
+	s := &Store{o: o, alarm: make(chan struct{}, 1)}
+	first, cancel := context.WithTimeout(ctx, o.FirstTry)
+	defer cancel()
+	if err := s.open(first); err != nil {
+		if o.Hopeless(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		s.enter(trouble{err: err, reading: true})
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.running.Go(func() { s.watchOver(running) })
+	return s, nil
+}
+
+func (o *Options) defaults() {
+	if o.Hopeless == nil {
+		o.Hopeless = func(error) bool { return false }
+	}
+	if o.Probe == nil {
+		o.Probe = canRead
+	}
+	if o.Reopen == nil {
+		o.Reopen = func(error) bool { return false }
+	}
+	if o.Changed == nil {
+		o.Changed = func(error) {}
+	}
+	for _, d := range []struct {
+		field    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.Timeout, 5 * time.Second},
+		{&o.FirstTry, 10 * time.Second},
+		{&o.FirstWait, 100 * time.Millisecond},
+		{&o.MostWait, 5 * time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.fallback
+		}
+	}
+}
+
+func canRead(ctx context.Context, s task.Store, _ error) error {
+	_, err := s.List(ctx, task.Query{Scope: task.AnyOwner(), Limit: 1})
+	return err
+}
+
+// Trouble returns why the store cannot be used, or nil if it can.
+func (s *Store) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble == nil {
+		return nil
+	}
+	return s.trouble.err
+}
+
+// Unwrap returns the store itself, or nil while there is none.
+func (s *Store) Unwrap() task.Store {
+	if inner := s.inner.Load(); inner != nil {
+		return *inner
+	}
+	return nil
+}
+
+// Close implements [task.Store].
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.stop()
+	s.running.Wait()
+	return s.closeInner()
+}
+
+func (s *Store) closeInner() error {
+	if inner := s.inner.Swap(nil); inner != nil {
+		return (*inner).Close()
+	}
+	return nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	inner, err := s.o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	s.inner.Store(&inner)
+	return nil
+}
+
+// enter begins a time of trouble, or makes one worse.
+func (s *Store) enter(t trouble) {
+	s.mu.Lock()
+	begins := s.trouble == nil
+	if begins || t.reading && !s.trouble.reading {
+		s.trouble = &t
+	}
+	s.mu.Unlock()
+	if !begins {
+		return
+	}
+	s.o.Changed(t.err)
+	select {
+	case s.alarm <- struct{}{}:
+	default: // it rings already
+	}
+}
+
+// leave ends the time of trouble.
+func (s *Store) leave() {
+	s.mu.Lock()
+	s.trouble = nil
+	s.mu.Unlock()
+	s.o.Changed(nil)
+}
+
+// watchOver sees to the store whenever it is in trouble, until ctx ends.
+func (s *Store) watchOver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.alarm:
+		}
+		for wait := s.o.FirstWait; ; wait = min(2*wait, s.o.MostWait) {
+			err := s.mend(ctx)
+			if err == nil {
+				s.leave()
+				break
+			}
+			s.still(err)
+			if !pause(ctx, jittered(wait)) {
+				return
+			}
+		}
+	}
+}
+
+// still notes why the store is in trouble now, which may be another reason
+// than the one it began with.
+func (s *Store) still(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = &trouble{err: err, reading: s.trouble.reading}
+}
+
+// mend opens the store if it must be, and returns nil if it is well.
+func (s *Store) mend(ctx context.Context) error {
+	why := s.Trouble()
+	if s.inner.Load() != nil && s.o.Reopen(why) {
+		_ = s.closeInner() // it is in trouble: what matters is that it opens again
+	}
+	if s.inner.Load() == nil {
+		bounded, cancel := context.WithTimeout(ctx, s.o.FirstTry)
+		defer cancel()
+		if err := s.open(bounded); err != nil {
+			return err
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.o.FirstTry)
+	defer cancel()
+	return s.o.Probe(bounded, s.Unwrap(), why)
+}
+
+// jittered returns between half and one and a half of d, so that many replicas
+// do not come back all at once.
+func jittered(d time.Duration) time.Duration {
+	return d/2 + rand.N(d) //nolint:gosec // nobody gains by guessing it
+}
+
+// pause waits and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// A use is one call of the store.
+type use struct {
+	store   *Store
+	caller  context.Context //nolint:containedctx // for as long as the call takes
+	bounded context.Context //nolint:containedctx // the same
+	action  task.Action
+	id      task.ID
+	writes  bool
+}
+
+// begin returns the store to use, and for how long.
+func (u *use) begin() (task.Store, context.CancelFunc, error) {
+	if err := u.caller.Err(); err != nil {
+		return nil, nil, err
+	}
+	s := u.store
+	if s.closed.Load() {
+		return nil, nil, &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
+	}
+	s.mu.Lock()
+	t := s.trouble
+	s.mu.Unlock()
+	inner := s.Unwrap()
+	if inner == nil || t != nil && (t.reading || u.writes) {
+		return nil, nil, u.unavailable(cause(t))
+	}
+	var cancel context.CancelFunc
+	u.bounded, cancel = context.WithTimeoutCause(u.caller, s.o.Timeout, errNoAnswer)
+	return inner, cancel, nil
+}
+
+// cause returns why the store is in trouble, if somebody is quick enough to
+// find out.
+func cause(t *trouble) error {
+	if t == nil {
+		return errors.New("it is being opened")
+	}
+	return t.err
+}
+
+func (u *use) unavailable(err error) error {
+	return &task.Error{
+		Kind: task.KindUnavailable, ID: u.id, Action: u.action, Err: err,
+		Suggest: "try again in a moment", RetryAfter: u.store.o.MostWait,
+	}
+}
+
+// end returns what to tell of the outcome of a call.
+func (u *use) end(err error) error {
+	switch {
+	case err == nil || aboutTask(err):
+		return err
+	case u.caller.Err() != nil:
+		return u.caller.Err()
+	case u.store.closed.Load():
+		return &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
+	case errors.Is(context.Cause(u.bounded), errNoAnswer):
+		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
+	}
+	u.store.enter(trouble{err: err, reading: !u.writes || errors.Is(err, errNoAnswer)})
+	return u.unavailable(err)
+}
+
+// aboutTask reports whether err is about a task or what was asked of it, and
+// not about the store. A store that has no room says so with a cause.
+func aboutTask(err error) bool {
+	e, ok := errors.AsType[*task.Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Kind {
+	case task.KindUnavailable, task.KindClosed:
+		return false
+	case task.KindCapacityExceeded:
+		return e.Err == nil
+	default:
+		return true
+	}
+}
