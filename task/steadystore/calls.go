@@ -27,9 +27,9 @@ func tell(ctx context.Context, u use, call func(context.Context, task.Store) err
 }
 
 // Create implements [task.Tasks].
-func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits) error {
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	return tell(ctx, use{store: s, action: task.ActionCreate, id: t.ID, writes: true},
-		func(ctx context.Context, s task.Store) error { return s.Create(ctx, t, limits) })
+		func(ctx context.Context, s task.Store) error { return s.Create(ctx, t, limits, notes...) })
 }
 
 // Get implements [task.Tasks].
@@ -39,9 +39,9 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 }
 
 // Swap implements [task.Tasks].
-func (s *Store) Swap(ctx context.Context, t task.Task) error {
+func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	return tell(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true},
-		func(ctx context.Context, s task.Store) error { return s.Swap(ctx, t) })
+		func(ctx context.Context, s task.Store) error { return s.Swap(ctx, t, notes...) })
 }
 
 // List implements [task.Tasks].
@@ -85,4 +85,27 @@ func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error
 	defer done()
 	changed, err := inner.Watch(ctx, ref) // for as long as the caller's context goes on
 	return changed, u.end(err)
+}
+
+// Append implements [task.Journal].
+func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
+	return tell(ctx, use{store: s, action: task.ActionAppend, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.Append(ctx, notes...) })
+}
+
+// Entries implements [task.Journal].
+func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	return ask(ctx, use{store: s, action: task.ActionRead},
+		func(ctx context.Context, s task.Store) ([]task.Entry, error) { return s.Entries(ctx, q) })
+}
+
+// Ends implements [task.Journal].
+func (s *Store) Ends(ctx context.Context) (task.Ends, error) {
+	return ask(ctx, use{store: s, action: task.ActionRead}, func(ctx context.Context, s task.Store) (task.Ends, error) { return s.Ends(ctx) })
+}
+
+// Trim implements [task.Journal].
+func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
+	return ask(ctx, use{store: s, action: task.ActionTrim, writes: true},
+		func(ctx context.Context, s task.Store) (int, error) { return s.Trim(ctx, before, limit) })
 }

@@ -70,10 +70,14 @@ func everything(t *testing.T, s task.Store) map[string]error {
 	_, sweep := s.Sweep(ctx, time.Time{}, 1)
 	_, read := s.ReadChunk(ctx, ref, 0)
 	_, watch := s.Watch(ctx, ref)
+	_, entries := s.Entries(ctx, task.JournalQuery{})
+	_, ends := s.Ends(ctx)
+	_, trim := s.Trim(ctx, time.Time{}, 1)
 	return map[string]error{
 		"Create": s.Create(ctx, build(t, "tg_2"), task.Limits{}), "Swap": s.Swap(ctx, build(t, "tg_1")), "Sweep": sweep,
 		"WriteChunk": s.WriteChunk(ctx, ref, 0, []byte("x")),
 		"Get":        get, "List": list, "Overdue": overdue, "ReadChunk": read, "Watch": watch,
+		"Append": s.Append(ctx, task.Note{At: time.Unix(1, 0), Step: "x"}), "Entries": entries, "Ends": ends, "Trim": trim,
 	}
 }
 
@@ -173,11 +177,11 @@ func (p *patient) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
 	return nil
 }
 
-func (p *patient) Create(ctx context.Context, t task.Task, l task.Limits) error {
+func (p *patient) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
 	if err := p.ill(ctx, &p.writes); err != nil {
 		return err
 	}
-	return p.Store.Create(ctx, t, l)
+	return p.Store.Create(ctx, t, l, notes...)
 }
 
 func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
