@@ -10,14 +10,14 @@ import (
 // ask makes one call of the store.
 func ask[T any](ctx context.Context, u use, call func(context.Context, task.Store) (T, error)) (T, error) {
 	var nothing T
-	u.caller = ctx
-	inner, done, err := u.begin()
+	inner, err := u.begin(ctx)
 	if err != nil {
 		return nothing, err
 	}
+	bounded, done := context.WithTimeoutCause(ctx, u.store.o.Timeout, errNoAnswer)
 	defer done()
-	answer, err := call(u.bounded, inner)
-	return answer, u.end(err)
+	answer, err := call(bounded, inner)
+	return answer, u.end(ctx, bounded, err)
 }
 
 // tell is ask for calls that return nothing.
@@ -77,14 +77,13 @@ func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, err
 // Watch implements [task.Watcher]. The channel is also closed if the store has
 // to be opened again.
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	u := use{store: s, action: task.ActionWatch, id: ref.ID, caller: ctx}
-	inner, done, err := u.begin()
+	u := use{store: s, action: task.ActionWatch, id: ref.ID}
+	inner, err := u.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	changed, err := inner.Watch(ctx, ref) // for as long as the caller's context goes on
-	return changed, u.end(err)
+	return changed, u.end(ctx, ctx, err)
 }
 
 // Append implements [task.Journal].

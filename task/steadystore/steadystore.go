@@ -265,33 +265,29 @@ var errNoAnswer = errors.New("no answer in time")
 
 // A use is one call of the store.
 type use struct {
-	store   *Store
-	caller  context.Context //nolint:containedctx // for as long as the call takes
-	bounded context.Context //nolint:containedctx // the same
-	action  task.Action
-	id      task.ID
-	writes  bool
+	store  *Store
+	action task.Action
+	id     task.ID
+	writes bool
 }
 
-// begin returns the store to use, and for how long.
-func (u *use) begin() (task.Store, context.CancelFunc, error) {
-	if err := u.caller.Err(); err != nil {
-		return nil, nil, err
+// begin returns the store to use.
+func (u *use) begin(ctx context.Context) (task.Store, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	s := u.store
 	if s.closed.Load() {
-		return nil, nil, &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
+		return nil, &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
 	}
 	s.mu.Lock()
 	t := s.trouble
 	s.mu.Unlock()
 	inner := s.Unwrap()
 	if inner == nil || t != nil && (t.reading || u.writes) {
-		return nil, nil, u.unavailable(cause(t))
+		return nil, u.unavailable(cause(t))
 	}
-	var cancel context.CancelFunc
-	u.bounded, cancel = context.WithTimeoutCause(u.caller, s.o.Timeout, errNoAnswer)
-	return inner, cancel, nil
+	return inner, nil
 }
 
 // cause returns why the store is in trouble, if somebody is quick enough to
@@ -310,16 +306,17 @@ func (u *use) unavailable(err error) error {
 	}
 }
 
-// end returns what to tell of the outcome of a call.
-func (u *use) end(err error) error {
+// end returns what to tell of the outcome of a call that was made within a
+// bounded part of the caller's context.
+func (u *use) end(caller, bounded context.Context, err error) error {
 	switch {
 	case err == nil || aboutTask(err):
 		return err
-	case u.caller.Err() != nil:
-		return u.caller.Err()
+	case caller.Err() != nil:
+		return caller.Err()
 	case u.store.closed.Load():
 		return &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
-	case errors.Is(context.Cause(u.bounded), errNoAnswer):
+	case errors.Is(context.Cause(bounded), errNoAnswer):
 		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
 	}
 	u.store.enter(trouble{err: err, reading: !u.writes || errors.Is(err, errNoAnswer)})

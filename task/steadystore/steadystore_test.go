@@ -158,12 +158,7 @@ type patient struct {
 	asked         atomic.Int64
 }
 
-func newPatient(t *testing.T) *patient {
-	t.Helper()
-	inner, err := memory(t.Context())
-	must(t, err)
-	return &patient{Store: inner}
-}
+func newPatient() *patient { return &patient{Store: memstore.New(memstore.Options{})} }
 
 func (p *patient) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
 	p.asked.Add(1)
@@ -207,7 +202,7 @@ func TestTrouble(t *testing.T) {
 	for name, fault := range map[string]error{"an error": errors.New("disk I/O error"), "no room": full, "closed by somebody": task.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPatient(t)
+				p := newPatient()
 				s := open(t, p.options())
 				must(t, s.Create(t.Context(), build(t, "tg_1"), task.Limits{}))
 				p.writes.Store(&fault)
@@ -235,7 +230,7 @@ func TestTrouble(t *testing.T) {
 // one waits at all.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(t)
+		p := newPatient()
 		o := p.options()
 		o.Timeout = 3 * time.Second
 		s := open(t, o)
@@ -261,7 +256,7 @@ func TestSlow(t *testing.T) {
 // TestNoTrouble: what is about one task or one caller is no trouble of the store.
 func TestNoTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(t)
+		p := newPatient()
 		s := open(t, p.options())
 		for _, fault := range []error{
 			&task.Error{Kind: task.KindUnreadable, Err: errors.New("no such key")},
@@ -285,13 +280,13 @@ func TestNoTrouble(t *testing.T) {
 func TestReopen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		damage := errors.New("malformed")
-		p := newPatient(t)
+		p := newPatient()
 		o := p.options()
 		o.Reopen = func(err error) bool { return errors.Is(err, damage) }
 		opened := 0
 		o.Open = func(context.Context) (task.Store, error) {
 			if opened++; opened > 1 {
-				p = newPatient(t)
+				p = newPatient()
 			}
 			return p, nil
 		}
