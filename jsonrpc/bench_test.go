@@ -3,6 +3,7 @@ package jsonrpc_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -147,5 +148,31 @@ func BenchmarkPatch(b *testing.B) {
 		p.Replace(m.ID, []byte(`"tg_1"`))
 		p.Set(m.Params.Meta, "traceparent", []byte(`"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`))
 		p.Apply(data)
+	}
+}
+
+func BenchmarkResponseReader(b *testing.B) {
+	messages := []struct {
+		name, result string
+	}{
+		{"1MiB text", `{"content":[{"type":"text","text":"` + strings.Repeat("x", 1<<20) + `"}]}`},
+		{"1MiB numbers", `{"rows":[` + strings.Repeat("1234567,", 1<<17) + `0]}`},
+		{"1KiB text", `{"content":[{"type":"text","text":"` + strings.Repeat("x", 1<<10) + `"}]}`},
+	}
+	for _, m := range messages {
+		b.Run(m.name, func(b *testing.B) {
+			data := []byte(`{"jsonrpc":"2.0","id":1,"result":` + m.result + `}`)
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				r := jsonrpc.NewResponseReader(bytes.NewReader(data))
+				if _, err := r.Head(); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -54,10 +54,12 @@ func (s *scanner) fail(reason string) int {
 	return -1
 }
 
+const incomplete = "incomplete JSON"
+
 // unexpected refuses the byte at i.
 func (s *scanner) unexpected(i int) int {
 	if i >= len(s.data) {
-		return s.fail("incomplete JSON")
+		return s.fail(incomplete)
 	}
 	return s.fail("not valid JSON")
 }
@@ -135,18 +137,28 @@ const inArray = -1
 // enter moves past the bracket that opens an object or an array, and reports
 // whether an item follows. If none does, it moves past the closing bracket too.
 func (s *scanner) enter(i int) (int, bool) {
-	if len(s.open) >= s.maxDepth {
-		return s.fail("nested too deeply"), false
+	closing := s.data[i] + 2 // both pairs of brackets are two apart
+	if i = s.push(i); i < 0 {
+		return i, false
 	}
-	outer, closing := inArray, byte(']')
-	if s.data[i] == '{' {
-		outer, closing = len(s.names), '}'
-	}
-	if i = s.space(i + 1); s.at(i) == closing {
+	if i = s.space(i); s.at(i) == closing {
+		s.open = s.open[:len(s.open)-1]
 		return i + 1, false
 	}
-	s.open = append(s.open, outer)
 	return i, true
+}
+
+// push moves past the bracket that opens an object or an array.
+func (s *scanner) push(i int) int {
+	if len(s.open) >= s.maxDepth {
+		return s.fail("nested too deeply")
+	}
+	outer := inArray
+	if s.data[i] == '{' {
+		outer = len(s.names)
+	}
+	s.open = append(s.open, outer)
+	return i + 1
 }
 
 // next moves past what follows an item of the innermost object or array, and

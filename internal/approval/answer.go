@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -20,16 +18,14 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 	if failed != nil {
 		return d.failure(ctx, t, failed)
 	}
-	body, look := &source{Reader: o.Body}, &lookout{}
-	kept, err := task.WriteResult(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), io.TeeReader(body, look))
+	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
+	answer := &source{Reader: object}
+	kept, err := task.WriteResult(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), answer)
 	switch {
-	case body.err != nil:
-		return d.failure(ctx, t, body.err)
+	case answer.err != nil:
+		return d.failure(ctx, t, unusable(answer.err))
 	case err != nil:
 		return d.failure(ctx, t, &SendError{Stage: task.StageExecutorLost, Ran: task.RanYes, Err: err})
-	case !look.object() || kept.Chunks == 0 && !isJSON(kept.Inline):
-		err := errors.New("the answer is no JSON object")
-		return d.failure(ctx, t, &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Err: err})
 	case o.Error:
 		kept.Kind = task.ResultRPCError
 		const reason = "the upstream answered with an error"
@@ -37,7 +33,7 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 			By: d.cfg.Name, Result: &kept,
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanYes},
 		}
-	case look.isError:
+	case object.Member(memberIsError).IsTrue():
 		kept.Kind = task.ResultToolError
 	default:
 		kept.Kind = task.ResultOK
@@ -45,10 +41,19 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 	return task.Complete{By: d.cfg.Name, Result: kept}
 }
 
-// isJSON reports whether text is JSON. How strictly it is written is between
-// the upstream and its client.
-func isJSON(text jsontext.Value) bool {
-	return text.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+// memberIsError is the member of a tool's result that tells whether the tool has
+// failed.
+const memberIsError = "isError"
+
+// unusable says what an answer that could not be read to its end means for the
+// call: one that is no object at least is an answer.
+func unusable(err error) error {
+	_, malformed := errors.AsType[*jsonrpc.ParseError](err)
+	_, judged := errors.AsType[*SendError](err)
+	if !judged && (malformed || errors.Is(err, jsonrpc.ErrTooLarge)) {
+		return &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Err: err}
+	}
+	return err
 }
 
 // failure returns the end of a call that has no answer. What went wrong is for
@@ -86,105 +91,4 @@ func (s *source) Read(p []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
-}
-
-// A lookout sees an answer of any size pass by and finds out, in constant
-// memory, whether it is an object and what its member isError says. It relies
-// on the answer being JSON for everything but that.
-type lookout struct {
-	started, ended, broken bool
-	depth                  int
-	quoted, escaped        bool
-	key                    bool   // the next string at depth 1 is a name
-	word                   []byte // the name or literal at depth 1, as far as it can matter
-	name                   string
-	isError                bool
-}
-
-// maxWord is enough for isError with every character escaped.
-const maxWord = 2 + 6*len("isError")
-
-// object reports whether all that passed by was one JSON object.
-func (l *lookout) object() bool { return l.ended && !l.broken }
-
-// Write implements [io.Writer].
-func (l *lookout) Write(p []byte) (int, error) {
-	for _, c := range p {
-		if l.quoted {
-			l.inString(c)
-		} else {
-			l.outside(c)
-		}
-	}
-	return len(p), nil
-}
-
-func (l *lookout) inString(c byte) {
-	l.note(c)
-	switch {
-	case l.escaped:
-		l.escaped = false
-	case c == '\\':
-		l.escaped = true
-	case c == '"':
-		l.quoted = false
-		if l.depth == 1 && l.key {
-			l.name = unquoted(l.word)
-		}
-	}
-}
-
-func (l *lookout) outside(c byte) {
-	if strings.IndexByte(" \t\n\r", c) >= 0 {
-		return
-	}
-	if l.ended || !l.started && c != '{' {
-		l.broken = true
-		return
-	}
-	l.started = true
-	switch c {
-	case '{', '[':
-		l.depth++
-		l.expect(true)
-	case '}', ']':
-		l.value()
-		l.depth--
-		l.ended = l.depth == 0
-	case ',':
-		l.value()
-		l.expect(true)
-	case ':':
-		l.expect(false)
-	default:
-		l.quoted = c == '"'
-		l.note(c)
-	}
-}
-
-// expect says whether a name comes next.
-func (l *lookout) expect(name bool) {
-	l.key, l.word = name, l.word[:0]
-}
-
-// value takes note of the member that has just ended.
-func (l *lookout) value() {
-	if l.name == "isError" && string(l.word) == "true" {
-		l.isError = true
-	}
-}
-
-func (l *lookout) note(c byte) {
-	if l.depth == 1 && len(l.word) < maxWord {
-		l.word = append(l.word, c)
-	}
-}
-
-// unquoted returns the string that word, a JSON string, stands for.
-func unquoted(word []byte) string {
-	text, err := jsontext.AppendUnquote(nil, word)
-	if err != nil {
-		return "" // too long to matter
-	}
-	return string(text)
 }

@@ -64,7 +64,7 @@ func TestAnswers(t *testing.T) {
 					if after.Result.Kind != tt.kind {
 						t.Errorf("kind = %s; want %s", after.Result.Kind, tt.kind)
 					}
-					if diff := cmp.Diff(want.String(), text); diff != "" {
+					if diff := cmp.Diff(strings.TrimSpace(want.String()), text); diff != "" {
 						t.Error(diff)
 					}
 				}

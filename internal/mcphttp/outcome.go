@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -18,22 +19,27 @@ import (
 type answer struct {
 	approval.Outcome
 
-	result jsonrpc.Value // as far as it is known before the Body is read
+	result jsonrpc.Value // its first 64 KiB, as an object; valid until the Body is read
 }
 
 // member returns a member of the result. It is absent if the result has none of
-// that name, or only far behind its beginning.
+// that name, or if that ends more than 64 KiB behind the result's beginning.
 func (a *answer) member(name string) jsonrpc.Value { return a.result.Member(name) }
 
-// resultType returns of what type the result is.
+// resultType returns of what type the result is. One that does not tell within
+// 64 KiB is taken to be complete: all others are small. If it tells otherwise
+// later, its Body fails.
 func (a *answer) resultType() string {
-	if kind, given := a.member("resultType").Text(); given {
+	if kind, given := a.member(memberResultType).Text(); given {
 		return kind
 	}
 	return resultComplete
 }
 
-const resultComplete = "complete"
+const (
+	memberResultType = "resultType"
+	resultComplete   = "complete"
+)
 
 func (a *answer) close() {
 	if c, ok := a.Body.(io.Closer); ok {
@@ -52,35 +58,84 @@ func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
 		// A question, or a task of the upstream's: nobody is there to answer the
 		// one or to follow the other, and neither is an outcome.
 		a.close()
-		return approval.Outcome{}, invalidAnswer(fmt.Errorf("the upstream answered with a result of type %q", kind))
+		return approval.Outcome{}, invalidType(kind)
 	}
 	return a.Outcome, nil
 }
 
-// readAnswer reads the answer to the request with the given id. Resp is closed
-// with the answer's Body, or when there is no answer.
+// readAnswer reads the answer to the request with the given id, as far as it
+// takes to tell what it is. Resp is closed with the answer's Body, or when there
+// is no answer.
 func readAnswer(resp *http.Response, id []byte) (answer, error) {
-	read := readJSONAnswer
+	find := findAnswer
 	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
-		read = readStreamedAnswer
+		find = findStreamedAnswer
 	}
-	m, err := read(resp.Body, id)
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && (err != nil || !m.Error.Present()) {
-		return answer{}, statusError(resp.StatusCode)
+	r, head, err := find(resp.Body, id)
+	switch {
+	case resp.StatusCode != http.StatusOK && (err != nil || !head.Failed):
+		err = statusError(resp.StatusCode)
+	case err != nil:
+		err = invalidAnswer(err)
 	}
 	if err != nil {
-		return answer{}, invalidAnswer(err)
+		_ = resp.Body.Close()
+		return answer{}, err
 	}
-	if m.Error.Present() {
-		return answer{Outcome: approval.Outcome{Body: bytes.NewReader(m.Error.Bytes), Error: true}}, nil
+	body := &answerBody{r: r, from: resp.Body, id: id, typed: head.Failed}
+	a := answer{Outcome: approval.Outcome{Body: body, Error: head.Failed}}
+	if !head.Failed {
+		a.result = head.Begin
+		body.typed = a.member(memberResultType).Present()
 	}
-	return answer{Outcome: approval.Outcome{Body: bytes.NewReader(m.Result.Bytes)}, result: m.Result}, nil
+	return a, nil
 }
+
+// An answerBody is the result or the error in an upstream's answer.
+type answerBody struct {
+	r     *jsonrpc.ResponseReader
+	from  io.Closer
+	id    []byte
+	typed bool // what the result is has been told at its beginning, or it is none
+}
+
+// Read reads on. Only at the end is it known that the answer is one: until then
+// it can turn out to be another message. No exchange is there to turn a panic
+// into an answer.
+func (b *answerBody) Read(p []byte) (n int, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &approval.SendError{
+				Stage: task.StageExecutorLost, Ran: task.RanUnknown,
+				Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
+			}
+		}
+	}()
+	n, err = b.r.Read(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case !errors.Is(err, io.EOF):
+		return n, invalidAnswer(err)
+	case !bytes.Equal(b.r.ID().Bytes, b.id):
+		return n, invalidAnswer(errNoAnswer)
+	}
+	if kind, given := b.r.Member(memberResultType).Text(); given && !b.typed && kind != resultComplete {
+		return n, invalidType(kind)
+	}
+	return n, io.EOF
+}
+
+// Close gives the rest of the answer up.
+func (b *answerBody) Close() error { return b.from.Close() }
 
 // invalidAnswer says that an answer is none that the gate can use.
 func invalidAnswer(cause error) error {
 	return &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: cause}
+}
+
+func invalidType(kind string) error {
+	return invalidAnswer(fmt.Errorf("the upstream answered with a result of type %q", kind))
 }
 
 // unrun are the statuses with which a server refuses a request, and so has not
@@ -101,46 +156,29 @@ func statusError(status int) error {
 
 var errNoAnswer = errors.New("the upstream's answer is not one to the call")
 
-func readJSONAnswer(body io.Reader, id []byte) (*jsonrpc.Message, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
-	if err != nil {
-		return nil, err
+// findAnswer reads the beginning of the message in body, which must be the
+// answer to the request with the given id, as far as the beginning tells.
+func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
+	r := jsonrpc.NewResponseReader(body, memberResultType)
+	head, err := r.Head()
+	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !bytes.Equal(given.Bytes, id)) {
+		err = errNoAnswer
 	}
-	if len(data) > maxRewritten {
-		return nil, jsonrpc.ErrTooLarge
-	}
-	m := answerIn(data, id)
-	if m == nil {
-		return nil, errNoAnswer
-	}
-	return m, nil
+	return r, head, err
 }
 
-// readStreamedAnswer reads events until one is the answer. What the upstream
+// findStreamedAnswer reads events until one is the answer. What the upstream
 // says before is for a client that listens, and none does.
-func readStreamedAnswer(body io.Reader, id []byte) (*jsonrpc.Message, error) {
-	events := jsonrpc.NewEventReader(body, maxRewritten)
+func findStreamedAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
+	events := jsonrpc.NewDataReader(body)
 	for {
-		event, err := events.Next()
-		if err != nil {
-			return nil, err
+		if err := events.Next(); err != nil {
+			return nil, jsonrpc.Head{}, err
 		}
-		if m := answerIn(event.Data, id); m != nil {
-			return m, nil
+		r, head, err := findAnswer(events, id)
+		if _, none := errors.AsType[*jsonrpc.ParseError](err); none || errors.Is(err, errNoAnswer) {
+			continue
 		}
+		return r, head, err
 	}
-}
-
-// answerIn returns the message in data if it is the answer to the request with
-// the given id, and nil otherwise.
-func answerIn(data, id []byte) *jsonrpc.Message {
-	packet, err := jsonrpc.Parse(data, jsonrpc.Limits{})
-	if err != nil || packet.Batch {
-		return nil
-	}
-	m := &packet.Messages[0]
-	if m.Kind != jsonrpc.Response || !bytes.Equal(m.ID.Bytes, id) {
-		return nil
-	}
-	return m
 }

@@ -1,0 +1,111 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// answerWith makes an upstream answer with text, in which ID stands for the id
+// of the request.
+func answerWith(kind, text string) func(http.ResponseWriter, string) {
+	return func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", kind)
+		io.WriteString(w, strings.ReplaceAll(text, "ID", id))
+	}
+}
+
+const (
+	asJSON   = "application/json"
+	asEvents = "text/event-stream"
+)
+
+// GOV-004 F-006.6, F-006.7: an answer of any size is read in whatever form the
+// upstream gives it, and delivered as it is.
+func TestLargeAnswers(t *testing.T) {
+	text := strings.Repeat("déjà vu ", 40<<10) // 400 KiB
+	result := `{"content":[{"type":"text","text":"` + text + `"}]}`
+	answer := `{"jsonrpc":"2.0","id":ID,"result":` + result + `}`
+	tests := map[string]func(http.ResponseWriter, string){
+		"JSON":                      answerWith(asJSON, answer),
+		"JSON with the id last":     answerWith(asJSON, ` { "result" : `+result+` , "jsonrpc":"2.0","id": ID } `),
+		"JSON after a keep-alive":   answerWith(asJSON, strings.Repeat(" \n", 100<<10)+answer),
+		"an event":                  answerWith(asEvents, "event: message\ndata: "+answer+"\n\n"),
+		"an event of several lines": answerWith(asEvents, "data: {\"jsonrpc\":\"2.0\",\ndata: \"result\":\nid: 5\ndata:"+result+"\r\ndata:,\"id\":ID}\n\n"),
+		"an event after others": answerWith(asEvents, ": hello\n\nid: 1\ndata:\n\n"+
+			`data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"`+text+"\"}}\n\n"+
+			"data: no JSON\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"other\",\"result\":{}}\n\n"+
+			"data: "+answer+"\n\n"),
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.answer = answer
+			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+			h.approve(task.ID(id))
+			for range 2 {
+				got := h.ask(legacyAbout("tasks/result", id))
+				want := `{"jsonrpc":"2.0","id":5,"result":` + strings.TrimSuffix(result, "}") + `,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"` + id + `"}}}}`
+				if got != want {
+					t.Fatalf("got %d bytes %.300q…%.100q; want %d", len(got), got, got[max(0, len(got)-100):], len(want))
+				}
+			}
+		})
+	}
+}
+
+// An answer that is none, or that breaks off, is never taken for a result, and
+// the call may have run.
+func TestUnusableLargeAnswers(t *testing.T) {
+	text := strings.Repeat("x", 200<<10)
+	const begin = `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"`
+	breaksOff := func(kind, text string) func(http.ResponseWriter, string) {
+		return func(w http.ResponseWriter, id string) {
+			answerWith(kind, text)(w, id)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+	tests := map[string]func(http.ResponseWriter, string){
+		"breaks off":                 breaksOff(asJSON, begin+text),
+		"breaks off in an event":     breaksOff(asEvents, "data: "+begin+text),
+		"an event without an end":    answerWith(asEvents, "data: "+begin+text+`"}]}}`+"\n"),
+		"ends early":                 answerWith(asJSON, begin+text+`"}]`),
+		"no JSON in the end":         answerWith(asJSON, begin+text+`"}],}}`),
+		"for another request":        answerWith(asJSON, `{"jsonrpc":"2.0","result":{"a":"`+text+`"},"id":99}`),
+		"result and error":           answerWith(asJSON, begin+text+`"}]},"error":{}}`),
+		"of another type, told late": answerWith(asJSON, begin+text+`"}],"resultType":"input_required","inputRequests":{}}}`),
+		"no object":                  answerWith(asJSON, `{"jsonrpc":"2.0","id":ID,"result":["`+text+`"]}`),
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.answer = answer
+			req := h.send(toolCall("7", "hold_x", ""))
+			h.approve(h.pending(1)[0])
+			got := req.wait(t)
+			wantText(t, "answer", got, `"id":7`, `"error":{"code":-32002`, `"upstream_invalid_response"`)
+			if name != "no object" {
+				wantText(t, "answer", got, "may have run")
+			}
+			if strings.Contains(got, "xxx") {
+				t.Error("part of the result was delivered")
+			}
+		})
+	}
+}
+
+// A complete result may tell its type wherever it likes.
+func TestLateResultType(t *testing.T) {
+	h := newHouse(t, nil)
+	h.answer = answerWith(asJSON, fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"a":"%s","resultType":"complete"}}`, strings.Repeat("x", 100<<10)))
+	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	h.approve(h.pending(1)[0])
+	if got := req.wait(t); !strings.HasSuffix(got, `xxx","resultType":"complete"}}`) {
+		t.Errorf("got %.300q", got)
+	}
+}
