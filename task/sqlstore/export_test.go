@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"path"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -43,3 +45,19 @@ func PostgresStatements() map[string]string {
 		"journal": journalPage, "story": journalStory, "chain": takeNotes, "trim": trimJournal,
 	}
 }
+
+// Migrations returns the names of the files that make the schema of one kind
+// of database, in the order in which they are run.
+func Migrations(kind string) []string {
+	files, err := fs.Glob(embedded, "migrations/"+kind+"/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(path.Base(file), ".sql")
+	}
+	return files
+}
+
+// VersionTable makes the table that tells the version.
+const VersionTable = versionTable

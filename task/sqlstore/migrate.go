@@ -80,8 +80,10 @@ func (s schema) version(ctx context.Context, tx *sql.Tx) (int, error) {
 	case len(tables) > 0:
 		return 0, fmt.Errorf("%w: it has tables, but none that says its version", ErrSchema)
 	}
-	_, err = tx.ExecContext(ctx, `CREATE TABLE schema_version (
-		version    INTEGER   NOT NULL PRIMARY KEY,
-		applied_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)`)
+	_, err = tx.ExecContext(ctx, versionTable)
 	return 0, err
 }
+
+const versionTable = `CREATE TABLE schema_version (
+		version    INTEGER   NOT NULL PRIMARY KEY,
+		applied_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)`
