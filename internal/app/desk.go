@@ -140,7 +140,9 @@ func (a *App) waiting() mcphttp.Waiting {
 		PerOwner: a.cfg.Tasks.MaxPendingPerOwner,
 		Pending:  mcptask.Status(a.cfg.Tasks.PendingStatus),
 		Drafts:   a.cfg.Drafts,
-		Key:      a.keep.key,
+
+		WholeBatches: a.cfg.WholeBatches,
+		Key:          a.keep.key,
 	}
 }
 

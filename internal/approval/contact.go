@@ -69,10 +69,15 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changed, err := d.cfg.Store.Watch(watching, ref)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return task.Task{}, err
 	}
-	t, err := d.get(ctx, ref)
+	// Who has no time to wait is there all the same.
+	first := ctx
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		first = context.WithoutCancel(ctx)
+	}
+	t, err := d.get(first, ref)
 	if err != nil || t.State.Terminal() {
 		return d.told(t), err
 	}
@@ -80,7 +85,7 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	defer func() { d.leave(ctx, ref, t) }()
 	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
-	next, err := d.look(ctx, &v, d.beat) // at once, to note the contact
+	next, err := d.look(first, &v, d.beat) // at once, to note the contact
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the task is there all the same, and so is who waits
 		if err == nil {

@@ -34,6 +34,9 @@ type Call struct {
 	// Alone keeps the call apart from identical ones: several clients share
 	// this owner because nobody can tell them apart.
 	Alone bool
+
+	// InBatch has, for a batch, what upstreams say of its tools, by name.
+	InBatch map[string]policy.Annotations
 }
 
 // A Tool is what an upstream says of one of its tools.
@@ -239,26 +242,23 @@ func readCall(upstream string, message []byte) (task.Call, error) {
 	if err != nil {
 		return task.Call{}, err
 	}
-	m := p.Messages[0]
-	if p.Batch || m.Kind != jsonrpc.Request {
-		return task.Call{}, errors.New("not one request")
-	}
-	kind, governed := policy.Governed(m.Method)
-	name := m.Params.Name
-	if kind == policy.Resource {
-		name = m.Params.URI
-	}
-	subject, ok := name.Text()
-	if !governed || !ok || subject == "" {
-		return task.Call{}, errors.New("the request is not about something that can be held")
-	}
 	text := string(message)
+	if p.Batch {
+		return readBatch(upstream, p, text)
+	}
+	m := &p.Messages[0]
+	subject, governed := subjectOf(m)
+	if !governed || m.Kind != jsonrpc.Request {
+		return task.Call{}, errNotHeld
+	}
 	args := m.Params.Arguments
 	return task.Call{
 		Upstream: upstream, Method: m.Method, Name: subject, Message: text,
 		Arguments: text[args.Offset:][:len(args.Bytes)],
 	}, nil
 }
+
+var errNotHeld = errors.New("not a request about something that can be held")
 
 // facts are what was known when a call was held, beyond the call itself.
 type facts struct {
@@ -267,6 +267,8 @@ type facts struct {
 	Session     policy.Session     `json:",omitzero"`
 	Description string             `json:",omitzero"`
 	Trace       string             `json:",omitzero"`
+
+	InBatch map[string]policy.Annotations `json:",omitempty"` // of the tools of a batch, by name
 }
 
 // maxDescription is how many characters of a tool's description are kept.
@@ -276,6 +278,7 @@ func (c Call) facts() facts {
 	return facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace,
+		InBatch: c.InBatch,
 	}
 }
 
@@ -297,12 +300,16 @@ func readFacts(t task.Task) facts {
 // TraceOf returns the W3C traceparent of the request that became t, or "".
 func TraceOf(t task.Task) string { return readFacts(t).Trace }
 
-// judged returns what the policy is asked when t is about to run.
-func judged(t task.Task, now time.Time) policy.Call {
+// judged returns what the policy is asked when t is about to run: one call, or
+// all those of a batch.
+func judged(t task.Task, now time.Time) []policy.Call {
 	f := readFacts(t)
-	return policy.Call{
+	if t.Call.Method == MethodBatch {
+		return inBatch(t, f, now)
+	}
+	return []policy.Call{{
 		Upstream: t.Call.Upstream, Method: t.Call.Method, Name: t.Call.Name,
 		Arguments: jsontext.Value(t.Call.Arguments),
 		Principal: f.Principal, Annotations: f.Annotations, Session: f.Session, Time: now,
-	}
+	}}
 }

@@ -75,12 +75,15 @@ func TestHoldRefuses(t *testing.T) {
 		change func(*approval.Call)
 		want   error
 	}{
-		"no owner":            {func(c *approval.Call) { c.Owner = "" }, task.ErrInvalid},
-		"denied":              {func(c *approval.Call) { c.Verdict.Action = policy.Deny }, task.ErrInvalid},
-		"no verdict":          {func(c *approval.Call) { c.Verdict = policy.Verdict{} }, task.ErrInvalid},
-		"unknown workflow":    {func(c *approval.Call) { c.Verdict.Workflow = "nobody" }, task.ErrInvalid},
-		"not JSON":            {func(c *approval.Call) { c.Message = []byte("{") }, task.ErrInvalid},
-		"a batch":             {func(c *approval.Call) { c.Message = fmt.Appendf(nil, "[%s]", c.Message) }, task.ErrInvalid},
+		"no owner":         {func(c *approval.Call) { c.Owner = "" }, task.ErrInvalid},
+		"denied":           {func(c *approval.Call) { c.Verdict.Action = policy.Deny }, task.ErrInvalid},
+		"no verdict":       {func(c *approval.Call) { c.Verdict = policy.Verdict{} }, task.ErrInvalid},
+		"unknown workflow": {func(c *approval.Call) { c.Verdict.Workflow = "nobody" }, task.ErrInvalid},
+		"not JSON":         {func(c *approval.Call) { c.Message = []byte("{") }, task.ErrInvalid},
+		"an answer in a batch": {func(c *approval.Call) {
+			c.Message = fmt.Appendf(nil, `[%s,{"jsonrpc":"2.0","id":2,"result":{}}]`, c.Message)
+		}, task.ErrInvalid},
+		"a batch of lists":    {func(c *approval.Call) { c.Message = []byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`) }, task.ErrInvalid},
 		"duplicate arguments": {func(c *approval.Call) { c.Message = message("x", `{"a":1,"a":2}`) }, task.ErrInvalid},
 		"not governed":        {func(c *approval.Call) { c.Message = []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) }, task.ErrInvalid},
 		"the gate's variable": {func(c *approval.Call) { c.Variables = task.Variables{"server.x": jsontext.Value("1")} }, task.ErrVariableOwnership},

@@ -15,13 +15,13 @@ var redacted = jsontext.String("[redacted]")
 // shown returns arguments as approvers see them: without what paths name, with
 // every character visible, and if they are longer than most only the beginning,
 // as a JSON string.
-func shown(arguments string, paths []string, most int) (text jsontext.Value, truncated bool) {
+func shown(arguments string, paths []path, most int) (text jsontext.Value, truncated bool) {
 	if arguments == "" {
 		return nil, false
 	}
 	var b bytes.Buffer
 	enc := jsontext.NewEncoder(&b)
-	if err := redact(jsontext.NewDecoder(strings.NewReader(arguments)), enc, parsePaths(paths)); err != nil {
+	if err := redact(jsontext.NewDecoder(strings.NewReader(arguments)), enc, paths); err != nil {
 		return jsonrpc.AppendString(nil, "[unreadable]"), false
 	}
 	seen := []byte(Visible(string(bytes.TrimSpace(b.Bytes()))))

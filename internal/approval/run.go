@@ -71,7 +71,18 @@ func (d *Desk) recheck(t task.Task) *task.Failure {
 	case d.stale(t, now):
 		return &task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
 	}
-	switch v := d.cfg.Judge(judged(t, now)); v.Action {
+	for _, call := range judged(t, now) {
+		if drift := d.drift(t, d.cfg.Judge(call)); drift != nil {
+			return drift
+		}
+	}
+	return nil
+}
+
+// drift returns why t must not run although it was approved, if the policy that
+// is in force now says v; or nil.
+func (d *Desk) drift(t task.Task, v policy.Verdict) *task.Failure {
+	switch v.Action {
 	case policy.Forward:
 		return nil
 	case policy.Approve:

@@ -121,7 +121,11 @@ func (d *Desk) view(t task.Task, most int) Approval {
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
-	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, w.Redact, most)
+	paths := parsePaths(w.Redact)
+	if t.Call.Method == MethodBatch {
+		paths = pathsInBatch(paths)
+	}
+	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, paths, most)
 	if p := t.Approval; p != nil {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
 		if t.State == task.InputRequired {

@@ -289,3 +289,28 @@ func TestWaitersShare(t *testing.T) {
 		}
 	})
 }
+
+// Who has no time to wait is told how the task stands; and if it is approved,
+// that contact starts it.
+func TestWaitWithoutTime(t *testing.T) {
+	o := open(t, nil)
+	held := o.hold(t, call("ann", "/a"))
+	look := func() task.Task {
+		ctx, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		got, err := o.Wait(ctx, mine(held), o.ledger.send)
+		mustBe(t, err, task.ErrNotReady)
+		return got
+	}
+	if got := look(); got.ID != held.ID || got.State != task.InputRequired {
+		t.Errorf("got %s %s; want the pending task", got.ID, got.State)
+	}
+	if _, err := o.Decide(t.Context(), held.ID, alice, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	got := look()
+	defer o.Close(context.WithoutCancel(t.Context()))
+	if got.State != task.Executing {
+		t.Errorf("after the approval it is %s; want it started", got.State)
+	}
+}

@@ -28,6 +28,7 @@ type Config struct {
 	Default        Rule       // for calls that no rule matches; without Action if none was given
 	Observe        bool       // forward every call, and only tell what would have happened
 	HideDenied     bool       // leave out of lists what is denied outright
+	WholeBatches   bool       // hold all of a batch of which something needs approval
 	Drafts         bool       // tell modern agents of approvals as drafts of MCP propose
 	Workflows      []Workflow // at least one
 	Cedar          Cedar

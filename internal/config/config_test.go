@@ -132,6 +132,7 @@ default: { action: deny, reason: r 2, mode: observe }
 mode: observe
 visibility: show
 drafts: false
+batch: {approval: whole}
 workflows:
   ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
   finance-2: {}
@@ -179,8 +180,9 @@ telemetry:
 			{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
 			{Match: "b", Action: "policy"},
 		},
-		Default: config.Rule{Action: "deny", Reason: "r 2", Observe: true},
-		Observe: true,
+		Default:      config.Rule{Action: "deny", Reason: "r 2", Observe: true},
+		Observe:      true,
+		WholeBatches: true,
 		Workflows: []config.Workflow{
 			{
 				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute,

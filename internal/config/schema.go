@@ -80,6 +80,9 @@ func (c *Config) settings() group {
 		{"default", either{action(&c.Default.Action), c.Default.outcome()}},
 		{"mode", mode(&c.Observe)},
 		{"visibility", choice(&c.HideDenied, "hide", "show")},
+		{"batch", group{
+			{"approval", choice(&c.WholeBatches, "whole", "item")},
+		}},
 		{"drafts", boolean(&c.Drafts)},
 		{"workflows", workflows(&c.Workflows)},
 		{"cedar", c.Cedar.settings()},

@@ -67,6 +67,9 @@ func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ app
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
 	}
 	m := &packet.Messages[0]
+	if packet.Batch {
+		return u.executeBatch(ctx, as, packet, message)
+	}
 	resp, err := u.sendBy(ctx, u.patient, &http.Request{ //nolint:bodyclose // closed with the outcome
 		Method: http.MethodPost,
 		URL:    new(url.URL),
@@ -76,6 +79,19 @@ func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ app
 		return approval.Outcome{}, sendError(err)
 	}
 	return readOutcome(resp, m.ID.Bytes)
+}
+
+// executeBatch is execute for a whole batch, which goes as it came.
+func (u *Upstream) executeBatch(ctx context.Context, as guise, p jsonrpc.Packet, message []byte) (approval.Outcome, error) {
+	resp, err := u.sendBy(ctx, u.patient, &http.Request{ //nolint:bodyclose // closed where it is read
+		Method: http.MethodPost,
+		URL:    new(url.URL),
+		Header: as.headerOf(&p.Messages[0]),
+	}, message)
+	if err != nil {
+		return approval.Outcome{}, sendError(err)
+	}
+	return readBatchOutcome(resp, p)
 }
 
 // headerOf turns the headers of a contact into those of the call itself, which

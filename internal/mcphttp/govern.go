@@ -65,6 +65,9 @@ func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([
 	if !x.h.cfg.Gate.Governs() {
 		return body, true
 	}
+	if p.Batch && x.h.cfg.Waiting.WholeBatches && x.h.cfg.Desk != nil {
+		return x.governWhole(ctx, p, body)
+	}
 	if p.Batch {
 		return x.governBatch(ctx, p, body)
 	}

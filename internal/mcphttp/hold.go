@@ -31,8 +31,10 @@ type Waiting struct {
 	Beat     time.Duration // between two signs of life
 	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
 	Pending  mcptask.Status
-	Drafts   bool     // tell modern clients of approvals as drafts of MCP propose
-	Key      [32]byte // seals what clients hand back; shared by all replicas
+	Drafts   bool // tell modern clients of approvals as drafts of MCP propose
+
+	WholeBatches bool     // hold all of a batch of which something needs approval
+	Key          [32]byte // seals what clients hand back; shared by all replicas
 }
 
 func (x *exchange) dialect() mcptask.Dialect {
@@ -258,8 +260,12 @@ const (
 )
 
 // stillPending tells a model how its call stands, and what to do.
-func (x *exchange) stillPending(t task.Task) []byte {
-	if t.Call.Method != "tools/call" {
+func (x *exchange) stillPending(t task.Task) []byte { return x.pendingAnswer(t, t.Call.Method) }
+
+// pendingAnswer is stillPending for a request with the given method that t is
+// about, maybe among others.
+func (x *exchange) pendingAnswer(t task.Task, method string) []byte {
+	if method != "tools/call" {
 		return x.errorMessage((&wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}).
 			RPCError(x.era, x.correlationID()))
 	}

@@ -39,6 +39,7 @@ type house struct {
 
 	get    http.HandlerFunc // answers GET
 	listen http.HandlerFunc // answers subscriptions/listen
+	batch  func(w http.ResponseWriter, p jsonrpc.Packet)
 }
 
 func (h *house) ran() []string {
@@ -72,11 +73,18 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	name, _ := m.Params.Name.Text()
 	h.mu.Lock()
 	h.asked = append(h.asked, r.URL.RawQuery)
-	h.ledger = append(h.ledger, name+" "+string(m.Params.Arguments.Bytes))
+	for i := range p.Messages {
+		called, _ := p.Messages[i].Params.Name.Text()
+		h.ledger = append(h.ledger, called+" "+string(p.Messages[i].Params.Arguments.Bytes))
+	}
 	answer := h.answer
 	h.mu.Unlock()
 	if m.Params.Task.Present() || strings.Contains(string(m.Params.Meta.Bytes), "io.modelcontextprotocol/tasks") {
 		h.t.Errorf("the upstream was asked for a task: %s", body)
+	}
+	if p.Batch && h.batch != nil {
+		h.batch(w, p)
+		return
 	}
 	if answer != nil {
 		answer(w, string(m.ID.Bytes))

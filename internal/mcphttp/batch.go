@@ -1,0 +1,236 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// governWhole judges a batch as one thing: the strictest verdict about one of
+// its messages goes for all of them. It returns what may go on to the upstream,
+// and reports false if the client has its answer.
+func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+	var held []gate.Judged
+	problems := make([]*wire.Problem, len(p.Messages))
+	for i := range p.Messages {
+		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
+		problems[i] = problem
+		if problem != nil {
+			x.problem = problem
+		} else if judged.Handling != policy.PassOn {
+			held = append(held, judged)
+		}
+	}
+	switch {
+	case x.problem != nil:
+		x.refuseWhole(p, problems)
+	case len(held) == 0:
+		x.awaits = true
+		return body, true
+	case differ(held):
+		x.refuseAll(p, &wire.Problem{
+			Type: wire.InvalidRequest, Detail: "the calls of this batch need different approvals, so none of them ran: make them one by one",
+		})
+	default:
+		x.holdBatch(ctx, p, body, held)
+	}
+	return nil, false
+}
+
+// differ reports whether calls are to be approved in different ways.
+func differ(held []gate.Judged) bool {
+	return slices.ContainsFunc(held, func(j gate.Judged) bool { return j.Verdict.Workflow != held[0].Verdict.Workflow })
+}
+
+// refuseWhole answers a batch of which something may not pass.
+func (x *exchange) refuseWhole(p jsonrpc.Packet, problems []*wire.Problem) {
+	aside := &wire.Problem{Type: wire.PolicyDenied, Detail: "not run, because another message of this batch was refused"}
+	x.answerEach(p, func(i int) []byte {
+		problem := problems[i]
+		if problem == nil {
+			problem = aside
+		}
+		return problem.AppendResponse(nil, x.era, x.id, x.correlationID())
+	})
+}
+
+// refuseAll answers every request of a batch with the same problem.
+func (x *exchange) refuseAll(p jsonrpc.Packet, problem *wire.Problem) {
+	x.problem = problem
+	x.answerEach(p, func(int) []byte { return problem.AppendResponse(nil, x.era, x.id, x.correlationID()) })
+}
+
+// answerEach answers a batch with what answer returns for each of its requests.
+func (x *exchange) answerEach(p jsonrpc.Packet, answer func(i int) []byte) {
+	if answers := x.each(p, answer); answers != nil {
+		x.answer(answers)
+		return
+	}
+	x.begin(http.StatusAccepted) // nothing but notifications
+}
+
+// each returns an array of the answers to the requests of a batch, or nil if
+// there are none. While answer is called, x.id is the request's.
+func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
+	defer func() { x.id = nil }()
+	var answers [][]byte
+	for i := range p.Messages {
+		if p.Messages[i].Kind == jsonrpc.Request {
+			x.id = p.Messages[i].ID.Bytes
+			answers = append(answers, answer(i))
+		}
+	}
+	if answers == nil {
+		return nil
+	}
+	return array(answers)
+}
+
+// holdBatch holds a whole batch for one approval, keeps the client waiting, and
+// answers with what became of all of it.
+func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, body []byte, held []gate.Judged) {
+	owner, shared := x.owner()
+	about := make(map[string]policy.Annotations, len(held))
+	for _, j := range held {
+		about[j.Name] = j.Tool.Annotations
+	}
+	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
+		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
+		Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about, Trace: x.span.Traceparent(),
+	})
+	if err != nil {
+		x.h.cfg.Log.InfoContext(ctx, "batch not held", "correlation_id", x.correlationID(), "cause", err)
+		x.answerEach(p, func(int) []byte { return x.refused(err) })
+		return
+	}
+	leave, ok := x.enterWaiting()
+	if !ok {
+		x.answerEach(p, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) })
+		return
+	}
+	defer leave()
+	began, w := time.Now(), x.beginWaiting(new(jsonrpc.Message))
+	t, err = w.wait(ctx, task.OwnedBy(owner).Ref(t.ID), x.h.cfg.Waiting.Hold, x.send())
+	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
+	switch {
+	case err == nil:
+		x.deliverBatch(ctx, w, p, t)
+	case !errors.Is(err, task.ErrNotReady):
+		w.end(x.each(p, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
+	case x.r.Context().Err() != nil:
+		x.leave()
+	default:
+		w.end(x.each(p, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) }))
+	}
+}
+
+// refused returns the answer to a request that could not be held.
+func (x *exchange) refused(err error) []byte {
+	if _, known := errors.AsType[*task.Error](err); !known {
+		x.problem = wire.StoreFailed(x.era, err)
+		return x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
+	}
+	return x.messageOf(x.dialect().Refuse(err))
+}
+
+// deliverBatch answers a batch with what became of it.
+func (x *exchange) deliverBatch(ctx context.Context, w *waiting, p jsonrpc.Packet, t task.Task) {
+	var payload bytes.Buffer
+	if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
+		w.end(x.each(p, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
+		return
+	}
+	answers := x.each(p, func(i int) []byte { return x.outcomeInBatch(t, payload.Bytes(), i) })
+	w.deliver(answers, func() { x.delivered(ctx, t) })
+}
+
+// outcomeInBatch returns the answer to the request at a place in a batch: what
+// the upstream said to it, under the id that the client has given it this time.
+func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte {
+	if t.Result == nil || t.State != task.Completed {
+		answer, err := x.dialect().Answer(t, payload)
+		if err != nil {
+			return x.errorMessage(x.dialect().Error(err))
+		}
+		return x.outcomeMessage(t, answer)
+	}
+	n := 0
+	for said := range (jsonrpc.Value{Bytes: payload}).Member("responses").Elements() {
+		if n == place && said.IsObject() {
+			var patch jsonrpc.Patch
+			patch.Set(jsonrpc.Value{Bytes: said.Bytes}, "id", x.id)
+			return patch.Apply(said.Bytes)
+		}
+		n++
+	}
+	x.problem = &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream did not answer this request of the batch"}
+	return x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
+}
+
+// readBatchOutcome reads the answers to a batch and returns them as one outcome:
+// an object whose member responses has, in the places of the messages, what was
+// said to each, or null.
+func readBatchOutcome(resp *http.Response, p jsonrpc.Packet) (approval.Outcome, error) {
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return approval.Outcome{}, statusError(resp.StatusCode)
+	}
+	answers, missing := make([][]byte, len(p.Messages)), 0
+	for i := range p.Messages {
+		answers[i] = []byte("null")
+		if p.Messages[i].Kind == jsonrpc.Request {
+			missing++
+		}
+	}
+	body := io.LimitReader(resp.Body, maxRewritten)
+	next := jsonrpc.NewEventReader(body, maxRewritten).Next
+	if mediaType(resp.Header.Get("Content-Type")) != "text/event-stream" {
+		next = func() (jsonrpc.Event, error) {
+			data, err := io.ReadAll(body)
+			if err == nil && len(data) == 0 {
+				err = io.EOF
+			}
+			return jsonrpc.Event{Data: data}, err
+		}
+	}
+	for missing > 0 {
+		event, err := next()
+		if err != nil {
+			return approval.Outcome{}, invalidAnswer(fmt.Errorf("%d answers of a batch are missing: %w", missing, err))
+		}
+		missing -= file(event.Data, p, answers)
+	}
+	return approval.Outcome{Body: bytes.NewReader(slices.Concat([]byte(`{"responses":`), array(answers), []byte("}")))}, nil
+}
+
+// file puts the answers in data in the places of the requests they belong to,
+// and returns how many there were.
+func file(data []byte, p jsonrpc.Packet, answers [][]byte) (filed int) {
+	said, err := jsonrpc.Parse(data, jsonrpc.Limits{})
+	if err != nil {
+		return 0
+	}
+	for i := range said.Messages {
+		m := &said.Messages[i]
+		place := slices.IndexFunc(p.Messages, func(asked jsonrpc.Message) bool {
+			return asked.Kind == jsonrpc.Request && bytes.Equal(asked.ID.Bytes, m.ID.Bytes)
+		})
+		if m.Kind == jsonrpc.Response && place >= 0 && string(answers[place]) == "null" {
+			answers[place] = bytes.Clone(m.Raw)
+			filed++
+		}
+	}
+	return filed
+}

@@ -1,0 +1,123 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// newBatchHouse returns a gate that holds batches as a whole, in front of an
+// upstream that answers them in reverse order, as tell tells them.
+func newBatchHouse(t *testing.T, tell func(w http.ResponseWriter, answers []string)) *house {
+	t.Helper()
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = true })
+	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
+		var answers []string
+		for i := range p.Messages {
+			m := &p.Messages[len(p.Messages)-1-i]
+			if name, _ := m.Params.Name.Text(); m.Kind == jsonrpc.Request {
+				answers = append(answers, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done %s"}]}}`, m.ID.Bytes, name))
+			}
+		}
+		tell(w, answers)
+	}
+	return h
+}
+
+func tellArray(w http.ResponseWriter, answers []string) {
+	w.Header().Set("Content-Type", "application/json")
+	io.WriteString(w, "["+strings.Join(answers, ",")+"]")
+}
+
+func tellEvents(w http.ResponseWriter, answers []string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, answer := range answers {
+		fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: %s\n\n", answer)
+	}
+}
+
+func batch(messages ...string) string { return "[" + strings.Join(messages, ",") + "]" }
+
+// F-007.5 of REQ-CORE-003, EC-MCP-005: one approval for the whole batch, which
+// shows all of it; nothing of it runs before, and all of it once.
+func TestWholeBatch(t *testing.T) {
+	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
+		t.Run(name, func(t *testing.T) {
+			h := newBatchHouse(t, tell)
+			note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}`
+			asked := h.send(batch(toolCall("1", "get_a", ""), note, toolCall(`"two"`, "hold_b", "")))
+			id := h.pending(1)[0]
+			shown, err := h.desk.Show(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, "the approver", string(shown.Arguments), "get_a", "hold_b", "notifications/progress")
+			if shown.Tool != "get_a, hold_b" || shown.Method != approval.MethodBatch {
+				t.Errorf("the approver sees %s %s", shown.Method, shown.Tool)
+			}
+			if ran := h.ran(); len(ran) != 0 {
+				t.Fatalf("ran %v before the approval", ran)
+			}
+			h.approve(id)
+			<-asked.done
+			wantText(t, "the client", asked.body, `[{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done get_a"`, `{"jsonrpc":"2.0","id":"two","result":{"content":[{"type":"text","text":"done hold_b"`)
+			h.wantRan(`get_a {"x":1}`, ` `, `hold_b {"x":1}`)
+		})
+	}
+}
+
+// The same batch comes again, under other ids: it attaches, and gets its answers
+// under those ids.
+func TestWholeBatchComesAgain(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches, w.Hold = true, 1 })
+	h.batch = newBatchHouse(t, tellArray).batch
+	first := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), `{"jsonrpc":"2.0","id":3,"method":"ping"}`))
+	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"This call is waiting`, `"id":2,"result"`, `"id":3,"error"`)
+	h.approve(h.pending(1)[0])
+	eventually(t, "the batch ran", func() bool {
+		return strings.Contains(h.ask(batch(toolCall("7", "get_a", ""), toolCall("8", "hold_b", ""), `{"jsonrpc":"2.0","id":9,"method":"ping"}`)), `"id":8,"result":{"content":[{"type":"text","text":"done hold_b"`)
+	})
+	h.wantRan(`get_a {"x":1}`, `hold_b {"x":1}`, ` `)
+}
+
+// A batch is as strict as its strictest message: with one that is denied none
+// runs, and neither do calls that need different approvals.
+func TestWholeBatchIsStrict(t *testing.T) {
+	h := newBatchHouse(t, tellArray)
+	wantText(t, "denied", h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "drop_b", ""), toolCall("3", "hold_c", ""))),
+		`"id":1,"error":{"code":-32003,"message":"not run, because another`, `"id":2,"error":{"code":-32003,"message":"denied by policy`, `"id":3,"error"`)
+	wantText(t, "different approvals", h.ask(batch(toolCall("1", "hold_two_a", ""), toolCall("2", "hold_b", ""))),
+		`"id":1,"error":{"code":-32600,"message":"the calls of this batch need different approvals`, `"id":2,"error"`)
+	h.pending(0)
+	if ran := h.ran(); len(ran) != 0 {
+		t.Errorf("ran %v", ran)
+	}
+	wantText(t, "nothing to hold", h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "get_b", ""))), "done get_a", "done get_b")
+	rejected := h.send(batch(toolCall("1", "get_c", ""), toolCall("2", "hold_d", "")))
+	h.reject(h.pending(1)[0], "no")
+	<-rejected.done
+	wantText(t, "rejected", rejected.body, `[{"jsonrpc":"2.0","id":1,"error":{"code":-32007,`, `"id":2,"error":{"code":-32007,`, "did not run")
+	h.wantRan(`get_a {"x":1}`, `get_b {"x":1}`)
+}
+
+// What the policy says of one call of a batch after its approval goes for all.
+func TestWholeBatchDrifts(t *testing.T) {
+	h := newBatchHouse(t, tellArray)
+	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
+	id := h.pending(1)[0]
+	h.gate.Swap(&gate.Settings{Policy: compile(t,
+		policy.Rule{Match: "get_*", Action: policy.Deny},
+		policy.Rule{Match: "hold_*", Action: policy.Approve})})
+	h.approve(id)
+	<-asked.done
+	wantText(t, "the client", asked.body, `"id":1,"error":{"code":-32011,`, `"id":2,"error":{"code":-32011,`)
+	h.wantRan()
+}
