@@ -69,13 +69,18 @@ type Tasks interface {
 // answer that is kept in its task.
 const ChunkSize = 64 << 10
 
+// ChunkFrame is how much a store that wraps another may add to a chunk, for
+// itself: stores take so much more than ChunkSize.
+const ChunkFrame = 256
+
 // Blobs is the part of a [Store] that keeps answers too large for their task.
 // A blob belongs to a task, and is deleted with it.
 type Blobs interface {
 	// WriteChunk keeps chunk n of the blob that belongs to the task. Chunks
 	// are numbered from zero and may be written in any order; writing one
 	// again replaces it. It returns [ErrInvalid] if n is negative or data is
-	// empty or longer than ChunkSize, and [ErrCapacityExceeded] if the store
+	// empty or longer than ChunkSize (and what a wrapper may add to it, see
+	// [ChunkFrame]), and [ErrCapacityExceeded] if the store
 	// has no room.
 	WriteChunk(ctx context.Context, ref Ref, n int, data []byte) error
 
@@ -152,7 +157,7 @@ func (r Ref) ChunkMissing(n int) error {
 
 // CheckChunk returns nil if data can be chunk n of a blob.
 func (r Ref) CheckChunk(n int, data []byte) error {
-	if n >= 0 && 0 < len(data) && len(data) <= ChunkSize {
+	if n >= 0 && 0 < len(data) && len(data) <= ChunkSize+ChunkFrame {
 		return nil
 	}
 	return &Error{

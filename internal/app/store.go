@@ -27,6 +27,7 @@ func (a *App) openStore() (keep, error) {
 	settings := storage.Settings{
 		DSN: a.cfg.Store.Reveal(), Dir: a.cfg.StateDir,
 		Timeout: a.cfg.Storage.Timeout, Connections: a.cfg.Storage.Connections,
+		Keys: a.cfg.Storage.Keys.Reveal(), Unreadable: a.unreadable,
 	}
 	if !a.gate.Governs() {
 		settings.DSN = storage.Memory
@@ -42,8 +43,10 @@ func (a *App) openStore() (keep, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	if !k.durable {
-		k.Store, err = settings.Open(ctx)
-		return k, err
+		if k.Store, err = settings.Open(ctx); err != nil {
+			return keep{}, err
+		}
+		return k, nil
 	}
 	store, err := settings.Keep(ctx, a.storeChanged)
 	if err != nil {
@@ -61,4 +64,9 @@ func (a *App) storeChanged(trouble error) {
 		return
 	}
 	a.log.Info("the store can be used again")
+}
+
+// unreadable is told of held calls that are left out of lists.
+func (a *App) unreadable(err error) {
+	a.log.Error("a held call cannot be read", "err", err)
 }

@@ -29,16 +29,22 @@ type shop struct {
 	calls int // held so far; no two are the same
 }
 
-func openShop(t *testing.T, store string) *shop {
+// answering returns the URL of an upstream that answers every call with a text.
+func answering(t *testing.T, text string) string {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`+text+`"}]}}`)
 	}))
 	t.Cleanup(up.Close)
+	return up.URL
+}
+
+func openShop(t *testing.T, store string) *shop {
+	t.Helper()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	a, stop := start(t, shopFor(up.URL, store))
+	a, stop := start(t, shopFor(answering(t, "done"), store))
 	s := &shop{App: a, t: t, close: sync.OnceFunc(func() {
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -28,6 +28,7 @@ func Variables() []Variable {
 		{"THOUGHTGATE_OPERATOR_TOKEN", "operators.token", asIs},
 		{"THOUGHTGATE_UPSTREAM", "upstreams", byComma},
 		{"THOUGHTGATE_STORE", "store", asIs},
+		{"THOUGHTGATE_STORE_KEYS", "storage.keys", asIs},
 		{"THOUGHTGATE_STATE_DIR", "state_dir", asIs},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},

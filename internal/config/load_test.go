@@ -96,6 +96,7 @@ func TestVariables(t *testing.T) {
 		{"THOUGHTGATE_UPSTREAM=x=http://env/,y=http://env/?a=b", func(c config.Config) any { return c.Upstreams[1].Name + c.Upstreams[1].URL.RawQuery }, "ya=b"},
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS=7", func(c config.Config) any { return c.Upstreams[0].ConnectTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_STORE=memory:", func(c config.Config) any { return c.Store.Reveal() }, "memory:"},
+		{"THOUGHTGATE_STORE_KEYS=a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=", func(c config.Config) any { return c.Storage.Keys.Reveal() }, "a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="},
 		{"THOUGHTGATE_STATE_DIR=/srv", func(c config.Config) any { return c.StateDir }, "/srv"},
 		{"XDG_STATE_HOME=/state", func(c config.Config) any { return c.StateDir }, "/state/thoughtgate"},
 		{"HOME=/home/me", func(c config.Config) any { return c.StateDir }, "/home/me/.local/state/thoughtgate"},

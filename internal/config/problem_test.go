@@ -35,6 +35,7 @@ limits: {}
 telemetry:
   log: { level: INFO, format: xml }
   traces: { sample: 1.5, endpoint: collector:4318 }
+storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 `)
 	want := []string{
 		`f.yaml:1:10: version: must be 1, not text`,
@@ -65,6 +66,9 @@ telemetry:
 		`f.yaml:21:31: telemetry.log.format: must be json or text`,
 		`f.yaml:22:21: telemetry.traces.sample: must be a number from 0 to 1`,
 		`f.yaml:22:36: telemetry.traces.endpoint: must be an http or https URL with a host, and without user, password or fragment, or empty`,
+		`f.yaml:23:18: storage.keys: must be NAME:BASE64 with 32 bytes, several separated by commas, or empty`,
+		`f.yaml:23:41: storage.connections: must be a whole number from 0 to 10000`,
+		`f.yaml:23:54: storage.timeout: must be a duration with a unit, such as 30s or 1m30s, of at least 10ms`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

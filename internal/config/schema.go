@@ -101,6 +101,7 @@ func (c *Config) settings() group {
 			{"timeout", duration(&c.Storage.Timeout, 10*shortest)},
 			{"connections", upTo(&c.Storage.Connections, 10_000)},
 			{"retention", duration(&c.Storage.Retention, time.Second)},
+			{"keys", storeKeys(&c.Storage.Keys)},
 		}},
 		{"state_dir", text(&c.StateDir)},
 		{"identity", group{

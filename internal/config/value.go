@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net"
@@ -58,6 +59,20 @@ func store(p *Secret) leaf {
 		default:
 			return Secret{}, false
 		}
+	})
+}
+
+// storeKeys reads what stored calls are encrypted with.
+func storeKeys(p *Secret) leaf {
+	return read(p, isText, "NAME:BASE64 with 32 bytes, several separated by commas, or empty", func(s string) (Secret, bool) {
+		for part := range strings.SplitSeq(s, ",") {
+			name, secret, _ := strings.Cut(strings.TrimSpace(part), ":")
+			key, err := base64.StdEncoding.DecodeString(secret)
+			if s != "" && (err != nil || len(key) != 32 || name == "" || len(name) > 32 || !only(name, letters+digits+"-_.")) {
+				return Secret{}, false
+			}
+		}
+		return NewSecret(s), true
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
 )
@@ -29,6 +30,10 @@ type Settings struct {
 	Dir         string        // where FILE is, unless it says so itself
 	Timeout     time.Duration // how long the store may take to answer
 	Connections int           // how many connections to have to it
+	Keys        string        // what to encrypt with; see [sealedstore.ParseKeys]
+
+	// Unreadable is told of tasks that cannot be decrypted; nobody is.
+	Unreadable func(error)
 }
 
 // Memory is the DSN of the store that keeps nothing.
@@ -49,7 +54,26 @@ func (s Settings) File() (name string, ok bool) {
 func (s Settings) isRedis() bool { return strings.HasPrefix(s.DSN, "redis") }
 
 // Open opens the store, and fails if that is not possible now.
-func (s Settings) Open(ctx context.Context) (task.Store, error) {
+func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
+	keys, err := sealedstore.ParseKeys(s.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errKeys, err)
+	}
+	backend, err := s.openBackend(ctx)
+	if err != nil {
+		return nil, err
+	}
+	store := sealedstore.New(backend, keys)
+	store.Unreadable = s.Unreadable
+	if err := store.Verify(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("held calls cannot be read: %w", err), store.Close())
+	}
+	return store, nil
+}
+
+var errKeys = errors.New("keys of the store")
+
+func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
 	file, isFile := s.File()
 	switch {
 	case s.DSN == Memory:
@@ -76,7 +100,7 @@ func opened[S task.Store](s S, err error) (task.Store, error) {
 // error is one that waiting would not mend.
 func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*steadystore.Store, error) {
 	return steadystore.Open(ctx, steadystore.Options{
-		Open:     s.Open,
+		Open:     func(ctx context.Context) (task.Store, error) { return opened(s.Open(ctx)) },
 		Hopeless: Permanent,
 		Probe:    probe,
 		Reopen:   damaged,
@@ -88,7 +112,9 @@ func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*stead
 
 // Permanent reports whether an error of [Settings.Open] stays until somebody
 // sees to it.
-func Permanent(err error) bool { return sqlstore.Permanent(err) || redisstore.Permanent(err) }
+func Permanent(err error) bool {
+	return errors.Is(err, errKeys) || errors.Is(err, task.ErrUnreadable) || sqlstore.Permanent(err) || redisstore.Permanent(err)
+}
 
 // damaged reports whether a store has to be opened again: what it remembers of
 // a damaged file is worthless.
@@ -96,15 +122,27 @@ func damaged(err error) bool { return errors.Is(err, sqlstore.ErrDamaged) }
 
 // probe returns nil if a store that had trouble is well again.
 func probe(ctx context.Context, s task.Store, trouble error) error {
-	if file, ok := s.(*sqlstore.SQLite); ok && damaged(trouble) {
+	backend := Backend(s)
+	if file, ok := backend.(*sqlstore.SQLite); ok && damaged(trouble) {
 		if err := file.Check(ctx); err != nil {
 			return err
 		}
 	}
-	if s, ok := s.(interface{ Probe(context.Context) error }); ok {
+	if s, ok := backend.(interface{ Probe(context.Context) error }); ok {
 		return s.Probe(ctx)
 	}
 	return nil
+}
+
+// Backend returns the store that is behind all that wraps it.
+func Backend(s task.Store) task.Store {
+	for {
+		wrapper, ok := s.(interface{ Unwrap() task.Store })
+		if !ok {
+			return s
+		}
+		s = wrapper.Unwrap()
+	}
 }
 
 // Key returns the key that seals what clients are handed, to show it again

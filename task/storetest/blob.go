@@ -66,7 +66,7 @@ func chunkInvalid(t reporter, s task.Store) {
 	whole := bytes.Repeat([]byte("x"), task.ChunkSize)
 	must(t, s.WriteChunk(t.Context(), anyone("tg_a"), 0, whole))
 	mustEqual(t, "length of the largest chunk", len(read(t, s, "tg_a", 0)), task.ChunkSize)
-	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), 1, append(whole, 'x')), task.ErrInvalid)
+	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), 1, append(whole, make([]byte, task.ChunkFrame+1)...)), task.ErrInvalid)
 	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), 1, nil), task.ErrInvalid)
 	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), -1, whole), task.ErrInvalid)
 }

@@ -1,0 +1,185 @@
+package sealedstore
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// What sealed things begin with. No request begins like the first, since it is
+// JSON, and no answer like the second, since JSON has no such byte. The name of
+// the key follows, with the same end.
+const (
+	taskMark  = "sealed:1:"
+	taskEnd   = ":"
+	chunkMark = "\x00sealed1\x00"
+	chunkEnd  = "\x00"
+)
+
+// KeyOf returns the name of the key that t is sealed with, as it is stored, or
+// nothing if it is not sealed.
+func KeyOf(t task.Task) string {
+	rest, sealed := strings.CutPrefix(t.Call.Message, taskMark)
+	if !sealed {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, taskEnd)
+	return name
+}
+
+// Seal returns t as it is stored: what a database has to know of it, and all of
+// it sealed. Without keys that is t itself.
+func (k Keys) Seal(t task.Task) (task.Task, error) {
+	if k.Empty() {
+		return t, nil
+	}
+	first := k.all[0]
+	whole, err := task.Encode(t)
+	if err != nil {
+		return task.Task{}, err
+	}
+	aead, err := first.aead(t.ID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	sealed := aead.Seal(nil, nil, whole, taskContext(&t))
+	stored := outline(&t)
+	stored.Call.Message = taskMark + first.name + taskEnd + base64.RawStdEncoding.EncodeToString(sealed)
+	return stored, nil
+}
+
+// Open returns the task that t, as it is stored, stands for. One that is not
+// sealed stands for itself.
+func (k Keys) Open(t task.Task) (task.Task, error) {
+	name := KeyOf(t)
+	if name == "" {
+		return t, nil
+	}
+	opened, err := k.open(&t, name)
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.KindUnreadable, ID: t.ID, State: t.State, Err: err}
+	}
+	return opened, nil
+}
+
+func (k Keys) open(t *task.Task, name string) (task.Task, error) {
+	known, err := k.needed(name)
+	if err != nil {
+		return task.Task{}, err
+	}
+	aead, err := known.aead(t.ID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	sealed, err := base64.RawStdEncoding.DecodeString(t.Call.Message[len(taskMark)+len(name)+len(taskEnd):])
+	if err != nil {
+		return task.Task{}, fmt.Errorf("%w: not base64", ErrKey)
+	}
+	whole, err := aead.Open(nil, nil, sealed, taskContext(t))
+	if err != nil {
+		return task.Task{}, fmt.Errorf("%w: key %s is another one, or the task was changed", ErrKey, name)
+	}
+	opened, err := task.Decode(whole)
+	if err == nil && (opened.State != t.State || opened.Digest != t.Digest || !opened.Due().Equal(t.Due())) {
+		err = errors.New("what is sealed and what is beside it differ")
+	}
+	return opened, err
+}
+
+// taskContext is what a sealed task belongs to: it opens nowhere else.
+func taskContext(t *task.Task) []byte {
+	b := appendText(nil, "task")
+	b = appendText(b, string(t.ID))
+	b = appendText(b, t.Owner)
+	return binary.BigEndian.AppendUint64(b, uint64(t.Version)) //nolint:gosec // only the bits matter
+}
+
+func chunkContext(id task.ID, n int) []byte {
+	b := appendText(nil, "chunk")
+	b = appendText(b, string(id))
+	return binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // only the bits matter
+}
+
+func appendText(b []byte, text string) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// SealChunk returns chunk n of a task's blob as it is stored.
+func (k Keys) SealChunk(id task.ID, n int, data []byte) ([]byte, error) {
+	if k.Empty() {
+		return data, nil
+	}
+	first := k.all[0]
+	aead, err := first.aead(id)
+	if err != nil {
+		return nil, err
+	}
+	return aead.Seal([]byte(chunkMark+first.name+chunkEnd), nil, data, chunkContext(id, n)), nil
+}
+
+// OpenChunk returns the chunk that data, as it is stored, stands for.
+func (k Keys) OpenChunk(id task.ID, n int, data []byte) ([]byte, error) {
+	rest, sealed := bytes.CutPrefix(data, []byte(chunkMark))
+	if !sealed {
+		return data, nil
+	}
+	opened, err := k.openChunk(id, n, rest)
+	if err != nil {
+		return nil, &task.Error{Kind: task.KindUnreadable, ID: id, Action: task.ActionReadChunk, Err: err}
+	}
+	return opened, nil
+}
+
+func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
+	name, sealed, _ := bytes.Cut(rest, []byte(chunkEnd))
+	known, err := k.needed(string(name))
+	if err != nil {
+		return nil, err
+	}
+	aead, err := known.aead(id)
+	if err != nil {
+		return nil, err
+	}
+	data, err := aead.Open(nil, nil, sealed, chunkContext(id, n))
+	if err != nil {
+		return nil, fmt.Errorf("%w: key %s is another one, or chunk %d was changed", ErrKey, name, n)
+	}
+	return data, nil
+}
+
+// outline returns what databases and those who look after them have to know of
+// t: whose it is, how it stands and when it is due. Fields that are not named
+// here are not shown.
+func outline(t *task.Task) task.Task {
+	o := task.Task{
+		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Digest: t.Digest, Workflow: t.Workflow,
+		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, ExpiresAt: t.ExpiresAt,
+		PollInterval: t.PollInterval, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt,
+		Call: task.Call{Upstream: t.Call.Upstream, Method: t.Call.Method},
+	}
+	if !strings.HasPrefix(t.Call.Method, "resources/") { // whose names are what is asked for
+		o.Call.Name = t.Call.Name
+	}
+	for _, step := range t.Transitions {
+		o.Transitions = append(o.Transitions, task.Transition{From: step.From, To: step.To, At: step.At, By: step.By})
+	}
+	if a := t.Approval; a != nil {
+		o.Approval = &task.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Deadline: a.Deadline}
+	}
+	if x := t.Execution; x != nil {
+		o.Execution = &task.Execution{Executor: x.Executor, StartedAt: x.StartedAt, LeaseUntil: x.LeaseUntil}
+	}
+	if f := t.Failure; f != nil {
+		o.Failure = &task.Failure{Stage: f.Stage, Ran: f.Ran, Retriable: f.Retriable}
+	}
+	if r := t.Result; r != nil {
+		o.Result = &task.Result{Kind: r.Kind, Size: r.Size, Chunks: r.Chunks}
+	}
+	return o
+}

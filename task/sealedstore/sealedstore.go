@@ -1,0 +1,273 @@
+// Package sealedstore keeps what tasks hold from those who get to see the
+// database, a disk or a backup: the request with its arguments, variables, what
+// people gave as reasons, and the answer.
+//
+// A task is sealed as a whole, with AES-256-GCM, under a key that is derived
+// for it alone. What belongs to it is bound to its place: to the task, its
+// owner and version, and to its number for a chunk of a blob. Beside it stands
+// in the clear what a database has to know: ID, owner, state, times, the names
+// of upstream, method and tool, and the digest.
+//
+// The digest is a plain hash of the call. That of a call is the same whatever
+// the key, so that identical calls are found while keys change and on every
+// replica, and so that an auditor can tell without a key what was approved.
+// Whoever reads it can make sure of a guess, if all of the arguments can be
+// guessed. Notes in the journal are not sealed either: they hold no arguments
+// and no answers, but who decided, and the reason that was given.
+//
+// Keys have names, which are stored with what they seal. To change the key, put
+// a new one before the old one, and take that away when nothing needs it any
+// more; [Store.Rekey] sees to it at once. What is not sealed is read as it is,
+// and sealed with its next change.
+package sealedstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Store is a [task.Store] that seals what it gives to another.
+type Store struct {
+	inner task.Store // not embedded: what it learns to keep must be sealed first
+	keys  Keys
+
+	// Unreadable is told of tasks that are left out of lists because they
+	// cannot be opened. It must not block, and may be nil.
+	Unreadable func(err error)
+}
+
+var _ task.Store = (*Store)(nil)
+
+// New returns a store that keeps tasks sealed in inner, which is closed with
+// it. Without keys it seals nothing, and refuses what is sealed.
+func New(inner task.Store, keys Keys) *Store { return &Store{inner: inner, keys: keys} }
+
+// Unwrap returns the store that keeps what is sealed.
+func (s *Store) Unwrap() task.Store { return s.inner }
+
+// verified is how many pending tasks are tried before a store is used.
+const verified = 1000
+
+// Verify returns [task.ErrUnreadable] if there are pending tasks, among the
+// last thousand, that cannot be opened: the keys are not those of this store.
+func (s *Store) Verify(ctx context.Context) error {
+	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100}
+	for seen := 0; seen < verified; {
+		page, err := s.inner.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			if _, err := s.keys.Open(t); err != nil {
+				return err
+			}
+		}
+		seen += len(page.Tasks)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	return nil
+}
+
+func (s *Store) seal(t task.Task, a task.Action) (task.Task, error) {
+	sealed, err := s.keys.Seal(t)
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+	}
+	return sealed, nil
+}
+
+// Create implements [task.Tasks].
+func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
+	sealed, err := s.seal(t, task.ActionCreate)
+	if err != nil {
+		return err
+	}
+	return s.inner.Create(ctx, sealed, limits, notes...)
+}
+
+// Get implements [task.Tasks].
+func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := s.inner.Get(ctx, ref)
+	if err != nil {
+		return task.Task{}, err
+	}
+	return s.keys.Open(t)
+}
+
+// Swap implements [task.Tasks].
+func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	sealed, err := s.seal(t, task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	return s.inner.Swap(ctx, sealed, notes...)
+}
+
+// List implements [task.Tasks]. Tasks that cannot be opened are left out: one
+// of them must not hide all others.
+func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
+	page, err := s.inner.List(ctx, q)
+	if err != nil {
+		return task.Page{}, err
+	}
+	page.Tasks = s.openAll(page.Tasks)
+	return page, nil
+}
+
+// openAll returns those tasks that can be opened, in the place of all.
+func (s *Store) openAll(stored []task.Task) []task.Task {
+	opened := stored[:0]
+	for _, t := range stored {
+		t, err := s.keys.Open(t)
+		if err == nil {
+			opened = append(opened, t)
+		} else if s.Unreadable != nil {
+			s.Unreadable(err)
+		}
+	}
+	return opened
+}
+
+// maxOverdue is how many overdue tasks are looked at in search of some that
+// can be opened.
+const maxOverdue = 10_000
+
+// Overdue implements [task.Tasks]. Tasks that cannot be opened are left out,
+// and do not take the place of others.
+func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
+	limit = max(0, limit)
+	for ask := limit; ; ask *= 2 {
+		stored, err := s.inner.Overdue(ctx, at, ask)
+		if err != nil {
+			return nil, err
+		}
+		found := len(stored)
+		opened := s.openAll(stored)
+		if found < ask || len(opened) >= limit || ask >= maxOverdue {
+			return opened[:min(limit, len(opened))], nil
+		}
+	}
+}
+
+// Sweep implements [task.Tasks].
+func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
+	return s.inner.Sweep(ctx, before, limit)
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	switch {
+	case len(data) > task.ChunkSize:
+		return &task.Error{
+			Kind: task.KindInvalid, ID: ref.ID, Action: task.ActionWriteChunk, Limit: task.ChunkSize, Size: int64(len(data)),
+		}
+	case n < 0 || len(data) == 0:
+		return s.inner.WriteChunk(ctx, ref, n, nil) // which says what is wrong
+	}
+	sealed, err := s.keys.SealChunk(ref.ID, n, data)
+	if err != nil {
+		return err
+	}
+	return s.inner.WriteChunk(ctx, ref, n, sealed)
+}
+
+// ReadChunk implements [task.Blobs].
+func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	data, err := s.inner.ReadChunk(ctx, ref, n)
+	if err != nil {
+		return nil, err
+	}
+	return s.keys.OpenChunk(ref.ID, n, data)
+}
+
+// Watch implements [task.Watcher].
+func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	return s.inner.Watch(ctx, ref)
+}
+
+// Append implements [task.Journal].
+func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
+	return s.inner.Append(ctx, notes...)
+}
+
+// Entries implements [task.Journal].
+func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	return s.inner.Entries(ctx, q)
+}
+
+// Ends implements [task.Journal].
+func (s *Store) Ends(ctx context.Context) (task.Ends, error) { return s.inner.Ends(ctx) }
+
+// Trim implements [task.Journal].
+func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
+	return s.inner.Trim(ctx, before, limit)
+}
+
+// Close implements [task.Store].
+func (s *Store) Close() error { return s.inner.Close() }
+
+// Rekey seals everything anew that is not sealed with the first key, whether
+// it was sealed before or not, and reports how many tasks that were. What
+// others change meanwhile is sealed by them.
+func (s *Store) Rekey(ctx context.Context) (int, error) {
+	if s.keys.Empty() {
+		return 0, errors.New("there is no key to encrypt with")
+	}
+	resealed := 0
+	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
+	for {
+		page, err := s.inner.List(ctx, q)
+		if err != nil {
+			return resealed, err
+		}
+		for _, t := range page.Tasks {
+			if KeyOf(t) == s.keys.First() {
+				continue
+			}
+			done, err := s.rekey(ctx, t.ID)
+			if err != nil {
+				return resealed, err
+			}
+			if done {
+				resealed++
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return resealed, nil
+		}
+	}
+}
+
+// rekey seals one task anew, and its blob before it: if that is interrupted,
+// the task shows that it is not done. It reports false if somebody else has
+// changed the task.
+func (s *Store) rekey(ctx context.Context, id task.ID) (bool, error) {
+	ref := task.AnyOwner().Ref(id)
+	t, err := s.Get(ctx, ref)
+	if errors.Is(err, task.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for n := 0; t.Result != nil && n < t.Result.Chunks; n++ {
+		data, err := s.ReadChunk(ctx, ref, n)
+		if err == nil {
+			err = s.WriteChunk(ctx, ref, n, data)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	t.Version++
+	err = s.Swap(ctx, t)
+	if errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,306 @@
+package sealedstore_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// text returns the text of keys with the given names. The same name is always
+// the same key.
+func text(names ...string) string {
+	var parts []string
+	for _, name := range names {
+		secret := bytes.Repeat([]byte(name), 32)[:32]
+		parts = append(parts, name+":"+base64.StdEncoding.EncodeToString(secret))
+	}
+	return strings.Join(parts, ",")
+}
+
+func keys(t *testing.T, names ...string) sealedstore.Keys {
+	t.Helper()
+	k, err := sealedstore.ParseKeys(text(names...))
+	must(t, err)
+	return k
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustBe(t *testing.T, err error, wants ...error) {
+	t.Helper()
+	for _, want := range wants {
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v; want %v", err, want)
+		}
+	}
+}
+
+func inMemory(t *testing.T) task.Store {
+	t.Helper()
+	s := memstore.New(memstore.Options{})
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+func inFile(t *testing.T) (s task.Store, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "gate.db")
+	s, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: file})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s, file
+}
+
+// TestStore: whoever uses the store notices nothing, with keys or without.
+func TestStore(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) task.Store{
+		"memory":  func(t *testing.T) task.Store { return sealedstore.New(inMemory(t), keys(t, "b", "a")) },
+		"SQLite":  func(t *testing.T) task.Store { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
+		"no keys": func(t *testing.T) task.Store { return sealedstore.New(inMemory(t), keys(t)) },
+	} {
+		t.Run(name, func(t *testing.T) { storetest.Run(t, open) })
+	}
+}
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// secret is what must not be found anywhere.
+const secret = "Xylophone"
+
+// confession returns a task that has the secret wherever it can be.
+func confession(t *testing.T, id task.ID) task.Task {
+	t.Helper()
+	arguments := `{"password":"` + secret + `"}`
+	made, err := task.New(task.Draft{
+		ID: id, Owner: "ann", TTL: time.Hour, PollInterval: time.Second, Workflow: "ops",
+		Verdict: task.Verdict{Reason: secret, Facts: `{"x":"` + secret + `"}`},
+		Call: task.Call{
+			Upstream: "u", Method: "resources/read", Name: "file:///" + secret, Arguments: arguments,
+			Message: `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"arguments":` + arguments + `}}`,
+		},
+	}, epoch)
+	must(t, err)
+	answer := []byte(`{"text":"` + secret + `"}`)
+	for _, e := range []task.Event{
+		task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"` + secret + `"`)}},
+		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
+		task.Approve{By: "bob", Reason: secret},
+		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+		task.NoteUpstream{By: "gate", UpstreamTask: secret, InputRequests: jsontext.Value(`{"q":"` + secret + `"}`)},
+		task.Fail{
+			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Reason: secret, Ran: task.RanYes},
+			Result: &task.Result{Kind: task.ResultRPCError, Inline: answer, Size: int64(len(answer))},
+		},
+	} {
+		made, err = made.Apply(e, epoch.Add(time.Second))
+		must(t, err)
+	}
+	return made
+}
+
+// TestNothingInTheClear looks for the secret in every file of the database.
+func TestNothingInTheClear(t *testing.T) {
+	inner, file := inFile(t)
+	s := sealedstore.New(inner, keys(t, "a"))
+	want := confession(t, "tg_1")
+	must(t, s.Create(t.Context(), want, task.Limits{}))
+	chunk := []byte(strings.Repeat(secret, 100))
+	must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref("tg_1"), 0, chunk))
+	got, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("task (-want +got):\n%s", diff)
+	}
+	must(t, s.Close())
+
+	plain := base64.StdEncoding.EncodeToString([]byte(`{"text":"` + secret))
+	files, err := filepath.Glob(file + "*")
+	must(t, err)
+	found := false
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		must(t, err)
+		if bytes.Contains(content, []byte(secret)) || bytes.Contains(content, []byte(plain)) {
+			t.Errorf("%s has the secret in the clear", name)
+		}
+		found = found || bytes.Contains(content, []byte("sealed:1:a:"))
+	}
+	if !found {
+		t.Error("the task is in none of the files")
+	}
+}
+
+// TestRotation: a new key takes over, the old one still opens, and is no longer
+// needed when everything was sealed anew.
+func TestRotation(t *testing.T) {
+	inner := inMemory(t)
+	ref := func(id task.ID) task.Ref { return task.AnyOwner().Ref(id) }
+	plain, old, rotated, done := sealedstore.New(inner, keys(t)), sealedstore.New(inner, keys(t, "old")),
+		sealedstore.New(inner, keys(t, "new", "old")), sealedstore.New(inner, keys(t, "new"))
+	stages := map[task.ID]*sealedstore.Store{"tg_plain": plain, "tg_old": old, "tg_new": rotated}
+	for id, s := range stages {
+		made := confession(t, id)
+		made.Result = &task.Result{Kind: task.ResultOK, Size: 8, Chunks: 2}
+		must(t, s.Create(t.Context(), made, task.Limits{}))
+		for n := range 2 {
+			must(t, s.WriteChunk(t.Context(), ref(id), n, fmt.Append(nil, "abc", n)))
+		}
+	}
+	for id := range stages {
+		_, err := rotated.Get(t.Context(), ref(id))
+		must(t, err)
+	}
+	_, err := old.Get(t.Context(), ref("tg_new"))
+	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrKey)
+	_, err = plain.ReadChunk(t.Context(), ref("tg_old"), 1)
+	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrKey)
+
+	n, err := rotated.Rekey(t.Context())
+	must(t, err)
+	if n != 2 {
+		t.Errorf("%d tasks were sealed anew; want 2", n)
+	}
+	for id := range stages {
+		got, err := done.Get(t.Context(), ref(id))
+		must(t, err)
+		var answer bytes.Buffer
+		must(t, task.ReadResult(t.Context(), done, got, &answer))
+		if answer.String() != "abc0abc1" {
+			t.Errorf("%s: answer %q", id, answer.String())
+		}
+		stored, err := inner.Get(t.Context(), ref(id))
+		must(t, err)
+		raw, err := inner.ReadChunk(t.Context(), ref(id), 0)
+		must(t, err)
+		if sealedstore.KeyOf(stored) != "new" || !bytes.HasPrefix(raw, []byte("\x00sealed1\x00new\x00")) {
+			t.Errorf("%s is stored as %q, its answer as %q", id, stored.Call.Message[:20], raw[:20])
+		}
+	}
+	if n, err := rotated.Rekey(t.Context()); n != 0 || err != nil {
+		t.Errorf("once more: %d, %v", n, err)
+	}
+	if _, err := plain.Rekey(t.Context()); err == nil {
+		t.Error("sealed anew without a key")
+	}
+}
+
+// TestTampering: what is sealed opens only where it belongs.
+func TestTampering(t *testing.T) {
+	for name, tamper := range map[string]func(t *testing.T, stored, other task.Task) task.Task{
+		"another task's":     func(_ *testing.T, s, o task.Task) task.Task { s.Call.Message = o.Call.Message; return s },
+		"another owner":      func(_ *testing.T, s, _ task.Task) task.Task { s.Owner = "eve"; return s },
+		"an earlier version": func(_ *testing.T, s, _ task.Task) task.Task { s.Version++; return s },
+		"another state":      func(_ *testing.T, s, _ task.Task) task.Task { s.State = task.Completed; return s },
+		"another time":       func(_ *testing.T, s, _ task.Task) task.Task { s.ExpiresAt = s.ExpiresAt.Add(time.Hour); return s },
+		"a changed letter": func(_ *testing.T, s, _ task.Task) task.Task {
+			at := len(s.Call.Message) / 2
+			s.Call.Message = s.Call.Message[:at] + string(s.Call.Message[at]^1) + s.Call.Message[at+1:]
+			return s
+		},
+		"cut off": func(_ *testing.T, s, _ task.Task) task.Task { s.Call.Message = s.Call.Message[:20]; return s },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := keys(t, "a")
+			stored, err := k.Seal(confession(t, "tg_1"))
+			must(t, err)
+			other, err := k.Seal(confession(t, "tg_2"))
+			must(t, err)
+			_, err = k.Open(stored)
+			must(t, err)
+			_, err = k.Open(tamper(t, stored, other))
+			mustBe(t, err, task.ErrUnreadable)
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("the error tells the secret: %v", err)
+			}
+		})
+	}
+	k := keys(t, "a")
+	chunk, err := k.SealChunk("tg_1", 1, []byte("x"))
+	must(t, err)
+	for _, place := range []struct {
+		id task.ID
+		n  int
+	}{{"tg_1", 2}, {"tg_2", 1}} {
+		_, err := k.OpenChunk(place.id, place.n, chunk)
+		mustBe(t, err, task.ErrUnreadable, sealedstore.ErrKey)
+	}
+}
+
+// TestWrongKey: another key of the same name opens nothing, and a store with
+// it is not used.
+func TestWrongKey(t *testing.T) {
+	inner := inMemory(t)
+	good := sealedstore.New(inner, keys(t, "a"))
+	for i := range 130 {
+		made, err := task.New(task.Draft{
+			ID: task.ID(fmt.Sprintf("tg_%03d", i)), Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
+			Call: task.Call{Upstream: "u", Method: "tools/call", Name: "x", Message: fmt.Sprint(`{"id":`, i, `}`)},
+		}, epoch)
+		must(t, err)
+		must(t, good.Create(t.Context(), made, task.Limits{}))
+	}
+	must(t, good.Verify(t.Context()))
+	wrong, err := sealedstore.ParseKeys("a:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
+	must(t, err)
+	bad := sealedstore.New(inner, wrong)
+	mustBe(t, bad.Verify(t.Context()), task.ErrUnreadable, sealedstore.ErrKey)
+	mustBe(t, sealedstore.New(inner, keys(t)).Verify(t.Context()), sealedstore.ErrKey)
+
+	// What it cannot open hides nothing that it can.
+	told := 0
+	bad.Unreadable = func(error) { told++ }
+	late, err := task.New(task.Draft{
+		ID: "tg_late", Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
+		Call: task.Call{Upstream: "u", Method: "tools/call", Name: "y", Message: `{}`},
+	}, epoch.Add(time.Second))
+	must(t, err)
+	must(t, bad.Create(t.Context(), late, task.Limits{}))
+	overdue, err := bad.Overdue(t.Context(), epoch.Add(24*time.Hour), 5)
+	must(t, err)
+	page, err := bad.List(t.Context(), task.Query{Scope: task.AnyOwner()})
+	must(t, err)
+	if len(overdue) != 1 || overdue[0].ID != "tg_late" || len(page.Tasks) != 1 || page.Next == "" || told == 0 {
+		t.Errorf("%d overdue, %d listed, told of %d; want the one that can be opened, and to be told", len(overdue), len(page.Tasks), told)
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	for _, good := range []string{"", " ", text("a"), text("a", "b.2-c_D"), " " + text("a") + " , " + text("b")} {
+		if _, err := sealedstore.ParseKeys(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	short := base64.StdEncoding.EncodeToString([]byte(secret))
+	for _, bad := range []string{
+		short, "a", "a:", ":" + short, "a:" + short, "a b:" + short, text("a", "a"), text("a") + ",", text(strings.Repeat("a", 33)),
+		strings.TrimRight(text("a"), "="),
+	} {
+		_, err := sealedstore.ParseKeys(bad)
+		if err == nil || strings.Contains(err.Error(), short) {
+			t.Errorf("%q: %v; want an error without the key", bad, err)
+		}
+	}
+}
