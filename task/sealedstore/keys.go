@@ -43,7 +43,7 @@ func ParseKeys(text string) (Keys, error) {
 	for i, part := range strings.Split(text, ",") {
 		name, secret, ok := strings.Cut(strings.TrimSpace(part), ":")
 		if !ok || !isName(name) {
-			return Keys{}, fmt.Errorf("key %d is not NAME:BASE64 with a name of at most %d letters, digits and -_.", i+1, maxName)
+			return Keys{}, fmt.Errorf("key %d is not NAME:BASE64 with a name of at most %d letters, digits and .-_", i+1, maxName)
 		}
 		if _, twice := keys.find(name); twice {
 			return Keys{}, fmt.Errorf("there are two keys %s", name)

@@ -47,7 +47,7 @@ func (k Keys) Seal(t task.Task) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	sealed := aead.Seal(nil, nil, whole, taskContext(&t))
+	sealed := aead.Seal(nil, nil, whole, taskContext(&t)) //nolint:gosec // it makes a random nonce
 	stored := outline(&t)
 	stored.Call.Message = taskMark + first.name + taskEnd + base64.RawStdEncoding.EncodeToString(sealed)
 	return stored, nil
@@ -120,7 +120,7 @@ func (k Keys) SealChunk(id task.ID, n int, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return aead.Seal([]byte(chunkMark+first.name+chunkEnd), nil, data, chunkContext(id, n)), nil
+	return aead.Seal([]byte(chunkMark+first.name+chunkEnd), nil, data, chunkContext(id, n)), nil //nolint:gosec // it makes a random nonce
 }
 
 // OpenChunk returns the chunk that data, as it is stored, stands for.
