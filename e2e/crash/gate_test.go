@@ -183,6 +183,7 @@ type party struct {
 	client  *http.Client
 	session string
 	limit   time.Duration // how long it waits for an answer
+	began   chan struct{} // closed when its answer begins, if it is not nil
 }
 
 func newParty(t *testing.T, session string) *party {
@@ -227,6 +228,14 @@ func (p *party) inbox(g *gate) answer {
 	return p.send(http.MethodGet, url, "")
 }
 
+// ready asks whether a gate can use its store.
+func (p *party) ready(g *gate) answer {
+	g.mu.Lock()
+	url := "http://" + g.operators + "/readyz?require=store"
+	g.mu.Unlock()
+	return p.send(http.MethodGet, url, "")
+}
+
 func (p *party) post(url, body string) answer { return p.send(http.MethodPost, url, body) }
 
 func (p *party) send(method, url, body string) answer {
@@ -245,6 +254,9 @@ func (p *party) send(method, url, body string) answer {
 		return answer{}
 	}
 	defer resp.Body.Close()
+	if p.began != nil {
+		close(p.began)
+	}
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return answer{}

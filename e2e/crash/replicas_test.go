@@ -1,0 +1,220 @@
+package crash_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+)
+
+// TestReplicas has three gates share a database, and takes one of them away in
+// every way there is.
+func TestReplicas(t *testing.T) {
+	over(t, func(t *testing.T, w *world) {
+		p := newParty(t, "s-1")
+		t.Run("each does a part", func(t *testing.T) { handOver(t, w, p) })
+		t.Run("executor killed", func(t *testing.T) { killExecutor(t, w, p) })
+		t.Run("partitioned", func(t *testing.T) { partition(t, w, p) })
+		t.Run("executor partitioned", func(t *testing.T) { silenceExecutor(t, w, p, 4, netfault.Partition()) })
+		t.Run("executor unheard", func(t *testing.T) {
+			silenceExecutor(t, w, p, 5, netfault.Fault{Up: netfault.Way{Drop: true}, Down: netfault.Way{Drop: true}})
+		})
+		for n := 1; n <= 5; n++ {
+			if ran := w.ledger.ran(n); ran != 1 {
+				t.Errorf("call %d ran %d times", n, ran)
+			}
+		}
+		w.t = t
+		for _, of := range w.stored() {
+			begun(t, of)
+		}
+	})
+}
+
+// over runs a test over each database that replicas can share.
+func over(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, start := range map[string]backend{"PostgreSQL": postgres, "Redis": redis} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if w := start(t); w != nil {
+				test(t, w)
+			}
+		})
+	}
+}
+
+// hold makes a call that is held and returns its task.
+func (p *party) hold(t *testing.T, g *gate, n int, as string) string {
+	t.Helper()
+	created := p.ask(g, "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":%q},"task":{}}`, n, as))
+	id := created.after(`"taskId":"`)
+	if id == "" {
+		t.Fatalf("call %d is not held: %+v", n, created)
+	}
+	return id
+}
+
+// approve has a call approved, which must succeed.
+func (p *party) approve(t *testing.T, g *gate, id string) {
+	t.Helper()
+	if decided := p.decide(g, id, "approve"); decided.status != 200 {
+		t.Fatalf("not approved: %+v", decided)
+	}
+}
+
+// later does something in the meantime and returns where its answer comes.
+func later(ask func() answer) <-chan answer {
+	got := make(chan answer, 1)
+	go func() { got <- ask() }()
+	return got
+}
+
+func handOver(t *testing.T, w *world, p *party) {
+	a, b, c := w.gates[0], w.gates[1], w.gates[2]
+	id := p.hold(t, a, 1, "quick")
+	waits := []<-chan answer{
+		later(func() answer { return p.about(c, "tasks/result", id) }),
+		later(func() answer { return p.about(a, "tasks/result", id) }),
+	}
+	p.approve(t, b, id)
+	for _, wait := range waits {
+		if got := <-wait; !got.has(outcome(1, "quick")) {
+			t.Errorf("tasks/result: %+v", got)
+		}
+	}
+	for _, g := range w.gates {
+		if got := p.about(g, "tasks/get", id); !got.has(`"status":"completed"`) {
+			t.Errorf("tasks/get: %+v", got)
+		}
+		if got := p.decide(g, id, "approve"); got.status != 410 {
+			t.Errorf("approved again: %+v", got)
+		}
+	}
+}
+
+// begin has a call run on the first gate, and returns once the tool runs.
+func begin(t *testing.T, w *world, p *party, n int) string {
+	t.Helper()
+	id := p.hold(t, w.gates[0], n, "told")
+	p.approve(t, w.gates[1], id)
+	if got := p.about(w.gates[0], "tasks/get", id); !got.has(`"status":"working"`) {
+		t.Fatalf("tasks/get: %+v", got)
+	}
+	select {
+	case got := <-w.ledger.started:
+		if got != n {
+			t.Fatalf("call %d runs; want %d", got, n)
+		}
+	case <-time.After(patience):
+		t.Fatal("the call does not run")
+	}
+	return id
+}
+
+// unknown waits until a gate says that nobody can know whether a call ran.
+func unknown(t *testing.T, p *party, g *gate, id string) {
+	t.Helper()
+	var got answer
+	eventually(t, func() bool {
+		got = p.about(g, "tasks/get", id)
+		return got.has(`"status":"`) && !got.has(`"status":"working"`)
+	})
+	if !got.has(`"status":"failed"`) || !got.has("Outcome unknown") {
+		t.Fatalf("tasks/get: %+v", got)
+	}
+}
+
+// The executor dies while the tool runs: the others say that nobody knows, and
+// do not run the call again, whoever asks for what.
+func killExecutor(t *testing.T, w *world, p *party) {
+	id := begin(t, w, p, 2)
+	w.gates[0].kill()
+	unknown(t, p, w.gates[2], id)
+	close(w.ledger.release)
+	w.gates[0].start()
+	for _, g := range w.gates {
+		unknown(t, p, g, id)
+		if got := p.about(g, "tasks/result", id); !got.has(`"error"`) {
+			t.Errorf("tasks/result: %+v", got)
+		}
+		if got := p.decide(g, id, "approve"); got.status != 410 {
+			t.Errorf("approved again: %+v", got)
+		}
+	}
+}
+
+// One gate cannot reach the database: what needs approval is refused there,
+// what does not goes on, others are not held up, and afterwards it catches up.
+func partition(t *testing.T, w *world, p *party) {
+	a, b, c := w.gates[0], w.gates[1], w.gates[2]
+	id := p.hold(t, b, 3, "quick")
+	patient := *p
+	patient.began = make(chan struct{})
+	waiting := later(func() answer { return patient.about(a, "tasks/result", id) })
+	<-patient.began
+	w.links[0].Set(netfault.Partition())
+	hasty := p.within(20 * time.Second)
+	refused := []<-chan answer{
+		later(func() answer { return hasty.decide(a, id, "approve") }),
+		later(func() answer {
+			return hasty.ask(a, "tools/call", `{"name":"hold_x","arguments":{"n":33,"as":"quick"},"task":{}}`)
+		}),
+		later(func() answer { return hasty.about(a, "tasks/get", id) }),
+	}
+	for i := range 20 {
+		if got := p.within(time.Second).ask(a, "tools/call", fmt.Sprintf(`{"name":"free_x","arguments":{"n":%d}}`, 300+i)); !got.has(outcome(300+i, "")) {
+			t.Errorf("a call that needs no approval: %+v", got)
+		}
+	}
+	for i, answers := range refused {
+		if got := <-answers; !got.has("store_unavailable") {
+			t.Errorf("request %d is not refused: %+v", i, got)
+		}
+	}
+	if got := p.ready(a); got.status != 503 {
+		t.Errorf("readiness: %+v", got)
+	}
+	for _, g := range []*gate{b, c} {
+		if got := p.about(g, "tasks/get", id); !got.has(`"status":"working"`) || w.ledger.ran(3) != 0 {
+			t.Errorf("elsewhere: %+v; it ran %d times", got, w.ledger.ran(3))
+		}
+	}
+	p.approve(t, c, id)
+	if got := p.about(b, "tasks/result", id); !got.has(outcome(3, "quick")) {
+		t.Errorf("tasks/result: %+v", got)
+	}
+
+	w.links[0].Heal()
+	got := <-waiting
+	eventually(t, func() bool { return p.ready(a).status == 200 })
+	if got.has("store_unavailable") { // the cut came before it had looked at the task
+		got = p.about(a, "tasks/result", id)
+	}
+	if !got.has(outcome(3, "quick")) {
+		t.Errorf("the one who waited all the time got %+v", got)
+	}
+	p.hold(t, a, 34, "quick")
+}
+
+// The executor cannot reach the database while the tool runs, until long after
+// its lease has lapsed. The others say that nobody knows. When it is back with
+// the answer, that does not change any more, and nobody runs the call again.
+func silenceExecutor(t *testing.T, w *world, p *party, n int, fault netfault.Fault) {
+	w.ledger.release = make(chan struct{})
+	id := begin(t, w, p, n)
+	w.links[0].Set(fault)
+	unknown(t, p, w.gates[2], id)
+	close(w.ledger.release) // and so it does have an answer, which it tries to record
+	eventually(t, func() bool { return strings.Contains(w.gates[0].log.String(), `"answer not kept"`) })
+	w.links[0].Heal()
+	for _, g := range slices.Backward(w.gates) {
+		unknown(t, p, g, id)
+	}
+	eventually(t, func() bool { return p.ready(w.gates[0]).status == 200 })
+	p.hold(t, w.gates[0], 40+n, "quick") // by now everything that was late has arrived
+	unknown(t, p, w.gates[0], id)
+}
