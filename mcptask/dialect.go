@@ -1,6 +1,7 @@
 package mcptask
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"time"
@@ -91,19 +92,27 @@ func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
 	return encode(LegacyCreateResult{Task: legacyTask(t, Working), Meta: meta})
 }
 
-// GetResult returns the answer to tasks/get. Payload is what t.Result refers
-// to. It is not looked at if that is nil, or for a legacy client, who asks for
-// it with tasks/result.
-func (d Dialect) GetResult(t task.Task, payload []byte) (jsontext.Value, error) {
+// GetResult returns the answer to tasks/get. That to a legacy client has no
+// place for an upstream's answer, which it asks for with tasks/result.
+func (d Dialect) GetResult(t task.Task) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == Legacy {
-		return encode(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta})
+		return encodeText(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta})
 	}
-	detailed, err := d.detailed(t, payload)
+	meta = d.disposed(meta, t)
+	detailed, payload, err := d.detailed(t)
 	if err != nil {
-		return nil, err
+		return Text{}, err
 	}
-	return encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: d.disposed(meta, t)})
+	if !payload.text.Present() {
+		return encodeText(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: meta})
+	}
+	text, err := encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed})
+	after := "}"
+	if meta != nil {
+		after = `,"_meta":` + string(meta.text()) + after
+	}
+	return payload.in(text, "}", after), err
 }
 
 // CancelResult returns the answer to tasks/cancel: to a legacy client the
@@ -112,7 +121,7 @@ func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
 	if d.Era == Modern {
 		return encode(ModernAck{ResultType: Complete})
 	}
-	return d.GetResult(t, nil)
+	return encode(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: metaOf(t)})
 }
 
 // ListResult returns the answer to tasks/list, which only legacy clients have.
@@ -125,21 +134,29 @@ func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
 }
 
 // StatusNotification returns the message that tells a client of a change of t.
-// Payload is as for [Dialect.GetResult]. Subscription is the JSON-RPC id of the
-// subscriptions/listen request to which the message belongs, as it is written;
-// legacy clients have none.
-func (d Dialect) StatusNotification(t task.Task, payload []byte, subscription jsontext.Value) (jsontext.Value, error) {
+// Subscription is the JSON-RPC id of the subscriptions/listen request to which
+// the message belongs, as it is written; legacy clients have none.
+func (d Dialect) StatusNotification(t task.Task, subscription jsontext.Value) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == Legacy {
 		params := LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta}
-		return encode(notification(MethodLegacyStatus, params))
+		return encodeText(notification(MethodLegacyStatus, params))
 	}
-	detailed, err := d.detailed(t, payload)
+	detailed, payload, err := d.detailed(t)
 	if err != nil {
-		return nil, err
+		return Text{}, err
 	}
 	params := ModernStatusParams{Meta: WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
-	return encode(notification(MethodModernStatus, params))
+	if !payload.text.Present() {
+		return encodeText(notification(MethodModernStatus, params))
+	}
+	text, err := encode(notification(MethodModernStatus, params))
+	return payload.in(text, "}}", "}}"), err
+}
+
+func encodeText(v any) (Text, error) {
+	text, err := encode(v)
+	return textOf(text), err
 }
 
 func legacyTask(t task.Task, status Status) LegacyTask {
@@ -167,7 +184,21 @@ func pollInterval(t task.Task) *Millis {
 	return new(MillisOf(t.PollInterval))
 }
 
-func (d Dialect) detailed(t task.Task, payload []byte) (DetailedTask, error) {
+// A payload is an upstream's answer as the last member of a task.
+type payload struct {
+	name string
+	text Text // absent if the task has no answer of an upstream's
+}
+
+// in returns an encoded task, which ends with tail, with the payload in it and
+// after behind.
+func (p payload) in(encoded jsontext.Value, tail, after string) Text {
+	return p.text.Around(string(bytes.TrimSuffix(encoded, []byte(tail)))+`,"`+p.name+`":`, after)
+}
+
+// detailed returns t with what its status calls for, but for the answer of an
+// upstream, which has yet to get its place.
+func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 	status := d.Status(t)
 	detailed := DetailedTask{ModernTask: modernTask(t, status)}
 	switch status {
@@ -175,15 +206,25 @@ func (d Dialect) detailed(t task.Task, payload []byte) (DetailedTask, error) {
 		// A task that waits for people elsewhere asks nothing of the client.
 		detailed.InputRequests = Object{}
 		if asked := inputRequests(t); asked != nil {
-			return detailed, json.Unmarshal(asked, &detailed.InputRequests)
+			return detailed, payload{}, json.Unmarshal(asked, &detailed.InputRequests)
 		}
-		return detailed, nil
+		return detailed, payload{}, nil
 	case Completed, Failed:
-		answer, err := d.Answer(t, payload)
-		detailed.Result, detailed.Error = withoutRelatedTask(answer.Result), answer.Error
-		return detailed, err
+		answer, err := d.Answer(t)
+		switch {
+		case t.Result == nil:
+			detailed.Result, detailed.Error = answer.Result.before, answer.Error.before
+			return detailed, payload{}, err
+		case answer.Error.Present():
+			return detailed, payload{"error", answer.Error}, err
+		default:
+			// A note of the task it belongs to would be the upstream's, and a
+			// modern client is not to see one.
+			answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask}
+			return detailed, payload{"result", answer.Result}, err
+		}
 	default:
-		return detailed, nil
+		return detailed, payload{}, nil
 	}
 }
 
@@ -223,37 +264,3 @@ func approvalOf(t task.Task) Object {
 }
 
 func quoteTime(t time.Time) jsontext.Value { return quote(string(At(t))) }
-
-// withRelatedTask returns result, an object, with a note in its _meta that it
-// belongs to the task with the given id. All other bytes stay as they are.
-func withRelatedTask(result jsontext.Value, id task.ID) jsontext.Value {
-	var p jsonrpc.Patch
-	whole := jsonrpc.Value{Bytes: result}
-	if meta := whole.Member("_meta"); meta.IsObject() {
-		p.Set(meta, MetaRelatedTask, relatedTask(string(id)))
-	} else {
-		p.Set(whole, "_meta", WithRelatedTask(nil, string(id)).text())
-	}
-	return p.Apply(result)
-}
-
-// withoutRelatedTask returns result without a note of the task it belongs to:
-// it would be the upstream's, and a modern client is not to see one.
-func withoutRelatedTask(result jsontext.Value) jsontext.Value {
-	meta := jsonrpc.Value{Bytes: result}.Member("_meta")
-	var others Object
-	noted := false
-	for name, value := range meta.Members() {
-		if name == MetaRelatedTask {
-			noted = true
-			continue
-		}
-		others = append(others, Member{name, value.Bytes})
-	}
-	if !noted {
-		return result
-	}
-	var p jsonrpc.Patch
-	p.Replace(meta, others.text())
-	return p.Apply(result)
-}

@@ -245,7 +245,7 @@ func TestStatusTable(t *testing.T) {
 	for _, s := range situations(t) {
 		fmt.Fprintf(&b, "\n%s\n  %s / %s: %s", s.name, legacy.Status(s.task), modern.Status(s.task), statusMessage(t, s.task))
 		for _, d := range []mcptask.Dialect{legacy, modern} {
-			answer, err := d.Answer(s.task, payloadOf(s.task))
+			answer, err := d.Answer(s.task)
 			if terminal := s.task.State.Terminal(); terminal != (err == nil) || !terminal && !errors.Is(err, task.ErrNotReady) {
 				t.Errorf("%s: %v", s.name, err)
 			}
@@ -271,12 +271,12 @@ func eraName(d mcptask.Dialect) string {
 func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 	t.Helper()
 	switch {
-	case tk.Result != nil && a.Error != nil:
-		return "error " + string(a.Error)
+	case tk.Result != nil && a.Error.Present():
+		return "error " + string(whole(t, a.Error, tk))
 	case tk.Result != nil:
-		return "result " + string(a.Result)
-	case a.Error != nil:
-		e := a.Err()
+		return "result " + string(whole(t, a.Result, tk))
+	case a.Error.Present():
+		e := a.Err(nil)
 		name, _ := jsonrpc.Value{Bytes: e.Data}.Member("error_type").Text()
 		tool, _ := jsonrpc.Value{Bytes: e.Data}.Member("tool").Text()
 		if e.Message != statusMessage(t, tk) || tool != "delete_file" {
@@ -286,20 +286,28 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 	default:
 		message := jsonrpc.AppendString(nil, statusMessage(t, tk))
 		want := `{"resultType":"complete","content":[{"type":"text","text":` + string(message) + `}],"isError":true}`
-		loadSchemas(t).mustMatch(t, schemaModern, "CallToolResult", a.Result)
-		if diff := cmp.Diff(want, string(a.Result)); diff != "" {
+		result := whole(t, a.Result, tk)
+		loadSchemas(t).mustMatch(t, schemaModern, "CallToolResult", result)
+		if diff := cmp.Diff(want, string(result)); diff != "" {
 			t.Errorf("tool error (-want +got):\n%s", diff)
 		}
 		return "tool error"
 	}
 }
 
-func statusMessage(t testing.TB, tk task.Task) string {
+// whole returns a text with the answer of its task in its place.
+func whole(t testing.TB, text mcptask.Text, tk task.Task) jsontext.Value {
 	t.Helper()
-	text, err := legacy.GetResult(tk, nil)
+	json, err := text.Whole(payloadOf(tk))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return json
+}
+
+func statusMessage(t testing.TB, tk task.Task) string {
+	t.Helper()
+	text := mustWith(nil)(legacy.GetResult(tk))
 	message, _ := jsonrpc.Value{Bytes: text}.Member("statusMessage").Text()
 	return message
 }
@@ -316,19 +324,36 @@ func TestDialectsMatchSchemas(t *testing.T) {
 				text             jsontext.Value
 			}{
 				{schemaLegacy, "CreateTaskResult", must(legacy.CreateResult(tk))},
-				{schemaLegacy, "GetTaskResult", must(legacy.GetResult(tk, nil))},
+				{schemaLegacy, "GetTaskResult", mustWith(nil)(legacy.GetResult(tk))},
 				{schemaLegacy, "CancelTaskResult", must(legacy.CancelResult(tk))},
 				{schemaLegacy, "ListTasksResult", must(legacy.ListResult(task.Page{Tasks: []task.Task{tk}, Next: "c"}))},
-				{schemaLegacy, "TaskStatusNotification", must(legacy.StatusNotification(tk, nil, nil))},
+				{schemaLegacy, "TaskStatusNotification", mustWith(nil)(legacy.StatusNotification(tk, nil))},
 				{schemaTasks, "CreateTaskResult", must(modern.CreateResult(tk))},
-				{schemaTasks, "GetTaskResult", must(modern.GetResult(tk, payloadOf(tk)))},
+				{schemaTasks, "GetTaskResult", mustWith(payloadOf(tk))(modern.GetResult(tk))},
 				{schemaTasks, "CancelTaskResult", must(modern.CancelResult(tk))},
-				{schemaTasks, "TaskStatusNotification", must(modern.StatusNotification(tk, payloadOf(tk), jsontext.Value(`7`)))},
+				{schemaTasks, "TaskStatusNotification", mustWith(payloadOf(tk))(modern.StatusNotification(tk, jsontext.Value(`7`)))},
 			} {
 				s.mustMatch(t, c.file, c.definition, c.text)
 			}
 		})
 	}
+}
+
+// mustWith returns what puts an answer in its place in a text.
+func mustWith(payload []byte) func(mcptask.Text, error) jsontext.Value {
+	return func(text mcptask.Text, err error) jsontext.Value {
+		if err != nil {
+			panic(err)
+		}
+		return must(text.Whole(payload))
+	}
+}
+
+func mustText(text mcptask.Text, err error) mcptask.Text {
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
 func must(text jsontext.Value, err error) jsontext.Value {
@@ -365,13 +390,13 @@ func TestDialectMessages(t *testing.T) {
 			`{"task":{` + head + `"ttl":7200000,"pollInterval":5000},"_meta":{` + vars +
 				`,"io.modelcontextprotocol/model-immediate-response":"The call is waiting for human approval."}}`,
 		},
-		{"legacy get", must(legacy.GetResult(pending, nil)), `{` + head + `"ttl":7200000,"pollInterval":5000,"_meta":{` + vars + `}}`},
+		{"legacy get", mustWith(nil)(legacy.GetResult(pending)), `{` + head + `"ttl":7200000,"pollInterval":5000,"_meta":{` + vars + `}}`},
 		{
 			"legacy list", must(legacy.ListResult(task.Page{Tasks: []task.Task{pending}})),
 			`{"tasks":[{` + head + `"ttl":7200000,"pollInterval":5000}]}`,
 		},
 		{
-			"legacy notification", must(legacy.StatusNotification(done, nil, nil)),
+			"legacy notification", mustWith(nil)(legacy.StatusNotification(done, nil)),
 			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{` + doneHead + `"ttl":7200000}}`,
 		},
 		{
@@ -379,11 +404,11 @@ func TestDialectMessages(t *testing.T) {
 			`{"resultType":"task",` + head + `"ttlMs":7200000,"pollIntervalMs":5000,"_meta":{` + vars + `}}`,
 		},
 		{
-			"modern get, done", must(modern.GetResult(done, []byte(okResult))),
+			"modern get, done", mustWith([]byte(okResult))(modern.GetResult(done)),
 			`{"resultType":"complete",` + doneHead + `"ttlMs":7200000,"result":` + okResult + `}`,
 		},
 		{
-			"modern notification", must(modern.StatusNotification(done, []byte(okResult), jsontext.Value(`"l1"`))),
+			"modern notification", mustWith([]byte(okResult))(modern.StatusNotification(done, jsontext.Value(`"l1"`))),
 			`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},` +
 				doneHead + `"ttlMs":7200000,"result":` + okResult + `}}`,
 		},
@@ -415,7 +440,7 @@ func TestApprovalVariable(t *testing.T) {
 		{newTask(t, task.Admit{By: "gate"}), ``},
 	} {
 		for _, d := range []mcptask.Dialect{legacy, modern} {
-			meta := jsonrpc.Value{Bytes: must(d.GetResult(tt.task, nil))}.Member("_meta")
+			meta := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}.Member("_meta")
 			if got := string(meta.Member(mcptask.VariableApproval).Bytes); got != tt.want {
 				t.Errorf("%s %s: %s; want %s", eraName(d), tt.task.State, got, tt.want)
 			}
@@ -445,7 +470,7 @@ func TestPendingStatus(t *testing.T) {
 		}
 	}
 	literal := mcptask.Dialect{Era: mcptask.Modern, PendingStatus: mcptask.InputRequired}
-	text := must(literal.GetResult(pending, nil))
+	text := mustWith(nil)(literal.GetResult(pending))
 	s.mustMatch(t, schemaTasks, "GetTaskResult", text)
 	if !strings.Contains(string(text), `"inputRequests":{}`) {
 		t.Errorf("no input requests in %s", text)
@@ -455,26 +480,12 @@ func TestPendingStatus(t *testing.T) {
 // A refusal of something that is no tool call cannot be told as a tool result.
 func TestRefusedResource(t *testing.T) {
 	tk := callTask(t, "resources/read", submit, task.Reject{By: "bob"})
-	answer, err := modern.Answer(tk, nil)
-	if err != nil || answer.Result != nil || answer.Err().Code != jsonrpc.CodeInternal {
-		t.Errorf("answer %s %s, %v", answer.Result, answer.Error, err)
+	answer, err := modern.Answer(tk)
+	if err != nil || answer.Result.Present() || answer.Err(nil).Code != jsonrpc.CodeInternal {
+		t.Errorf("answer %v %v, %v", answer.Result, answer.Error, err)
 	}
 	if got := modern.Status(tk); got != mcptask.Failed {
 		t.Errorf("status %s", got)
-	}
-}
-
-// A result that is lost is not made up.
-func TestMissingPayload(t *testing.T) {
-	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
-	if _, err := modern.GetResult(done, nil); !errors.Is(err, task.ErrChunkMissing) {
-		t.Errorf("modern get: %v", err)
-	}
-	if _, err := legacy.Answer(done, []byte(`[]`)); !errors.Is(err, task.ErrChunkMissing) {
-		t.Errorf("legacy answer: %v", err)
-	}
-	if _, err := modern.StatusNotification(done, nil, jsontext.Value(`1`)); !errors.Is(err, task.ErrChunkMissing) {
-		t.Errorf("modern notification: %v", err)
 	}
 }
 
@@ -482,8 +493,8 @@ func TestMissingPayload(t *testing.T) {
 func TestModernResultHasNoRelatedTask(t *testing.T) {
 	const payload = `{"content":[ ],"_meta":{"a":1.0,"io.modelcontextprotocol\/related-task":{"taskId":"up"},"b":2}}`
 	done := newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: inline(task.ResultOK, payload)})
-	result := jsonrpc.Value{Bytes: must(modern.GetResult(done, []byte(payload)))}.Member("result")
-	if diff := cmp.Diff(`{"content":[],"_meta":{"a":1.0,"b":2}}`, string(result.Bytes)); diff != "" {
+	result := jsonrpc.Value{Bytes: mustWith([]byte(payload))(modern.GetResult(done))}.Member("result")
+	if diff := cmp.Diff(`{"content":[ ],"_meta":{"a":1.0,"b":2}}`, string(result.Bytes)); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 }

@@ -25,7 +25,7 @@ func TestDrafts(t *testing.T) {
 		{"cancelled", newTask(t, submit, task.Cancel{By: "alice"}), "", ""},
 		{"nobody asked", newTask(t, task.Admit{By: "gate"}, fail(task.StageUpstreamUnreachable)), "", ""},
 	} {
-		got := jsonrpc.Value{Bytes: must(drafts.GetResult(tt.task, nil))}
+		got := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(drafts.GetResult(tt.task))}
 		told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text()
 		if told != tt.disposition {
 			t.Errorf("%s: disposition %q; want %q", tt.name, told, tt.disposition)
@@ -34,14 +34,14 @@ func TestDrafts(t *testing.T) {
 			t.Errorf("%s: authorization %s; want %s", tt.name, denied, tt.denied)
 		}
 		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.Legacy, Drafts: true}} {
-			plain := jsonrpc.Value{Bytes: must(d.GetResult(tt.task, nil))}
+			plain := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}
 			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Present() {
 				t.Errorf("%s: a client that should not sees drafts: %s", tt.name, plain.Bytes)
 			}
 		}
 	}
 	completed := newTask(t, submit, approve, claim, task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Size: int64(len(okResult)), Inline: []byte(okResult)}})
-	got := jsonrpc.Value{Bytes: must(drafts.GetResult(completed, []byte(okResult)))}
+	got := jsonrpc.Value{Bytes: mustWith([]byte(okResult))(drafts.GetResult(completed))}
 	if told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text(); told != "approved-executed" {
 		t.Errorf("completed: %s", got.Bytes)
 	}

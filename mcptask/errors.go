@@ -87,13 +87,13 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 func (d Dialect) Refuse(err error) Answer {
 	e, p := look(err)
 	if !p.tool || d.Era == Legacy {
-		return Answer{Error: errorObject(d.Error(err))}
+		return Answer{Error: textOf(errorObject(d.Error(err)))}
 	}
 	text := p.text
 	if e.RetryAfter > 0 {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 	}
-	return Answer{Result: toolError(text, d.denied(p.name, RemediationAvailable, ""))}
+	return Answer{Result: textOf(toolError(text, d.denied(p.name, RemediationAvailable, "")))}
 }
 
 // look returns what of err may be told, and how.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -65,16 +64,17 @@ func TestErrorTable(t *testing.T) {
 		now := legacy.Error(err)
 		refusal := modern.Refuse(err)
 		code := fmt.Sprint(modern.Error(err).Code)
-		if refusal.Result != nil {
+		if refusal.Result.Present() {
 			code = "tool"
-			s.mustMatch(t, schemaModern, "CallToolResult", refusal.Result)
-			if !strings.Contains(string(refusal.Result), now.Message+" Try again in 2 s.") {
-				t.Errorf("%s: %s", kind, refusal.Result)
+			result := must(refusal.Result.Whole(nil))
+			s.mustMatch(t, schemaModern, "CallToolResult", result)
+			if !strings.Contains(string(result), now.Message+" Try again in 2 s.") {
+				t.Errorf("%s: %s", kind, result)
 			}
 		}
 		fmt.Fprintf(&b, "%-23s %6d %6s %s %s\n", kind, now.Code, code, now.Message, now.Data)
 
-		s.mustMatch(t, schemaLegacy, "Error", legacy.Refuse(err).Error)
+		s.mustMatch(t, schemaLegacy, "Error", must(legacy.Refuse(err).Error.Whole(nil)))
 	}
 	if diff := cmp.Diff(errorTable, b.String()); diff != "" {
 		t.Errorf("the error table changed (-want +got):\n%s", diff)
@@ -106,10 +106,10 @@ func TestOtherErrors(t *testing.T) {
 	if got := legacy.Error(fmt.Errorf("wrapped: %w", own)); got != own {
 		t.Errorf("own error became %v", got)
 	}
-	if diff := cmp.Diff(`{"code":5,"message":"mine","data":1}`, string(legacy.Refuse(own).Error)); diff != "" {
+	if diff := cmp.Diff(`{"code":5,"message":"mine","data":1}`, string(must(legacy.Refuse(own).Error.Whole(nil)))); diff != "" {
 		t.Errorf("own error (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(own, legacy.Refuse(own).Err()); diff != "" {
+	if diff := cmp.Diff(own, legacy.Refuse(own).Err(nil)); diff != "" {
 		t.Errorf("own error, read (-want +got):\n%s", diff)
 	}
 }
@@ -150,11 +150,11 @@ func TestAnswerErr(t *testing.T) {
 		`{"code":"x"}`:                         {Code: jsonrpc.CodeInternal},
 		`{}`:                                   {Code: jsonrpc.CodeInternal},
 	} {
-		if diff := cmp.Diff(want, mcptask.Answer{Error: jsontext.Value(text)}.Err()); diff != "" {
+		if diff := cmp.Diff(want, mcptask.Answer{Error: mcptask.Text{}.Around(text, "")}.Err(nil)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
-	if err := (mcptask.Answer{Result: jsontext.Value(`{}`)}).Err(); err != nil {
+	if err := (mcptask.Answer{Result: mcptask.Text{}.Around(`{}`, "")}).Err(nil); err != nil {
 		t.Errorf("a result is an error: %v", err)
 	}
 }

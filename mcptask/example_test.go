@@ -3,6 +3,7 @@ package mcptask_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -88,12 +89,17 @@ func ExampleDialect() {
 		}
 	}
 	for _, d := range []mcptask.Dialect{{Era: mcptask.Legacy}, {Era: mcptask.Modern}} {
-		answer, err := d.Answer(t, nil)
+		answer, err := d.Answer(t)
 		if err != nil {
 			panic(err)
 		}
 		fmt.Println(d.Status(t))
-		fmt.Println(string(answer.Result) + string(answer.Error))
+		text := answer.Result
+		if answer.Error.Present() {
+			text = answer.Error
+		}
+		_ = text.Compose(os.Stdout, nil)
+		fmt.Println()
 	}
 	// Output:
 	// failed

@@ -14,16 +14,18 @@ import (
 // An Answer is what a request is answered with: a result or a JSON-RPC error
 // object, never both.
 type Answer struct {
-	Result jsontext.Value
-	Error  jsontext.Value
+	Result Text
+	Error  Text
 }
 
-// Err returns a's error as a value, or nil if a is a result.
-func (a Answer) Err() *jsonrpc.Error {
-	if a.Error == nil {
+// Err returns a's error as a value, or nil if a is a result. Payload is what an
+// upstream answered, if a has a place for it.
+func (a Answer) Err(payload []byte) *jsonrpc.Error {
+	if !a.Error.Present() {
 		return nil
 	}
-	object := jsonrpc.Value{Bytes: a.Error}
+	text, _ := a.Error.Whole(payload) // without a payload there is no code in it either
+	object := jsonrpc.Value{Bytes: text}
 	code, ok := object.Member("code").Int()
 	message, _ := object.Member("message").Text()
 	if !ok {
@@ -33,37 +35,33 @@ func (a Answer) Err() *jsonrpc.Error {
 }
 
 // Answer returns what the request that became t is answered with, as if it had
-// been answered at once: what the upstream said, which is payload, or why there
-// is no such thing. It returns [task.ErrNotReady] if t is not terminal, and
-// [task.ErrChunkMissing] if t.Result is there but payload is no object. Payload
-// is not looked at if t.Result is nil.
+// been answered at once: what the upstream said, or why there is no such thing.
+// It returns [task.ErrNotReady] if t is not terminal.
 //
 // A legacy client learns of a call that was not allowed to run by an error, a
 // modern one by a tool result that its model can read. Both say that the tool
 // did not run.
-func (d Dialect) Answer(t task.Task, payload []byte) (Answer, error) {
+func (d Dialect) Answer(t task.Task) (Answer, error) {
 	switch {
 	case !t.State.Terminal():
 		return Answer{}, &task.Error{Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
-	case t.Result != nil && !(jsonrpc.Value{Bytes: payload}).IsObject():
-		return Answer{}, &task.Error{Kind: task.KindChunkMissing, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
 	case t.State == task.Completed && t.Result != nil:
-		return Answer{Result: payload}, nil
+		return Answer{Result: answerOf(t)}, nil
 	case t.State == task.Failed && t.Result != nil:
-		return Answer{Error: payload}, nil
+		return Answer{Error: answerOf(t)}, nil
 	case d.Era == Modern && refused(t):
-		return Answer{Result: d.refusal(t)}, nil
+		return Answer{Result: textOf(d.refusal(t))}, nil
 	default:
-		return Answer{Error: d.endError(t)}, nil
+		return Answer{Error: textOf(d.endError(t))}, nil
 	}
 }
 
 // ResultAnswer returns the answer to tasks/result, which only legacy clients
 // have: that of [Dialect.Answer], with a note that it belongs to t.
-func (d Dialect) ResultAnswer(t task.Task, payload []byte) (Answer, error) {
-	answer, err := d.Answer(t, payload)
-	if answer.Result != nil {
-		answer.Result = withRelatedTask(answer.Result, t.ID)
+func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
+	answer, err := d.Answer(t)
+	if answer.Result.Present() {
+		answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask, JSON: relatedTask(string(t.ID))}
 	}
 	return answer, err
 }

@@ -19,7 +19,7 @@ import (
 // nobody: who asks is part of the [Request]. Store and Now must be given.
 //
 // An answer is whole in memory while it is sent. A program with huge ones uses
-// a [Dialect] and [task.ReadResult] instead.
+// a [Dialect] and [task.OpenResult] instead.
 //
 // Whoever has a Server must also call [task.SettleOverdue] and Sweep on the
 // store now and then, so that tasks end when their time does.
@@ -87,14 +87,15 @@ func (s *Server) get(ctx context.Context, r Request) (jsontext.Value, error) {
 		return nil, err
 	}
 	t.PollInterval = s.Polling.Interval(t.Remaining(s.Now()))
-	if r.Dialect.Era == Legacy {
-		return r.Dialect.GetResult(t, nil)
+	text, err := r.Dialect.GetResult(t)
+	if err != nil {
+		return nil, err
 	}
 	payload, err := s.payload(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return r.Dialect.GetResult(t, payload)
+	return text.Whole(payload)
 }
 
 func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) {
@@ -110,14 +111,14 @@ func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) 
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.Dialect.ResultAnswer(t, payload)
+	answer, err := r.Dialect.ResultAnswer(t)
 	if err != nil {
 		return nil, err
 	}
-	if failure := answer.Err(); failure != nil {
+	if failure := answer.Err(payload); failure != nil {
 		return nil, failure
 	}
-	return answer.Result, nil
+	return answer.Result.Whole(payload)
 }
 
 // payload returns what the upstream answered, or nil if it did not.

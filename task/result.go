@@ -57,33 +57,54 @@ func fill(chunk []byte, r io.Reader) (int, error) {
 	return n, err
 }
 
-// ReadResult writes t's answer to w, chunk by chunk. It returns [ErrNotReady]
-// if t is not terminal, and [ErrChunkMissing] if t has no answer or the store
-// does not have it whole.
+// OpenResult returns a reader of t's answer that holds no more of it than a
+// chunk. Reading fails with [ErrNotReady] if t is not terminal, and with
+// [ErrChunkMissing] if t has no answer or the store does not have it whole.
+func OpenResult(ctx context.Context, s Blobs, t Task) io.Reader {
+	switch {
+	case !t.State.Terminal():
+		return &chunkReader{err: t.refuse(&Error{Kind: KindNotReady}, ActionReadChunk)}
+	case t.Result == nil:
+		return &chunkReader{err: t.refuse(&Error{Kind: KindChunkMissing, Detail: "there is no answer"}, ActionReadChunk)}
+	case t.Result.Chunks == 0:
+		return &chunkReader{rest: t.Result.Inline, err: io.EOF}
+	}
+	ref, n, size := OwnedBy(t.Owner).Ref(t.ID), 0, int64(0)
+	return &chunkReader{next: func() ([]byte, error) {
+		switch {
+		case n < t.Result.Chunks:
+			chunk, err := s.ReadChunk(ctx, ref, n)
+			n, size = n+1, size+int64(len(chunk))
+			return chunk, err
+		case size != t.Result.Size:
+			return nil, t.refuse(&Error{Kind: KindChunkMissing, Size: size, Limit: t.Result.Size, Detail: "the answer is not whole"}, ActionReadChunk)
+		default:
+			return nil, io.EOF
+		}
+	}}
+}
+
+// A chunkReader reads one chunk after the other.
+type chunkReader struct {
+	next func() ([]byte, error)
+	rest []byte // of the last chunk
+	err  error  // what comes after rest
+}
+
+// Read implements [io.Reader].
+func (r *chunkReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 && r.err == nil {
+		r.rest, r.err = r.next()
+	}
+	n := copy(p, r.rest)
+	if r.rest = r.rest[n:]; n > 0 || len(p) == 0 {
+		return n, nil
+	}
+	return 0, r.err
+}
+
+// ReadResult writes t's answer to w. It fails like a reader from [OpenResult].
 func ReadResult(ctx context.Context, s Blobs, t Task, w io.Writer) error {
-	if !t.State.Terminal() {
-		return t.refuse(&Error{Kind: KindNotReady}, ActionReadChunk)
-	}
-	if t.Result == nil {
-		return t.refuse(&Error{Kind: KindChunkMissing, Detail: "there is no answer"}, ActionReadChunk)
-	}
-	if t.Result.Chunks == 0 {
-		_, err := w.Write(t.Result.Inline)
-		return err
-	}
-	ref, size := OwnedBy(t.Owner).Ref(t.ID), int64(0)
-	for n := range t.Result.Chunks {
-		chunk, err := s.ReadChunk(ctx, ref, n)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(chunk); err != nil {
-			return err
-		}
-		size += int64(len(chunk))
-	}
-	if size != t.Result.Size {
-		return t.refuse(&Error{Kind: KindChunkMissing, Size: size, Limit: t.Result.Size, Detail: "the answer is not whole"}, ActionReadChunk)
-	}
-	return nil
+	_, err := io.CopyBuffer(w, OpenResult(ctx, s, t), make([]byte, ChunkSize))
+	return err
 }

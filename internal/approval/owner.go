@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -77,28 +78,29 @@ func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Varia
 // returns [task.ErrNotReady] if the task has not ended.
 //
 // What w has must have reached the client when it was written: from then on an
-// identical call is a new call. Use [Desk.Read] and [Desk.Delivered] to have
+// identical call is a new call. Use [Desk.Open] and [Desk.Delivered] to have
 // the one before the other.
 func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task, error) {
 	t, err := d.get(ctx, ref)
 	if err != nil {
 		return d.told(t), err
 	}
-	if err := d.Read(ctx, t, w); err != nil {
+	if !t.State.Terminal() {
+		return d.told(t), d.notReady(t, nil)
+	}
+	if _, err := io.Copy(w, d.Open(ctx, t)); err != nil {
 		return d.told(t), err
 	}
 	return d.told(t), d.Delivered(ctx, ref)
 }
 
-// Read is [Desk.Result] for a task at hand, without noting the delivery.
-func (d *Desk) Read(ctx context.Context, t task.Task, w io.Writer) error {
-	if !t.State.Terminal() {
-		return d.notReady(t, nil)
+// Open returns a reader of the answer to a task that has ended, to be read
+// before the delivery is noted. There is nothing to read if it has none.
+func (d *Desk) Open(ctx context.Context, t task.Task) io.Reader {
+	if t.State.Terminal() && t.Result == nil {
+		return strings.NewReader("")
 	}
-	if t.Result == nil {
-		return nil
-	}
-	return task.ReadResult(ctx, d.cfg.Store, t, w)
+	return task.OpenResult(ctx, d.cfg.Store, t)
 }
 
 // Delivered notes that the outcome of a task has reached its owner.

@@ -109,6 +109,13 @@ func (x *exchange) tryWrite(p []byte) error {
 	return err
 }
 
+// cut breaks the connection, from any goroutine, which ends the exchange.
+func (x *exchange) cut() {
+	_ = x.control.SetWriteDeadline(time.Unix(1, 0))
+	_, _ = x.w.Write([]byte("\r")) // ends no event
+	_ = x.control.Flush()
+}
+
 // flush sends what has been written on its way.
 func (x *exchange) flush() {
 	if err := x.control.Flush(); err != nil {

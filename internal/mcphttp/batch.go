@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -147,24 +148,34 @@ func (x *exchange) refused(err error) []byte {
 
 // deliverBatch answers a batch with what became of it.
 func (x *exchange) deliverBatch(ctx context.Context, w *waiting, p jsonrpc.Packet, t task.Task) {
-	var payload bytes.Buffer
-	if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
-		w.end(x.each(p, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
+	payload, err := io.ReadAll(x.h.cfg.Desk.Open(ctx, t))
+	answers := x.each(p, func(i int) []byte {
+		if err != nil {
+			return x.errorMessage(x.dialect().Error(err))
+		}
+		return x.outcomeInBatch(t, payload, i)
+	})
+	if err != nil {
+		w.end(answers)
 		return
 	}
-	answers := x.each(p, func(i int) []byte { return x.outcomeInBatch(t, payload.Bytes(), i) })
-	w.deliver(answers, func() { x.delivered(ctx, t) })
+	text := mcptask.Text{}.Around(string(answers), "")
+	_ = w.compose(text, nil, func() { x.delivered(ctx, t) }) // nothing is left to be read
 }
 
 // outcomeInBatch returns the answer to the request at a place in a batch: what
 // the upstream said to it, under the id that the client has given it this time.
 func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte {
 	if t.Result == nil || t.State != task.Completed {
-		answer, err := x.dialect().Answer(t, payload)
+		answer, err := x.dialect().Answer(t)
 		if err != nil {
 			return x.errorMessage(x.dialect().Error(err))
 		}
-		return x.outcomeMessage(t, answer)
+		message, err := x.outcomeText(t, answer).Whole(payload)
+		if err != nil {
+			return x.errorMessage(x.dialect().Error(err))
+		}
+		return message
 	}
 	n := 0
 	for said := range (jsonrpc.Value{Bytes: payload}).Member("responses").Elements() {

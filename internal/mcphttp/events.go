@@ -54,9 +54,9 @@ type eventRelay struct {
 	last   []byte // the last events that were sent
 	huge   bool   // whether an event was too large to be held until it was complete
 
-	mu     sync.Mutex // guards what the client is sent
-	torn   bool       // the client has been sent part of an event
-	queue  []byte     // events to insert when that is complete
+	mu     sync.Mutex  // guards what the client is sent
+	torn   bool        // the client has been sent part of an event
+	queue  []insertion // events to insert when that is complete
 	closed bool
 }
 
@@ -191,8 +191,8 @@ func (s *eventRelay) send(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.x.write(p)
-	if s.queue != nil {
-		s.x.write(s.queue)
+	for _, event := range s.queue {
+		s.writeAside(event)
 	}
 	s.x.flush()
 	s.torn, s.queue = false, nil
@@ -215,26 +215,52 @@ func (s *eventRelay) sendPart(p []byte) {
 func (s *eventRelay) insert(event []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(event)
+	s.add(func(w io.Writer) error {
+		_, err := w.Write(event)
+		return err
+	})
 }
 
+// An insertion writes an event of the gate's own, of any size.
+type insertion func(io.Writer) error
+
 // add is insert for those who hold the lock.
-func (s *eventRelay) add(event []byte) {
+func (s *eventRelay) add(event insertion) {
 	switch {
 	case s.closed:
 	case s.torn:
-		s.queue = append(s.queue, event...)
+		s.queue = append(s.queue, event)
 	default:
 		s.writeAside(event)
 	}
 }
 
-// writeAside sends an event from a goroutine that is not the exchange's, where
-// a client that is gone must not be a panic.
-func (s *eventRelay) writeAside(event []byte) {
-	if s.x.tryWrite(event) == nil {
-		_ = s.x.control.Flush()
+// writeAside sends an event from a goroutine that may not be the exchange's,
+// where a client that is gone must not be a panic. An event that breaks off
+// breaks the stream off, so that nobody takes what comes after for its end.
+func (s *eventRelay) writeAside(event insertion) {
+	out := &aside{x: s.x}
+	if err := event(out); err != nil && out.begun {
+		s.closed = true
+		s.x.cut()
+		return
 	}
+	_ = s.x.control.Flush()
+}
+
+// An aside writes what does not come from the exchange's own goroutine.
+type aside struct {
+	x     *exchange
+	begun bool
+}
+
+// Write implements [io.Writer].
+func (a *aside) Write(p []byte) (int, error) {
+	a.begun = true
+	if err := a.x.tryWrite(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // close makes sure that nothing is inserted once the exchange has ended.

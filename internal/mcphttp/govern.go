@@ -169,12 +169,21 @@ func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gat
 	if !t.State.Terminal() {
 		return x.stillPending(t)
 	}
-	answer, err := x.outcome(ctx, t)
+	if t.Result != nil && t.Result.Size > maxRewritten {
+		// The answers to a batch are held, so this one stays where it is.
+		problem := wire.Problem{Type: wire.InvalidRequest, Detail: "the result is too large for a batch: make the call again alone"}
+		return x.errorMessage(problem.RPCError(x.era, x.correlationID()))
+	}
+	var message bytes.Buffer
+	answer, err := x.dialect().Answer(t)
+	if err == nil {
+		err = x.outcomeText(t, answer).Compose(&message, x.h.cfg.Desk.Open(ctx, t))
+	}
 	if err != nil {
 		return x.errorMessage(x.dialect().Error(err))
 	}
 	x.handed = append(x.handed, t)
-	return x.outcomeMessage(t, answer)
+	return message.Bytes()
 }
 
 // judge puts a message to policy and returns the problem if it may not pass,

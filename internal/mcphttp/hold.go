@@ -1,11 +1,9 @@
 package mcphttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +117,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil:
-		x.deliver(ctx, w, t)
+		w.deliver(ctx, t, x.dialect().Answer)
 	case !errors.Is(err, task.ErrNotReady):
 		w.end(x.errorMessage(x.dialect().Error(err)))
 	case x.r.Context().Err() != nil:
@@ -161,17 +159,6 @@ func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
 	return x.h.cfg.Waiting.Hold
 }
 
-// deliver answers with the outcome of a task, and notes that only if it can be
-// sent.
-func (x *exchange) deliver(ctx context.Context, w *waiting, t task.Task) {
-	answer, err := x.outcome(ctx, t)
-	if err != nil {
-		w.end(x.errorMessage(x.dialect().Error(err)))
-		return
-	}
-	w.deliver(x.outcomeMessage(t, answer), func() { x.delivered(ctx, t) })
-}
-
 func (x *exchange) delivered(ctx context.Context, t task.Task) {
 	if x.r.Context().Err() != nil {
 		return // what was written has not arrived, as far as can be known
@@ -181,15 +168,6 @@ func (x *exchange) delivered(ctx context.Context, t task.Task) {
 	if err != nil {
 		x.h.cfg.Log.WarnContext(ctx, "delivery not noted", "task", t.ID, "cause", err)
 	}
-}
-
-// outcome returns what the call of a task that has ended is answered with.
-func (x *exchange) outcome(ctx context.Context, t task.Task) (mcptask.Answer, error) {
-	var payload bytes.Buffer
-	if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
-		return mcptask.Answer{}, err
-	}
-	return x.dialect().Answer(t, payload.Bytes())
 }
 
 // withdraw cancels the task of a modern client that left, if no other request
@@ -284,21 +262,16 @@ func (x *exchange) pendingAnswer(t task.Task, method string) []byte {
 	return jsonrpc.AppendResult(nil, x.id, append(result, '}'))
 }
 
-// messageOf returns an answer as a message.
+// messageOf returns an answer of the gate's own as a message.
 func (x *exchange) messageOf(a mcptask.Answer) []byte {
-	if a.Error != nil {
-		return x.errorMessage(a.Err())
+	if a.Error.Present() {
+		return x.errorMessage(a.Err(nil))
 	}
-	return jsonrpc.AppendResult(nil, x.id, a.Result)
-}
-
-// outcomeMessage returns what became of t as a message. What the upstream has
-// answered stays as it is.
-func (x *exchange) outcomeMessage(t task.Task, a mcptask.Answer) []byte {
-	if a.Error == nil || t.Result == nil {
-		return x.messageOf(a)
+	message, err := x.resultText(a.Result).Whole(nil)
+	if err != nil {
+		return x.errorMessage(x.dialect().Error(err))
 	}
-	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), x.id, []byte(`,"error":`), a.Error, []byte{'}'})
+	return message
 }
 
 // errorMessage returns the message that carries e, with the name under which

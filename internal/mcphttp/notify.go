@@ -1,8 +1,11 @@
 package mcphttp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -53,16 +56,18 @@ func (s *eventRelay) tellStatus(ctx context.Context, t task.Task) {
 	if err != nil || now.State != t.State {
 		return
 	}
-	var payload bytes.Buffer
-	if s.x.era == wire.Modern && t.State.Terminal() {
-		if err := s.x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
-			return // the client will see for itself when it asks
+	text, err := s.x.dialect().StatusNotification(t, s.x.id)
+	if err != nil {
+		return // the client will see for itself when it asks
+	}
+	s.add(func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, pieceSize/2)
+		event := jsonrpc.NewDataWriter(buffered)
+		if err := text.Compose(event, s.x.h.cfg.Desk.Open(s.x.r.Context(), t)); err != nil {
+			return err
 		}
-	}
-	message, err := s.x.dialect().StatusNotification(t, payload.Bytes(), s.x.id)
-	if err == nil {
-		s.add(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
-	}
+		return errors.Join(event.Close(), buffered.Flush())
+	})
 }
 
 // ownTasks returns the tasks of the gate's own that a modern client wants to

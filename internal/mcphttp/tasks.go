@@ -1,7 +1,6 @@
 package mcphttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -86,22 +85,20 @@ func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
 		x.answerError(x.dialect().Error(err))
 		return
 	}
-	var payload bytes.Buffer
-	if x.era == wire.Modern && t.State.Terminal() {
-		if err := x.h.cfg.Desk.Read(ctx, t, &payload); err != nil {
-			x.answerError(x.dialect().Error(err))
-			return
-		}
-	}
-	result, err := x.dialect().GetResult(t, payload.Bytes())
+	result, err := x.dialect().GetResult(t)
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	if x.era == wire.Modern && t.State.Terminal() {
-		x.delivered(ctx, t) // with the status it has the result, and can ask for it again
+	w := &waiting{x: x} // as if it had waited, for no time
+	err = w.compose(x.resultText(result), x.h.cfg.Desk.Open(ctx, t), func() {
+		if x.era == wire.Modern && t.State.Terminal() {
+			x.delivered(ctx, t) // with the status it has the result, and can ask for it again
+		}
+	})
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
 // taskResult waits until a task has ended and answers with what became of it.
@@ -121,20 +118,11 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	if err != nil && x.r.Context().Err() != nil {
 		x.leave()
 	}
-	var payload bytes.Buffer
-	if err == nil {
-		err = x.h.cfg.Desk.Read(ctx, t, &payload)
-	}
 	if err != nil {
 		w.end(x.errorMessage(x.dialect().Error(err)))
 		return
 	}
-	answer, err := x.dialect().ResultAnswer(t, payload.Bytes())
-	if err != nil {
-		w.end(x.errorMessage(x.dialect().Error(err)))
-		return
-	}
-	w.deliver(x.outcomeMessage(t, answer), func() { x.delivered(ctx, t) })
+	w.deliver(ctx, t, x.dialect().ResultAnswer)
 }
 
 // cancelTask withdraws a task. A modern client is told that it was heard, also

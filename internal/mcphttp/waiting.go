@@ -185,20 +185,12 @@ func (w *waiting) progress() []byte {
 	return b.Bytes()
 }
 
-// end sends the answer.
-func (w *waiting) end(message []byte) { w.deliver(message, func() {}) }
-
-// deliver sends the answer, and has it noted before the client can have read all
-// of it: the client's next call, however soon it comes, must find the note.
-func (w *waiting) deliver(message []byte, note func()) {
+// end sends an answer of the gate's own.
+func (w *waiting) end(message []byte) {
 	if w.events {
 		message = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})
 	}
-	last := len(message) - 1
-	w.x.write(message[:last])
-	w.x.flush()
-	note()
-	w.x.write(message[last:])
+	w.x.write(message)
 	w.x.flush()
 }
 
