@@ -38,6 +38,7 @@ type Note struct {
 	From     State  `json:"from,omitzero"`
 	To       State  `json:"to,omitzero"`
 	Outcome  string `json:"outcome,omitzero"`
+	Ran      Ran    `json:"ran,omitzero"` // whether the call reached the tool, once that can be said
 }
 
 // maxNoteTask is the size of the longest ID that a journal keeps: databases
@@ -84,7 +85,7 @@ type field struct{ name, value string }
 // fields returns all that a hash covers. The order is fixed, and new ones come
 // last: those that are empty do not count, so that old entries keep their
 // hashes.
-func (n *Note) fields() [18]field {
+func (n *Note) fields() [19]field {
 	digest := ""
 	if n.ArgumentDigest != (Digest{}) {
 		digest = n.ArgumentDigest.String()
@@ -108,6 +109,7 @@ func (n *Note) fields() [18]field {
 		{"from", string(n.From)},
 		{"to", string(n.To)},
 		{"outcome", n.Outcome},
+		{"ran", string(n.Ran)},
 	}
 }
 

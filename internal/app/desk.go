@@ -41,7 +41,20 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Keep:      cfg.Storage.Retention,
 		Log:       a.log,
 		Observe:   a.observe,
+		Recorded:  a.recorded,
+		Retention: cfg.Audit.Retention,
 	})
+}
+
+// recorded counts what the audit log was told.
+func (a *App) recorded(notes []task.Note, err error) {
+	if err != nil {
+		a.metrics.AuditFailed()
+		return
+	}
+	for _, n := range notes {
+		a.metrics.Audited(n.Step)
+	}
 }
 
 // workflow returns a workflow of the configuration that is in force now.

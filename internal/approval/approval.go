@@ -89,6 +89,10 @@ type Config struct {
 	Now     func() time.Time // the clock
 	Log     *slog.Logger
 	Observe func(context.Context, Event) // is told of every step; must not block
+
+	// Recorded is told of what was added to the journal, or could not be.
+	Recorded  func(notes []task.Note, err error)
+	Retention time.Duration // how long the journal is kept; 0 means for good
 }
 
 // A Desk holds calls, takes decisions and runs what was approved. It is safe
@@ -125,6 +129,7 @@ func New(c Config) (*Desk, error) {
 		return nil, errors.New("approval: unknown start " + string(c.Start))
 	}
 	c.defaults()
+	c.Store = recorded{c.Store, c.Recorded}
 	return &Desk{
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),

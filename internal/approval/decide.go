@@ -45,7 +45,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, what Decisi
 	default:
 		return before, &task.Error{Kind: task.KindInvalid, ID: id, Detail: "neither approve nor reject"}
 	}
-	after, err := task.Advance(ctx, d.cfg.Store, ref, e, d.cfg.Now())
+	after, err := d.clerk().Advance(ctx, ref, e, d.cfg.Now())
 	if err != nil {
 		return after, err
 	}

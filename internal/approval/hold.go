@@ -182,7 +182,7 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 		return t, false, err
 	}
 	for {
-		err := d.cfg.Store.Create(ctx, t, limits)
+		err := d.cfg.Store.Create(ctx, t, limits, arrival(t)...)
 		refused, ok := errors.AsType[*task.Error](err)
 		if !ok || refused.Kind != task.KindDuplicate {
 			return t, false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -19,8 +20,11 @@ func (d *Desk) Run(ctx context.Context) error {
 	sweep := time.NewTicker(d.cfg.Sweep)
 	defer sweep.Stop()
 	changed := d.watchAll(ctx)
+	var last signpost
 	for {
 		d.report(ctx, d.sweep(ctx))
+		d.report(ctx, d.trim(ctx))
+		d.report(ctx, d.logHead(ctx, &last))
 		for tick := false; !tick; {
 			var again <-chan time.Time
 			if changed == nil {
@@ -81,7 +85,7 @@ const sweepBatch = 100
 
 func (d *Desk) sweep(ctx context.Context) error {
 	for {
-		ended, err := task.SettleOverdue(ctx, d.cfg.Store, d.cfg.Name, d.cfg.Now())
+		ended, err := d.clerk().SettleOverdue(ctx, d.cfg.Name, d.cfg.Now())
 		for _, t := range ended {
 			d.overdue(ctx, t)
 		}
@@ -113,7 +117,7 @@ func (d *Desk) sweep(ctx context.Context) error {
 			return d.dispatchOne(ctx, t)
 		}
 		why := task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
-		after, err := d.refuse(ctx, task.AnyOwner().Ref(t.ID), why)
+		after, err := d.refuse(ctx, task.AnyOwner().Ref(t.ID), why, policy.Verdict{})
 		if err == nil {
 			d.uncollected(ctx, after)
 		}
@@ -237,7 +241,7 @@ func (d *Desk) Close(ctx context.Context) error {
 	}
 	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
 	defer stop()
-	n, failed := task.FailPending(own, d.cfg.Store, d.cfg.Name, d.cfg.Now())
+	n, failed := d.clerk().FailPending(own, d.cfg.Name, d.cfg.Now())
 	if n > 0 {
 		d.tell(ctx, Event{Step: ShutDown, Count: n})
 	}

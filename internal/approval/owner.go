@@ -33,7 +33,7 @@ func (d *Desk) settled(ctx context.Context, t task.Task) (task.Task, error) {
 		if t.State == task.Executing && now.After(t.Execution.LeaseUntil) {
 			e = task.Lapse{By: d.cfg.Name}
 		}
-		after, err := task.Advance(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), e, now)
+		after, err := d.clerk().Advance(ctx, task.AnyOwner().Ref(t.ID), e, now)
 		switch {
 		case err == nil:
 			d.overdue(ctx, after)
@@ -57,7 +57,7 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 // Cancel withdraws a task on behalf of its owner. A call that runs is
 // interrupted; whether it ran is then unknown.
 func (d *Desk) Cancel(ctx context.Context, ref task.Ref, by, reason string) (task.Task, error) {
-	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Cancel{By: by, Reason: plainText(reason, maxReason)}, d.cfg.Now())
+	t, err := d.clerk().Advance(ctx, ref, task.Cancel{By: by, Reason: plainText(reason, maxReason)}, d.cfg.Now())
 	if err != nil {
 		return d.told(t), err
 	}
@@ -105,7 +105,7 @@ func (d *Desk) Open(ctx context.Context, t task.Task) io.Reader {
 
 // Delivered notes that the outcome of a task has reached its owner.
 func (d *Desk) Delivered(ctx context.Context, ref task.Ref) error {
-	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Deliver{}, d.cfg.Now())
+	t, err := d.clerk().Advance(ctx, ref, task.Deliver{}, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyDelivered) {
 		return nil
 	}

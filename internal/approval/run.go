@@ -19,14 +19,16 @@ func (d *Desk) launch(ctx context.Context, ref task.Ref, send Sender) (task.Task
 	if err != nil || t.State != task.Approved {
 		return t, err
 	}
-	if drift := d.recheck(t); drift != nil {
-		return d.refuse(ctx, ref, *drift)
+	verdict, drift := d.recheck(t)
+	if drift != nil {
+		return d.refuse(ctx, ref, *drift, verdict)
 	}
 	if !d.enter() {
 		return t, closedError(t.ID, task.ActionClaim)
 	}
 	now := d.cfg.Now()
-	claimed, err := task.Advance(ctx, d.cfg.Store, ref, task.Claim{By: d.cfg.Name, LeaseUntil: now.Add(d.cfg.Lease)}, now)
+	claim := task.Claim{By: d.cfg.Name, LeaseUntil: now.Add(d.cfg.Lease)}
+	claimed, err := d.rechecker(verdict).Advance(ctx, ref, claim, now)
 	if err != nil {
 		d.running.Done()
 		if overtaken(err) {
@@ -62,21 +64,24 @@ func (d *Desk) enter() bool {
 }
 
 // recheck asks everything again that was asked when t was held, and returns
-// why it must not run, or nil if it may.
-func (d *Desk) recheck(t task.Task) *task.Failure {
+// what the policy says now, if it was asked, and why t must not run, or nil if
+// it may.
+func (d *Desk) recheck(t task.Task) (policy.Verdict, *task.Failure) {
 	now := d.cfg.Now()
 	switch {
 	case !intact(t):
-		return &task.Failure{Stage: task.StageArgumentDrift, Reason: "the call is not the one that was approved"}
+		return policy.Verdict{}, &task.Failure{Stage: task.StageArgumentDrift, Reason: "the call is not the one that was approved"}
 	case d.stale(t, now):
-		return &task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
+		return policy.Verdict{}, &task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
 	}
+	var v policy.Verdict
 	for _, call := range judged(t, now) {
-		if drift := d.drift(t, d.cfg.Judge(call)); drift != nil {
-			return drift
+		v = d.cfg.Judge(call)
+		if drift := d.drift(t, v); drift != nil {
+			return v, drift
 		}
 	}
-	return nil
+	return v, nil
 }
 
 // drift returns why t must not run although it was approved, if the policy that
@@ -117,8 +122,9 @@ func (d *Desk) stale(t task.Task, now time.Time) bool {
 
 // refuse ends an approved task that must not run. One that runs by now, because
 // somebody else found that it may, runs on.
-func (d *Desk) refuse(ctx context.Context, ref task.Ref, why task.Failure) (task.Task, error) {
-	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Fail{By: d.cfg.Name, From: task.Approved, Failure: why}, d.cfg.Now())
+func (d *Desk) refuse(ctx context.Context, ref task.Ref, why task.Failure, v policy.Verdict) (task.Task, error) {
+	fail := task.Fail{By: d.cfg.Name, From: task.Approved, Failure: why}
+	t, err := d.rechecker(v).Advance(ctx, ref, fail, d.cfg.Now())
 	if overtaken(err) {
 		return d.get(ctx, ref)
 	}
@@ -200,7 +206,7 @@ func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) {
 	ctx, stop := context.WithTimeout(ctx, d.cfg.Lease)
 	defer stop()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		after, err := task.Advance(ctx, d.cfg.Store, ref, e, d.cfg.Now())
+		after, err := d.clerk().Advance(ctx, ref, e, d.cfg.Now())
 		if err == nil {
 			d.cfg.Log.InfoContext(ctx, "call run", "task", t.ID, "tool", t.Call.Name, "state", after.State)
 			d.tell(ctx, Event{Step: Finished, Task: after})

@@ -35,6 +35,7 @@ type Config struct {
 	Waiting        Waiting
 	Execution      Execution
 	Tasks          Tasks
+	Audit          Audit
 	Store          Secret // where held calls are kept: memory:, sqlite:FILE, or the URL of a server with its password
 	Storage        Storage
 	StateDir       string // where FILE is, unless it says so itself; empty if there is no such place
@@ -107,6 +108,11 @@ type Storage struct {
 	Connections int           // how many there are to it at most; 0 means what suits its kind
 	Retention   time.Duration // how long a task is kept after its time is over
 	Keys        Secret        // NAME:BASE64, separated by commas: what stored calls are encrypted with; empty means that they are not
+}
+
+// Audit says how long it is known what became of held calls.
+type Audit struct {
+	Retention time.Duration // zero means for good
 }
 
 // Identity says how agents are recognised.

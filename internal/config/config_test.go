@@ -149,6 +149,7 @@ tasks:
   min_poll_interval: 6s
   max_poll_interval: 7s
   cleanup_interval: 8s
+audit: { retention: 4h }
 identity: { anonymous: true }
 allowed_hosts: [Gate.example, "gate.example:8080", "[::1]:3"]
 allowed_origins: [https://App.example, vscode-webview://x1]
@@ -197,6 +198,7 @@ telemetry:
 			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
 		},
+		Audit: config.Audit{Retention: 4 * time.Hour},
 		Upstreams: []config.Upstream{{
 			Name:               "files-2",
 			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),

@@ -209,6 +209,9 @@ func (l *loader) checkTasks() {
 	if t.MinPollInterval > t.MaxPollInterval {
 		l.report(l.origin("tasks.min_poll_interval"), "tasks.min_poll_interval", "must not be more than tasks.max_poll_interval")
 	}
+	if kept := l.cfg.Audit.Retention; kept > 0 && kept < t.MaxTTL {
+		l.report(l.origin("audit.retention"), "audit.retention", "must not be less than tasks.max_ttl, unless it is 0s to keep everything")
+	}
 	if l.cfg.Execution.Start != "approval" {
 		return
 	}

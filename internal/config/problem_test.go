@@ -187,6 +187,7 @@ func TestValues(t *testing.T) {
 		{"execution.start", []string{"contact", "result"}, []string{"now", "''"}},
 		{"execution.lease", []string{"1s", "5m"}, []string{"0s", "999ms", "30"}},
 		{"tasks.default_ttl", []string{"1s", "24h"}, []string{"0s", "999ms", "600"}},
+		{"audit.retention", []string{"0s", "24h", "8760h"}, []string{"-1s", "23h", "30d", "0"}},
 		{"tasks.max_pending", []string{"1", "10000000"}, []string{"0", "10000001"}},
 		{"tasks.pending_status", []string{"working", "input_required"}, []string{"input-required"}},
 		{"tasks.force_required", []string{"[]", "[a, b]"}, []string{"a", "['']", "[\"a\\nb\"]"}},

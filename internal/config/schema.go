@@ -96,6 +96,9 @@ func (c *Config) settings() group {
 			{"lease", duration(&c.Execution.Lease, time.Second)},
 		}},
 		{"tasks", c.Tasks.settings()},
+		{"audit", group{
+			{"retention", duration(&c.Audit.Retention, 0)},
+		}},
 		{"store", store(&c.Store)},
 		{"storage", group{
 			{"timeout", duration(&c.Storage.Timeout, 10*shortest)},

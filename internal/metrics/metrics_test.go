@@ -56,6 +56,8 @@ func TestPage(t *testing.T) {
 	m.TaskTook(metrics.StageApproval, time.Minute)
 	m.WaitEnded(metrics.WaitApproved, time.Minute)
 	m.ZombiePrevented()
+	m.Audited("held")
+	m.AuditFailed()
 
 	got := own(scrape(t, m))
 	if *update {

@@ -37,6 +37,8 @@ type taskSeries struct {
 	zombies     prometheus.Counter
 	waits       *prometheus.CounterVec
 	waited      prometheus.Histogram
+	audited     *prometheus.CounterVec
+	unaudited   prometheus.Counter
 
 	tools labels
 }
@@ -62,6 +64,10 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 			counter("blocking_approval_total", "Requests that were kept open for an approval, by how that ended."), []string{"result"})),
 		waited: register(r, prometheus.NewHistogram(
 			histogram("blocking_approval_duration_seconds", "How long requests were kept open for an approval.", patience))),
+		audited: register(r, prometheus.NewCounterVec(
+			counter("audit_events_total", "Steps of held calls that were recorded in the audit log."), []string{"step"})),
+		unaudited: register(r, prometheus.NewCounter(
+			counter("audit_failures_total", "Steps of held calls that were not taken because they could not be recorded."))),
 	}
 }
 
@@ -121,6 +127,21 @@ func (m *Metrics) TaskTook(stage string, d time.Duration) {
 func (m *Metrics) ZombiePrevented() {
 	if m != nil {
 		m.tasks.zombies.Inc()
+	}
+}
+
+// Audited counts a step of a held call that was recorded.
+func (m *Metrics) Audited(step string) {
+	if m != nil {
+		m.tasks.audited.WithLabelValues(step).Inc()
+	}
+}
+
+// AuditFailed counts a step that was not taken because the store failed to
+// record it.
+func (m *Metrics) AuditFailed() {
+	if m != nil {
+		m.tasks.unaudited.Inc()
 	}
 }
 

@@ -234,7 +234,7 @@ func entriesOf(stored []rueidis.XRangeEntry) ([]task.Entry, error) {
 		}
 		n, err := task.DecodeNote([]byte(x.FieldValues["note"]))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("entry %d: %w", place.Seq, err)
 		}
 		found[i] = task.Entry{Seq: place.Seq, Note: n, Hash: place.Hash}
 		if prev := x.FieldValues["prev"]; len(prev) == len(found[i].Prev) {

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -10,8 +11,8 @@ import (
 
 const (
 	journalEnds    = "SELECT anchor_seq, anchor_hash, head_seq, head_hash FROM journal_ends"
-	journalPage    = "SELECT seq, prev, hash, note FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2"
-	journalStory   = "SELECT seq, prev, hash, note FROM journal WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+	journalPage    = "SELECT seq, task, prev, hash, note FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2"
+	journalStory   = "SELECT seq, task, prev, hash, note FROM journal WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 	insertEntry    = "INSERT INTO journal (seq, task, prev, hash, note) VALUES ($1, $2, $3, $4, $5)"
 	updateHead     = "UPDATE journal_ends SET head_seq = $1, head_hash = $2"
 	updateAnchor   = "UPDATE journal_ends SET anchor_seq = $1, anchor_hash = $2"
@@ -72,14 +73,16 @@ func entriesOf(rows *sql.Rows) ([]task.Entry, error) {
 	var found []task.Entry
 	for rows.Next() {
 		var seq int64
+		var id string
 		var prev, hash, document []byte
-		if err := rows.Scan(&seq, &prev, &hash, &document); err != nil {
+		if err := rows.Scan(&seq, &id, &prev, &hash, &document); err != nil {
 			return nil, err
 		}
 		note, err := task.DecodeNote(document)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("entry %d: %w", seq, err)
 		}
+		note.Task = task.ID(id) // by which it is found: a hash must cover that too
 		found = append(found, task.Entry{Seq: seq, Note: note, Prev: hashOf(prev), Hash: hashOf(hash)})
 	}
 	return found, rows.Err()

@@ -32,7 +32,7 @@ func note(id task.ID, step string) task.Note {
 		At: epoch, Task: id, Step: step, Actor: "gate-1", Requester: "ann", Upstream: "files", Method: "tools/call",
 		Tool: "delete_file\u00e9\x01", ArgumentDigest: task.Digest{1, 2, 3}, ToolDigest: "d1", PolicySnapshot: "s1",
 		Verdict: "rule 3", Workflow: "ops", Approver: "bob", Reason: "because \u2028 \"<", From: task.Working, To: task.InputRequired,
-		Outcome: "ok",
+		Outcome: "ok", Ran: task.RanYes,
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package api serves the desk to approvers over HTTP: what is pending, each
-// held call, the decision, and a stream of events. It belongs on the operators'
+// held call, the decision, a stream of events, and the journal. It belongs on the operators'
 // listener, never on the agents'.
 //
 // Package operator says who makes a request and what they may do, and keeps
@@ -35,7 +35,7 @@ type Config struct {
 // A handler serves the API.
 type handler struct{ Config }
 
-// New returns the handler of everything under /api/approvals.
+// New returns the handler of everything under /api/approvals and /api/audit.
 func New(c Config) (http.Handler, error) {
 	if c.Desk == nil || c.Auth == nil {
 		return nil, errors.New("api: needs a desk and a way to authenticate")
@@ -55,6 +55,8 @@ func New(c Config) (http.Handler, error) {
 	serve("GET /api/approvals/events", operator.Viewer, h.events)
 	serve("POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve))
 	serve("POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject))
+	serve("GET /api/audit", operator.Admin, h.audit)
+	serve("GET /api/audit/ends", operator.Admin, h.auditEnds)
 	serve("/", operator.Viewer, h.nothing)
 	return mux, nil
 }

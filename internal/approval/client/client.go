@@ -1,6 +1,6 @@
 // Package client talks to the operators' HTTP API of a gate: it lists and shows
-// held calls, decides on them, and follows what happens to them. It knows
-// nothing of how they are shown to a person.
+// held calls, decides on them, follows what happens to them, and reads the
+// journal. It knows nothing of how they are shown to a person.
 package client
 
 import (
@@ -81,7 +81,7 @@ func (c *Client) List(ctx context.Context, state string) ([]approval.Approval, e
 	query := url.Values{"state": {state}, "limit": {"100"}}
 	for {
 		var page approval.Page
-		if err := c.do(ctx, http.MethodGet, "?"+query.Encode(), nil, &page); err != nil {
+		if err := c.do(ctx, http.MethodGet, approvals+"?"+query.Encode(), nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Approvals...)
@@ -95,7 +95,7 @@ func (c *Client) List(ctx context.Context, state string) ([]approval.Approval, e
 // Show returns one held call.
 func (c *Client) Show(ctx context.Context, id task.ID) (approval.Approval, error) {
 	var a approval.Approval
-	err := c.do(ctx, http.MethodGet, "/"+url.PathEscape(string(id)), nil, &a)
+	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id)), nil, &a)
 	return a, err
 }
 
@@ -108,12 +108,18 @@ func (c *Client) Decide(ctx context.Context, id task.ID, what approval.Decision,
 	if err != nil {
 		return a, err
 	}
-	err = c.do(ctx, http.MethodPost, "/"+url.PathEscape(string(id))+"/"+string(what), body, &a)
+	err = c.do(ctx, http.MethodPost, approvals+"/"+url.PathEscape(string(id))+"/"+string(what), body, &a)
 	return a, err
 }
 
 // maxAnswer bounds what is read of an answer. A page of 100 calls has less.
 const maxAnswer = 16 << 20
+
+// The resources of the API.
+const (
+	approvals = "/approvals"
+	journal   = "/audit"
+)
 
 // do makes one request and reads its answer into to.
 func (c *Client) do(ctx context.Context, method, path string, body []byte, to any) error {
@@ -137,7 +143,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, to an
 // send makes a request and returns the answer if it is a success.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	// The path is escaped already, and may have a query.
-	r, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath("api/approvals").String()+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath("api").String()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) err
 	defer stop(nil)
 	silence := time.AfterFunc(w.client.cfg.Silence, func() { stop(errors.New("the gate fell silent")) })
 	defer silence.Stop()
-	resp, err := w.client.send(streaming, http.MethodGet, "/events", nil)
+	resp, err := w.client.send(streaming, http.MethodGet, approvals+"/events", nil)
 	if err != nil {
 		return because(streaming, err)
 	}

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+var _ audit.Source = (*Client)(nil)
+
+// Audit returns a page of the journal. It is an [audit.Finder].
+func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	resp, err := c.send(ctx, http.MethodGet, journal+"?"+query(f), nil)
+	if err != nil {
+		return audit.Page{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var page audit.Page
+	for e, err := range audit.Lines(io.LimitReader(resp.Body, maxAnswer)) {
+		if err != nil {
+			return audit.Page{}, fmt.Errorf("the gate's answer makes no sense: %w", err)
+		}
+		page.Entries = append(page.Entries, e)
+	}
+	if next := resp.Header.Get(audit.NextHeader); next != "" {
+		if page.Next, err = strconv.ParseInt(next, 10, 64); err != nil || page.Next <= f.After {
+			return audit.Page{}, fmt.Errorf("the gate's answer makes no sense: the next page is %q", next)
+		}
+	}
+	return page, nil
+}
+
+// query writes f as the API reads it.
+func query(f audit.Filter) string {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"task": string(f.Task), "tool": f.Tool, "principal": f.Requester, "approver": f.Approver,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, value := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !value.IsZero() {
+			q.Set(name, value.Format(time.RFC3339Nano))
+		}
+	}
+	for name, value := range map[string]int64{"after": f.After, "limit": int64(f.Limit)} {
+		if value != 0 {
+			q.Set(name, strconv.FormatInt(value, 10))
+		}
+	}
+	return q.Encode()
+}
+
+// Entries implements [audit.Source].
+func (c *Client) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	page, err := c.Audit(ctx, audit.Filter{Task: q.Task, After: q.After, Limit: q.PageSize()})
+	return page.Entries, err
+}
+
+// Ends implements [audit.Source].
+func (c *Client) Ends(ctx context.Context) (task.Ends, error) {
+	var ends task.Ends
+	err := c.do(ctx, http.MethodGet, journal+"/ends", nil, &ends)
+	return ends, err
+}

@@ -1,0 +1,191 @@
+package approval
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Every step of a held call is told to the journal, together with the change
+// that it is: if one cannot be recorded the other is not made. The steps that
+// no [Event] has are these.
+const (
+	Asked     Step = "asked"     // the approvers were asked
+	Rechecked Step = "rechecked" // everything was asked again before the call was made
+	Expired   Step = "expired"   // its time ran out
+	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
+)
+
+// recorded is a store that counts what its journal is told.
+type recorded struct {
+	task.Store
+
+	observe func(notes []task.Note, err error)
+}
+
+// Create implements [task.Tasks].
+func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
+	err := r.Store.Create(ctx, t, limits, notes...)
+	r.count(notes, err)
+	return err
+}
+
+// Swap implements [task.Tasks].
+func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	err := r.Store.Swap(ctx, t, notes...)
+	r.count(notes, err)
+	return err
+}
+
+// count tells of notes that were recorded, or could not be because the store
+// failed. A change that is refused has nothing to record.
+func (r recorded) count(notes []task.Note, err error) {
+	if r.observe != nil && len(notes) > 0 && (err == nil || failed(err)) {
+		r.observe(notes, err)
+	}
+}
+
+// failed reports whether err is a store's failure and not its answer.
+func failed(err error) bool {
+	refused, ok := errors.AsType[*task.Error](err)
+	return !ok || refused.Kind == task.KindInvalid || refused.Kind == task.KindCapacityExceeded && refused.Err != nil
+}
+
+// clerk returns who changes tasks, and has the journal told.
+func (d *Desk) clerk() task.Clerk { return task.Clerk{Tasks: d.cfg.Store, Tell: tell} }
+
+// rechecker is clerk for a task that was judged again.
+func (d *Desk) rechecker(v policy.Verdict) task.Clerk {
+	return task.Clerk{Tasks: d.cfg.Store, Tell: func(before, after task.Task, e task.Event) []task.Note {
+		notes := tell(before, after, e)
+		for i := range notes {
+			if v.Snapshot != "" {
+				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plainText(v.Reason, maxReason)
+			}
+		}
+		return notes
+	}}
+}
+
+// arrival returns what is told of a call that is held.
+func arrival(t task.Task) []task.Note {
+	held := note(t, Held, t.CreatedAt)
+	held.Actor, held.To = held.Requester, task.Working
+	notes := []task.Note{held}
+	for _, moved := range t.Transitions {
+		n := held
+		n.At, n.Step = moved.At, string(Asked)
+		n.Actor, n.From, n.To, n.Reason = moved.By, moved.From, moved.To, moved.Reason
+		if t.Approval == nil {
+			n.Step, n.Outcome = string(Decided), "no_approval_needed"
+		}
+		notes = append(notes, n)
+	}
+	return notes
+}
+
+// tell returns what is told of a change. Contact, variables, leases and the
+// like are no steps.
+func tell(before, after task.Task, e task.Event) []task.Note {
+	n := note(after, "", after.UpdatedAt)
+	if before.State != after.State {
+		moved := after.Transitions[len(after.Transitions)-1]
+		n.Actor, n.Reason, n.From, n.To = actor(after, moved.By), moved.Reason, moved.From, moved.To
+	}
+	if f := after.Failure; f != nil {
+		n.Outcome, n.Ran = string(f.Stage), f.Ran
+	}
+	switch e := e.(type) {
+	case task.Approve:
+		n.Actor, n.Approver, n.Reason, n.Outcome = e.By, e.By, e.Reason, string(Approve)
+		return steps(n, Decided)
+	case task.Reject:
+		n.Approver, n.Outcome = e.By, string(Reject)
+		return steps(n, Decided)
+	case task.Claim:
+		return claimed(n)
+	case task.Complete:
+		n.Outcome, n.Ran = string(e.Result.Kind), task.RanYes
+		return steps(n, Finished)
+	case task.Fail:
+		return fallen(n)
+	case task.Lapse:
+		return steps(n, Failed)
+	case task.Cancel:
+		return steps(n, Cancelled)
+	case task.Expire:
+		return steps(n, Expired)
+	case task.Deliver:
+		n.At, n.Actor, n.Reason = after.DeliveredAt, n.Requester, ""
+		n.Outcome = string(after.State)
+		return steps(n, Delivered)
+	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease, task.NoteUpstream:
+	}
+	return nil
+}
+
+// steps returns n as each of the steps, of which the last is the change.
+func steps(n task.Note, all ...Step) []task.Note {
+	notes := make([]task.Note, len(all))
+	for i, step := range all {
+		notes[i] = n
+		notes[i].Step = string(step)
+		if i < len(all)-1 {
+			notes[i].From, notes[i].To, notes[i].Ran = "", "", ""
+		}
+	}
+	return notes
+}
+
+func claimed(n task.Note) []task.Note {
+	notes := steps(n, Rechecked, Started)
+	notes[0].Outcome = "allowed"
+	return notes
+}
+
+// fallen returns what is told of a task that failed.
+func fallen(n task.Note) []task.Note {
+	switch {
+	case n.Outcome == string(task.StageShutdown):
+		return steps(n, Failed)
+	case n.From == task.Executing:
+		return steps(n, Finished)
+	case n.From == task.Approved:
+		return steps(n, Rechecked, NotRun)
+	default:
+		return steps(n, Failed)
+	}
+}
+
+// note returns what every note about t says.
+func note(t task.Task, step Step, at time.Time) task.Note {
+	return task.Note{
+		At: at, Task: t.ID, Step: string(step), Requester: requester(t),
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: shownName(t.Call.Name, maxListed), ArgumentDigest: t.Digest,
+		ToolDigest: t.Verdict.ToolDigest, PolicySnapshot: t.Verdict.Snapshot,
+		Verdict: plainText(t.Verdict.Reason, maxReason), Workflow: t.Workflow,
+	}
+}
+
+// requester returns who made the call of t. Somebody of whom only the session
+// or a credential is known gets a name that tells neither.
+func requester(t task.Task) string {
+	if id := readFacts(t).Principal.ID; id != "" {
+		return shownName(id, maxName)
+	}
+	sum := sha256.Sum256([]byte("requester " + t.Owner))
+	return "anonymous:" + hex.EncodeToString(sum[:8])
+}
+
+// actor returns who did something: owners are told of as requesters.
+func actor(t task.Task, by string) string {
+	if by == t.Owner {
+		return requester(t)
+	}
+	return by
+}

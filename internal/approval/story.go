@@ -1,0 +1,79 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Story returns what the journal tells of one held call, in the order in which
+// it happened. It is there longer than the task: see [Config.Retention]. The
+// error is [task.ErrNotFound] if there is nothing to tell.
+func (d *Desk) Story(ctx context.Context, id task.ID) ([]task.Entry, error) {
+	if id == "" {
+		return nil, task.AnyOwner().Ref(id).NotFound(task.ActionRead)
+	}
+	story, err := d.cfg.Store.Entries(ctx, task.JournalQuery{Task: id, Limit: maxStory})
+	if err == nil && len(story) == 0 {
+		err = task.AnyOwner().Ref(id).NotFound(task.ActionRead)
+	}
+	return story, err
+}
+
+// maxStory is far above the number of steps that a call has.
+const maxStory = 1000
+
+// Audit returns a part of the journal.
+func (d *Desk) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
+	return audit.Find(ctx, d.cfg.Store, f)
+}
+
+// AuditEnds returns where the journal begins and ends.
+func (d *Desk) AuditEnds(ctx context.Context) (task.Ends, error) { return d.cfg.Store.Ends(ctx) }
+
+// trimBatch is how many entries of the journal are removed at a time.
+const trimBatch = 500
+
+// trim removes what has been in the journal for long enough.
+func (d *Desk) trim(ctx context.Context) error {
+	if d.cfg.Retention <= 0 {
+		return nil
+	}
+	for {
+		n, err := d.cfg.Store.Trim(ctx, d.cfg.Now().Add(-d.cfg.Retention), trimBatch)
+		if err != nil || n < trimBatch {
+			return err
+		}
+	}
+}
+
+// headEvery is how often the head of the journal is logged.
+const headEvery = time.Hour
+
+// A signpost remembers when the head of the journal was last logged.
+type signpost struct {
+	at   time.Time
+	seen int64
+}
+
+// logHead writes where the journal ends into the log, if that has changed since
+// it last did. Logs are kept elsewhere: whoever can write to the store can make
+// a new chain, but not one with a head that somebody else has seen.
+func (d *Desk) logHead(ctx context.Context, last *signpost) error {
+	now := d.cfg.Now()
+	if now.Before(last.at.Add(headEvery)) {
+		return nil
+	}
+	ends, err := d.cfg.Store.Ends(ctx)
+	if errors.Is(err, task.ErrClosed) || err == nil && ends.Head.Seq == last.seen {
+		return nil
+	}
+	if err == nil {
+		*last = signpost{now, ends.Head.Seq}
+		d.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head, "anchor", ends.Anchor)
+	}
+	return err
+}

@@ -1,0 +1,314 @@
+// Package audit reads the journal of held calls: it finds entries, writes and
+// reads them as lines of JSON, and verifies that they are as they were written.
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Source is what a journal is read from.
+type Source interface {
+	// Entries and Ends are those of [task.Journal].
+	Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error)
+	Ends(ctx context.Context) (task.Ends, error)
+}
+
+// A Filter selects entries. Zero fields select everything.
+type Filter struct {
+	Task         task.ID
+	Tool         string
+	Requester    string
+	Approver     string
+	Since, Until time.Time // Until is not included
+	After        int64     // only entries with a larger number
+	Limit        int       // how many; 100 if zero, at most 1000
+}
+
+// Whole reports whether f selects every entry after a number.
+func (f *Filter) Whole() bool {
+	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Since.IsZero() && f.Until.IsZero()
+}
+
+func (f *Filter) matches(e *task.Entry) bool {
+	return (f.Tool == "" || f.Tool == e.Tool) &&
+		(f.Requester == "" || f.Requester == e.Requester) &&
+		(f.Approver == "" || f.Approver == e.Approver) &&
+		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
+}
+
+// A Page is a part of what a filter selects, oldest first.
+type Page struct {
+	Entries []task.Entry
+	Next    int64 // Filter.After of the next page; 0 if this is the last
+}
+
+// NextHeader is the HTTP header that has Page.Next. The last page has none.
+const NextHeader = "Audit-Next"
+
+// maxRead is how many entries are looked at for one page.
+const maxRead = 10_000
+
+// Find returns the first page of what f selects. It can be short, or empty,
+// and not the last: whoever asks is not kept waiting while others are read.
+func Find(ctx context.Context, s Source, f Filter) (Page, error) {
+	size := task.JournalQuery{Limit: f.Limit}.PageSize()
+	q := task.JournalQuery{Task: f.Task, After: f.After, Limit: size}
+	if !f.Whole() && f.Task == "" {
+		q.Limit = 1000
+	}
+	var page Page
+	for read := 0; ; {
+		entries, err := s.Entries(ctx, q)
+		if err != nil {
+			return Page{}, err
+		}
+		for i := range entries {
+			if q.After = entries[i].Seq; !f.matches(&entries[i]) {
+				continue
+			}
+			page.Entries = append(page.Entries, entries[i])
+			if len(page.Entries) == size {
+				page.Next = q.After
+				return page, nil
+			}
+		}
+		if len(entries) < q.PageSize() {
+			return page, nil
+		}
+		if read += len(entries); read >= maxRead {
+			page.Next = q.After
+			return page, nil
+		}
+	}
+}
+
+// A Finder returns a page of what a filter selects.
+type Finder func(ctx context.Context, f Filter) (Page, error)
+
+// All returns everything that f selects, page by page.
+func All(ctx context.Context, find Finder, f Filter) iter.Seq2[task.Entry, error] {
+	return func(yield func(task.Entry, error) bool) {
+		for {
+			page, err := find(ctx, f)
+			if err != nil {
+				yield(task.Entry{}, err)
+				return
+			}
+			for _, e := range page.Entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if page.Next == 0 {
+				return
+			}
+			f.After = page.Next
+		}
+	}
+}
+
+// AppendLine appends e as a line of JSON.
+func AppendLine(b []byte, e task.Entry) ([]byte, error) {
+	text, err := json.Marshal(&e, json.Deterministic(true))
+	if err != nil {
+		return b, err
+	}
+	return append(append(b, text...), '\n'), nil
+}
+
+// maxLine is the length of the longest line that is read.
+const maxLine = 1 << 20
+
+// Lines reads entries from lines of JSON. A line that is none is an error, and
+// the last one.
+func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
+	return func(yield func(task.Entry, error) bool) {
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, maxLine)
+		for n := 1; lines.Scan(); n++ {
+			text := bytes.TrimSpace(lines.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			var e task.Entry
+			err := json.Unmarshal(text, &e, json.RejectUnknownMembers(true))
+			if err != nil {
+				err = fmt.Errorf("line %d is no entry of a journal: %w", n, err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(task.Entry{}, err)
+		}
+	}
+}
+
+// A Report is what verifying a journal came to.
+type Report struct {
+	Entries  int       // how many there are
+	After    task.Link // the place that they follow: zero if they begin at the beginning
+	Head     task.Link // the last of them, or After if there are none
+	Problems []string  // what is wrong, and where; none if all is well
+	More     int       // problems beyond those
+}
+
+// OK reports whether nothing is wrong.
+func (r *Report) OK() bool { return len(r.Problems) == 0 }
+
+const maxProblems = 20
+
+func (r *Report) blame(problem string) {
+	if len(r.Problems) == maxProblems {
+		r.More++
+		return
+	}
+	r.Problems = append(r.Problems, problem)
+}
+
+// A Verifier checks entries one after the other.
+type Verifier struct {
+	report Report
+	known  task.Link // a head that somebody else has seen; zero if there is none
+	begun  bool
+	seen   bool // known has been passed
+}
+
+// NewVerifier returns a verifier. Known is a head that was noted elsewhere,
+// which the journal must have, or zero.
+func NewVerifier(known task.Link) *Verifier { return &Verifier{known: known, seen: known.Seq == 0} }
+
+// From says what the entries must follow. Without it, the first one says so.
+func (v *Verifier) From(anchor task.Link) {
+	v.report.After, v.report.Head, v.begun = anchor, anchor, true
+	v.pass(anchor)
+}
+
+// Next checks the next entry.
+func (v *Verifier) Next(e task.Entry) {
+	if !v.begun {
+		v.From(task.Link{Seq: e.Seq - 1, Hash: e.Prev})
+	}
+	if err := v.report.Head.Follow(e); err != nil {
+		v.report.blame(strings.TrimPrefix(err.Error(), "journal: "))
+	}
+	v.report.Entries++
+	v.report.Head = e.Link()
+	v.pass(e.Link())
+}
+
+// pass compares a place with the one that is known.
+func (v *Verifier) pass(at task.Link) {
+	if v.seen || at.Seq != v.known.Seq {
+		return
+	}
+	v.seen = true
+	if at.Hash != v.known.Hash {
+		v.report.blame(fmt.Sprintf("entry %d: its hash is %s, and was %s: all up to here was written anew", at.Seq, at.Hash, v.known.Hash))
+	}
+}
+
+// End checks that head, which is what the journal says of itself, is the last
+// entry. See [Verifier.Report] for a journal that says nothing.
+func (v *Verifier) End(head task.Link) {
+	last := v.report.Head
+	switch {
+	case last.Seq < head.Seq:
+		v.report.blame(fmt.Sprintf("entry %d: it is the last, and the journal goes on to %d: the end was removed", last.Seq, head.Seq))
+	case last.Seq > head.Seq:
+		v.report.blame(fmt.Sprintf("entry %d: it was put there later: the journal ends with %d", head.Seq+1, head.Seq))
+	case last.Hash != head.Hash:
+		v.report.blame(fmt.Sprintf("entry %d: it is the last, and not the one that the journal ends with", last.Seq))
+	}
+}
+
+// Report returns what was found.
+func (v *Verifier) Report() Report {
+	r := v.report
+	switch {
+	case v.seen:
+	case v.known.Seq < r.After.Seq:
+		r.blame(fmt.Sprintf("entry %d, which is known, was trimmed: nothing can be said about it", v.known.Seq))
+	default:
+		r.blame(fmt.Sprintf("entry %d, which is known, is not there: the end was removed", v.known.Seq))
+	}
+	return r
+}
+
+// Verify checks a journal from end to end. Known is a head that was noted
+// elsewhere, or zero.
+func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
+	for {
+		before, err := s.Ends(ctx)
+		if err != nil {
+			return Report{}, err
+		}
+		v := NewVerifier(known)
+		v.From(before.Anchor)
+		after, err := v.readAll(ctx, s)
+		if err != nil {
+			return Report{}, err
+		}
+		v.End(after.Head)
+		if r := v.Report(); r.OK() || after.Anchor == before.Anchor {
+			return r, nil
+		}
+		// It was trimmed meanwhile, perhaps faster than it was read.
+	}
+}
+
+// readAll checks entries until the end, which it returns. It may move on
+// meanwhile. It begins before the anchor, where nothing may be any more.
+func (v *Verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
+	at, end := int64(0), int64(-1)
+	for {
+		page, err := s.Entries(ctx, task.JournalQuery{After: at, Limit: 1000})
+		if err != nil {
+			return task.Ends{}, err
+		}
+		for _, e := range page {
+			v.Next(e)
+			at = e.Seq
+		}
+		if len(page) > 0 {
+			continue
+		}
+		// Entries are written together with the head: none that was read can
+		// be beyond a head that is read now.
+		ends, err := s.Ends(ctx)
+		if err != nil || ends.Head.Seq <= max(at, ends.Anchor.Seq) || end == at {
+			return ends, err
+		}
+		end = at // something may have come in between: look once more
+	}
+}
+
+// VerifyLines checks entries that were written as lines of JSON. They say of
+// themselves neither where the journal began nor where it ended: that is known
+// from elsewhere or not at all.
+func VerifyLines(r io.Reader, known task.Link) (Report, error) {
+	v := NewVerifier(known)
+	for e, err := range Lines(r) {
+		if err != nil {
+			return Report{}, err
+		}
+		v.Next(e)
+	}
+	if !v.begun {
+		return Report{}, errors.New("there are no entries")
+	}
+	return v.Report(), nil
+}

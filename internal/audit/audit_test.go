@@ -1,0 +1,272 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// written returns a journal with n entries, a second apart.
+func written(t *testing.T, n int) *memstore.Store {
+	t.Helper()
+	s := memstore.New(memstore.Options{MaxEntries: 100_000})
+	t.Cleanup(func() { s.Close() })
+	notes := make([]task.Note, n)
+	for i := range notes {
+		notes[i] = task.Note{
+			At: epoch.Add(time.Duration(i) * time.Second), Task: task.ID(fmt.Sprint("tg_", i/10)), Step: "held",
+			Tool: fmt.Sprint("tool", i%3), Requester: fmt.Sprint("ann", i%5), Approver: fmt.Sprint("bob", i%7),
+		}
+	}
+	if err := s.Append(t.Context(), notes...); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestFind(t *testing.T) {
+	s := written(t, 25_000)
+	for name, c := range map[string]struct {
+		filter audit.Filter
+		want   func(i int) bool
+	}{
+		"everything":  {audit.Filter{Limit: 1000}, func(int) bool { return true }},
+		"a task":      {audit.Filter{Task: "tg_7"}, func(i int) bool { return i/10 == 7 }},
+		"a tool":      {audit.Filter{Tool: "tool1", Limit: 999}, func(i int) bool { return i%3 == 1 }},
+		"a requester": {audit.Filter{Requester: "ann4"}, func(i int) bool { return i%5 == 4 }},
+		"an approver": {audit.Filter{Approver: "bob2"}, func(i int) bool { return i%7 == 2 }},
+		"all of them": {audit.Filter{Task: "tg_7", Tool: "tool1", Requester: "ann3", Approver: "bob3"}, func(i int) bool { return i == 73 }},
+		"times":       {audit.Filter{Since: epoch.Add(24_990 * time.Second), Until: epoch.Add(24_995 * time.Second)}, func(i int) bool { return i >= 24_990 && i < 24_995 }},
+		"the rest":    {audit.Filter{After: 24_998}, func(i int) bool { return i >= 24_998 }},
+		"nothing":     {audit.Filter{Tool: "none"}, func(int) bool { return false }},
+	} {
+		var want, got []int64
+		for i := range 25_000 {
+			if c.want(i) {
+				want = append(want, int64(i)+1)
+			}
+		}
+		pages := 0
+		find := func(ctx context.Context, f audit.Filter) (audit.Page, error) {
+			pages++
+			page, err := audit.Find(ctx, s, f)
+			if most := max(f.Limit, 100); len(page.Entries) > most {
+				t.Errorf("%s: a page has %d entries", name, len(page.Entries))
+			}
+			return page, err
+		}
+		for e, err := range audit.All(t.Context(), find, c.filter) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.Seq)
+		}
+		if !slices.Equal(want, got) {
+			t.Errorf("%s: found %d entries; want %d", name, len(got), len(want))
+		}
+		if name == "nothing" && pages < 3 {
+			t.Errorf("all was read for one page")
+		}
+	}
+	s.Close()
+	for _, err := range audit.All(t.Context(), func(ctx context.Context, f audit.Filter) (audit.Page, error) { return audit.Find(ctx, s, f) }, audit.Filter{}) {
+		if !errors.Is(err, task.ErrClosed) {
+			t.Errorf("err = %v", err)
+		}
+	}
+}
+
+// A forged source shows other entries and ends than were written.
+type forged struct {
+	entries []task.Entry
+	ends    task.Ends
+}
+
+func (f *forged) Ends(context.Context) (task.Ends, error) { return f.ends, nil }
+
+func (f *forged) Entries(_ context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	var page []task.Entry
+	for _, e := range f.entries {
+		if e.Seq > q.After && len(page) < 3 {
+			page = append(page, e)
+		}
+	}
+	return page, nil
+}
+
+func whole(t *testing.T, s task.Journal) *forged {
+	t.Helper()
+	entries, err := s.Entries(t.Context(), task.JournalQuery{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, err := s.Ends(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &forged{entries, ends}
+}
+
+// TestVerify tampers with a journal of ten entries of which two were trimmed.
+func TestVerify(t *testing.T) {
+	s := written(t, 12)
+	beginning := whole(t, s).entries
+	if n, err := s.Trim(t.Context(), epoch.Add(2*time.Second), 10); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	head := whole(t, s).ends.Head
+	forge := func(at task.Link) task.Entry { return at.Next(task.Note{At: epoch, Step: "forged"}) }
+	tests := map[string]struct {
+		tamper func(f *forged)
+		known  task.Link
+		want   []string
+	}{
+		"nothing":           {func(*forged) {}, task.Link{}, nil},
+		"nothing, with it":  {func(*forged) {}, head, nil},
+		"an earlier head":   {func(*forged) {}, beginning[4].Link(), nil},
+		"the anchor":        {func(*forged) {}, beginning[1].Link(), nil},
+		"a trimmed head":    {func(*forged) {}, beginning[0].Link(), []string{"entry 1, which is known, was trimmed"}},
+		"changed":           {func(f *forged) { f.entries[3].Reason = "x" }, task.Link{}, []string{"entry 6: it was changed"}},
+		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, task.Link{}, []string{"entry 7: it does not follow"}},
+		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, task.Link{}, []string{"entry 8: what stood before it was removed: 6 to 7"}},
+		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, task.Link{}, []string{"entry 4: what stood before it was removed: 3"}},
+		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10: it is the last, and the journal goes on to 12"}},
+		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2: it is the last, and the journal goes on to 12"}},
+		"reordered": {func(f *forged) {
+			f.entries[3].Note, f.entries[4].Note = f.entries[4].Note, f.entries[3].Note
+		}, task.Link{}, []string{"entry 6: it was changed", "entry 7: it was changed"}},
+		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, task.Link{}, []string{"entry 13: it was put there later"}},
+		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, task.Link{}, []string{"entry 2: it comes after entry 2"}},
+		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12: it is the last, and not the one that the journal ends with"}},
+		"the end, and the head with it": {func(f *forged) {
+			f.entries = f.entries[:8]
+			f.ends.Head = f.entries[7].Link()
+		}, head, []string{"entry 12, which is known, is not there: the end was removed"}},
+		"all written anew": {func(f *forged) {
+			at := f.ends.Anchor
+			for i := range f.entries {
+				f.entries[i] = forge(at)
+				at = f.entries[i].Link()
+			}
+			f.ends.Head = at
+		}, head, []string{"entry 12: its hash is"}},
+		"the anchor, too": {func(f *forged) { f.ends.Anchor = beginning[2].Link() }, task.Link{}, []string{"entry 3: it comes after entry 3"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := whole(t, s)
+			tt.tamper(f)
+			r, err := audit.Verify(t.Context(), f, tt.known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Problems) != len(tt.want) || r.OK() != (tt.want == nil) {
+				t.Fatalf("problems = %q; want %q", r.Problems, tt.want)
+			}
+			for i, want := range tt.want {
+				if !strings.HasPrefix(r.Problems[i], want) {
+					t.Errorf("problem = %q; want %q", r.Problems[i], want)
+				}
+			}
+		})
+	}
+}
+
+// A journal goes on, and is trimmed, while it is verified.
+type moving struct {
+	audit.Source
+	t       *testing.T
+	store   *memstore.Store
+	entries int
+}
+
+func (m *moving) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	q.Limit = 10
+	page, err := m.store.Entries(ctx, q)
+	if m.entries++; m.entries == 3 || m.entries == 11 {
+		_, trimmed := m.store.Trim(m.t.Context(), epoch.Add(60*time.Second), 1000)
+		added := m.store.Append(m.t.Context(), task.Note{At: epoch, Step: "more"})
+		err = errors.Join(err, trimmed, added)
+	}
+	return page, err
+}
+
+func TestVerifyWhileItMoves(t *testing.T) {
+	s := written(t, 100)
+	r, err := audit.Verify(t.Context(), &moving{s, t, s, 0}, task.Link{})
+	if err != nil || !r.OK() || r.Head.Seq != 102 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestLines(t *testing.T) {
+	want := whole(t, written(t, 5)).entries
+	var file []byte
+	for _, e := range want {
+		var err error
+		if file, err = audit.AppendLine(file, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []task.Entry
+	for e, err := range audit.Lines(bytes.NewReader(file)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	lines := strings.SplitAfter(string(file), "\n")[:5]
+	head := want[4].Link()
+	for name, c := range map[string]struct {
+		lines   []string
+		known   task.Link
+		problem string
+	}{
+		"whole":       {lines, head, ""},
+		"a part":      {lines[2:], head, ""},
+		"changed":     {[]string{lines[0], strings.Replace(lines[1], "ann1", "eve1", 1), lines[2]}, task.Link{}, "entry 2: it was changed"},
+		"removed":     {[]string{lines[0], lines[2]}, task.Link{}, "entry 3: what stood before it was removed: 2"},
+		"reordered":   {[]string{lines[1], lines[0]}, task.Link{}, "entry 1: it comes after entry 2"},
+		"inserted":    {[]string{lines[0], lines[0], lines[1]}, task.Link{}, "entry 1: it comes after entry 1"},
+		"truncated":   {lines[:4], head, "entry 5, which is known, is not there"},
+		"not noticed": {lines[:4], task.Link{}, ""}, // nobody can know without a head
+	} {
+		r, err := audit.VerifyLines(strings.NewReader(strings.Join(c.lines, "")), c.known)
+		if err != nil || r.OK() != (c.problem == "") || !r.OK() && !strings.HasPrefix(r.Problems[0], c.problem) {
+			t.Errorf("%s: %q, %v; want %q", name, r.Problems, err, c.problem)
+		}
+	}
+	for _, bad := range []string{"", "\n", "{", `{"seq":1,"arguments":{}}` + "\n", lines[0] + "x\n", lines[0][:40]} {
+		if r, err := audit.VerifyLines(strings.NewReader(bad), task.Link{}); err == nil {
+			t.Errorf("%q: %+v", bad, r)
+		}
+	}
+}
+
+func TestManyProblems(t *testing.T) {
+	f := whole(t, written(t, 100))
+	for i := range f.entries {
+		f.entries[i].Reason = "x"
+	}
+	r, err := audit.Verify(t.Context(), f, task.Link{})
+	if err != nil || len(r.Problems) != 20 || r.More != 80 || r.Entries != 100 {
+		t.Errorf("%d problems and %d more, %v", len(r.Problems), r.More, err)
+	}
+}
