@@ -53,7 +53,17 @@ func (r recorded) count(notes []task.Note, err error) {
 // failed reports whether err is a store's failure and not its answer.
 func failed(err error) bool {
 	refused, ok := errors.AsType[*task.Error](err)
-	return !ok || refused.Kind == task.KindInvalid || refused.Kind == task.KindCapacityExceeded && refused.Err != nil
+	if !ok {
+		return true
+	}
+	switch refused.Kind {
+	case task.KindInvalid, task.KindUnavailable:
+		return true
+	case task.KindCapacityExceeded:
+		return refused.Err != nil // the disk is full, and not the quota
+	default:
+		return false
+	}
 }
 
 // clerk returns who changes tasks, and has the journal told.
@@ -92,14 +102,7 @@ func arrival(t task.Task) []task.Note {
 // tell returns what is told of a change. Contact, variables, leases and the
 // like are no steps.
 func tell(before, after task.Task, e task.Event) []task.Note {
-	n := note(after, "", after.UpdatedAt)
-	if before.State != after.State {
-		moved := after.Transitions[len(after.Transitions)-1]
-		n.Actor, n.Reason, n.From, n.To = actor(after, moved.By), moved.Reason, moved.From, moved.To
-	}
-	if f := after.Failure; f != nil {
-		n.Outcome, n.Ran = string(f.Stage), f.Ran
-	}
+	n := change(before, after)
 	switch e := e.(type) {
 	case task.Approve:
 		n.Actor, n.Approver, n.Reason, n.Outcome = e.By, e.By, e.Reason, string(Approve)
@@ -127,6 +130,19 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease, task.NoteUpstream:
 	}
 	return nil
+}
+
+// change returns what is to be said of every change.
+func change(before, after task.Task) task.Note {
+	n := note(after, "", after.UpdatedAt)
+	if before.State != after.State {
+		moved := after.Transitions[len(after.Transitions)-1]
+		n.Actor, n.Reason, n.From, n.To = actor(after, moved.By), moved.Reason, moved.From, moved.To
+	}
+	if f := after.Failure; f != nil {
+		n.Outcome, n.Ran = string(f.Stage), f.Ran
+	}
+	return n
 }
 
 // steps returns n as each of the steps, of which the last is the change.

@@ -77,7 +77,7 @@ func TestStory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{heldBy, asked, "cancelled by ann, input_required>cancelled, cancelled, changed my mind, ran no"}},
-		"expired": {func(_ *testing.T, o *office, _ task.Ref) {
+		"expired": {func(_ *testing.T, _ *office, _ task.Ref) {
 			pass(time.Hour)
 		}, []string{heldBy, asked, "expired by gate, input_required>expired, approval_timeout, its time is over, ran no"}},
 		"approved and never collected": {func(t *testing.T, o *office, ref task.Ref) {

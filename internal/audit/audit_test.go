@@ -188,7 +188,6 @@ func TestVerify(t *testing.T) {
 // A journal goes on, and is trimmed, while it is verified.
 type moving struct {
 	audit.Source
-	t       *testing.T
 	store   *memstore.Store
 	entries int
 }
@@ -197,8 +196,8 @@ func (m *moving) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry
 	q.Limit = 10
 	page, err := m.store.Entries(ctx, q)
 	if m.entries++; m.entries == 3 || m.entries == 11 {
-		_, trimmed := m.store.Trim(m.t.Context(), epoch.Add(60*time.Second), 1000)
-		added := m.store.Append(m.t.Context(), task.Note{At: epoch, Step: "more"})
+		_, trimmed := m.store.Trim(ctx, epoch.Add(60*time.Second), 1000)
+		added := m.store.Append(ctx, task.Note{At: epoch, Step: "more"})
 		err = errors.Join(err, trimmed, added)
 	}
 	return page, err
@@ -206,7 +205,7 @@ func (m *moving) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry
 
 func TestVerifyWhileItMoves(t *testing.T) {
 	s := written(t, 100)
-	r, err := audit.Verify(t.Context(), &moving{s, t, s, 0}, task.Link{})
+	r, err := audit.Verify(t.Context(), &moving{s, s, 0}, task.Link{})
 	if err != nil || !r.OK() || r.Head.Seq != 102 {
 		t.Errorf("%+v, %v", r, err)
 	}

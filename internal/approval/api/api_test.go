@@ -31,7 +31,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const secret = "correct horse battery staple"
+const (
+	secret      = "correct horse battery staple"
+	adminSecret = "incorrect zebra mains clamp"
+)
 
 // An office is a served desk.
 type office struct {
@@ -79,8 +82,11 @@ func open(t *testing.T) *office {
 func alice(t *testing.T) *operator.Auth {
 	t.Helper()
 	auth, err := operator.New(operator.Config{
-		Tokens: []operator.Token{{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver}},
-		Key:    [32]byte{1}, Now: time.Now,
+		Tokens: []operator.Token{
+			{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver},
+			{Hash: operator.HashOf(adminSecret), Name: "root", Role: operator.Admin},
+		},
+		Key: [32]byte{1}, Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +181,7 @@ func TestAuthentication(t *testing.T) {
 	paths := []string{
 		"GET /api/approvals", "GET /api/approvals/" + string(id), "GET /api/approvals/events",
 		"POST /api/approvals/" + string(id) + "/approve", "GET /nothing",
+		"GET /api/audit", "GET /api/audit/ends",
 	}
 	headers := map[string]string{
 		"none": "", "wrong": "Bearer wrong", "prefix": "Bearer " + secret[:10], "longer": "Bearer " + secret + "x",
@@ -450,11 +457,19 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// A failingStore fails to list if it is told to.
+// A failingStore fails to list, or to change anything, if it is told to.
 type failingStore struct {
 	task.Store
 
-	fails atomic.Bool
+	fails    atomic.Bool
+	readOnly atomic.Bool
+}
+
+func (s *failingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if s.readOnly.Load() && len(notes) > 0 {
+		return errors.New("no room for notes in /var/hunter2")
+	}
+	return s.Store.Swap(ctx, t, notes...)
 }
 
 func (s *failingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
