@@ -3,10 +3,11 @@
 GO    ?= go
 LINT  := $(GO) tool -modfile=tools/go.mod golangci-lint
 DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
+TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test check fmt fuzz bench conformance
+.PHONY: help demo build test check fmt generate fuzz bench conformance
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -21,8 +22,12 @@ test: ## Run every test.
 	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
 	$(GO) test $(RACE) ./...
 
-check: ## Format, vet, lint; dependencies tidy; no dead code.
+check: ## Format, vet, lint; generated code and dependencies up to date; no dead code.
 	$(LINT) fmt --diff
+	$(TEMPL) fmt -fail internal/inbox
+	@dir=$$(mktemp -d) && trap 'rm -r '$$dir EXIT && cp internal/inbox/*.templ $$dir && \
+		$(TEMPL) generate -path $$dir >$$dir/log 2>&1 && \
+		for f in $$dir/*.go; do cmp $$f internal/inbox/$${f##*/} || { echo 'run make generate'; exit 1; }; done
 	$(GO) vet ./...
 	$(LINT) run ./...
 	$(GO) mod tidy -diff
@@ -30,6 +35,10 @@ check: ## Format, vet, lint; dependencies tidy; no dead code.
 
 fmt: ## Put every file in shape.
 	$(LINT) fmt
+	$(TEMPL) fmt internal/inbox
+
+generate: ## Make the Go code of the inbox's pages from internal/inbox/*.templ.
+	$(TEMPL) generate -path internal/inbox
 
 FUZZTIME ?= 10s
 fuzz: ## Run each fuzzer for FUZZTIME.

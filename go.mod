@@ -3,7 +3,10 @@ module github.com/thoughtgate/thoughtgate-go
 go 1.26.0
 
 require (
+	github.com/a-h/templ v0.3.977
 	github.com/cedar-policy/cedar-go v1.9.0
+	github.com/chromedp/cdproto v0.157.8
+	github.com/chromedp/chromedp v0.21.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/goccy/go-yaml v1.19.2

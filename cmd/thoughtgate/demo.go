@@ -164,6 +164,7 @@ func writeRules() (name string, err error) {
 func (p demoPlan) explain(gate *app.App, upstream net.Addr) error {
 	_, err := strings.NewReplacer(
 		"AGENTS", gate.AgentAddr(),
+		"INBOX", gate.LoginLink(),
 		"OPERATORS", gate.OperatorAddr(),
 		"UPSTREAM", upstream.String(),
 		"RULES", rules,

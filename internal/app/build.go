@@ -148,8 +148,11 @@ func (a *App) listen(who, address string) (*listener, error) {
 func (a *App) guard(l *listener) mcphttp.Guard {
 	addr, ok := l.Addr().(*net.TCPAddr)
 	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: a.cfg.AllowedHosts, Origins: a.cfg.AllowedOrigins}
+	if l == a.operators {
+		g.Pages = true
+	}
 	if l == a.operators && !g.Loopback {
-		g.Hosts = nil // probes come by address, and nothing here is for browsers
+		g.Hosts = nil // probes come by address
 	}
 	return g
 }

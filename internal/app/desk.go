@@ -160,7 +160,7 @@ func (a *App) waiting() mcphttp.Waiting {
 }
 
 // newAuth returns what knows operators. A token is made if none is configured.
-func (a *App) newAuth(cfg config.Operators) (*operator.Auth, error) {
+func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
 	only := operator.Token{Name: operatorName, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" {
@@ -168,7 +168,7 @@ func (a *App) newAuth(cfg config.Operators) (*operator.Auth, error) {
 		a.madeToken, only.Link = token, true
 	}
 	only.Hash = operator.HashOf(token)
-	return operator.New(operator.Config{Tokens: []operator.Token{only}, Key: a.keep.key, Now: time.Now, Log: a.log})
+	return operator.New(operator.Config{Tokens: []operator.Token{only}, Key: a.keep.key, Page: login, Now: time.Now, Log: a.log})
 }
 
 // operatorName is who decides when there is only one token.

@@ -4,15 +4,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 )
 
 // operatorRoutes serves what the people and machines that run the gate ask.
 // Health, readiness and metrics are for machines, and tell nothing of calls; all
 // else asks who it is.
 func (a *App) operatorRoutes() (http.Handler, error) {
-	auth, err := a.newAuth(a.cfg.Operators)
+	desk, err := inbox.New(inbox.Config{Desk: a.desk, Now: time.Now, Log: a.log})
+	if err != nil {
+		return nil, err
+	}
+	auth, err := a.newAuth(a.cfg.Operators, desk.Login)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +33,7 @@ func (a *App) operatorRoutes() (http.Handler, error) {
 	mux.HandleFunc("GET /readyz", a.serveReadiness)
 	mux.Handle("GET /metrics", a.metrics.Handler())
 	auth.Register(mux)
+	desk.Register(mux, auth)
 	mux.Handle("/api/", approvals)
 	return mux, nil
 }

@@ -114,7 +114,7 @@ func plainText(foreign string, limit int) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return r
-		case hidden(r):
+		case Hidden(r):
 			return -1
 		default:
 			return r
@@ -126,8 +126,8 @@ func plainText(foreign string, limit int) string {
 	return string(text)
 }
 
-// hidden reports whether r is something that a reader cannot see, or that
+// Hidden reports whether r is something that a reader cannot see, or that
 // changes how other characters are seen.
-func hidden(r rune) bool {
+func Hidden(r rune) bool {
 	return r != ' ' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point))
 }

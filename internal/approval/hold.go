@@ -267,6 +267,7 @@ type facts struct {
 	Session     policy.Session     `json:",omitzero"`
 	Description string             `json:",omitzero"`
 	Trace       string             `json:",omitzero"`
+	Why         *Why               `json:",omitzero"`
 
 	InBatch map[string]policy.Annotations `json:",omitempty"` // of the tools of a batch, by name
 }
@@ -278,8 +279,20 @@ func (c Call) facts() facts {
 	return facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace,
-		InBatch: c.InBatch,
+		InBatch: c.InBatch, Why: whyOf(c.Verdict),
 	}
+}
+
+// whyOf returns what made the policy hold a call, if it did.
+func whyOf(v policy.Verdict) *Why {
+	if v.Action != policy.Approve {
+		return nil
+	}
+	w := &Why{Rule: max(0, v.Rule+1), Match: v.Match, Policies: v.Policies}
+	for _, text := range v.Says {
+		w.Says = append(w.Says, plainText(text, maxReason))
+	}
+	return w
 }
 
 func (f facts) text() (string, error) {

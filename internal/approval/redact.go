@@ -2,8 +2,10 @@ package approval
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,18 +21,52 @@ func shown(arguments string, paths []path, most int) (text jsontext.Value, trunc
 	if arguments == "" {
 		return nil, false
 	}
-	var b bytes.Buffer
-	enc := jsontext.NewEncoder(&b)
-	if err := redact(jsontext.NewDecoder(strings.NewReader(arguments)), enc, paths); err != nil {
+	whole, _, err := withoutRedacted(arguments, paths, most)
+	if err != nil {
 		return jsonrpc.AppendString(nil, "[unreadable]"), false
 	}
-	seen := []byte(Visible(string(bytes.TrimSpace(b.Bytes()))))
-	if len(seen) <= most {
+	seen := []byte(Visible(string(whole[:min(len(whole), most+utf8.UTFMax)])))
+	if len(whole) <= most && len(seen) <= most {
 		return seen, false
 	}
 	// A character that the cut goes through is left out.
 	cut := strings.ToValidUTF8(string(seen[:most]), "")
 	return jsonrpc.AppendString(nil, cut+"…"), true
+}
+
+// withoutRedacted returns arguments without what paths name, and where that was.
+// If most is not zero and they are longer, more than so much of them is enough.
+func withoutRedacted(arguments string, paths []path, most int) (jsontext.Value, map[jsontext.Pointer]bool, error) {
+	if arguments == "" {
+		return nil, nil, nil
+	}
+	var b bytes.Buffer
+	r := redaction{
+		from: jsontext.NewDecoder(strings.NewReader(arguments)), to: jsontext.NewEncoder(&b),
+		hidden: make(map[jsontext.Pointer]bool),
+		full:   func() bool { return most > 0 && b.Len() > most },
+	}
+	if err := r.copy(paths); err != nil && !errors.Is(err, errEnough) {
+		return nil, nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), r.hidden, nil
+}
+
+// A redaction copies JSON without what is not to be shown.
+type redaction struct {
+	from   *jsontext.Decoder
+	to     *jsontext.Encoder
+	hidden map[jsontext.Pointer]bool
+	full   func() bool // what was copied is enough
+}
+
+// hide writes something in the place of a value.
+func (r *redaction) hide() error {
+	if err := r.to.WriteToken(redacted); err != nil {
+		return err
+	}
+	r.hidden[r.to.StackPointer()] = true
+	return nil
 }
 
 // A path names members of arguments, one inside the other, in whatever case:
@@ -74,26 +110,26 @@ func whole(paths []path) bool {
 	return false
 }
 
-// redact copies one value, without what paths name in it.
-func redact(from *jsontext.Decoder, to *jsontext.Encoder, paths []path) error {
+// copy copies one value, without what paths name in it.
+func (r *redaction) copy(paths []path) error {
 	if whole(paths) {
-		if err := from.SkipValue(); err != nil {
+		if err := r.from.SkipValue(); err != nil {
 			return err
 		}
-		return to.WriteToken(redacted)
+		return r.hide()
 	}
-	switch from.PeekKind() {
+	switch r.from.PeekKind() {
 	case '{', '[':
-		return redactInside(from, to, paths)
+		return r.copyInside(paths)
 	default:
-		v, err := from.ReadValue()
+		v, err := r.from.ReadValue()
 		if err != nil {
 			return err
 		}
 		if len(paths) > 0 && holdsJSON(v) {
-			return to.WriteToken(redacted)
+			return r.hide()
 		}
-		return to.WriteValue(v)
+		return r.to.WriteValue(v)
 	}
 }
 
@@ -108,37 +144,40 @@ func holdsJSON(v jsontext.Value) bool {
 	return err != nil || len(text) > 0 && bytes.IndexByte([]byte(`{["`), text[0]) >= 0
 }
 
-// redactInside copies an object or array.
-func redactInside(from *jsontext.Decoder, to *jsontext.Encoder, paths []path) error {
-	open, err := from.ReadToken()
+// copyInside copies an object or array.
+func (r *redaction) copyInside(paths []path) error {
+	open, err := r.from.ReadToken()
 	if err != nil {
 		return err
 	}
 	object := open.Kind() == '{'
-	if err := to.WriteToken(open); err != nil {
+	if err := r.to.WriteToken(open); err != nil {
 		return err
 	}
-	for k := from.PeekKind(); k != '}' && k != ']'; k = from.PeekKind() {
+	for k := r.from.PeekKind(); k != '}' && k != ']'; k = r.from.PeekKind() {
+		if r.full() {
+			return errEnough
+		}
 		inner := paths
 		if object {
-			name, err := from.ReadToken()
+			name, err := r.from.ReadToken()
 			if err != nil {
 				return err
 			}
 			inner = below(paths, name.String())
-			if err := to.WriteToken(jsontext.String(name.String())); err != nil {
+			if err := r.to.WriteToken(jsontext.String(name.String())); err != nil {
 				return err
 			}
 		}
-		if err := redact(from, to, inner); err != nil {
+		if err := r.copy(inner); err != nil {
 			return err
 		}
 	}
-	end, err := from.ReadToken()
+	end, err := r.from.ReadToken()
 	if err != nil {
 		return err
 	}
-	return to.WriteToken(end)
+	return r.to.WriteToken(end)
 }
 
 // Visible returns text with an escape in the place of every character that a
@@ -149,7 +188,7 @@ func Visible(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		switch {
-		case r == '\n' || !hidden(r):
+		case r == '\n' || !Hidden(r):
 			b.WriteRune(r)
 		case r > 0xFFFF:
 			r -= 0x10000

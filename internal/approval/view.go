@@ -24,8 +24,10 @@ type Approval struct {
 	ArgumentsTruncated bool            `json:"argumentsTruncated,omitzero"`
 	Principal          string          `json:"principal"`
 	Anonymous          bool            `json:"anonymous,omitzero"`
+	Client             string          `json:"client,omitzero"` // what the agent's program calls itself
 	Workflow           string          `json:"workflow"`
 	Reason             string          `json:"reason"` // why it is held
+	Why                *Why            `json:"why,omitzero"`
 	Description        string          `json:"description,omitzero"`
 	Hints              *Hints          `json:"hints,omitzero"`
 	ClientReason       *Untrusted      `json:"clientReason,omitzero"`
@@ -38,6 +40,18 @@ type Approval struct {
 	Approvals          []task.Decision `json:"approvals,omitempty"`
 	Rejection          *task.Decision  `json:"rejection,omitzero"`
 	Failure            *task.Failure   `json:"failure,omitzero"`
+
+	// Name is the tool's name as it came, for those who make visible
+	// themselves what it may hide.
+	Name string `json:"-"`
+}
+
+// A Why names what held a call.
+type Why struct {
+	Rule     int      `json:"rule,omitzero"`      // the number of the rule, counted from 1; 0 if none matched
+	Match    string   `json:"match,omitzero"`     // what the rule matches
+	Policies []string `json:"policies,omitempty"` // the Cedar policies, if they decided
+	Says     []string `json:"says,omitempty"`     // the reasons that the rule or the policies give
 }
 
 // Hints are what the upstream says of the tool.
@@ -66,9 +80,11 @@ const ClientReason = "client.reason"
 
 // A Filter selects approvals.
 type Filter struct {
-	States []task.State // none means those that wait for a decision
-	Cursor string       // Page.Next of the page before
-	Limit  int          // 20 if zero, at most 100
+	States    []task.State // none means those that wait for a decision
+	Tool      string       // a part of the tool's name
+	Principal string       // a part of the requester's name
+	Cursor    string       // Page.Next of the page before
+	Limit     int          // 20 if zero, at most 100
 }
 
 // A Page is a part of what a filter selects, newest first.
@@ -77,19 +93,41 @@ type Page struct {
 	Next      string     `json:"next,omitzero"` // the cursor of the next page
 }
 
+// maxSearch is how many pages of tasks are looked through for one page of
+// those that a filter selects.
+const maxSearch = 10
+
 // Pending returns a page of the held calls that f selects, by default those
-// that wait for a decision.
+// that wait for a decision. If there are few among many, a page may have fewer
+// than f asks for, or none, and still be followed by another.
 func (d *Desk) Pending(ctx context.Context, f Filter) (Page, error) {
 	if len(f.States) == 0 {
 		f.States = []task.State{task.InputRequired}
 	}
-	listed, err := d.cfg.Store.List(ctx, task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit})
-	if err != nil {
-		return Page{}, err
-	}
-	page := Page{Approvals: make([]Approval, 0, len(listed.Tasks)), Next: listed.Next}
-	for _, t := range listed.Tasks {
-		page.Approvals = append(page.Approvals, d.view(t, maxListed))
+	q := task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit}
+	page := Page{Approvals: make([]Approval, 0, q.PageSize())}
+	for range maxSearch {
+		listed, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Next, q.Cursor = listed.Next, listed.Next
+		for i, t := range listed.Tasks {
+			if !f.selects(t) {
+				continue
+			}
+			page.Approvals = append(page.Approvals, d.view(t, maxListed))
+			if len(page.Approvals) < q.PageSize() {
+				continue
+			}
+			if i+1 < len(listed.Tasks) {
+				page.Next = q.CursorAfter(t.Position())
+			}
+			return page, nil
+		}
+		if q.Cursor == "" {
+			break
+		}
 	}
 	return page, nil
 }
@@ -107,25 +145,17 @@ func (d *Desk) Show(ctx context.Context, id task.ID) (Approval, error) {
 func (d *Desk) View(t task.Task) Approval { return d.view(t, maxListed) }
 
 func (d *Desk) view(t task.Task, most int) Approval {
-	w, known := d.cfg.Workflow(t.Workflow)
-	if !known {
-		// What it would have redacted is not known, so nothing is shown.
-		w.Redact = []string{"arguments"}
-	}
 	f := readFacts(t)
 	a := Approval{
-		ID: t.ID, State: t.State, Tool: shownName(t.Call.Name, most), Method: t.Call.Method, Upstream: t.Call.Upstream,
+		ID: t.ID, State: t.State, Tool: shownName(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
 		Principal: shownName(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
-		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Description: f.Description,
+		Client:   plainText(f.Session.Client+" "+f.Session.Version, maxName),
+		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Why: f.Why, Description: f.Description,
 		Hints: hints(f.Annotations), ClientReason: clientReason(t),
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
-	paths := parsePaths(w.Redact)
-	if t.Call.Method == MethodBatch {
-		paths = pathsInBatch(paths)
-	}
-	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, paths, most)
+	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, d.redactions(t), most)
 	if p := t.Approval; p != nil {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
 		if t.State == task.InputRequired {

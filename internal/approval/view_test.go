@@ -24,6 +24,7 @@ func TestShow(t *testing.T) {
 		c := call("session 1", "/a")
 		c.Message = message("delete_file", `{"path":"/a","password":"hunter2"}`)
 		c.Principal = policy.Principal{ID: "ann"}
+		c.Verdict.Rule, c.Verdict.Match, c.Verdict.Says = 1, "delete_*", []string{"deleted \u202eis deleted"}
 		c.Tool = approval.Tool{
 			Description: "Deletes a file.\x1b[2J", Digest: "d1",
 			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},
@@ -42,6 +43,7 @@ func TestShow(t *testing.T) {
 			ClientReason: &approval.Untrusted{Text: "trust me", Untrusted: true},
 			Digest:       held.Digest, ToolDigest: "d1", Policy: "s1",
 			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
+			Name: "delete_file", Why: &approval.Why{Rule: 2, Match: "delete_*", Says: []string{"deleted is deleted"}},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)

@@ -38,7 +38,8 @@ func (d *Desk) Watch(ctx context.Context) iter.Seq2[Approval, error] {
 	}
 }
 
-// errEnough ends a watch that nobody listens to any more.
+// errEnough ends what has gone far enough, such as a watch that nobody listens
+// to any more.
 var errEnough = errors.New("enough")
 
 func (d *Desk) awaitChange(ctx context.Context, changed <-chan struct{}) error {

@@ -18,6 +18,9 @@ type Guard struct {
 	Loopback bool     // the listener is on a loopback address, so Host must be one too
 	Hosts    []string // more values of Host that are fine, with or without port
 	Origins  []string // values of Origin that are fine besides local ones
+
+	// Pages says that the listener has pages of its own, whose requests are fine.
+	Pages bool
 }
 
 // Wrap returns next behind the guard.
@@ -35,6 +38,9 @@ func (g Guard) check(r *http.Request) *wire.Problem {
 	if !g.hostAllowed(r.Host) {
 		return &wire.Problem{Type: wire.HostNotAllowed}
 	}
+	if g.Pages && fromOwnPage(r) {
+		return nil
+	}
 	for _, origin := range r.Header["Origin"] {
 		if !g.originAllowed(origin) {
 			return &wire.Problem{Type: wire.OriginNotAllowed}
@@ -42,6 +48,11 @@ func (g Guard) check(r *http.Request) *wire.Problem {
 	}
 	return nil
 }
+
+// fromOwnPage reports whether the browser says that a page of the same listener
+// made it send r. Pages that tell nobody where they are have an Origin of null,
+// so that this is the only sign.
+func fromOwnPage(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Site") == "same-origin" }
 
 func (g Guard) hostAllowed(host string) bool {
 	name := hostname(host)

@@ -18,6 +18,9 @@ type LoginPage struct {
 	Error  string // what went wrong with the last attempt, or nothing
 }
 
+// A Page answers with the page on which people log in.
+type Page func(http.ResponseWriter, *http.Request, LoginPage)
+
 // OIDCPath returns the link to a login with the identity provider.
 func (p LoginPage) OIDCPath() string { return "/login/oidc?next=" + url.QueryEscape(p.Next) }
 

@@ -14,7 +14,6 @@ package operator
 import (
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"slices"
 	"time"
@@ -96,7 +95,7 @@ type Config struct {
 	// Session is how long a login lasts; 12 hours.
 	Session time.Duration
 	// Page shows the page on which people log in; nil means a plain one.
-	Page func(http.ResponseWriter, *http.Request, LoginPage)
+	Page Page
 	Now  func() time.Time
 	Log  *slog.Logger
 }

@@ -132,6 +132,7 @@ type answer struct {
 	ids       []string // of the policies that decided, sorted
 	workflows []string // that must approve, if permitted; an empty one is that of the rule
 	reason    string
+	says      []string // the reasons that the policies give themselves
 	errors    []policyError
 	mapping   error // why the arguments could not be put to the policies
 }
@@ -161,6 +162,9 @@ func (s *policySet) ask(q *question) answer {
 	a := answer{permitted: decision == cedar.Allow, reason: "no policy permits it"}
 	for _, p := range deciding {
 		a.ids = append(a.ids, p.id)
+		if p.reason != "" {
+			a.says = append(a.says, p.reason)
+		}
 		if p.approval {
 			a.workflows = append(a.workflows, p.workflow)
 		}

@@ -176,6 +176,7 @@ func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
 	}
 	if r.Reason != "" {
 		v.Reason += ": " + r.Reason
+		v.Says = []string{r.Reason}
 	}
 	if s.observe || r.Observe {
 		v = observed(v)

@@ -194,6 +194,9 @@ func TestExplainJSON(t *testing.T) {
 			"large"
 		],
 		"reason": "permitted by policy large (more than 100), with approval by workflow finance",
+		"says": [
+			"more than 100"
+		],
 		"snapshot": "ID"
 	},
 	"agent": "waits for workflow finance: by a task if it can, and else by a request that is held",

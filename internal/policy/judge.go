@@ -58,6 +58,7 @@ type Verdict struct {
 	Match    string   `json:"match,omitzero"`     // pattern of that rule
 	Policies []string `json:"policies,omitempty"` // ids of the Cedar policies that decided, in alphabetical order
 	Reason   string   `json:"reason"`             // in words that hold nothing of the arguments
+	Says     []string `json:"says,omitempty"`     // the reasons that the rule or the policies give, as they give them
 	Snapshot string   `json:"snapshot"`           // id of the snapshot
 	Would    *Verdict `json:"would,omitzero"`     // what observing has replaced by Forward, if it has
 }
@@ -158,7 +159,7 @@ func (s *Snapshot) verdictOf(a answer, r *rule) Verdict {
 	if workflow == "" {
 		return Verdict{Action: Forward, Policies: a.ids, Reason: a.reason}
 	}
-	return Verdict{Action: Approve, Workflow: workflow, Policies: a.ids, Reason: a.reason + ", with approval by workflow " + workflow}
+	return Verdict{Action: Approve, Workflow: workflow, Policies: a.ids, Says: a.says, Reason: a.reason + ", with approval by workflow " + workflow}
 }
 
 func (r *rule) workflow() string {

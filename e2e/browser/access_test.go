@@ -1,0 +1,113 @@
+package browser_test
+
+import (
+	"context"
+	"embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+)
+
+//go:embed package.json package-lock.json
+var pins embed.FS
+
+// axe returns the text of axe-core, which is installed once for all tests.
+var axe = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	dir, err := npm.Install(ctx, filepath.Join(cache, "thoughtgate"), "axe", pins)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js"))
+	return string(text), err
+})
+
+// serious asks axe-core what on the page stands seriously in somebody's way.
+const serious = `axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
+	.filter((v) => v.impact === "serious" || v.impact === "critical")
+	.map((v) => v.id + ": " + v.help + "\n" + v.nodes.map((n) => "    " + n.target + " " + n.failureSummary).join("\n")))`
+
+// accessible demands that nothing on the page stands in anybody's way, in light
+// and in dark, wide and narrow.
+func (p *person) accessible(where, script string) {
+	p.t.Helper()
+	p.do(chromedp.WaitReady(chromedp.CSS("main")))
+	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](script+"; null")); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		p.prefers(scheme)
+		for _, width := range []int64{1280, 390} {
+			p.resize(width, 900)
+			for _, problem := range value[[]string](p, serious) {
+				p.t.Errorf("%s, %s, %d wide: %s", where, scheme, width, problem)
+			}
+			if value[bool](p, `document.documentElement.scrollWidth > innerWidth`) {
+				p.t.Errorf("%s is wider than %d", where, width)
+			}
+		}
+	}
+	p.resize(1280, 900)
+}
+
+// Every page is one that people can use who do not see it, or see it otherwise.
+func TestAccessible(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("npm is missing: this test needs axe-core")
+		}
+		t.Log("PASSED OVER: npm is missing: this test needs axe-core")
+		return
+	}
+	script, err := axe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.open("/login")
+	p.accessible("the login", script)
+	p.logIn(s.token)
+	p.accessible("the empty list", script)
+	s.upstream.addTool("d\u0435lete_file", "Delete a file.")
+	s.ask(t, "delete_file", bonuses)
+	s.ask(t, "d\u0435lete_file", map[string]any{
+		"path": "/tmp/\u202egpj.exe", "text": strings.Repeat("All is well. ", 200), "nested": map[string]any{"a": []any{1, true, nil, "x"}},
+	})
+	p.eventually(`document.querySelectorAll(".row").length === 2`, "two rows")
+	p.click(".row:nth-child(2) .tick")
+	p.accessible("the list", script)
+	p.press("?")
+	p.accessible("the shortcuts", script)
+	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
+	p.sees("Why it is held")
+	p.click("details.long summary")
+	p.accessible("a request", script)
+	p.open(value[string](p, `location.pathname`) + "?find=well")
+	p.sees("in the arguments 200 times")
+	p.accessible("a search", script)
+	p.click("#reject")
+	p.sees("Rejected by operator")
+	p.accessible("a request that is over", script)
+	p.open("/history?requester=without")
+	p.accessible("the history", script)
+	p.tolerate("404")
+	p.open("/approvals/unknown")
+	p.accessible("a page that is not there", script)
+}

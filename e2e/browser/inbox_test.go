@@ -1,0 +1,321 @@
+package browser_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// bonuses are the arguments of most calls here.
+var bonuses = map[string]any{"path": "/payroll/bonuses.csv"}
+
+// A request appears while the page is open, is approved with the keyboard
+// alone, and the agent that waits gets its result.
+func TestApproveWithTheKeyboard(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	p.sees("Nothing waits for you")
+	p.eventually(`location.pathname === "/" && !location.search`, "the token leaves the address")
+	c := s.ask(t, "delete_file", bonuses)
+	p.sees("/payroll/bonuses.csv")
+	p.eventually(`document.title.startsWith("(1) ")`, "the title counts")
+	p.eventually(`document.querySelector("#told").textContent.includes("New request: delete_file")`, "a screen reader is told")
+
+	p.press("a") // there is nothing to approve in a list
+	p.press("j")
+	p.eventually(`document.activeElement.matches(".row .open")`, "the row has the focus")
+	p.press(kb.Enter)
+	p.sees("Why it is held")
+	p.sees("Rule 3 wants approval for every tool that matches *.")
+	p.sees("deleted is deleted")
+	p.sees("The customer asked for it twice.")
+	p.press("a")
+	p.eventually(`document.activeElement.id === "approve"`, "the button has the focus")
+	if got := s.upstream.calls(); len(got) > 0 {
+		t.Fatalf("one key made it run: %v", got)
+	}
+	p.rest()
+	p.press(kb.Enter)
+	p.sees("Approved by operator")
+	if got := c.wait(t); got != "done: delete_file" {
+		t.Errorf("the agent gets %q", got)
+	}
+	p.sees("It ran, and the agent can have the result.") // without loading the page again
+	p.eventually(`!document.title.startsWith("(")`, "nothing is counted any more")
+	if got := s.upstream.calls(); len(got) != 1 {
+		t.Errorf("ran: %v", got)
+	}
+}
+
+// rest waits until a key is no longer taken for the echo of the last one.
+func (p *person) rest() {
+	p.t.Helper()
+	now := value[float64](p, "performance.now()")
+	p.eventually(fmt.Sprintf("performance.now() > %f", now+400), "a moment passes")
+}
+
+// A key that is struck twice, or held down, decides nothing.
+func TestGuardAgainstHaste(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	s.ask(t, "delete_file", bonuses)
+	p.sees("delete_file")
+	p.click(".row .open")
+	p.sees("Why it is held")
+	prevented := value[bool](p, `(() => {
+		const strike = (key, repeat) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, repeat, bubbles: true, cancelable: true}));
+		strike("a", false);
+		return document.activeElement.id === "approve" && !strike("Enter", false) && !strike("Enter", true) && !strike(" ", true);
+	})()`)
+	if !prevented {
+		t.Error("a hasty key is not stopped")
+	}
+	if got := s.upstream.calls(); len(got) > 0 {
+		t.Errorf("ran: %v", got)
+	}
+	p.press(kb.Escape)
+	p.press("?")
+	p.eventually(`document.querySelector("#shortcuts").open`, "the shortcuts are shown")
+	p.press("a")
+	p.eventually(`document.activeElement.id !== "approve"`, "keys do nothing behind the shortcuts")
+	p.press(kb.Escape)
+	p.eventually(`!document.querySelector("#shortcuts").open`, "the shortcuts are gone")
+}
+
+func TestRejectWithReason(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	c := s.ask(t, "refund_payment", map[string]any{"amount": 12})
+	p.sees("refund_payment")
+	p.click(".row .open")
+	p.eventually(`document.querySelector("#reason") && document.readyState === "complete"`, "the request is open")
+	p.press("c")
+	p.eventually(`document.activeElement.id === "reason"`, "the reason has the focus")
+	value[string](p, `document.querySelector("#reason").value = ""`) // where keys are sent one event at a time, this one was typed as well
+	p.press("wrong customer ❤ <b>")
+	p.click("#reject")
+	p.sees("Rejected by operator")
+	p.sees("“wrong customer ❤ <b>”")
+	if got := c.wait(t); !strings.Contains(got, "wrong customer") {
+		t.Errorf("the agent gets %q", got)
+	}
+	if got := s.upstream.calls(); len(got) > 0 {
+		t.Errorf("ran: %v", got)
+	}
+	p.click("nav a[href='/history']")
+	p.sees("Rejected by operator")
+}
+
+func TestRejectSeveral(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	for _, path := range []string{"/a", "/b", "/c"} {
+		s.ask(t, "delete_file", map[string]any{"path": path})
+	}
+	p.eventually(`document.querySelectorAll(".row").length === 3`, "three rows")
+	if value[bool](p, `document.querySelector(".bulk").checkVisibility()`) {
+		t.Error("something can be rejected before anything is ticked")
+	}
+	p.press("j")
+	p.press("x")
+	p.press("j")
+	p.press("x")
+	p.eventually(`document.querySelector(".bulk").checkVisibility()`, "what is ticked can be rejected")
+	s.ask(t, "delete_file", map[string]any{"path": "/d"})
+	p.eventually(`document.querySelectorAll(".row").length === 4`, "another row")
+	p.eventually(`document.querySelectorAll(".tick input:checked").length === 2`, "ticks stay when something comes")
+	p.eventually(`document.activeElement.closest(".row")`, "the focus stays")
+	p.do(chromedp.SendKeys(chromedp.CSS("#bulk-reason"), "not today"), chromedp.Click(chromedp.CSS(".bulk button")))
+	p.sees("2 requests rejected")
+	p.eventually(`document.querySelectorAll(".row").length === 2`, "two are left")
+}
+
+// What expires while it is looked at says so, and a decision then comes too
+// late.
+func TestExpiredWhileOpen(t *testing.T) {
+	s := open(t, plainRules+"workflows: {default: {timeout: 2s}}\n")
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	c := s.ask(t, "delete_file", bonuses)
+	p.sees("delete_file")
+	p.click(".row .open")
+	p.sees("left to decide")
+	p.sees("Expired")
+	p.sees("Nobody decided in time. It did not run.")
+	p.eventually(`!document.querySelector("#approve")`, "there is nothing left to press")
+	if got := c.wait(t); !strings.Contains(got, "expired") && !strings.Contains(got, "in time") {
+		t.Errorf("the agent gets %q", got)
+	}
+}
+
+// Who is logged out elsewhere is told, and nothing is decided.
+func TestSessionEnded(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	s.ask(t, "delete_file", bonuses)
+	p.sees("delete_file")
+	p.click(".row .open")
+	p.sees("Why it is held")
+	p.tolerate("401")
+	p.do(send(network.ClearBrowserCookies, struct{}{}))
+	s.ask(t, "delete_file", map[string]any{"path": "/other"}) // makes the page look
+	p.sees("Your session has ended.")
+	p.eventually(`document.querySelector("#approve").disabled`, "nothing can be pressed")
+	p.click("#lost a")
+	p.sees("Sign in")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), s.token), chromedp.Submit(chromedp.CSS("#token")))
+	p.sees("Why it is held") // back at the request
+	if got := s.upstream.calls(); len(got) > 0 {
+		t.Errorf("ran: %v", got)
+	}
+}
+
+// Everything essential works where no script runs: log in, look, decide.
+func TestWithoutScript(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	yes, no := s.ask(t, "delete_file", bonuses), s.ask(t, "refund_payment", map[string]any{"amount": 3})
+	p.do(send(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	p.open("/")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), s.token), chromedp.Click(chromedp.CSS("form button")))
+	p.shows("refund_payment")
+	p.click(`.row:has(a[href]):first-of-type .open`)
+	p.shows("Why it is held", "amount")
+	p.do(chromedp.SendKeys(chromedp.CSS("#reason"), "too much"), chromedp.Click(chromedp.CSS("#reject")))
+	p.shows("Rejected by operator", "too much")
+	if got := no.wait(t); !strings.Contains(got, "too much") {
+		t.Errorf("the agent gets %q", got)
+	}
+	p.click(".verdict a.button")
+	p.click(".row .open")
+	p.do(chromedp.SendKeys(chromedp.CSS("#find"), "PAYROLL"), chromedp.Click(chromedp.CSS(".bar button")))
+	p.shows("“PAYROLL” is in the arguments once.")
+	p.click("#approve")
+	p.shows("Approved by operator")
+	if got := yes.wait(t); got != "done: delete_file" {
+		t.Errorf("the agent gets %q", got)
+	}
+	p.click("nav a[href='/history']")
+	p.shows("History", "refund_payment", "delete_file")
+	p.click(".account form button")
+	p.shows("Sign in")
+}
+
+// shows waits until the page has texts on it.
+func (p *person) shows(texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		p.sees(text)
+	}
+}
+
+// What agents write is shown, and does nothing.
+func TestHostileArguments(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	evil := `"><img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
+	s.upstream.addTool("d\u0435lete_file", "<script>document.title='owned'</script> "+evil)
+	deep := any("core")
+	for range 50 {
+		deep = map[string]any{"in": []any{deep}}
+	}
+	p.logIn(s.token)
+	s.ask(t, "d\u0435lete_file", map[string]any{
+		"markup": evil, evil: "name", "bidi": "/tmp/\u202egpj.exe", "zero": "a\u200bb", "url": "javascript:document.title='owned'",
+		"long": strings.Repeat("All is well. ", 69_000) + "END", "deep": deep,
+		"list": make([]int, 5000),
+	})
+	p.sees("U+202E")
+	p.click(".row .open")
+	p.sees("This name may not be what it looks like")
+	p.sees("е is U+0435 Cyrillic")
+	p.sees(`<script>document.title='owned'</script>`)
+	p.sees("897.0 KB")
+	p.click("details.long summary")
+	p.sees("This is only the beginning.")
+	for _, bad := range []string{`document.querySelector("main img, main script, main iframe")`, `document.title.includes("owned")`} {
+		if value[bool](p, "Boolean("+bad+")") {
+			t.Errorf("it acts: %s", bad)
+		}
+	}
+	if n := value[int](p, `document.querySelectorAll("*").length`); n > 15_000 {
+		t.Errorf("the page has %d elements", n)
+	}
+	if ms := value[float64](p, `performance.getEntriesByType("navigation")[0].domComplete`); ms > 3000 {
+		t.Errorf("the page takes %.0f ms", ms)
+	}
+	p.click(".tip")
+	p.eventually(`getComputedStyle(document.querySelector(".tip:focus .tip-text")).opacity === "1"`, "the code points are shown to the keyboard")
+	p.do(chromedp.SendKeys(chromedp.CSS("#find"), "END"+kb.Enter))
+	p.sees("“END” is in the arguments once.")
+	p.open(value[string](p, `new URL(document.querySelector("a[href$='/arguments']").href).pathname`))
+	p.eventually(`document.contentType === "text/plain" && document.body.innerText.includes("END") && document.body.innerText.includes("core")`, "all of it can be read")
+	p.eventually(`document.body.innerText.includes("\\u202egpj.exe")`, "what cannot be seen is spelled out")
+}
+
+// Another site can neither have a browser decide nor show the pages in its own.
+func TestOtherSites(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	s.ask(t, "delete_file", bonuses)
+	p.eventually(`document.querySelector(".row .open")`, "the request is there")
+	path := value[string](p, `document.querySelector(".row .open").pathname`)
+	trap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<link rel=icon href=data:,><form method=post action="%s%s/approve"><button>Win a prize</button></form><iframe src="%s/"></iframe>`, s.operators, path, s.operators)
+	}))
+	defer trap.Close()
+	p.tolerate("frame-ancestors")
+	p.tolerate("chrome-error")
+	p.tolerate("401")
+	// The same machine by another name is another site to the browser.
+	p.do(chromedp.Navigate(strings.Replace(trap.URL, "127.0.0.1", "localhost", 1)))
+	p.eventually(`document.querySelector("iframe") && document.querySelector("iframe").contentDocument === null`, "the frame shows nothing")
+	p.click("button")
+	p.eventually(`location.pathname.endsWith("/approve")`, "the form is sent")
+	p.open(path)
+	p.sees("One approval lets it run.")
+	if got := s.upstream.calls(); len(got) > 0 {
+		t.Errorf("ran: %v", got)
+	}
+}

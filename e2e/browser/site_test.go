@@ -1,0 +1,176 @@
+// Package browser_test lets people with a real browser meet real agents at a
+// gate: Chromium on the inbox, the official Go SDK's client and server on the
+// wire. Whatever the browser complains of, and above all whatever it had to
+// stop because of the pages' security policy, fails the test.
+//
+// The tests need Debian's chromium, which they install where they may, and for
+// axe-core npm. Where that cannot be had they say so and are passed over, except
+// where CI is set in the environment: there they fail.
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// patience is how long a test waits for what should happen soon.
+const patience = 20 * time.Second
+
+// A site is a gate with an upstream behind it.
+type site struct {
+	agents    string // where agents find the gate
+	operators string // where people do
+	token     string // of the only operator, if there are no others
+	upstream  *upstream
+}
+
+// An upstream has the tools that agents want to use, and notes what ran.
+type upstream struct {
+	server *mcp.Server
+
+	mu  sync.Mutex
+	ran []string
+}
+
+func (u *upstream) calls() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]string(nil), u.ran...)
+}
+
+var yes, no = true, false
+
+// addTool gives the upstream a tool that takes any arguments and does nothing.
+func (u *upstream) addTool(name, description string) {
+	u.server.AddTool(&mcp.Tool{
+		Name: name, Description: description, InputSchema: map[string]any{"type": "object"},
+		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &no},
+	}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.ran = append(u.ran, r.Params.Name)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done: " + r.Params.Name}}}, nil
+	})
+}
+
+const plainRules = `
+rules:
+  - {match: "read_*", action: forward}
+  - {match: "refund_*", action: approve, reason: "money leaves the company"}
+  - {match: "*", action: approve, reason: "deleted is deleted"}
+default: deny
+waiting: {hold: 1h}
+`
+
+// open starts a gate with the given rules, in front of an upstream with a few
+// tools.
+func open(t *testing.T, rules string) *site {
+	t.Helper()
+	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "files", Version: "1"}, nil)}
+	u.addTool("delete_file", "Delete a file for good.")
+	u.addTool("refund_payment", "Send money back to a customer.\n\nThe payment must be less than 90 days old.")
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return u.server }, nil)
+	backend := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		for session := range u.server.Sessions() {
+			_ = session.Close()
+		}
+		backend.CloseClientConnections()
+		backend.Close()
+	})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gate.yaml")
+	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: files, url: %q}]\n%s",
+		"sqlite:"+filepath.Join(dir, "gate.db"), backend.URL, rules)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
+		{Source: "test", Setting: "operators.listen", Values: []string{"127.0.0.1:0"}},
+		{Source: "test", Setting: "shutdown.drain", Values: []string{"1s"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := app.New(cfg, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- gate.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Errorf("gate: %v", err)
+		}
+	})
+	return &site{
+		agents: "http://" + gate.AgentAddr() + "/mcp", operators: "http://" + gate.OperatorAddr(),
+		token: gate.MadeToken(), upstream: u,
+	}
+}
+
+// A call is one that an agent makes and waits for.
+type call struct {
+	done chan struct{}
+	text string
+	err  error
+}
+
+// ask has an agent call a tool, and returns at once.
+func (s *site) ask(t *testing.T, tool string, arguments any) *call {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.agents}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.ListTools(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := &call{done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		res, err := session.CallTool(ctx, &mcp.CallToolParams{
+			Name: tool, Arguments: arguments, Meta: mcp.Meta{"client.reason": "The customer asked for it twice."},
+		})
+		if c.err = err; err == nil && len(res.Content) > 0 {
+			c.text = res.Content[0].(*mcp.TextContent).Text
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-c.done
+		_ = session.Close()
+	})
+	return c
+}
+
+// wait returns what became of the call.
+func (c *call) wait(t *testing.T) string {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		t.Fatal("the agent still waits")
+	}
+	if c.err != nil {
+		return "error: " + c.err.Error()
+	}
+	return c.text
+}

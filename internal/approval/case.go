@@ -1,0 +1,164 @@
+package approval
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Case is all that an approver may want to know of a held call before, and
+// after, it is decided.
+type Case struct {
+	Approval
+
+	// Whole is the arguments whatever their size, without what Redacted names
+	// but otherwise as they will be sent.
+	Whole    jsontext.Value
+	Redacted map[jsontext.Pointer]bool
+
+	Trail     []task.Transition // every change of its state, oldest first
+	Approvers []string          // who may decide, as in [Workflow]
+	Objection error             // why the one who looks may not approve it, if so
+	Changed   *Approval         // the last approved call of the tool, if the tool was defined otherwise then
+	Earlier   []Approval        // what else this requester wanted of the tool, newest first
+}
+
+// How far back calls are looked for that have to do with a case.
+const (
+	maxEarlier = 5
+	lookback   = 5 // pages
+)
+
+// Case returns the case of a held call for somebody who looks at it.
+func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error) {
+	t, err := d.get(ctx, task.AnyOwner().Ref(id))
+	if err != nil {
+		return Case{}, err
+	}
+	w, known := d.cfg.Workflow(t.Workflow)
+	c := Case{Approval: d.view(t, maxShown), Trail: t.Transitions, Objection: d.objection(t, who)}
+	if known {
+		c.Approvers = w.Approvers
+	}
+	c.Whole, c.Redacted = d.whole(t)
+	if c.Earlier, err = d.earlier(ctx, t); err != nil {
+		return Case{}, err
+	}
+	c.Changed, err = d.changed(ctx, t)
+	return c, err
+}
+
+// objection returns why who may not approve t, or nil.
+func (d *Desk) objection(t task.Task, who Approver) error {
+	if err := d.mayDecide(t, who, Approve); err != nil || t.Approval == nil {
+		return err
+	}
+	for _, a := range t.Approval.Approvals {
+		if a.By == who.Name {
+			return task.ErrAlreadyDecided
+		}
+	}
+	return nil
+}
+
+// whole returns the arguments of t, and what of them is redacted.
+func (d *Desk) whole(t task.Task) (jsontext.Value, map[jsontext.Pointer]bool) {
+	text, hidden, err := withoutRedacted(t.Call.Arguments, d.redactions(t), 0)
+	if err != nil {
+		return jsontext.Value(`"[unreadable]"`), nil
+	}
+	return text, hidden
+}
+
+// redactions returns the paths that nobody is shown of the arguments of t.
+func (d *Desk) redactions(t task.Task) []path {
+	w, known := d.cfg.Workflow(t.Workflow)
+	if !known {
+		// What it would have redacted is not known, so nothing is shown.
+		w.Redact = []string{"arguments"}
+	}
+	paths := parsePaths(w.Redact)
+	if t.Call.Method == MethodBatch {
+		paths = pathsInBatch(paths)
+	}
+	return paths
+}
+
+// earlier returns what else the owner of t wanted of the same tool.
+func (d *Desk) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
+	var found []Approval
+	err := d.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) bool {
+		if other.ID != t.ID && sameTool(t, other) {
+			found = append(found, d.view(other, maxListed))
+		}
+		return len(found) < maxEarlier
+	})
+	return found, err
+}
+
+// changed returns the last approved call of the tool of t before t if the tool
+// was defined otherwise then.
+func (d *Desk) changed(ctx context.Context, t task.Task) (*Approval, error) {
+	var last *Approval
+	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
+	err := d.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
+		if other.ID == t.ID || !sameTool(t, other) || other.CreatedAt.After(t.CreatedAt) || !wasApproved(other) {
+			return true
+		}
+		if other.Verdict.ToolDigest != t.Verdict.ToolDigest {
+			a := d.view(other, maxListed)
+			last = &a
+		}
+		return false
+	})
+	return last, err
+}
+
+func sameTool(a, b task.Task) bool {
+	return a.Call.Upstream == b.Call.Upstream && a.Call.Method == b.Call.Method && a.Call.Name == b.Call.Name
+}
+
+func wasApproved(t task.Task) bool {
+	return t.Approval != nil && t.Approval.Rejection == nil && !t.Approval.DecidedAt().IsZero()
+}
+
+// lookBack goes through tasks that q selects, newest first, as long as more
+// says so and it is not too far.
+func (d *Desk) lookBack(ctx context.Context, q task.Query, more func(task.Task) bool) error {
+	for range lookback {
+		page, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			if !more(t) {
+				return nil
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Waiting returns how many calls wait for a decision, up to a page of them, and
+// whether there are more.
+func (d *Desk) Waiting(ctx context.Context) (n int, more bool, err error) {
+	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: maxWaiting})
+	return len(page.Tasks), page.Next != "", err
+}
+
+const maxWaiting = 100
+
+// selects reports whether f is about t, apart from its state.
+func (f Filter) selects(t task.Task) bool {
+	return contains(t.Call.Name, f.Tool) && contains(readFacts(t).Principal.ID, f.Principal)
+}
+
+func contains(text, part string) bool {
+	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
+}

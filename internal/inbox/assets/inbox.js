@@ -1,0 +1,290 @@
+// Makes the pages live: what changes at the desk changes here, times run, and
+// the keyboard can be used. Without it everything essential still works.
+
+const policy = window.trustedTypes
+  ? window.trustedTypes.createPolicy("inbox", { createHTML: (text) => text })
+  : { createHTML: (text) => text };
+
+const $ = (selector, from = document) => from.querySelector(selector);
+const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+const started = Date.now();
+const skew = Date.parse(document.body.dataset.now) - started;
+const now = () => Date.now() + skew;
+
+// Times
+
+function span(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000)), m = Math.floor(s / 60), h = Math.floor(m / 60);
+  const two = (n) => String(n).padStart(2, "0");
+  if (h >= 48) return `${Math.floor(h / 24)} d`;
+  if (h > 0) return `${h} h ${two(m % 60)} min`;
+  if (m >= 10) return `${m} min`;
+  if (m > 0) return `${m} min ${two(s % 60)} s`;
+  return `${s} s`;
+}
+
+function set(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function tick() {
+  const at = now();
+  for (const t of all("[data-since]")) {
+    const past = at - Date.parse(t.dataset.since);
+    set(t, past < 1000 ? "just now" : `${span(past)} ago`);
+  }
+  for (const t of all("[data-until]")) {
+    const left = Date.parse(t.dataset.until) - at;
+    set(t, span(left));
+    if (left < -500) refreshSoon();
+  }
+  for (const f of all(".fuse")) {
+    const from = Date.parse(f.dataset.from), to = Date.parse(f.dataset.to);
+    f.value = Math.max(0, (1000 * (to - at)) / (to - from));
+    f.closest(".row, .verdict").classList.toggle("urgent", to - at < 60000 || f.value < 150);
+  }
+}
+
+// Staying up to date
+
+let busy = false, again = false, timer = 0, ended = false;
+
+function refreshSoon(delay = 60) {
+  if (ended || timer) return;
+  timer = setTimeout(() => { timer = 0; refresh(); }, delay);
+}
+
+async function refresh() {
+  if (busy) { again = true; return; }
+  busy = true;
+  try {
+    const answer = await fetch(document.body.dataset.self, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const where = new URL(answer.url).pathname;
+    if (answer.status === 401 || where.startsWith("/login")) { sessionEnded(); return; }
+    if (answer.status === 404 && $("[data-case]")) { location.reload(); return; }
+    if (answer.status === 429 || answer.status >= 500) { refreshSoon(3000); return; }
+    const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    adopt(page);
+  } catch {
+    connection(false);
+    refreshSoon(3000);
+  } finally {
+    busy = false;
+    if (again) { again = false; refreshSoon(); }
+  }
+}
+
+// adopt takes over what is new in a fresh copy of this page, and leaves alone
+// what somebody may be reading, ticking or writing.
+function adopt(page) {
+  document.body.dataset.waiting = page.body.dataset.waiting;
+  const count = $("#count", page);
+  if (count) $("#count").replaceWith(count);
+  badge();
+  const old = $("#content"), fresh = $("#content", page);
+  if (!old || !fresh) return;
+  if (old.dataset.case) adoptCase(old, fresh);
+  else if ($("#list", old) && $("#list", fresh)) adoptRows($("#list", old), $("#list", fresh));
+  else if (!$("form#bulk", old) || !$("form#bulk", fresh)) swapContent(old, fresh);
+  reveal();
+  tick();
+}
+
+function swapContent(old, fresh) {
+  old.replaceWith(fresh);
+}
+
+function adoptRows(old, fresh) {
+  const known = new Map(all(".row", old).map((row) => [row.dataset.id, row]));
+  const focused = document.activeElement?.closest?.(".row");
+  const rows = all(".row", fresh).map((row) => {
+    const before = known.get(row.dataset.id);
+    known.delete(row.dataset.id);
+    if (before && before.dataset.version === row.dataset.version) return before;
+    if (before) { const box = $("input", row); if (box) box.checked = $("input", before).checked; }
+    else row.classList.add("new");
+    return row;
+  });
+  const lost = focused && known.has(focused.dataset.id);
+  const next = lost && (focused.nextElementSibling || focused.previousElementSibling);
+  for (const [, gone] of known) gone.remove();
+  rows.forEach((row, at) => { if (old.children[at] !== row) old.insertBefore(row, old.children[at] || null); });
+  for (const row of all(".row", old)) if (!rows.includes(row)) row.remove();
+  if (lost && next?.isConnected) $(".open", next)?.focus();
+}
+
+function adoptCase(old, fresh) {
+  const changed = old.dataset.state !== fresh.dataset.state || old.dataset.version !== fresh.dataset.version;
+  if (changed) {
+    const reason = $("#reason")?.value;
+    const focus = document.activeElement?.id;
+    for (const part of ["#verdict", ".story"]) {
+      const a = $(part, old), b = $(part, fresh);
+      if (a && b) a.replaceWith(b);
+    }
+    old.dataset.state = fresh.dataset.state;
+    old.dataset.version = fresh.dataset.version;
+    old.toggleAttribute("data-over", fresh.hasAttribute("data-over"));
+    if (reason && $("#reason")) $("#reason").value = reason;
+    if (focus) (document.getElementById(focus) || $("#main")).focus();
+    tell(`${$("#verdict-title").textContent}. ${$("#standing").textContent}`);
+  }
+  // What was decided but is not over is not told of by the stream.
+  if (old.dataset.state !== "input_required" && !old.hasAttribute("data-over")) refreshSoon(1000);
+}
+
+function tell(text) { set($("#told"), text); }
+
+function badge() {
+  const plain = document.title.replace(/^\(\d+\+?\) /, "");
+  const n = Number(document.body.dataset.waiting);
+  document.title = n > 0 ? `(${$("#count").textContent.trim()}) ${plain}` : plain;
+}
+
+function sessionEnded() {
+  ended = true;
+  stream?.close();
+  const lost = $("#lost");
+  const link = document.createElement("a");
+  link.href = "/login?next=" + encodeURIComponent(document.body.dataset.self);
+  link.textContent = "Sign in again";
+  lost.replaceChildren("Your session has ended. Nothing more can be decided here. ", link);
+  lost.hidden = false;
+  for (const b of all("#decision button, .bulk button")) b.disabled = true;
+  connection(false, "Signed out");
+}
+
+function connection(up, text) {
+  const live = $("#live");
+  if (!live) return;
+  live.classList.toggle("offline", !up);
+  set($("#live-text"), text || (up ? "Live" : "Connection lost, trying again"));
+}
+
+const known = new Set(all(".row").map((row) => row.dataset.id));
+let stream;
+
+function listen() {
+  stream = new EventSource("/events");
+  stream.onopen = () => { connection(true); };
+  stream.onmessage = (message) => {
+    const e = JSON.parse(message.data);
+    const fresh = e.pending && !known.has(e.id);
+    if (e.pending) known.add(e.id); else known.delete(e.id);
+    if (fresh && Date.parse(e.createdAt) > started + skew - 2000) announce(e);
+    refreshSoon();
+  };
+  stream.onerror = () => {
+    connection(false);
+    if (stream.readyState === EventSource.CLOSED) {
+      refresh(); // says whether it is the session or the gate
+      setTimeout(() => { if (!ended) listen(); }, 3000);
+    }
+  };
+}
+
+// Notifications
+
+const wanted = () => localStorage.getItem("notify") === "yes" && "Notification" in window && Notification.permission === "granted";
+
+function announce(e) {
+  tell(`New request: ${e.tool}, from ${e.requester}`);
+  if (!wanted() || document.hasFocus()) return;
+  const n = new Notification("An agent waits for you", { body: `${e.tool}, from ${e.requester}`, tag: e.id });
+  n.onclick = () => { window.focus(); location.href = `/approvals/${encodeURIComponent(e.id)}`; };
+}
+
+function showNotify() {
+  const button = $("#notify");
+  if (!("Notification" in window) || Notification.permission === "denied") { button.hidden = true; return; }
+  button.setAttribute("aria-pressed", String(wanted()));
+  set(button, wanted() ? "Notifications on" : "Notify me");
+}
+
+async function toggleNotify() {
+  if (wanted()) localStorage.removeItem("notify");
+  else if ((await Notification.requestPermission()) === "granted") localStorage.setItem("notify", "yes");
+  showNotify();
+}
+
+// The keyboard
+
+function move(by) {
+  const links = all(".row .open");
+  if (!links.length) return;
+  const row = document.activeElement?.closest?.(".row");
+  const at = links.findIndex((link) => link.closest(".row") === row);
+  links[Math.min(links.length - 1, Math.max(0, at < 0 ? 0 : at + by))].focus();
+}
+
+// arm moves the focus to a button. Only Enter or Space there decides, and not
+// at once: a key that is held down or struck twice must not.
+let armedAt = 0;
+
+function arm(id, what) {
+  const button = document.getElementById(id);
+  if (!button) return;
+  button.focus();
+  armedAt = performance.now();
+  set($("#armed"), `Press Enter to ${what}, or Esc to leave it.`);
+}
+
+const rest = 350;
+
+function guard(event) {
+  const button = event.target.closest?.("#approve, #reject");
+  if (!button || (event.key !== "Enter" && event.key !== " ")) return;
+  if (event.repeat || performance.now() - Math.max(armedAt, shownAt) < rest) event.preventDefault();
+}
+
+const shownAt = performance.now();
+
+const keys = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: () => { const box = document.activeElement?.closest?.(".row")?.querySelector("input"); if (box) box.click(); },
+  a: () => arm("approve", "approve"),
+  r: () => arm("reject", "reject"),
+  c: () => $("#reason")?.focus(),
+  g: () => { location.href = "/"; },
+  "/": () => $("[data-search]")?.focus(),
+  "?": () => $("#shortcuts").showModal(),
+};
+
+function onKey(event) {
+  guard(event);
+  const typing = event.target.matches?.("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape") {
+    if (typing || event.target.matches?.("#approve, #reject")) event.target.blur();
+    if ($("#armed")) set($("#armed"), "");
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || $("dialog[open]")) return;
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+function onSubmit(event) {
+  if (!event.target.matches("#decision, #bulk")) return;
+  if (event.target.dataset.sent) { event.preventDefault(); return; }
+  event.target.dataset.sent = "yes";
+  // After this event: a button that is disabled now would not be sent.
+  setTimeout(() => { for (const b of all("button", event.target)) b.disabled = true; });
+}
+
+function reveal() { for (const e of all(".scripted")) e.hidden = false; }
+
+document.addEventListener("keydown", onKey);
+document.addEventListener("submit", onSubmit);
+window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
+$("#help").addEventListener("click", () => $("#shortcuts").showModal());
+$("#notify").addEventListener("click", toggleNotify);
+reveal();
+showNotify();
+badge();
+tick();
+setInterval(tick, 1000);
+if ($("[data-case]") && !$("[data-over]") && $("[data-case]").dataset.state !== "input_required") refreshSoon(1000);
+listen();

@@ -1,0 +1,136 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A notice tells, above a page, what became of a decision.
+type notice struct {
+	good        bool
+	title, text string
+}
+
+// maxForm is the size of the largest form that is read.
+const maxForm = 64 << 10
+
+// decide takes the decision in a form, and leads to the call as it is then.
+func (i *Inbox) decide(what approval.Decision) operator.Service {
+	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		id := task.ID(r.PathValue("id"))
+		_, err := i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), what, r.PostFormValue("reason"))
+		switch {
+		case err == nil:
+			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
+		case isOutcome(err):
+			status, n := i.outcome(r, id, who, what, err)
+			i.showCase(w, r, who, status, n)
+		default:
+			i.fail(w, r, who, err)
+		}
+	}
+}
+
+// isOutcome reports whether err says that a decision came too late or from the
+// wrong person.
+func isOutcome(err error) bool {
+	return slices.ContainsFunc([]error{
+		approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
+		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
+	}, func(known error) bool { return errors.Is(err, known) })
+}
+
+// outcome tells in words why a decision does not count.
+func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what approval.Decision, err error) (int, *notice) {
+	n := &notice{title: "Your " + noun(what) + " was not recorded"}
+	c, lost := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
+	if lost != nil {
+		return http.StatusConflict, n
+	}
+	switch {
+	case errors.Is(err, approval.ErrForbidden):
+		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
+		return http.StatusForbidden, n
+	case errors.Is(err, task.ErrSelfApproval):
+		n.text = "You asked for this call yourself, so somebody else has to approve it."
+		return http.StatusForbidden, n
+	case errors.Is(err, task.ErrAlreadyDecided):
+		n.title = "You have approved this already"
+		n.text = "It counts once. " + quorumText(c.Approval)
+		return http.StatusConflict, n
+	case errors.Is(err, task.ErrExpired) || c.State == task.Expired:
+		n.text = "The time to decide ran out while this was open. The call did not run."
+		return http.StatusGone, n
+	default:
+		n.text = "Somebody was faster: " + standing(c.Approval, i.cfg.Now()).text
+		return http.StatusConflict, n
+	}
+}
+
+func noun(what approval.Decision) string {
+	if what == approval.Approve {
+		return "approval"
+	}
+	return "rejection"
+}
+
+// maxBulk is how many calls are rejected at once.
+const maxBulk = 100
+
+// rejectAll rejects the calls that are ticked in the list.
+func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	reason := r.PostFormValue("reason") // parses the form
+	ids := r.PostForm["id"]
+	ids = ids[:min(len(ids), maxBulk)]
+	done, late, forbidden := 0, 0, 0
+	for _, id := range ids {
+		_, err := i.cfg.Desk.Decide(r.Context(), task.ID(id), api.Approver(who), approval.Reject, reason)
+		switch {
+		case err == nil:
+			done++
+		case errors.Is(err, approval.ErrForbidden):
+			forbidden++
+		case isOutcome(err) || errors.Is(err, task.ErrNotFound):
+			late++
+		default:
+			i.fail(w, r, who, err)
+			return
+		}
+	}
+	i.showPending(w, r, who, bulkNotice(done, late, forbidden))
+}
+
+func bulkNotice(done, late, forbidden int) *notice {
+	if done+late+forbidden == 0 {
+		return &notice{title: "Nothing was rejected", text: "Tick the requests that are to be rejected."}
+	}
+	n := &notice{good: late+forbidden == 0, title: fmt.Sprintf("%s rejected", counted(done, "request"))}
+	var parts []string
+	if late > 0 {
+		parts = append(parts, counted(late, "other")+" had been decided by somebody else, or had expired.")
+	}
+	if forbidden > 0 {
+		parts = append(parts, counted(forbidden, "other")+" can only be decided by other approvers.")
+	}
+	n.text = strings.Join(parts, " ")
+	return n
+}
+
+// counted returns a number with what it counts.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,145 @@
+package inbox_test
+
+import (
+	"fmt"
+	"html"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// tags are all that stand in a page.
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// read returns the text of a page.
+func read(page string) string { return html.UnescapeString(tags.ReplaceAllString(page, "")) }
+
+// Nothing that agents or upstreams write can be anything but text.
+func TestNothingActs(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	evil := []string{
+		`<script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onfocus='alert(1)`,
+		`javascript:alert(1)`, `</textarea></title><script>`, `{{7*7}}`, `&lt;script&gt;`, `]]>--><script>`,
+	}
+	for _, text := range evil {
+		quoted := fmt.Sprintf("%q", text)
+		id := o.hold(t, held{tool: text, args: `{"x":` + quoted + `,` + quoted + `:1}`, by: text, says: text})
+		for _, path := range []string{"/", "/approvals/" + string(id), "/approvals/" + string(id) + "?find=alert"} {
+			page := alice.get(path)
+			if !strings.Contains(strings.ReplaceAll(read(page), "\n", ""), text) {
+				t.Errorf("%s does not show %s", path, text)
+			}
+			for _, tag := range tags.FindAllString(page, -1) {
+				if regexp.MustCompile(`(?i)^<(script>|img|svg on|textarea>)| onfocus| onload| onerror`).MatchString(tag) && !strings.Contains(tag, "&#34;") && !strings.Contains(tag, "&#39;") {
+					t.Errorf("%s makes a tag of %s: %s", path, text, tag)
+				}
+			}
+		}
+		alice.decide(id, "reject", text)
+		mustLack(t, alice.get("/history"), "<script>", "<img", "onload=alert(1)>")
+	}
+}
+
+// What cannot be seen is spelled out, and what looks like something else marked.
+func TestHiddenCharacters(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{
+		tool: "d\u0435lete_file\u200b", by: "an\u202en",
+		args: `{"p\u2066ath":"/tmp/\u202egpj.exe","zero":"a\u200b\u200db","tag":"\udb40\udc41","tab":"a\tb\nc"}`,
+	})
+	for _, path := range []string{"/", "/approvals/" + string(id)} {
+		page := alice.get(path)
+		mustHave(t, page,
+			`>U+202E<span class="unseen"> (overrides the direction of what follows) </span></span>gpj.exe`,
+			`p<span class="code-point" title="changes the direction of text">U+2066`,
+			`d<span class="odd" title="U+0435 Cyrillic">е</span>lete_file<span class="code-point" title="has no width">U+200B`,
+			"Not plain Latin letters: е is U+0435 Cyrillic",
+		)
+		for _, r := range "\u202e\u200b\u200d\u2066\U000E0041" {
+			if strings.ContainsRune(page, r) {
+				t.Errorf("%s has %U as it is", path, r)
+			}
+		}
+	}
+	mustHave(t, alice.get("/approvals/"+string(id)), "This name may not be what it looks like", "U+E0041", `>U+200B<`, `>U+200D<`, "a\tb\nc")
+	mustHave(t, alice.get("/approvals/"+string(id)+"/arguments"), `\u202egpj.exe`, `\u200b\u200d`, `\udb40\udc41`)
+}
+
+// Large arguments are folded, searched as a whole, and can be had in full.
+func TestLargeArguments(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	deep := strings.Repeat(`{"in":[`, 40) + `"needle"` + strings.Repeat(`]}`, 40)
+	wide := strings.Repeat(`1234567,`, 20_000) + `"needle"`
+	tests := map[string]string{
+		"a long text":        `{"text":"` + strings.Repeat("All is well. ", 70_000) + `needle"}`,
+		"hidden characters":  `{"text":"` + strings.Repeat(`\u200b`, 150_000) + `needle"}`,
+		"binary":             `{"data":"` + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 35_000) + `","note":"needle"}`,
+		"many values":        `{"list":[` + wide + `]}`,
+		"nested deeply":      `{"deep":` + deep + `}`,
+		"many long names":    `{` + strings.Repeat(`"`+strings.Repeat("n", 400)+`%d":1,`, 2000) + `"needle":2}`,
+		"tags all the way":   `{"text":"` + strings.Repeat("<b>", 290_000) + `needle"}`,
+		"quotes all the way": `{"text":"` + strings.Repeat(`\"`, 400_000) + `needle"}`,
+	}
+	for name, args := range tests {
+		t.Run(name, func(t *testing.T) {
+			if name == "many long names" {
+				n := 0
+				args = regexp.MustCompile(`%d`).ReplaceAllStringFunc(args, func(string) string { n++; return fmt.Sprint(n) })
+			}
+			id := o.hold(t, held{args: args, by: name})
+			path := "/approvals/" + string(id)
+			page := alice.get(path)
+			if len(page) > 700<<10 {
+				t.Errorf("the page has %d bytes", len(page))
+			}
+			if lines := strings.Count(page, "<li"); lines > 3000 {
+				t.Errorf("the page has %d items", lines)
+			}
+			mustHave(t, page[:0]+read(page), "All as text")
+			found := read(alice.get(path + "?find=NEEDLE"))
+			if !strings.Contains(found, "“NEEDLE” is in the arguments once.") {
+				t.Errorf("not found")
+			}
+			text := alice.get(path + "/arguments")
+			if !strings.Contains(text, "needle") || len(text) < len(args)*9/10 {
+				t.Errorf("the text has %d bytes of %d", len(text), len(args))
+			}
+			if list := alice.get("/"); len(list) > 100<<10 {
+				t.Errorf("the list has %d bytes", len(list))
+			}
+			alice.decide(id, "reject", "")
+		})
+	}
+}
+
+// What a workflow redacts is shown as redacted; what only says so is not.
+func TestRedacted(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{args: `{"password":"hunter2","note":"[redacted]","users":[{"key":"k1","name":"rosa"}]}`})
+	page := alice.get("/approvals/" + string(id))
+	mustLack(t, page, "hunter2", "k1")
+	mustHave(t, page, "[redacted]", "rosa")
+	if got := strings.Count(page, `class="redacted"`); got != 2 {
+		t.Errorf("%d values are shown as redacted", got)
+	}
+	mustLack(t, alice.get("/approvals/"+string(id)+"/arguments"), "hunter2", "k1")
+	mustLack(t, alice.get("/approvals/"+string(id)+"?find=hunter2"), "class=\"tree\">hunter2", "in the arguments once")
+	mustLack(t, alice.get("/"), "hunter2", "k1")
+}
+
+// Folded values say what they look like.
+func TestFolded(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{args: `{"image":"` + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 50) + `","url":"data:text/html;base64,` +
+		strings.Repeat("PHNjcmlwdD4", 20) + `","word":"` + strings.Repeat("a", 290) + `","raw":"\u0001\u0002\u0003\u0004\u0005","long":"` + strings.Repeat("word ", 100) + `"}`})
+	page := alice.get("/approvals/" + string(id))
+	mustHave(t, page, "base64, about 900 bytes, looks like image/png", "data URL, about 220 bytes", "binary, 5 bytes", "500 bytes")
+	if got := strings.Count(page, `<details class="long">`); got != 4 {
+		t.Errorf("%d values are folded", got)
+	}
+}

@@ -1,0 +1,258 @@
+// Package inbox is where approvers look at held calls and decide: pages made on
+// the operators' listener, kept up to date by a stream of events.
+//
+// The pages do what is essential without a script: links and forms. One small
+// script makes them live and lets the keyboard be used. Everything that agents
+// and upstreams wrote is foreign: it is shown as text and nothing else, with
+// what cannot be seen spelled out, and the policy that browsers are given
+// (Content-Security-Policy) lets nothing run that is not the gate's own file.
+//
+// Who somebody is, and whether they meant it, is for package operator to say;
+// what becomes of a decision, for package approval.
+package inbox
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+)
+
+//go:embed assets
+var files embed.FS
+
+// A Config is what an [Inbox] is made of. Desk and Now must be given.
+type Config struct {
+	Desk      *approval.Desk
+	Now       func() time.Time
+	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
+	Log       *slog.Logger
+}
+
+// An Inbox serves the pages of approvers.
+type Inbox struct {
+	cfg    Config
+	assets map[string]asset
+	auth   *operator.Auth // set by Register
+}
+
+// New returns an inbox.
+func New(c Config) (*Inbox, error) {
+	if c.Desk == nil || c.Now == nil {
+		return nil, errors.New("inbox: needs a desk and a clock")
+	}
+	if c.KeepAlive <= 0 {
+		c.KeepAlive = 15 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	assets, err := loadAssets()
+	return &Inbox{cfg: c, assets: assets}, err
+}
+
+// Register adds the inbox to the routes of the operators' listener.
+func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
+	i.auth = auth
+	route := func(pattern string, role operator.Role, serve operator.Service) {
+		mux.HandleFunc(pattern, i.secured(auth.Handle(role, i.refuse, serve)))
+	}
+	route("GET /{$}", operator.Viewer, i.pending)
+	route("GET /approvals/{id}", operator.Viewer, i.open)
+	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
+	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
+	route("POST /approvals/{id}/reject", operator.Approver, i.decide(approval.Reject))
+	route("POST /approvals/reject", operator.Approver, i.rejectAll)
+	route("GET /history", operator.Viewer, i.history)
+	route("GET /events", operator.Viewer, i.events)
+	mux.HandleFunc("GET /assets/{name}", i.secured(i.serveAsset))
+	mux.HandleFunc("GET /favicon.ico", i.secured(func(w http.ResponseWriter, r *http.Request) {
+		r.SetPathValue("name", "icon.svg") // for what is not a page, and so cannot name it
+		i.serveAsset(w, r)
+	}))
+}
+
+// policy is what browsers are told to allow on every page: the gate's own
+// style, script and icon, requests and forms to the gate itself, and nothing
+// else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types inbox"
+
+// secured sets the headers of every answer.
+func (i *Inbox) secured(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		serve(w, r)
+	}
+}
+
+// An asset is a file that pages refer to.
+type asset struct {
+	content []byte
+	kind    string
+	version string
+}
+
+func loadAssets() (map[string]asset, error) {
+	entries, err := fs.ReadDir(files, "assets")
+	if err != nil {
+		return nil, err
+	}
+	assets := make(map[string]asset)
+	for _, e := range entries {
+		content, err := files.ReadFile(path.Join("assets", e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(content)
+		assets[e.Name()] = asset{content, assetKind(e.Name()), hex.EncodeToString(sum[:6])}
+	}
+	return assets, nil
+}
+
+func assetKind(name string) string {
+	switch path.Ext(name) {
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	default:
+		return "image/svg+xml"
+	}
+}
+
+// link returns where an asset is found, which changes with its content.
+func (i *Inbox) link(name string) string { return "/assets/" + name + "?v=" + i.assets[name].version }
+
+func (i *Inbox) serveAsset(w http.ResponseWriter, r *http.Request) {
+	a, ok := i.assets[r.PathValue("name")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	if r.URL.Query().Get("v") == a.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.content))
+}
+
+// A frame is what is around the content of every page.
+type frame struct {
+	title   string
+	section string // of the navigation
+	who     operator.Operator
+	form    string // what shows that a form is one of ours
+	waiting int    // how many calls wait
+	more    bool   // and there are more than that
+	now     time.Time
+	style   string
+	script  string
+	icon    string
+	notice  *notice
+	self    string // where the page can be had again
+}
+
+func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
+
+// frame returns the frame of a page for who.
+func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string) (frame, error) {
+	f := i.bareFrame(title)
+	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
+	var err error
+	f.waiting, f.more, err = i.cfg.Desk.Waiting(r.Context())
+	return f, err
+}
+
+// bareFrame returns the frame of a page for nobody.
+func (i *Inbox) bareFrame(title string) frame {
+	return frame{
+		title: title, now: i.cfg.Now(),
+		style: i.link("inbox.css"), script: i.link("inbox.js"), icon: i.link("icon.svg"),
+	}
+}
+
+// show answers with a page.
+func (i *Inbox) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) {
+	var b bytes.Buffer
+	if err := page.Render(r.Context(), &b); err != nil {
+		i.cfg.Log.ErrorContext(r.Context(), "inbox page", "path", r.URL.Path, "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		i.cfg.Log.DebugContext(r.Context(), "page not sent", "error", err)
+	}
+}
+
+// Login shows the page on which people log in, for [operator.Config].
+func (i *Inbox) Login(w http.ResponseWriter, r *http.Request, p operator.LoginPage) {
+	i.secured(func(w http.ResponseWriter, r *http.Request) {
+		i.show(w, r, p.Status, loginPage(i.bareFrame("Sign in"), p))
+	})(w, r)
+}
+
+// refuse tells somebody why a request is not served: who is not logged in is
+// led to where they can, unless they meant to decide.
+func (i *Inbox) refuse(w http.ResponseWriter, r *http.Request, why *operator.Error) {
+	if why.Type == operator.TypeUnauthorized && r.Method == http.MethodGet {
+		if r.URL.Path == "/events" {
+			http.Error(w, why.Message, why.Status)
+			return
+		}
+		http.Redirect(w, r, operator.LoginURL(r), http.StatusSeeOther) //nolint:gosec // a path of this gate
+		return
+	}
+	next := "/"
+	if id := r.PathValue("id"); id != "" {
+		next = "/approvals/" + id
+	}
+	i.show(w, r, why.Status, refusalPage(i.bareFrame("Not done"), refusalOf(why, next)))
+}
+
+// A refusal is why a request was not served, in words.
+type refusal struct {
+	title, text  string
+	label, where string // what to do next
+}
+
+func refusalOf(why *operator.Error, next string) refusal {
+	switch why.Type {
+	case operator.TypeUnauthorized:
+		return refusal{
+			"Your session has ended", "Nothing was decided. Sign in again, look at the request once more, and then decide.",
+			"Sign in again", "/login?next=" + strings.ReplaceAll(next, "/", "%2F"),
+		}
+	case operator.TypeCrossSite:
+		return refusal{
+			"That form was too old", "Nothing was decided, because the form did not come from a page of this session. Open the request again.",
+			"Open it again", next,
+		}
+	case operator.TypeForbidden:
+		return refusal{"You may look, but not decide", "Nothing was decided. Your role here is to view. Ask somebody who is an approver.", "Back", next}
+	default:
+		return refusal{"Slow down a little", "Nothing was decided. There were too many requests in a short time.", "Try again", next}
+	}
+}

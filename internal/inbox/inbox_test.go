@@ -1,0 +1,506 @@
+package inbox_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An office is a served inbox with a clock that can be set.
+type office struct {
+	desk *approval.Desk
+	url  string
+
+	mu   sync.Mutex
+	late time.Duration
+}
+
+func (o *office) now() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return time.Now().Add(o.late)
+}
+
+// pass lets time pass.
+func (o *office) pass(d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.late += d
+}
+
+// open serves a desk to alice and bob, who may decide, and to vera, who may
+// look. The workflow two needs two of them, bobs needs bob.
+func open(t *testing.T) *office {
+	t.Helper()
+	o := &office{}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	workflows := map[string]approval.Workflow{
+		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},
+		"two":     {Quorum: 2, Timeout: time.Hour},
+		"bobs":    {Approvers: []string{"bob", "group:oncall"}},
+	}
+	var err error
+	o.desk, err = approval.New(approval.Config{
+		Store: store, Now: o.now,
+		Judge:    func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
+		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := inbox.New(inbox.Config{Desk: o.desk, Now: o.now, KeepAlive: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth, err := operator.New(operator.Config{
+		Tokens: []operator.Token{
+			{Hash: operator.HashOf("alice's"), Name: "alice", Role: operator.Approver},
+			{Hash: operator.HashOf("bob's"), Name: "bob", Role: operator.Approver},
+			{Hash: operator.HashOf("vera's"), Name: "vera", Role: operator.Viewer},
+		},
+		Key: [32]byte{1}, Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	auth.Register(mux)
+	pages.Register(mux, auth)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	o.url = server.URL
+	return o
+}
+
+// A held call, as far as tests care.
+type held struct {
+	tool, args, workflow, by, says string
+	toolDigest                     string
+	why                            policy.Verdict
+}
+
+// hold holds a call.
+func (o *office) hold(t *testing.T, h held) task.ID {
+	t.Helper()
+	set := func(field *string, fallback string) {
+		if *field == "" {
+			*field = fallback
+		}
+	}
+	set(&h.tool, "delete_file")
+	set(&h.args, `{"path":"/a"}`)
+	set(&h.workflow, "default")
+	set(&h.by, "ann")
+	name, err := json.Marshal(h.tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.why.Action, h.why.Workflow = policy.Approve, h.workflow
+	c := approval.Call{
+		Owner: h.by, Principal: policy.Principal{ID: h.by}, Upstream: "files", Verdict: h.why,
+		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%s,"arguments":%s}}`, name, h.args),
+		Tool:    approval.Tool{Description: "Deletes <b>a file</b>.", Digest: h.toolDigest},
+	}
+	if h.says != "" {
+		text, err := json.Marshal(h.says)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Variables = task.Variables{approval.ClientReason: jsontext.Value(text)}
+	}
+	got, _, err := o.desk.Hold(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.ID
+}
+
+func (o *office) state(t *testing.T, id task.ID) task.State {
+	t.Helper()
+	a, err := o.desk.Show(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.State
+}
+
+// A visitor is somebody with a browser that runs no scripts.
+type visitor struct {
+	t      *testing.T
+	client *http.Client
+	url    string
+}
+
+// visit logs somebody in.
+func (o *office) visit(t *testing.T, who string) *visitor {
+	t.Helper()
+	v := o.stranger(t)
+	status, body := v.post("/login", url.Values{"token": {who + "'s"}, "next": {"/"}})
+	if status != http.StatusOK || !strings.Contains(body, "Sign out") {
+		t.Fatalf("%s cannot log in: %d\n%s", who, status, body)
+	}
+	return v
+}
+
+func (o *office) stranger(t *testing.T) *visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return &visitor{t, client, o.url}
+}
+
+func (v *visitor) do(method, path, body string) (int, string, http.Header) {
+	v.t.Helper()
+	r, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	answer, err := v.client.Do(r)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text), answer.Header
+}
+
+func (v *visitor) get(path string) string {
+	v.t.Helper()
+	status, body, _ := v.do(http.MethodGet, path, "")
+	if status != http.StatusOK {
+		v.t.Fatalf("%s: %d\n%s", path, status, body)
+	}
+	return body
+}
+
+func (v *visitor) post(path string, form url.Values) (int, string) {
+	v.t.Helper()
+	status, body, _ := v.do(http.MethodPost, path, form.Encode())
+	return status, body
+}
+
+// hidden finds what a page gives its forms.
+var hidden = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+
+// send sends a form of a page.
+func (v *visitor) send(page, path string, form url.Values) (int, string) {
+	v.t.Helper()
+	token := hidden.FindStringSubmatch(v.get(page))
+	if token == nil {
+		v.t.Fatalf("%s has no form", page)
+	}
+	form.Set("csrf", token[1])
+	return v.post(path, form)
+}
+
+func (v *visitor) decide(id task.ID, what, reason string) (int, string) {
+	v.t.Helper()
+	return v.send("/approvals/"+string(id), "/approvals/"+string(id)+"/"+what, url.Values{"reason": {reason}})
+}
+
+func mustHave(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not have %q:\n%s", text, page)
+		}
+	}
+}
+
+func mustLack(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(page, text) {
+			t.Errorf("the page has %q:\n%s", text, page)
+		}
+	}
+}
+
+func TestDecide(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	yes, no := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
+	status, page := alice.decide(yes, "approve", "backup exists")
+	mustHave(t, page, "Approved by alice", "backup exists", "runs as soon as the agent comes back")
+	if status != http.StatusOK || o.state(t, yes) != task.Approved {
+		t.Errorf("%d, %s", status, o.state(t, yes))
+	}
+	_, page = alice.decide(no, "reject", "wrong <bucket>")
+	mustHave(t, page, "Rejected by alice", "wrong &lt;bucket&gt;", "It did not run.")
+	if o.state(t, no) != task.Rejected {
+		t.Error(o.state(t, no))
+	}
+}
+
+// What becomes of a decision that does not count is told in words.
+func TestOutcomes(t *testing.T) {
+	tests := map[string]struct {
+		held
+		before func(t *testing.T, o *office, id task.ID)
+		what   string
+		status int
+		words  []string
+		state  task.State
+	}{
+		"somebody was faster": {
+			before: func(t *testing.T, o *office, id task.ID) { o.visit(t, "bob").decide(id, "reject", "no way") },
+			what:   "approve", status: http.StatusConflict,
+			words: []string{"Your approval was not recorded", "Somebody was faster", "Rejected by bob", "no way"}, state: task.Rejected,
+		},
+		"expired while open": {
+			before: func(_ *testing.T, o *office, _ task.ID) { o.pass(2 * time.Hour) },
+			what:   "approve", status: http.StatusGone,
+			words: []string{"Your approval was not recorded", "ran out while this was open", "did not run"}, state: task.Expired,
+		},
+		"approved twice": {
+			held:   held{workflow: "two"},
+			before: func(t *testing.T, o *office, id task.ID) { o.visit(t, "alice").decide(id, "approve", "") },
+			what:   "approve", status: http.StatusConflict,
+			words: []string{"You have approved this already", "1 of 2 approvals, by alice", "one more person"}, state: task.InputRequired,
+		},
+		"own call": {
+			held: held{by: "alice"}, what: "approve", status: http.StatusForbidden,
+			words: []string{"You asked for this call yourself"}, state: task.InputRequired,
+		},
+		"other approvers": {
+			held: held{workflow: "bobs"}, what: "reject", status: http.StatusForbidden,
+			words: []string{"Your rejection was not recorded", "It is for bob or the group oncall to decide"}, state: task.InputRequired,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := open(t)
+			alice := o.visit(t, "alice")
+			id := o.hold(t, tt.held)
+			token := hidden.FindStringSubmatch(alice.get("/approvals/" + string(id)))[1]
+			if tt.before != nil {
+				tt.before(t, o, id)
+			}
+			status, page := alice.post("/approvals/"+string(id)+"/"+tt.what, url.Values{"csrf": {token}})
+			if status != tt.status {
+				t.Errorf("status %d", status)
+			}
+			mustHave(t, page, tt.words...)
+			if got := o.state(t, id); got != tt.state {
+				t.Errorf("state %s", got)
+			}
+		})
+	}
+}
+
+func TestQuorum(t *testing.T) {
+	o := open(t)
+	alice, bob := o.visit(t, "alice"), o.visit(t, "bob")
+	id := o.hold(t, held{workflow: "two"})
+	mustHave(t, alice.get("/"), "0 of 2 approvals")
+	_, page := alice.decide(id, "approve", "")
+	mustHave(t, page, "1 of 2 approvals, by alice. It needs one more person", "You have approved this.")
+	mustLack(t, page, `id="approve"`)
+	mustHave(t, bob.get("/"), "1 of 2 approvals")
+	_, page = bob.decide(id, "approve", "")
+	mustHave(t, page, "Approved by alice and bob")
+}
+
+// Nobody decides who is not logged in, may only look, or was led here by
+// another site.
+func TestNotDecided(t *testing.T) {
+	o := open(t)
+	id := o.hold(t, held{})
+	path := "/approvals/" + string(id)
+	vera := o.visit(t, "vera")
+	page := vera.get(path)
+	mustHave(t, page, "You may look, but not decide")
+	mustLack(t, page, `id="decision"`, `id="approve"`)
+	mustLack(t, vera.get("/"), "checkbox")
+	status, page := vera.send("/", path+"/approve", url.Values{})
+	mustHave(t, page, "You may look, but not decide")
+	if status != http.StatusForbidden {
+		t.Errorf("vera: %d", status)
+	}
+
+	alice := o.visit(t, "alice")
+	for name, form := range map[string]url.Values{"no token": {}, "another's token": {"csrf": {hidden.FindStringSubmatch(vera.get("/"))[1]}}} {
+		status, page = alice.post(path+"/approve", form)
+		mustHave(t, page, "Nothing was decided")
+		if status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	token := hidden.FindStringSubmatch(alice.get(path))[1]
+	o.pass(13 * time.Hour)
+	id = o.hold(t, held{})
+	status, page = alice.post("/approvals/"+string(id)+"/approve", url.Values{"csrf": {token}})
+	mustHave(t, page, "Your session has ended", "Nothing was decided", "/login?next=%2Fapprovals%2F"+string(id))
+	if status != http.StatusUnauthorized {
+		t.Errorf("ended session: %d", status)
+	}
+	if got := o.state(t, id); got != task.InputRequired {
+		t.Errorf("state %s", got)
+	}
+	_, page, _ = o.stranger(t).do(http.MethodGet, "/approvals/"+string(id), "")
+	mustHave(t, page, "<h1>Sign in</h1>", `name="next" value="/approvals/`+string(id)+`"`)
+	mustLack(t, page, "delete_file", "files")
+}
+
+func TestBulkReject(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	a, b := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
+	theirs, stays := o.hold(t, held{workflow: "bobs", args: `{"path":"/c"}`}), o.hold(t, held{args: `{"path":"/d"}`})
+	o.visit(t, "bob").decide(b, "approve", "")
+	_, page := alice.send("/", "/approvals/reject", url.Values{"id": {string(a), string(b), string(theirs)}, "reason": {"not today"}})
+	mustHave(t, page, "1 request rejected", "1 other had been decided", "1 other can only be decided by other approvers")
+	for id, want := range map[task.ID]task.State{a: task.Rejected, b: task.Approved, theirs: task.InputRequired, stays: task.InputRequired} {
+		if got := o.state(t, id); got != want {
+			t.Errorf("%s is %s; want %s", id, got, want)
+		}
+	}
+	_, page = alice.send("/", "/approvals/reject", url.Values{})
+	mustHave(t, page, "Nothing was rejected")
+}
+
+// Every answer tells the browser to run nothing but the gate's own files.
+func TestHeaders(t *testing.T) {
+	o := open(t)
+	id := o.hold(t, held{})
+	alice := o.visit(t, "alice")
+	for _, path := range []string{
+		"/", "/history", "/approvals/" + string(id), "/approvals/" + string(id) + "/arguments", "/login", "/approvals/unknown",
+		"/assets/inbox.js", "/assets/inbox.css", "/assets/icon.svg", "/assets/unknown",
+	} {
+		_, page, header := alice.do(http.MethodGet, path, "")
+		csp := header.Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "script-src 'self'", "form-action 'self'", "require-trusted-types-for 'script'"} {
+			if !strings.Contains(csp, part) {
+				t.Errorf("%s: no %s in %q", path, part, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "data:") || strings.Contains(csp, "*") {
+			t.Errorf("%s: %s", path, csp)
+		}
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
+			if got := header.Get(name); got != want {
+				t.Errorf("%s: %s is %q", path, name, got)
+			}
+		}
+		if !strings.HasPrefix(path, "/assets") {
+			if got := header.Get("Cache-Control"); got != "no-store" {
+				t.Errorf("%s: Cache-Control is %q", path, got)
+			}
+			if regexp.MustCompile(`(?i)<script(?:[^>]*>[^<]|>)|\son\w+=|style=|javascript:`).MatchString(page) {
+				t.Errorf("%s has something inline:\n%s", path, page)
+			}
+		}
+	}
+}
+
+func TestHistory(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	mustHave(t, alice.get("/history"), "Nothing has been decided yet")
+	for i := range 35 {
+		id := o.hold(t, held{by: fmt.Sprintf("agent%d", i%7), args: fmt.Sprintf(`{"path":"/%d"}`, i)})
+		if _, err := o.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	approved := o.hold(t, held{tool: "Send_mail", by: "ann"})
+	alice.decide(approved, "approve", "")
+	page := alice.get("/history")
+	mustHave(t, page, "Send_mail", "no. 34.", "no. 6.", "Older")
+	mustLack(t, page, "no. 5.")
+	next := regexp.MustCompile(`href="(/history\?cursor=[^"]+)"`).FindStringSubmatch(page)
+	if next == nil {
+		t.Fatal("there is no next page")
+	}
+	page = alice.get(strings.ReplaceAll(next[1], "&amp;", "&"))
+	mustHave(t, page, "no. 5.", "no. 0.", "First page")
+	mustLack(t, page, "no. 6.", "Send_mail", "Older")
+
+	page = alice.get("/history?outcome=approved")
+	mustHave(t, page, "Send_mail")
+	mustLack(t, page, "delete_file")
+	page = alice.get("/history?tool=MAIL")
+	mustHave(t, page, "Send_mail")
+	mustLack(t, page, "delete_file")
+	page = alice.get("/history?requester=agent3")
+	mustHave(t, page, "no. 3.", "no. 31.")
+	mustLack(t, page, "no. 4.", "Send_mail")
+	mustHave(t, alice.get("/history?tool=nothing"), "Nothing here fits")
+	if _, page, _ := alice.do(http.MethodGet, "/history?cursor=bad", ""); !strings.Contains(page, "no. 34.") {
+		t.Error("a bad cursor does not lead to the first page")
+	}
+}
+
+// A change of the tool's definition since its last approval is told.
+func TestChangedDefinition(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	const warning = "The tool has changed since it was last approved"
+	first := o.hold(t, held{toolDigest: "d1"})
+	mustLack(t, alice.get("/approvals/"+string(first)), warning)
+	alice.decide(first, "approve", "")
+	same := o.hold(t, held{toolDigest: "d1", args: `{"path":"/b"}`})
+	page := alice.get("/approvals/" + string(same))
+	mustLack(t, page, warning)
+	mustHave(t, page, "Earlier calls of this tool", "/approvals/"+string(first))
+	other := o.hold(t, held{toolDigest: "d2", args: `{"path":"/c"}`, by: "zoe"})
+	page = alice.get("/approvals/" + string(other))
+	mustHave(t, page, warning, "/approvals/"+string(first))
+	elsewhere := o.hold(t, held{tool: "read_file", toolDigest: "d3"})
+	mustLack(t, alice.get("/approvals/"+string(elsewhere)), warning)
+}
+
+// Approvers are told what held a call, in words of their own.
+func TestWhy(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	tests := map[string]struct {
+		why  policy.Verdict
+		want []string
+	}{
+		"rule":     {policy.Verdict{Rule: 3, Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"Rule 4 wants approval for every tool that matches delete_*.", "deleted is deleted"}},
+		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule is about this tool"}},
+		"policy":   {policy.Verdict{Rule: 1, Policies: []string{"refunds"}, Says: []string{"more than <100>"}}, []string{"The Cedar policy refunds allows this only with approval.", "more than &lt;100&gt;"}},
+		"policies": {policy.Verdict{Policies: []string{"a", "b"}}, []string{"The Cedar policies a and b allow this only with approval."}},
+	}
+	for name, tt := range tests {
+		id := o.hold(t, held{why: tt.why, args: fmt.Sprintf(`{"path":%q}`, name)})
+		mustHave(t, alice.get("/approvals/"+string(id)), tt.want...)
+	}
+}

@@ -1,0 +1,185 @@
+package inbox
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const pageSize = 30
+
+// pending shows the calls that wait for a decision.
+func (i *Inbox) pending(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	i.showPending(w, r, who, nil)
+}
+
+func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator.Operator, n *notice) {
+	cursor := ""
+	if r.Method == http.MethodGet {
+		cursor = r.URL.Query().Get("cursor")
+	}
+	page, err := i.cfg.Desk.Pending(r.Context(), approval.Filter{Cursor: cursor, Limit: pageSize})
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f, err := i.frame(r, who, "waiting", "Waiting")
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f.notice = n
+	if r.Method != http.MethodGet {
+		f.self = "/"
+	}
+	i.show(w, r, http.StatusOK, pendingPage(f, page, cursor != ""))
+}
+
+// A search is what of the history is asked for.
+type search struct {
+	state, tool, requester string
+	cursor                 string
+}
+
+// outcomes are the parts of history that one can ask for.
+var outcomes = []struct {
+	name, label string
+	states      []task.State
+}{
+	{"", "Everything decided or over", []task.State{
+		task.Approved, task.Executing, task.Completed, task.Failed, task.Rejected, task.Cancelled, task.Expired,
+	}},
+	{"approved", "Approved", []task.State{task.Approved, task.Executing, task.Completed, task.Failed}},
+	{"rejected", "Rejected", []task.State{task.Rejected}},
+	{"expired", "Expired", []task.State{task.Expired}},
+	{"withdrawn", "Withdrawn by the agent", []task.State{task.Cancelled}},
+}
+
+// next returns the link to the page after this one.
+func (s search) next(cursor string) string {
+	v := url.Values{"cursor": {cursor}}
+	for name, value := range map[string]string{"outcome": s.state, "tool": s.tool, "requester": s.requester} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return "/history?" + v.Encode()
+}
+
+func (s search) filtered() bool { return s.state != "" || s.tool != "" || s.requester != "" }
+
+// history shows what became of calls.
+func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	q := r.URL.Query()
+	s := search{
+		state: q.Get("outcome"), cursor: q.Get("cursor"),
+		tool: strings.TrimSpace(q.Get("tool")), requester: strings.TrimSpace(q.Get("requester")),
+	}
+	at := 0
+	for n, o := range outcomes {
+		if o.name == s.state {
+			at = n
+		}
+	}
+	s.state = outcomes[at].name
+	page, err := i.cfg.Desk.Pending(r.Context(), approval.Filter{
+		States: slices.Clone(outcomes[at].states), Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
+	})
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f, err := i.frame(r, who, "history", "History")
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	i.show(w, r, http.StatusOK, historyPage(f, page, s))
+}
+
+// open shows one held call.
+func (i *Inbox) open(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	i.showCase(w, r, who, http.StatusOK, nil)
+}
+
+// maxFind is how long what is searched for may be.
+const maxFind = 200
+
+func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, status int, n *notice) {
+	id := task.ID(r.PathValue("id"))
+	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	find := ""
+	if r.Method == http.MethodGet {
+		find = r.URL.Query().Get("find")
+		find = find[:min(len(find), maxFind)]
+	}
+	args, err := newOutline(c, find)
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f, err := i.frame(r, who, "", c.Tool)
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f.notice = n
+	if r.Method != http.MethodGet {
+		f.self = "/approvals/" + url.PathEscape(string(id))
+	}
+	i.show(w, r, status, casePage(f, detail{Case: c, args: args, find: find}))
+}
+
+// arguments shows all the arguments of a held call, as plain text.
+func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	c, err := i.cfg.Desk.Case(r.Context(), task.ID(r.PathValue("id")), api.Approver(who))
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if _, err := w.Write([]byte(asText(c))); err != nil { //nolint:gosec // text, marked as such and not to be sniffed
+		i.cfg.Log.DebugContext(r.Context(), "arguments not sent", "error", err)
+	}
+}
+
+// fail tells of an error that has nothing to do with a decision.
+func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operator, err error) {
+	f := i.bareFrame("Not found")
+	f.who, f.form = who, i.auth.FormToken(who)
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		i.show(w, r, http.StatusNotFound, refusalPage(f, refusal{
+			"There is no such request", "It may have been decided long ago: what is over is not kept for ever.", "See what is waiting", "/",
+		}))
+	case errors.Is(err, task.ErrInvalidCursor):
+		first := "/"
+		if r.URL.Path == "/history" {
+			first = "/history"
+		}
+		http.Redirect(w, r, first, http.StatusSeeOther)
+	case errors.Is(err, task.ErrClosed):
+		f.title = "Shutting down"
+		w.Header().Set("Retry-After", "5")
+		i.show(w, r, http.StatusServiceUnavailable, refusalPage(f, refusal{
+			"The gate is shutting down", "Nothing was decided, and nothing is lost. Try again in a moment.", "Try again", "/",
+		}))
+	default:
+		i.cfg.Log.ErrorContext(r.Context(), "inbox", "path", r.URL.Path, "error", err)
+		f.title = "Something went wrong"
+		i.show(w, r, http.StatusInternalServerError, refusalPage(f, refusal{
+			"Something went wrong", "The gate could not look this up. Its log says more.", "Try again", "/",
+		}))
+	}
+}

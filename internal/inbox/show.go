@@ -1,0 +1,226 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// timeFormat is how pages tell times to the script.
+const timeFormat = time.RFC3339Nano
+
+func waitingText(f frame) string {
+	if f.more {
+		return fmt.Sprintf("%d+", f.waiting)
+	}
+	return fmt.Sprint(f.waiting)
+}
+
+func waitingMore(f frame) string {
+	if f.waiting == 1 && !f.more {
+		return "1 more is waiting"
+	}
+	return waitingText(f) + " more are waiting"
+}
+
+// permille returns how much of the time to decide is left.
+func permille(a approval.Approval, now time.Time) int {
+	whole, left := a.ExpiresAt.Sub(a.CreatedAt), a.ExpiresAt.Sub(now)
+	if whole <= 0 || left <= 0 {
+		return 0
+	}
+	return min(1000, int(left*1000/whole))
+}
+
+// soon is when a decision is urgent, whatever the time there was.
+const soon = time.Minute
+
+func urgent(a approval.Approval, now time.Time) bool {
+	return a.ExpiresAt.Sub(now) < soon || permille(a, now) < 150
+}
+
+// How much is shown of arguments in a list.
+const (
+	maxGist    = 240 // about how many bytes
+	maxMembers = 8
+)
+
+// A glimpse is a member of arguments as a list shows it.
+type glimpse struct{ name, value []run }
+
+// gist returns the beginning of the arguments of a, or nil if there are none.
+func gist(a approval.Approval) []glimpse {
+	text := string(a.Arguments)
+	if a.ArgumentsTruncated { // a string with the beginning of them
+		text = plainValue(a.Arguments)
+	}
+	if text == "" || text == "{}" {
+		return nil
+	}
+	l := layout{from: jsontext.NewDecoder(strings.NewReader(text)), bytes: maxGist}
+	var members []glimpse
+	var err error
+	if text[0] == '{' { // a batch is a list
+		members, err = l.glimpses()
+	}
+	if len(members) == 0 {
+		return []glimpse{{value: l.cut(text)}}
+	}
+	if err != nil {
+		members = append(members, glimpse{value: []run{{text: "…"}}})
+	}
+	return members
+}
+
+// errNoRoom ends a list of glimpses.
+var errNoRoom = errors.New("no room for more")
+
+// glimpses returns the first members of an object. An error says that there are
+// more.
+func (l *layout) glimpses() ([]glimpse, error) {
+	var members []glimpse
+	_, err := l.from.ReadToken()
+	for err == nil && l.from.PeekKind() != '}' {
+		if l.bytes <= 0 || len(members) == maxMembers {
+			return members, errNoRoom
+		}
+		var name, value jsontext.Value
+		if name, err = l.from.ReadValue(); err != nil {
+			break
+		}
+		label := l.cut(plainValue(name)) // the next read takes its memory
+		if value, err = l.from.ReadValue(); err == nil {
+			members = append(members, glimpse{label, l.cut(plainValue(value))})
+		}
+	}
+	return members, err
+}
+
+// cut returns as much of a text as there is room for.
+func (l *layout) cut(text string) []run {
+	runs, whole := l.runs(text, maxGist)
+	if !whole {
+		runs = append(runs, run{text: "…"})
+	}
+	return runs
+}
+
+// plainValue returns a string as what it says, and any other value as JSON.
+func plainValue(v jsontext.Value) string {
+	if v.Kind() == '"' {
+		if text, err := jsontext.AppendUnquote(nil, v); err == nil {
+			return string(text)
+		}
+	}
+	return string(v)
+}
+
+// shortWhy says in a list why a call is held.
+func shortWhy(a approval.Approval) string {
+	switch {
+	case a.Why == nil:
+		return a.Reason
+	case len(a.Why.Says) > 0:
+		return strings.Join(a.Why.Says, "; ")
+	default:
+		return strings.TrimSuffix(whyText(a), ".")
+	}
+}
+
+func destructive(a approval.Approval) bool {
+	return a.Hints != nil && a.Hints.Destructive != nil && *a.Hints.Destructive
+}
+
+// verb says what a requester wants of what is called.
+func verb(a approval.Approval) string {
+	switch a.Method {
+	case "resources/read":
+		return "read this resource"
+	case "resources/subscribe":
+		return "follow this resource"
+	case "prompts/get":
+		return "use this prompt"
+	case approval.MethodBatch:
+		return "make all of these calls"
+	default:
+		return "run this tool"
+	}
+}
+
+// mayReject reports whether there is something left to decide for the one who
+// looks.
+func mayReject(d detail) bool {
+	return d.Objection == nil || errors.Is(d.Objection, task.ErrSelfApproval) || errors.Is(d.Objection, task.ErrAlreadyDecided)
+}
+
+func foundText(n int, find string) string {
+	if n == 0 {
+		return "“" + visible(find) + "” is not in the arguments."
+	}
+	return "“" + visible(find) + "” is in the arguments " + times(n) + "."
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func emptyText(n node) string {
+	if n.kind == "array" {
+		return "empty list"
+	}
+	return "empty object"
+}
+
+func sizeText(n node) string {
+	what := "member"
+	if n.kind == "array" {
+		what = "item"
+	}
+	return counted(n.count, what)
+}
+
+func foldText(n node) string {
+	if n.note != "" {
+		return n.note
+	}
+	return bytesText(n.size)
+}
+
+// maxBeginning is about how many bytes are shown of a value that is folded.
+const maxBeginning = 90
+
+// beginning returns the first of runs.
+func beginning(runs []run) []run {
+	var first []run
+	spent := 0
+	for _, r := range runs {
+		if spent >= maxBeginning {
+			break
+		}
+		if r.kind == plainRun {
+			text, _, _ := strings.Cut(r.text, "\n")
+			if len(text) > maxBeginning-spent {
+				text = strings.ToValidUTF8(text[:maxBeginning-spent], "")
+			}
+			cut := len(text) < len(r.text)
+			r.text = text
+			if cut {
+				return append(first, r, run{text: "…"})
+			}
+		}
+		first, spent = append(first, r), spent+len(r.text)
+	}
+	return append(first, run{text: "…"})
+}
+
+// short returns as much of a digest as people compare.
+func short(digest string) string { return digest[:min(len(digest), 16)] }

@@ -1,0 +1,302 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-h/templ"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+)
+
+// A run is a piece of foreign text that is shown in one way.
+type run struct {
+	kind runKind
+	text string // what is shown
+	note string // what it is, if that needs words
+}
+
+// A runKind says how a run is shown.
+type runKind int
+
+const (
+	plainRun  runKind = iota
+	hiddenRun         // the code point of a character that cannot be seen
+	oddRun            // a character that may be taken for another one
+	foundRun          // what was searched for
+)
+
+// cost is about how many bytes a page grows by for a run.
+func (r run) cost() int {
+	if r.kind == plainRun {
+		return len(r.text)
+	}
+	return len(r.text) + len(r.note) + markupCost
+}
+
+const markupCost = 60
+
+// foreign shows text that somebody else wrote, with nothing added between its
+// characters that is not marked.
+func foreign(runs []run) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		var b strings.Builder
+		for _, r := range runs {
+			text, note := templ.EscapeString(r.text), templ.EscapeString(r.note)
+			switch r.kind {
+			case hiddenRun:
+				fmt.Fprintf(&b, `<span class="code-point" title="%s">%s<span class="unseen"> (%s) </span></span>`, note, text, note)
+			case oddRun:
+				fmt.Fprintf(&b, `<span class="odd" title="%s">%s</span>`, note, text)
+			case foundRun:
+				b.WriteString("<mark>" + text + "</mark>")
+			default:
+				b.WriteString(text)
+			}
+		}
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
+}
+
+// A marker splits foreign text into runs.
+type marker struct {
+	find  string            // what to mark as found
+	found int               // how often it was
+	odd   func(r rune) bool // what may be taken for something else
+	most  int               // about how many bytes may be shown; 0 means no limit
+}
+
+// runs returns text as runs, and whether that is all of it.
+func (m *marker) runs(text string) (split []run, whole bool) {
+	b := builder{odd: m.odd, most: m.most}
+	for text != "" && !b.full() {
+		at := indexFold(text, m.find)
+		if at < 0 {
+			break
+		}
+		m.found++
+		b.write(text[:at])
+		b.add(run{kind: foundRun, text: visible(text[at : at+len(m.find)])})
+		text = text[at+len(m.find):]
+	}
+	b.write(text)
+	return b.runs, !b.cut
+}
+
+// visible returns text that is short with its hidden characters spelled out.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if isHidden(r) {
+			b.WriteString(codePoint(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// A builder collects runs up to a limit.
+type builder struct {
+	runs  []run
+	odd   func(rune) bool
+	most  int
+	spent int
+	cut   bool
+}
+
+func (b *builder) full() bool { return b.cut || b.most > 0 && b.spent >= b.most }
+
+func (b *builder) add(r run) {
+	if b.full() {
+		b.cut = true
+		return
+	}
+	b.runs, b.spent = append(b.runs, r), b.spent+r.cost()
+}
+
+// write adds text, with what is hidden or odd in runs of its own.
+func (b *builder) write(text string) {
+	start := 0
+	for at, r := range text {
+		if b.most > 0 && b.spent+at-start >= b.most {
+			b.plain(text[start:at])
+			b.cut = true
+			return
+		}
+		size := utf8.RuneLen(r)
+		if r == utf8.RuneError {
+			_, size = utf8.DecodeRuneInString(text[at:])
+		}
+		switch {
+		case isHidden(r) || b.odd != nil && unicode.IsControl(r): // a name has no lines
+			b.plain(text[start:at])
+			b.add(run{kind: hiddenRun, text: codePoint(r), note: hiddenName(r)})
+		case b.odd != nil && b.odd(r):
+			b.plain(text[start:at])
+			b.add(run{kind: oddRun, text: string(r), note: codePoint(r) + " " + script(r)})
+		default:
+			continue
+		}
+		start = at + size
+	}
+	b.plain(text[start:])
+}
+
+func (b *builder) plain(text string) {
+	if text != "" {
+		b.add(run{text: text})
+	}
+}
+
+// isHidden reports whether r has to be spelled out. Line breaks and tabs are
+// shown as what they are.
+func isHidden(r rune) bool { return r != '\n' && r != '\t' && approval.Hidden(r) }
+
+func codePoint(r rune) string { return fmt.Sprintf("U+%04X", r) }
+
+// effects says what characters do that cannot be seen. The first that fits
+// counts.
+var effects = []struct {
+	fits func(rune) bool
+	name string
+}{
+	{oneOf("\u202d\u202e"), "overrides the direction of what follows"},
+	{oneOf("\u061c\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2068\u2069"), "changes the direction of text"},
+	{oneOf("\u200b\u200c\u200d\u2060\ufeff"), "has no width"},
+	{of(unicode.Variation_Selector), "changes how the character before it looks"},
+	{func(r rune) bool { return 0xE0000 <= r && r <= 0xE007F }, "is a tag, invisible everywhere"},
+	{of(unicode.Zs), "is an unusual space"},
+	{unicode.IsControl, "is a control character"},
+	{of(unicode.Co), "means what somebody privately agreed on"},
+}
+
+func oneOf(chars string) func(rune) bool {
+	return func(r rune) bool { return strings.ContainsRune(chars, r) }
+}
+
+func of(table *unicode.RangeTable) func(rune) bool {
+	return func(r rune) bool { return unicode.Is(table, r) }
+}
+
+// hiddenName says what a character does that cannot be seen.
+func hiddenName(r rune) string {
+	for _, e := range effects {
+		if e.fits(r) {
+			return e.name
+		}
+	}
+	return "cannot be seen"
+}
+
+// scripts are those whose letters are often taken for others, and some more
+// for what is usual.
+var scripts = []struct {
+	name  string
+	table *unicode.RangeTable
+}{
+	{"Latin", unicode.Latin},
+	{"Cyrillic", unicode.Cyrillic},
+	{"Greek", unicode.Greek},
+	{"Armenian", unicode.Armenian},
+	{"Cherokee", unicode.Cherokee},
+	{"Georgian", unicode.Georgian},
+	{"Hebrew", unicode.Hebrew},
+	{"Arabic", unicode.Arabic},
+	{"Devanagari", unicode.Devanagari},
+	{"Han", unicode.Han},
+	{"Hiragana", unicode.Hiragana},
+	{"Katakana", unicode.Katakana},
+	{"Hangul", unicode.Hangul},
+}
+
+// script says from which script r is.
+func script(r rune) string {
+	for _, s := range scripts {
+		if unicode.Is(s.table, r) {
+			return s.name
+		}
+	}
+	return "other"
+}
+
+// A name is the name of something that matters, shown so that it cannot be
+// taken for another one.
+type name struct {
+	runs []run
+	odd  []run // the characters in it that are not plain ASCII
+}
+
+// maxName is about how many bytes are shown of a name.
+const maxName = 400
+
+func newName(text string) name {
+	m := marker{odd: func(r rune) bool { return r >= utf8.RuneSelf }, most: maxName}
+	runs, whole := m.runs(text)
+	if !whole {
+		runs = append(runs, run{text: "…"})
+	}
+	n := name{runs: runs}
+	seen := map[string]bool{}
+	for _, r := range runs {
+		if r.kind == oddRun && !seen[r.text] {
+			seen[r.text] = true
+			n.odd = append(n.odd, r)
+		}
+	}
+	return n
+}
+
+// warning says which characters of the name are not what one might take them
+// for, or nothing.
+func (n name) warning() string {
+	if len(n.odd) == 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(n.odd))
+	for _, r := range n.odd[:min(len(n.odd), maxOdd)] {
+		parts = append(parts, r.text+" is "+r.note)
+	}
+	if more := len(n.odd) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return "Not plain Latin letters: " + strings.Join(parts, ", ")
+}
+
+const maxOdd = 12
+
+// indexFold is strings.Index that takes ASCII letters for the same in either
+// case. There is nothing to be found of an empty part.
+func indexFold(text, part string) int {
+	if part == "" {
+		return -1
+	}
+	first := lower(part[0])
+	for i := 0; i+len(part) <= len(text); i++ {
+		if lower(text[i]) == first && equalFold(text[i:i+len(part)], part) {
+			return i
+		}
+	}
+	return -1
+}
+
+func equalFold(a, b string) bool {
+	for i := range len(a) {
+		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,313 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A detail is what the page of a held call shows.
+type detail struct {
+	approval.Case
+
+	args outline
+	find string
+}
+
+// A stand is how a held call stands, in words.
+type stand struct {
+	label string // one or two words
+	text  string // a sentence or two
+	tone  string // waiting, good, bad or quiet: for the eye
+}
+
+// standing says how a stands.
+func standing(a approval.Approval, now time.Time) stand {
+	switch a.State {
+	case task.InputRequired:
+		return stand{"Waiting", quorumText(a), "waiting"}
+	case task.Approved:
+		return stand{"Approved", approvedBy(a, now) + " It runs as soon as the agent comes back for it.", "good"}
+	case task.Executing:
+		return stand{"Running", approvedBy(a, now) + " It runs now.", "good"}
+	case task.Completed:
+		return stand{"Approved", approvedBy(a, now) + " It ran, and the agent can have the result.", "good"}
+	case task.Rejected:
+		return stand{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
+	case task.Cancelled:
+		return stand{"Withdrawn", "The agent withdrew it. " + ranText(a), "quiet"}
+	case task.Expired:
+		return stand{"Expired", expiredText(a), "quiet"}
+	case task.Failed:
+		return stand{"Failed", failedText(a, now), "bad"}
+	default:
+		return stand{"Accepted", "It is on its way.", "quiet"}
+	}
+}
+
+func expiredText(a approval.Approval) string {
+	if len(a.Approvals) >= max(1, a.Quorum) {
+		return "It was approved, but the agent did not come back in time. " + ranText(a)
+	}
+	return "Nobody decided in time. " + ranText(a)
+}
+
+func failedText(a approval.Approval, now time.Time) string {
+	text := approvedBy(a, now) + " "
+	if a.Failure == nil {
+		return text + "It failed."
+	}
+	switch a.Failure.Stage {
+	case task.StagePolicyDrift:
+		return text + "By then policy no longer allowed it. It did not run."
+	case task.StageArgumentDrift:
+		return text + "The call was no longer the one that was shown. It did not run."
+	case task.StageUncollected:
+		return text + "The agent did not come back for it. It did not run."
+	case task.StageUpstreamError:
+		return text + "It ran, and the tool's server answered with an error."
+	case task.StageUpstreamUnreachable:
+		return text + "The tool's server could not be reached. " + ranText(a)
+	case task.StageUpstreamTimeout, task.StageExecutionTimeout:
+		return text + "It took too long. " + ranText(a)
+	case task.StageUpstreamInvalid:
+		return text + "The tool's server answered with something that makes no sense. " + ranText(a)
+	case task.StageExecutorLost:
+		return text + "The gate was interrupted while it ran. " + ranText(a)
+	case task.StageShutdown:
+		return "The gate stopped and could not keep it. " + ranText(a)
+	default:
+		return text + ranText(a)
+	}
+}
+
+// ranText says whether the call reached the tool.
+func ranText(a approval.Approval) string {
+	if a.Failure == nil {
+		return "It did not run."
+	}
+	switch a.Failure.Ran {
+	case task.RanYes:
+		return "It did run."
+	case task.RanUnknown:
+		return "It may have run: nobody can tell."
+	default:
+		return "It did not run."
+	}
+}
+
+func approvedBy(a approval.Approval, now time.Time) string {
+	if len(a.Approvals) == 0 {
+		return "It needed no approval."
+	}
+	names := make([]string, 0, len(a.Approvals))
+	for _, d := range a.Approvals {
+		names = append(names, d.By)
+	}
+	last := a.Approvals[len(a.Approvals)-1]
+	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
+}
+
+func rejectedBy(a approval.Approval, now time.Time) string {
+	if a.Rejection == nil {
+		return "It was rejected."
+	}
+	return "Rejected by " + a.Rejection.By + " " + ago(now.Sub(a.Rejection.At)) + said(a.Rejection.Reason)
+}
+
+func said(reason string) string {
+	if reason == "" {
+		return "."
+	}
+	return ": “" + visible(strings.ReplaceAll(reason, "\n", " ")) + "”."
+}
+
+// quorumText says what a pending call still needs.
+func quorumText(a approval.Approval) string {
+	need, have := max(1, a.Quorum), len(a.Approvals)
+	if need == 1 {
+		return "One approval lets it run."
+	}
+	names := make([]string, 0, have)
+	for _, d := range a.Approvals {
+		names = append(names, d.By)
+	}
+	text := fmt.Sprintf("%d of %d approvals", have, need)
+	if have > 0 {
+		text += ", by " + listed(names, "and")
+	}
+	return text + fmt.Sprintf(". It needs %s.", countedPeople(need-have))
+}
+
+func countedPeople(n int) string {
+	if n == 1 {
+		return "one more person"
+	}
+	return fmt.Sprintf("%d more people", n)
+}
+
+// approversText says who decides.
+func approversText(approvers []string) string {
+	if len(approvers) == 0 {
+		return "Any approver may decide."
+	}
+	names := make([]string, 0, len(approvers))
+	for _, a := range approvers {
+		if group, ok := strings.CutPrefix(a, "group:"); ok {
+			a = "the group " + group
+		}
+		if role, ok := strings.CutPrefix(a, "role:"); ok {
+			a = "anybody with the role " + role
+		}
+		names = append(names, a)
+	}
+	return "It is for " + listed(names, "or") + " to decide."
+}
+
+// whyText says what held a call.
+func whyText(a approval.Approval) string {
+	w := a.Why
+	switch {
+	case w == nil:
+		return a.Reason
+	case len(w.Policies) == 1:
+		return "The Cedar policy " + w.Policies[0] + " allows this only with approval."
+	case len(w.Policies) > 1:
+		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
+	case w.Rule == 0:
+		return "No rule is about this " + subject(a) + ", and what no rule is about needs approval."
+	default:
+		return fmt.Sprintf("Rule %d wants approval for every %s that matches %s.", w.Rule, subject(a), w.Match)
+	}
+}
+
+// subject says what kind of thing a call is about.
+func subject(a approval.Approval) string {
+	switch a.Method {
+	case "resources/read", "resources/subscribe":
+		return "resource"
+	case "prompts/get":
+		return "prompt"
+	case approval.MethodBatch:
+		return "batch"
+	default:
+		return "tool"
+	}
+}
+
+// requester says who wants a call made.
+func requester(a approval.Approval) string {
+	if a.Anonymous {
+		return "an agent without a name"
+	}
+	return a.Principal
+}
+
+// A hint is what a tool's server says of it, in words.
+type hint struct{ text, tone string }
+
+func hintsOf(a approval.Approval) []hint {
+	h := a.Hints
+	if h == nil {
+		return nil
+	}
+	var hints []hint
+	add := func(flag *bool, text, tone string) {
+		if flag != nil && *flag {
+			hints = append(hints, hint{text, tone})
+		}
+	}
+	add(h.Destructive, "may destroy something", "bad")
+	add(h.ReadOnly, "only reads", "good")
+	add(h.OpenWorld, "reaches the outside world", "waiting")
+	add(h.Idempotent, "doing it twice is like doing it once", "quiet")
+	return hints
+}
+
+// ago returns how long something is past.
+func ago(d time.Duration) string {
+	if d < time.Second {
+		return "just now"
+	}
+	return span(d) + " ago"
+}
+
+// span returns a duration for people: its largest unit, or two while that is
+// small.
+func span(d time.Duration) string {
+	d = max(0, d)
+	h, m, s := int(d/time.Hour), int(d/time.Minute)%60, int(d/time.Second)%60
+	switch {
+	case h >= 48:
+		return fmt.Sprintf("%d d", h/24)
+	case h > 0:
+		return fmt.Sprintf("%d h %02d min", h, m)
+	case m >= 10:
+		return fmt.Sprintf("%d min", m)
+	case m > 0:
+		return fmt.Sprintf("%d min %02d s", m, s)
+	default:
+		return fmt.Sprintf("%d s", s)
+	}
+}
+
+// listed joins names as a sentence does.
+func listed(names []string, conjunction string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " " + conjunction + " " + names[len(names)-1]
+}
+
+// step says what a change of state was.
+func step(t task.Transition) string {
+	switch t.To {
+	case task.InputRequired:
+		return "Held for approval"
+	case task.Approved:
+		if t.From == task.Working {
+			return "Accepted without approval"
+		}
+		return "Approved"
+	case task.Executing:
+		return "Policy asked again, and the call sent"
+	case task.Completed:
+		return "Answered by the tool"
+	case task.Rejected:
+		return "Rejected"
+	case task.Cancelled:
+		return "Withdrawn by the agent"
+	case task.Expired:
+		return "Time ran out"
+	case task.Failed:
+		return "Ended without a result"
+	default:
+		return string(t.To)
+	}
+}
+
+// byPerson returns who made a change, if it was a person.
+func byPerson(t task.Transition) string {
+	if t.To == task.Approved && t.From == task.InputRequired || t.To == task.Rejected {
+		return t.By
+	}
+	return ""
+}
+
+// objectionText says why the one who looks cannot approve.
+func objectionText(d detail) string {
+	switch {
+	case d.Objection == nil:
+		return ""
+	case errors.Is(d.Objection, task.ErrSelfApproval):
+		return "You asked for this call yourself, so somebody else has to approve it. You can reject it."
+	case errors.Is(d.Objection, task.ErrAlreadyDecided):
+		return "You have approved this. " + quorumText(d.Approval)
+	default:
+		return "You are not one of the approvers of this workflow. " + approversText(d.Approvers)
+	}
+}
