@@ -83,7 +83,7 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 	}
 }
 
-// observe counts what happens at the desk, and tells clients of it.
+// observe counts what happens at the desk.
 func (a *App) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
 	case approval.Held:
@@ -104,7 +104,6 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 	}
 	if moved(e) {
 		a.measure(ctx, e.Task)
-		a.handler.TaskChanged(ctx, e.Task)
 	}
 }
 

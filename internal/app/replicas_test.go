@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // Three replicas share one store: a call is held on one, decided on another and
-// waited for on a third, and runs once.
+// waited for on a third, and runs once. A client that listens at the third hears
+// of every step, once and in order.
 func TestReplicas(t *testing.T) {
 	servers := map[string]func(t *testing.T) string{
 		"PostgreSQL": func(t *testing.T) string {
@@ -46,6 +48,12 @@ func shareStore(t *testing.T, store string) {
 	var ran atomic.Int64
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
 		ran.Add(1)
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
@@ -58,6 +66,7 @@ func shareStore(t *testing.T, store string) {
 	b, stopB := start(t, text)
 	c, stopC := start(t, text)
 
+	next := hear(t, c.AgentAddr())
 	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_x","task":{}}`)
 	_, rest, _ := strings.Cut(created, `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
@@ -76,9 +85,39 @@ func shareStore(t *testing.T, store string) {
 	if n := ran.Load(); n != 1 {
 		t.Errorf("the call ran %d times; want once", n)
 	}
+	for _, want := range []string{"Waiting for approval", "Approved", "Running", `"status":"completed"`} {
+		if told := next(); !strings.Contains(told, id) || !strings.Contains(told, want) {
+			t.Errorf("told %s; want %s", told, want)
+		}
+	}
 	for _, stop := range []func() error{stopA, stopB, stopC} {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// hear opens the stream on which a client hears of its tasks, and returns what
+// reads the next message.
+func hear(t *testing.T, address string) (next func() string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/mcp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	r.Header.Set("Mcp-Session-Id", "s-1")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	events := jsonrpc.NewEventReader(resp.Body, 1<<20)
+	return func() string {
+		e, err := events.Next()
+		if err != nil {
+			return err.Error()
+		}
+		return string(e.Data)
 	}
 }

@@ -228,8 +228,7 @@ func TestWaitThroughTrouble(t *testing.T) {
 		created := s.hold(10)
 		_, rest, _ := strings.Cut(created, `"taskId":"`)
 		id, _, _ := strings.Cut(rest, `"`)
-		result := make(chan string, 1)
-		go func() { result <- say(t, s.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`) }()
+		result := s.await(id)
 		s.recovers()
 		if err := db.Kill(); err != nil {
 			t.Fatal(err)
@@ -246,6 +245,34 @@ func TestWaitThroughTrouble(t *testing.T) {
 			t.Errorf("tasks/result: %s", answer)
 		}
 	})
+}
+
+// await asks for the result of a task, and returns once the gate has begun to
+// answer, which is when it begins to wait.
+func (s *shop) await(id string) <-chan string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.AgentAddr()+"/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"`+id+`"}}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Session-Id", "s-1")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	result := make(chan string, 1)
+	go func() {
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			body = []byte(err.Error())
+		}
+		result <- string(body)
+	}()
+	return result
 }
 
 // A line is the way to a server, which can go dead: what is sent over it is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // relayEvents passes a stream of events on, each as soon as it is complete.
@@ -21,6 +22,15 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	}
 	x.h.cfg.Metrics.StreamOpened(kind)
 	defer x.h.cfg.Metrics.StreamClosed(kind)
+	s := &eventRelay{x: x, torn: true}
+	if x.rewrite != nil {
+		s.change, s.strict = s.rewritten, true
+	}
+	if x.listens {
+		owner, _ := x.owner()
+		defer x.h.listeners.add(owner, s, x.hearing())()
+		s.awaitFollower(ctx)
+	}
 	if x.w.Header().Get("X-Accel-Buffering") == "" {
 		x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	}
@@ -29,16 +39,21 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	for _, refusal := range x.refusals {
 		x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal}))
 	}
-	x.flush()
-	s := &eventRelay{x: x}
-	if x.listens {
-		owner, _ := x.owner()
-		defer x.h.listeners.add(owner, s)()
+	s.send(nil)
+	if x.own != nil {
+		defer x.merge(ctx, s)()
 	}
-	switch err := s.run(resp.Body); {
+	x.ended(ctx, s, s.run(resp.Body))
+}
+
+// ended deals with the end of a stream, given why the upstream's part ended.
+func (x *exchange) ended(ctx context.Context, s *eventRelay, err error) {
+	switch {
 	case errors.Is(err, io.EOF):
+	case errors.Is(err, errRefused):
+		x.listenAlone(ctx, &eventRelay{x: x})
 	case ctx.Err() != nil && x.h.drain.Err() != nil:
-	case x.r.Context().Err() != nil:
+	case s.isLost(), x.r.Context().Err() != nil:
 		x.leave()
 	default:
 		s.cutOff(err)
@@ -50,14 +65,34 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 // the gate's own can be inserted at any time.
 type eventRelay struct {
 	x      *exchange
+	about  task.ID // the one task that the stream is about, if it is
 	framer jsonrpc.Framer
 	last   []byte // the last events that were sent
 	huge   bool   // whether an event was too large to be held until it was complete
 
+	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
+	strict bool                         // nothing may pass that change has not seen
+	after  func()                       // to be called once when the next event has been sent
+
+	followed <-chan struct{} // closed when the client's tasks are followed; nil if they are not
+
 	mu     sync.Mutex  // guards what the client is sent
-	torn   bool        // the client has been sent part of an event
+	torn   bool        // the client has been sent part of an event, or nothing yet
 	queue  []insertion // events to insert when that is complete
 	closed bool
+	lost   bool // the client did not take what it was sent
+}
+
+// awaitFollower waits until nothing that happens to the client's tasks escapes
+// the gate: from the moment a client sees its stream, it relies on that.
+func (s *eventRelay) awaitFollower(ctx context.Context) {
+	if s.followed == nil {
+		return
+	}
+	select {
+	case <-s.followed:
+	case <-ctx.Done():
+	}
 }
 
 // run passes events on until body ends, and returns why.
@@ -82,7 +117,7 @@ func (s *eventRelay) run(body io.Reader) error {
 			piece = slices.Concat(piece, make([]byte, len(piece)))
 			continue
 		}
-		if s.x.rewrite != nil {
+		if s.strict {
 			return errUnchecked
 		}
 		s.huge = true
@@ -96,7 +131,7 @@ var errUnchecked = errors.New("the answer cannot be checked")
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.x.rewrite != nil {
+	if s.change != nil {
 		return maxRewritten
 	}
 	return pieceSize
@@ -105,7 +140,7 @@ func (s *eventRelay) room() int {
 // pass sends the complete events of p, whose bytes from fresh on are new, and
 // returns how many bytes those events have.
 func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
-	if s.x.rewrite == nil {
+	if s.change == nil {
 		cut := s.framer.Advance(p[fresh:])
 		if cut == 0 {
 			return 0, nil
@@ -119,7 +154,7 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if at += n; !complete {
 			break
 		}
-		event, err := s.rewritten(p[start:at])
+		event, err := s.changed(p[start:at])
 		if err != nil {
 			return start, err
 		}
@@ -127,6 +162,15 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		start = at
 	}
 	return start, nil
+}
+
+// changed returns what the client is to see of an event, which may be the rest
+// of one that was too large to be held.
+func (s *eventRelay) changed(raw []byte) ([]byte, error) {
+	if s.change == nil || s.torn {
+		return raw, nil
+	}
+	return s.change(raw)
 }
 
 // rewritten returns the event with its message changed, if that is the response
@@ -199,6 +243,10 @@ func (s *eventRelay) send(p []byte) {
 	if s.x.id != nil {
 		s.last = append(s.last[:0], p...)
 	}
+	if s.after != nil {
+		s.after()
+		s.after = nil
+	}
 }
 
 // sendPart sends part of an event.
@@ -210,29 +258,37 @@ func (s *eventRelay) sendPart(p []byte) {
 	s.x.flush()
 }
 
-// insert sends an event of the gate's own between two of the upstream's. It
-// may be called from any goroutine.
-func (s *eventRelay) insert(event []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.add(func(w io.Writer) error {
+// maxQueue is how many events may wait for the end of one that is torn.
+const maxQueue = 1000
+
+// An insertion writes an event of the gate's own, of any size.
+type insertion func(io.Writer) error
+
+// insert is insertWith for an event that is at hand.
+func (s *eventRelay) insert(event []byte) bool {
+	return s.insertWith(func(w io.Writer) error {
 		_, err := w.Write(event)
 		return err
 	})
 }
 
-// An insertion writes an event of the gate's own, of any size.
-type insertion func(io.Writer) error
-
-// add is insert for those who hold the lock.
-func (s *eventRelay) add(event insertion) {
+// insertWith sends an event of the gate's own between two of the upstream's, and
+// reports whether the client is still there. It may be called from any
+// goroutine. A client that does not take it in time loses its stream: it would
+// be told of everything that follows too late as well.
+func (s *eventRelay) insertWith(event insertion) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-	case s.torn:
+	case !s.torn:
+		s.writeAside(event)
+	case len(s.queue) < maxQueue:
 		s.queue = append(s.queue, event)
 	default:
-		s.writeAside(event)
+		s.lose()
 	}
+	return !s.closed
 }
 
 // writeAside sends an event from a goroutine that may not be the exchange's,
@@ -240,12 +296,22 @@ func (s *eventRelay) add(event insertion) {
 // breaks the stream off, so that nobody takes what comes after for its end.
 func (s *eventRelay) writeAside(event insertion) {
 	out := &aside{x: s.x}
-	if err := event(out); err != nil && out.begun {
-		s.closed = true
-		s.x.cut()
-		return
+	if err := event(out); err != nil && out.begun || s.x.control.Flush() != nil {
+		s.lose()
 	}
-	_ = s.x.control.Flush()
+}
+
+// lose gives up a client.
+func (s *eventRelay) lose() {
+	s.closed, s.lost = true, true
+	s.x.cut()
+}
+
+// isLost reports whether the client was given up.
+func (s *eventRelay) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
 }
 
 // An aside writes what does not come from the exchange's own goroutine.

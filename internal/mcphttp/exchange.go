@@ -43,6 +43,7 @@ type exchange struct {
 	unknown   *jsonrpc.Error                // the answer if the upstream does not know the method; nil leaves its own
 	cursor    string                        // of the page that the client asks for
 	asked     jsonrpc.Value                 // what a client that listens wants to hear of
+	own       []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
 	refusals  [][]byte                      // answers to those of a batch that may not pass
 	handed    []task.Task                   // whose outcomes are among these answers
 	awaits    bool                          // whether any of the rest is to be answered
@@ -161,13 +162,16 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 	resp, err := x.upstream.sendBy(ctx, transport, x.r, body)
 	if err != nil {
 		x.countUpstream(err, sent)
-		if !x.fallBack() {
+		if !x.fallBack() && !x.listenWithout(ctx, nil) {
 			x.fail(err)
 		}
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
 	x.countUpstream(nil, sent)
+	if x.listenWithout(ctx, resp) {
+		return
+	}
 	if resp.StatusCode == http.StatusNotFound && x.unknown != nil {
 		x.answerError(x.unknown)
 		return

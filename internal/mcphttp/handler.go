@@ -8,7 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +51,6 @@ type Handler struct {
 	held      heldRequests
 	waiters   waiters
 	seal      sealer
-	telling   sync.WaitGroup  // clients that are being told something unasked
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
 	endAll    context.CancelFunc
 }
@@ -68,7 +66,7 @@ func NewHandler(cfg Config) *Handler {
 // clients like. Requests that await an answer go on.
 func (h *Handler) EndStreams() {
 	h.endAll()
-	h.telling.Wait()
+	h.listeners.close()
 }
 
 // ServeHTTP implements [http.Handler].

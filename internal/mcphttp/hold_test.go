@@ -35,6 +35,7 @@ type house struct {
 	mu     sync.Mutex
 	ledger []string
 	asked  []string // queries of the requests
+	heard  []string // requests to listen
 	answer func(w http.ResponseWriter, id string)
 
 	get    http.HandlerFunc // answers GET
@@ -54,6 +55,12 @@ func (h *house) queries() []string {
 	return slices.Clone(h.asked)
 }
 
+func (h *house) listened() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.heard)
+}
+
 func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		h.get(w, r)
@@ -62,6 +69,9 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	if err == nil && p.Messages[0].Method == "subscriptions/listen" {
+		h.mu.Lock()
+		h.heard = append(h.heard, string(body))
+		h.mu.Unlock()
 		h.listen(w, r)
 		return
 	}
@@ -148,6 +158,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 	})
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting
+		s.handler.Limits.WriteTimeout = 3 * time.Second
 	})
 	return h
 }

@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"context"
 	"strings"
 	"sync"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // tellingAtOnce is how many clients are told something at the same time. One
@@ -18,30 +20,80 @@ const tellingAtOnce = 64
 // they belong to.
 type listeners struct {
 	mu      sync.Mutex
-	streams map[string]map[*eventRelay]struct{}
+	clients map[string]*audience
+	closed  bool
+	running sync.WaitGroup // those who follow the tasks of a client
 }
 
-// add takes a stream in and returns what takes it out again.
-func (l *listeners) add(client string, s *eventRelay) (remove func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.streams == nil {
-		l.streams = make(map[string]map[*eventRelay]struct{})
-	}
-	if l.streams[client] == nil {
-		l.streams[client] = make(map[*eventRelay]struct{})
-	}
-	l.streams[client][s] = struct{}{}
-	return func() { l.remove(client, s) }
+// An audience is the streams of one client.
+type audience struct {
+	streams map[*eventRelay]struct{}
+	hearing int                // how many of them hear of tasks unasked
+	stop    context.CancelFunc // ends the following of the client's tasks
+	begun   chan struct{}      // closed when that has begun
 }
 
-func (l *listeners) remove(client string, s *eventRelay) {
+// A follower follows the tasks of a client until its context ends. It calls
+// begun as soon as nothing that happens escapes it.
+type follower func(ctx context.Context, begun func())
+
+// add takes a stream in and returns what takes it out again. As long as streams
+// are there that hear of the client's tasks unasked, one follower runs: the
+// first one begins it, the last one ends it. A stream without one hears of none.
+func (l *listeners) add(client string, s *eventRelay, follow follower) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.streams[client], s)
-	if len(l.streams[client]) == 0 {
-		delete(l.streams, client)
+	if l.clients == nil {
+		l.clients = make(map[string]*audience)
 	}
+	a := l.clients[client]
+	if a == nil {
+		a = &audience{streams: make(map[*eventRelay]struct{})}
+		l.clients[client] = a
+	}
+	a.streams[s] = struct{}{}
+	if follow == nil || l.closed {
+		return func() { l.remove(client, a, s, 0) }
+	}
+	if a.hearing++; a.hearing == 1 {
+		var ctx context.Context
+		ctx, a.stop = context.WithCancel(context.WithoutCancel(s.x.r.Context())) // other streams may outlive this one
+		a.begun = make(chan struct{})
+		begun := sync.OnceFunc(func() { close(a.begun) })
+		l.running.Go(func() {
+			defer begun()
+			follow(ctx, begun)
+		})
+	}
+	s.followed = a.begun
+	return func() { l.remove(client, a, s, 1) }
+}
+
+func (l *listeners) remove(client string, a *audience, s *eventRelay, hearing int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(a.streams, s)
+	if hearing > 0 {
+		if a.hearing -= hearing; a.hearing == 0 {
+			a.stop()
+		}
+	}
+	if len(a.streams) == 0 {
+		delete(l.clients, client)
+	}
+}
+
+// close ends all following, and waits for that.
+func (l *listeners) close() {
+	l.mu.Lock()
+	l.closed = true
+	for _, a := range l.clients {
+		if a.hearing > 0 {
+			a.stop()
+		}
+	}
+	l.mu.Unlock()
+	l.running.Wait()
 }
 
 // audience returns one stream of each legacy client, since the same message
@@ -50,35 +102,51 @@ func (l *listeners) audience() []*eventRelay {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []*eventRelay
-	for _, streams := range l.streams {
-		all = append(all, oneIfLegacy(streams)...)
+	for _, a := range l.clients {
+		all = append(all, oneIfLegacy(a.streams)...)
 	}
 	return all
 }
 
-// of returns the streams on which an owner is told of its tasks: one of a
-// legacy client's, and every one of a modern client's.
-func (l *listeners) of(owner string) []*eventRelay {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return oneIfLegacy(l.streams[owner])
-}
-
-// oneIfLegacy leaves out all but one of a legacy client's streams. Those of
-// clients that cannot be told apart may be somebody else's each.
+// oneIfLegacy leaves out all but one of a legacy client's streams, and those
+// that are about one task only. Those of clients that cannot be told apart may
+// be somebody else's each.
 func oneIfLegacy(streams map[*eventRelay]struct{}) []*eventRelay {
 	var chosen []*eventRelay
 	told := false
 	for s := range streams {
 		_, shared := s.x.owner()
 		legacy := s.x.era == wire.Legacy && !shared
-		if legacy && told {
+		if s.about != "" || legacy && told {
 			continue
 		}
 		told = told || legacy
 		chosen = append(chosen, s)
 	}
 	return chosen
+}
+
+// of returns the streams on which a legacy client can be told of a task, the
+// best one first: one that is about nothing in particular, and else that of a
+// request for the task's result.
+func (l *listeners) of(client string, id task.ID) []*eventRelay {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.clients[client]
+	if a == nil {
+		return nil
+	}
+	var general, particular []*eventRelay
+	for s := range a.streams {
+		switch {
+		case s.x.era != wire.Legacy:
+		case s.about == "":
+			general = append(general, s)
+		case s.about == id:
+			particular = append(particular, s)
+		}
+	}
+	return append(general, particular...)
 }
 
 // ListsChanged tells clients that they may see other tools, prompts and

@@ -6,98 +6,118 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// readTimeout is how long a result may take to be read for a notification.
-const readTimeout = 5 * time.Second
+// storeRest is how long a store that failed is left in peace.
+const storeRest = 5 * time.Second
 
-// TaskChanged tells the owner of a task how it stands, on one of the streams
-// on which a legacy client listens, and on those on which a modern client
-// asked for it. It does not wait for them.
-func (h *Handler) TaskChanged(ctx context.Context, t task.Task) {
-	ctx = context.WithoutCancel(ctx) // whoever changed the task need not wait
-	for _, s := range h.listeners.of(t.Owner) {
-		if s.x.hears(t.ID) {
-			h.telling.Go(func() { s.tellStatus(ctx, t) })
+// hearing returns what follows the tasks of the client if its stream is one on
+// which it hears of them unasked, and nil otherwise. Modern clients name the
+// tasks they want to hear of. Who cannot be told from others hears of none: the
+// id alone would give access. And versions before tasks have no word for them.
+func (x *exchange) hearing() follower {
+	owner, shared := x.owner()
+	version := x.r.Header.Get("Mcp-Protocol-Version")
+	if x.era != wire.Legacy || shared || x.h.cfg.Desk == nil || version != "" && version != wire.Version20251125 {
+		return nil
+	}
+	return func(ctx context.Context, begun func()) { x.h.followOwner(ctx, owner, begun) }
+}
+
+// followOwner tells a legacy client of all its tasks, each step on one of its
+// streams, until ctx ends. A store that is down is asked again.
+func (h *Handler) followOwner(ctx context.Context, owner string, begun func()) {
+	for ctx.Err() == nil {
+		f, err := h.cfg.Desk.FollowAll(ctx, owner)
+		begun()
+		if err == nil {
+			h.tellOwner(ctx, owner, f)
+			return
+		}
+		h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks at the moment", "cause", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(storeRest):
 		}
 	}
 }
 
-// hears reports whether the listening client is told of a task. Legacy clients
-// hear of all their tasks, modern ones of those they named. Who cannot be told
-// from others hears of none unasked: the id alone would give it access.
-func (x *exchange) hears(id task.ID) bool {
-	if x.era == wire.Legacy {
-		_, shared := x.owner()
-		return !shared
-	}
-	for named := range x.asked.Member("taskIds").Elements() {
-		if text, _ := named.Text(); text == string(id) {
-			return true
+func (h *Handler) tellOwner(ctx context.Context, owner string, f *approval.Following) {
+	defer f.Close()
+	dialect := mcptask.Dialect{Era: mcptask.Legacy, PendingStatus: h.cfg.Waiting.Pending}
+	for {
+		news, err := f.Next(ctx, time.Hour)
+		if err != nil {
+			return
 		}
-	}
-	return false
-}
-
-// tellStatus tells how a task stands, unless it has gone on since: whoever made
-// it do so tells that, and what is told last must be true.
-func (s *eventRelay) tellStatus(ctx context.Context, t task.Task) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, err := s.x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID))
-	if err != nil || now.State != t.State {
-		return
-	}
-	text, err := s.x.dialect().StatusNotification(t, s.x.id)
-	if err != nil {
-		return // the client will see for itself when it asks
-	}
-	s.add(func(w io.Writer) error {
-		buffered := bufio.NewWriterSize(w, pieceSize/2)
-		event := jsonrpc.NewDataWriter(buffered)
-		if err := text.Compose(event, s.x.h.cfg.Desk.Open(s.x.r.Context(), t)); err != nil {
-			return err
-		}
-		return errors.Join(event.Close(), buffered.Flush())
-	})
-}
-
-// ownTasks returns the tasks of the gate's own that a modern client wants to
-// hear of, and whether it wants to hear of anything else.
-func (x *exchange) ownTasks() (own []task.ID, others bool) {
-	for name, value := range x.asked.Members() {
-		if name != "taskIds" {
-			others = true
-			continue
-		}
-		for named := range value.Elements() {
-			text, _ := named.Text()
-			if id := task.ID(text); id.Own() {
-				own = append(own, id)
-			} else {
-				others = true
+		for _, t := range news {
+			var message bytes.Buffer
+			text, err := dialect.StatusNotification(t, nil)
+			if err == nil && text.Compose(&message, nil) == nil { // to legacy clients results are not told
+				h.tellOne(owner, t.ID, jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message.Bytes()}))
 			}
 		}
 	}
-	return own, others
+}
+
+// tellOne sends an event about a task on one stream of a legacy client.
+func (h *Handler) tellOne(owner string, id task.ID, event []byte) {
+	for _, s := range h.listeners.of(owner, id) {
+		if s.insert(event) {
+			h.cfg.Metrics.Notified(metrics.FromGate)
+			return
+		}
+	}
+}
+
+// ownTasks returns the tasks of the gate's own that a modern client wants to
+// hear of, and the rest of its wishes, which is empty if there are none.
+func (x *exchange) ownTasks() (own []task.ID, rest []byte) {
+	var foreign [][]byte
+	named := make(map[task.ID]bool)
+	ids := x.asked.Member("taskIds")
+	for element := range ids.Elements() {
+		text, _ := element.Text()
+		id := task.ID(text)
+		switch {
+		case !id.Own():
+			foreign = append(foreign, element.Bytes)
+		case !named[id]:
+			named[id] = true
+			own = append(own, id)
+		}
+	}
+	others := jsonrpc.Value{Bytes: x.asked.Without("taskIds")}
+	if foreign != nil {
+		var patch jsonrpc.Patch
+		patch.Insert(others, "taskIds", array(foreign))
+		return own, patch.Apply(others.Bytes)
+	}
+	for range others.Members() {
+		return own, others.Bytes
+	}
+	return own, nil
 }
 
 // listen serves a modern client that wants to hear of tasks of the gate's own,
-// and of nothing else. It reports false for others.
+// together with the upstream if it wants to hear of anything else. It reports
+// false for other clients.
 func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
 	if x.era != wire.Modern || !x.listens {
 		return false
 	}
-	own, others := x.ownTasks()
-	if len(own) == 0 || others {
+	own, rest := x.ownTasks()
+	if len(own) == 0 {
 		return false
 	}
 	if !declaresTasks(m) {
@@ -110,64 +130,207 @@ func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
 		return true
 	}
 	defer leave()
-	x.beginWaiting(m)
-	s := &eventRelay{x: x}
+	x.own = own
+	if rest == nil {
+		x.beginEvents()
+		x.listenAlone(ctx, &eventRelay{x: x})
+		return true
+	}
+	asked, err := x.readMessage(m.Raw) // whose places count from its own start, not from that of the body
+	if err != nil {
+		x.fail(err)
+		return true
+	}
+	var patch jsonrpc.Patch
+	patch.Set(asked.Params.Value, "notifications", rest)
+	x.forwardTraced(ctx, jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, x.body, patch.Apply(asked.Raw))
+	return true
+}
+
+// beginEvents begins an answer that is a stream of the gate's own events.
+func (x *exchange) beginEvents() {
+	header := x.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	x.begin(http.StatusOK)
+	x.flush()
+}
+
+// errRefused reports that the upstream does not let the client listen.
+var errRefused = errors.New("the upstream refuses to be listened to")
+
+// listenWithout serves a client that wants to hear of the gate's own tasks and
+// of the upstream, if the upstream does not answer with a stream. It reports
+// false if there is nothing to serve, or the client has to see the answer: one
+// that must identify itself better to be let in.
+func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool {
+	if x.own == nil || ctx.Err() != nil {
+		return false
+	}
+	if resp != nil {
+		streams := mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" && resp.StatusCode < http.StatusMultipleChoices
+		if streams || resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+			return false
+		}
+		_ = resp.Body.Close()
+	}
+	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only", "correlation_id", x.correlationID())
+	x.beginEvents()
+	x.listenAlone(ctx, &eventRelay{x: x})
+	return true
+}
+
+// listenAlone tells a modern client of the gate's own tasks until it leaves.
+func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	defer s.close()
+	x.h.cfg.Metrics.StreamOpened(metrics.StreamPost)
+	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamPost)
 	owner, _ := x.owner()
-	defer x.h.listeners.add(owner, s)()
-	x.acknowledge(ctx, s, own)
-	beat := time.NewTicker(x.h.cfg.Waiting.Beat)
-	defer beat.Stop()
+	defer x.h.listeners.add(owner, s, nil)()
+	known := x.touch(ctx, x.own)
+	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
+		`},"notifications":{"taskIds":`, string(idArray(known)), `}}}`)
+	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+	x.followNamed(ctx, s, known)
+	if x.r.Context().Err() != nil || s.isLost() {
+		x.leave()
+	}
+	// It is the gate that ends the stream.
+	message = jsonrpc.AppendResult(nil, x.id, join(`{"resultType":"complete","_meta":{"`+wire.MetaSubscription+`":`, string(x.id), `}}`))
+	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+}
+
+// join returns the texts one after the other.
+func join(texts ...string) []byte {
+	var b []byte
+	for _, text := range texts {
+		b = append(b, text...)
+	}
+	return b
+}
+
+func idArray(ids []task.ID) []byte {
+	var elements [][]byte
+	for _, id := range ids {
+		elements = append(elements, jsonrpc.AppendString(nil, string(id)))
+	}
+	return array(elements)
+}
+
+// merge has the events of the gate's own inserted into the upstream's stream,
+// once that has told what it acknowledges. It returns what ends that.
+func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
+	var following sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	s.change = func(raw []byte) ([]byte, error) {
+		event := eventOf(raw)
+		m, err := x.readMessage(event.Data)
+		switch {
+		case err == nil && x.answeredBy(m) && m.Error.Present():
+			return nil, errRefused
+		case err == nil && m.Method == "notifications/subscriptions/acknowledged":
+			known := x.touch(ctx, x.own)
+			s.change, s.after = nil, func() {
+				following.Go(func() { x.followNamed(ctx, s, known) })
+			}
+			event.Data = acknowledged(m, known)
+			return jsonrpc.AppendEvent(nil, event), nil
+		default:
+			return raw, nil // what comes before the acknowledgement is not the gate's business
+		}
+	}
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}
+
+// acknowledged returns the upstream's acknowledgement m with tasks of the
+// gate's own added.
+func acknowledged(m *jsonrpc.Message, known []task.ID) []byte {
+	accepted := m.Params.Member("notifications")
+	var ids [][]byte
+	for element := range accepted.Member("taskIds").Elements() {
+		ids = append(ids, element.Bytes)
+	}
+	for _, id := range known {
+		ids = append(ids, jsonrpc.AppendString(nil, string(id)))
+	}
+	var patch jsonrpc.Patch
+	switch {
+	case accepted.IsObject():
+		patch.Set(accepted, "taskIds", array(ids))
+	case m.Params.IsObject():
+		patch.Set(m.Params.Value, "notifications", join(`{"taskIds":`, string(array(ids)), `}`))
+	}
+	return patch.Apply(m.Raw)
+}
+
+// followNamed tells a modern client how its tasks stand, and then of every step,
+// until ctx ends or the client is lost. The open stream shows that the owner is
+// there, so an approved call begins.
+func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID) {
+	owner, _ := x.owner()
+	f, err := x.h.cfg.Desk.Follow(ctx, owner, ids)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks", "cause", err, "correlation_id", x.correlationID())
+		return
+	}
+	defer f.Close()
 	for {
-		select {
-		case <-ctx.Done():
-			x.endListening(s)
-			return true
-		case <-beat.C:
-			s.send(jsonrpc.AppendComment(nil, "listening"))
-			x.touch(ctx, own)
+		news, err := f.Next(ctx, x.h.cfg.Waiting.Beat)
+		if err != nil {
+			return
+		}
+		if len(news) == 0 {
+			if !s.insert(jsonrpc.AppendComment(nil, "listening")) {
+				return
+			}
+			x.touch(ctx, f.Open())
+		}
+		for _, t := range news {
+			if !x.tellStatus(ctx, s, t) {
+				return
+			}
+			if t.State == task.Approved {
+				x.touch(ctx, []task.ID{t.ID})
+			}
 		}
 	}
 }
 
-// acknowledge tells which tasks the client will hear of, and how they stand.
-// Those of others, and those that do not exist, are left out.
-func (x *exchange) acknowledge(ctx context.Context, s *eventRelay, own []task.ID) {
-	tasks := x.touch(ctx, own)
-	var ids [][]byte
-	for _, t := range tasks {
-		ids = append(ids, jsonrpc.AppendString(nil, string(t.ID)))
+// tellStatus tells a modern client how a task stands, one that has ended with
+// its result, and reports false if the client is lost. What cannot be read is
+// left out: the client will see for itself when it asks.
+func (x *exchange) tellStatus(ctx context.Context, s *eventRelay, t task.Task) bool {
+	text, err := x.dialect().StatusNotification(t, x.id)
+	if err != nil {
+		return true
 	}
-	var b bytes.Buffer
-	b.WriteString(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"` + wire.MetaSubscription + `":`)
-	b.Write(x.id)
-	b.WriteString(`},"notifications":{"taskIds":`)
-	b.Write(array(ids))
-	b.WriteString(`}}}`)
-	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: b.Bytes()}))
-	for _, t := range tasks {
-		s.tellStatus(ctx, t)
+	told := s.insertWith(func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, pieceSize/2)
+		event := jsonrpc.NewDataWriter(buffered)
+		if err := text.Compose(event, x.h.cfg.Desk.Open(ctx, t)); err != nil {
+			return err
+		}
+		return errors.Join(event.Close(), buffered.Flush())
+	})
+	if told {
+		x.h.cfg.Metrics.Notified(metrics.FromGate)
 	}
+	return told
 }
 
 // touch shows that the owner of tasks is there, which lets approved ones begin.
-func (x *exchange) touch(ctx context.Context, ids []task.ID) []task.Task {
+// It returns those that exist and are the client's.
+func (x *exchange) touch(ctx context.Context, ids []task.ID) []task.ID {
 	owner, _ := x.owner()
-	var found []task.Task
+	var found []task.ID
 	for _, id := range ids {
-		if t, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send()); err == nil {
-			found = append(found, t)
+		if _, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send()); err == nil {
+			found = append(found, id)
 		}
 	}
 	return found
-}
-
-// endListening ends a stream that the gate ends, not the client.
-func (x *exchange) endListening(s *eventRelay) {
-	if x.r.Context().Err() != nil {
-		x.leave()
-	}
-	result := `{"resultType":"complete","_meta":{"` + wire.MetaSubscription + `":` + string(x.id) + `}}`
-	message := jsonrpc.AppendResult(nil, x.id, []byte(result))
-	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
 }

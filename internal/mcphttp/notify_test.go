@@ -1,32 +1,19 @@
 package mcphttp_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
-
-// newListenedHouse is newHouse with a gate that tells clients of their tasks,
-// and an upstream that has streams.
-func newListenedHouse(t *testing.T) *house {
-	var h *house
-	h = newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
-		c.Observe = func(ctx context.Context, e approval.Event) {
-			if e.Task.ID != "" {
-				h.handler.TaskChanged(ctx, e.Task)
-			}
-		}
-	})
-	return h
-}
 
 // stream opens a stream and returns a function that reads its next message.
 func (h *house) stream(t *testing.T, method, message string, headers ...string) (next func() string) {
@@ -64,7 +51,7 @@ func (h *house) stream(t *testing.T, method, message string, headers ...string) 
 // F-006.3: a legacy client hears of its tasks on its GET stream, between the
 // upstream's own events, and of nobody else's.
 func TestStatusOnGetStream(t *testing.T) {
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	h.get = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\ndata: {\"unfini")
@@ -91,7 +78,7 @@ func TestStatusOnGetStream(t *testing.T) {
 // A modern client hears of the tasks it names, first how they stand, and only
 // if they are its own.
 func TestStatusOnSubscription(t *testing.T) {
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	foreignHeaders := modernHeaders("hold_x")
 	foreignHeaders[9] = "Bearer somebody else"
@@ -116,10 +103,240 @@ func TestStatusOnSubscription(t *testing.T) {
 	wantText(t, "without the extension", undeclared.wait(t), `"code":-32021`)
 }
 
+// GOV-004 10.2, TG-SSE: every step of F-012 is told on the GET stream, with the
+// status and the words that belong to it, once and in order.
+func TestStatusOfEveryStep(t *testing.T) {
+	const approved, running = `"status":"working","statusMessage":"Approved`, `"status":"working","statusMessage":"Running`
+	tests := map[string]struct {
+		do   func(h *house, id string)
+		want []string
+	}{
+		"completed": {func(h *house, id string) {
+			h.approve(task.ID(id))
+			h.ask(legacyAbout("tasks/result", id))
+		}, []string{approved, running, `"status":"completed"`}},
+		"failed": {func(h *house, id string) {
+			h.answer = func(w http.ResponseWriter, id string) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-1,"message":"no"}}`)
+			}
+			h.approve(task.ID(id))
+			h.ask(legacyAbout("tasks/result", id))
+		}, []string{approved, running, `"status":"failed"`}},
+		"rejected":  {func(h *house, id string) { h.reject(task.ID(id), "") }, []string{`"status":"failed","statusMessage":"Rejected`}},
+		"cancelled": {func(h *house, id string) { h.ask(legacyAbout("tasks/cancel", id)) }, []string{`"status":"cancelled"`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.get = silent
+			next := h.stream(t, http.MethodGet, "")
+			next()
+			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+			wantText(t, "held", next(), id, `"status":"working","statusMessage":"Waiting for approval"`)
+			tt.do(h, id)
+			for _, want := range tt.want {
+				wantText(t, name, next(), `"method":"notifications/tasks/status"`, id, want)
+			}
+		})
+	}
+}
+
+// GOV-004 10.2, TG-SSE: expired, and that nobody listening is no error.
+func TestStatusOfExpiry(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.Workflow = func(string) (approval.Workflow, bool) {
+			return approval.Workflow{Timeout: 300 * time.Millisecond}, true
+		}
+	})
+	h.get = silent
+	unheard := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	next := h.stream(t, http.MethodGet, "", "Mcp-Session-Id", "s-2")
+	next()
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
+	wantText(t, "held", next(), id, `"status":"working"`)
+	wantText(t, "expired", next(), id, `"status":"failed"`, "in time")
+	wantText(t, "unheard", h.ask(legacyAbout("tasks/get", unheard)), `"status":"failed"`)
+}
+
+// silent answers GET with a stream that says hello and then nothing.
+func silent(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\n")
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// A client that waits for the result of a task hears on that stream how it
+// stands; but one that has a GET stream hears it there, and not twice. F-012.
+func TestStatusOnResultStream(t *testing.T) {
+	h := newHouse(t, nil)
+	h.get = silent
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	other := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
+	result := h.stream(t, http.MethodPost, legacyAbout("tasks/result", id))
+	eventually(t, "the client listens", func() bool { return h.handler.Listening() == 1 })
+	h.reject(task.ID(other), "") // is not what this stream is about
+	h.approve(task.ID(id))
+	message := ""
+	for !strings.Contains(message, "done hold_x") {
+		if message = result(); strings.Contains(message, other) {
+			t.Errorf("told of another task: %s", message)
+		}
+		wantText(t, "meanwhile", message, id)
+		if strings.Contains(message, `"status":"working"`) && !strings.Contains(message, "notifications/tasks/status") {
+			t.Errorf("meanwhile: %s", message)
+		}
+	}
+
+	get := h.stream(t, http.MethodGet, "")
+	get()
+	id = taskID(t, h.ask(toolCall("3", "hold_z", `,"task":{}`)))
+	wantText(t, "GET", get(), id, "Waiting for approval")
+	result = h.stream(t, http.MethodPost, legacyAbout("tasks/result", id))
+	h.approve(task.ID(id))
+	wantText(t, "GET", get(), id, "Approved")
+	wantText(t, "GET", get(), id, "Running")
+	wantText(t, "GET", get(), id, "completed")
+	wantText(t, "the result stream", result(), "done hold_z")
+}
+
+// Clients of versions that have no tasks are not told of any.
+func TestStatusUnknownToOldVersions(t *testing.T) {
+	h := newHouse(t, nil)
+	h.get = silent
+	old := h.stream(t, http.MethodGet, "", "MCP-Protocol-Version", "2025-06-18")
+	old()
+	held := h.send(toolCall("3", "hold_x", ""), "MCP-Protocol-Version", "2025-06-18")
+	h.approve(h.pending(1)[0])
+	wantText(t, "the call", held.wait(t), "done hold_x")
+	h.handler.ListsChanged()
+	wantText(t, "the first thing told", old(), "tools/list_changed")
+}
+
+// A decision at one replica is told on a stream at another, once.
+func TestStatusFromAnotherReplica(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	share := func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Store = store }
+	a, b := newHouse(t, share), newHouse(t, share)
+	a.get = silent
+	get := a.stream(t, http.MethodGet, "")
+	get()
+	id := taskID(t, b.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	wantText(t, "held at b", get(), id, "Waiting for approval")
+	modern := taskID(t, b.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	listen, headers := listenTo(modern)
+	next := a.stream(t, http.MethodPost, listen, headers...)
+	wantText(t, "acknowledgement", next(), modern)
+	wantText(t, "how it stands", next(), modern, "Waiting for approval")
+
+	b.approve(task.ID(id))
+	b.approve(task.ID(modern))
+	wantText(t, "approved at b", get(), id, "Approved")
+	for _, want := range []string{"Approved", "Running", "done hold_x"} {
+		wantText(t, "approved at b", next(), modern, want)
+	}
+	wantText(t, "run at b", b.ask(legacyAbout("tasks/result", id)), "done hold_x")
+	for _, want := range []string{"Running", `"status":"completed"`} {
+		wantText(t, "run at b", get(), id, want)
+	}
+	if a, b := a.ran(), b.ran(); len(a)+len(b) != 2 {
+		t.Errorf("ran %v at a and %v at b; want both calls once", a, b)
+	}
+}
+
+// listenTo returns a request to listen to tasks, and its headers.
+func listenTo(ids ...string) (string, []string) {
+	return listenFor(`"taskIds":["` + strings.Join(ids, `","`) + `"]`)
+}
+
+func listenFor(wishes string) (string, []string) {
+	headers := modernHeaders("")
+	headers[3] = "subscriptions/listen"
+	return `{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{` + wishes + `},` + modernMeta(tasksExtension) + `}}`, headers
+}
+
+// One subscription to tasks of the gate's own and to the upstream's news gets
+// both on one stream; the upstream never sees ids of the gate's own.
+func TestSubscriptionMerged(t *testing.T) {
+	h := newHouse(t, nil)
+	release := make(chan struct{})
+	h.listen = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, ": hi\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":\"l1\"},\"notifications\":{\"toolsListChanged\":true,\"taskIds\":[\"theirs\"]}}}\n\ndata: {\"half")
+		w.(http.Flusher).Flush()
+		<-release
+		io.WriteString(w, "\":1}\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["theirs","` + id + `","tg_unknown","` + id + `"]`)
+	next := h.stream(t, http.MethodPost, listen, headers...)
+	wantText(t, "acknowledgement", next(), `"notifications":{"toolsListChanged":true,"taskIds":["theirs","`+id+`"]}`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
+	wantText(t, "how it stands", next(), id, "Waiting for approval", `"io.modelcontextprotocol/subscriptionId":"l1"`)
+	close(release)
+	wantText(t, "the upstream's event", next(), `{"half":1}`)
+	h.handler.ListsChanged()
+	wantText(t, "lists", next(), "tools/list_changed")
+	h.approve(task.ID(id))
+	for _, want := range []string{"Approved", "Running", "done hold_x"} {
+		wantText(t, "later", next(), id, want)
+	}
+	if asked := h.listened(); len(asked) != 1 || strings.Contains(asked[0], "tg_") || !strings.Contains(asked[0], `"notifications":{"toolsListChanged":true,"taskIds":["theirs"]}`) {
+		t.Errorf("the upstream was asked %q", asked)
+	}
+}
+
+// An upstream that cannot be listened to does not keep the gate from telling
+// of its own tasks.
+func TestSubscriptionWithoutUpstream(t *testing.T) {
+	tests := map[string]http.HandlerFunc{
+		"unknown method": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":"l1","error":{"code":-32601,"message":"Method not found"}}`)
+		},
+		"error in JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":"l1","error":{"code":-32603,"message":"no"}}`)
+		},
+		"error on a stream": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"l1\",\"error\":{\"code\":-32603,\"message\":\"no\"}}\n\n")
+		},
+		"broken": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	}
+	for name, refuse := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.listen = refuse
+			id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+			listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["` + id + `"]`)
+			next := h.stream(t, http.MethodPost, listen, headers...)
+			wantText(t, "acknowledgement", next(), `"notifications":{"taskIds":["`+id+`"]}`)
+			wantText(t, "how it stands", next(), id, "Waiting for approval")
+			h.reject(task.ID(id), "")
+			wantText(t, "rejected", next(), id, "Rejected")
+		})
+	}
+	t.Run("not let in", func(t *testing.T) {
+		h := newHouse(t, nil)
+		h.listen = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you?", http.StatusUnauthorized) }
+		listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["tg_x"]`)
+		r := h.send(listen, headers...)
+		r.wait(t)
+		if r.status != http.StatusUnauthorized {
+			t.Errorf("status %d; the client must learn that it is not let in", r.status)
+		}
+	})
+}
+
 // After a change of policy clients are told that lists have changed: once on a
 // legacy session, and on modern subscriptions that asked.
 func TestListsChanged(t *testing.T) {
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	quiet := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\n")

@@ -51,7 +51,7 @@ func TestStrangerCancelsNothing(t *testing.T) {
 
 // The id of a task that anybody with the id may use is not told to anybody.
 func TestStrangerHearsNothing(t *testing.T) {
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	h.get = hello
 	next := h.stream(t, http.MethodGet, "", nobody...)
 	wantText(t, "the upstream's", next(), "notifications/hello")
@@ -67,7 +67,7 @@ func TestStrangerHearsNothing(t *testing.T) {
 
 // Everybody who listens is told of changed lists, also those who look the same.
 func TestStrangersHearOfLists(t *testing.T) {
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	h.get = hello
 	var listening []func() string
 	for range 3 {
@@ -163,7 +163,7 @@ func TestOneOfTwoLeaves(t *testing.T) {
 // The last thing that a client is told of a task is true.
 func TestStatusInOrder(t *testing.T) {
 	const tasks = 300
-	h := newListenedHouse(t)
+	h := newHouse(t, nil)
 	h.get = hello
 	next := h.stream(t, http.MethodGet, "")
 	wantText(t, "the upstream's", next(), "notifications/hello")

@@ -114,6 +114,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	}
 	defer leave()
 	w := x.beginWaiting(m)
+	defer w.tellMeanwhile(ref.ID)()
 	t, err := w.wait(ctx, ref, longestResult, x.send())
 	if err != nil && x.r.Context().Err() != nil {
 		x.leave()

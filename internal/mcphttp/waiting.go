@@ -25,6 +25,7 @@ type waiting struct {
 	events bool
 	token  jsonrpc.Value // the client wants to hear of progress
 	beats  int
+	relay  *eventRelay // what is written goes through it, if others write as well
 }
 
 // beginWaiting begins the answer to a client that will have to wait for it.
@@ -56,6 +57,27 @@ func (w *waiting) prime(owner string, id task.ID) {
 	place := x.h.seal.seal("resume", owner, string(id)+" "+string(x.id))
 	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
 	x.flush()
+}
+
+// tellMeanwhile lets the client hear, while it waits for the result of a task,
+// how that stands. It returns what ends that.
+func (w *waiting) tellMeanwhile(id task.ID) (end func()) {
+	if !w.events {
+		return func() {}
+	}
+	w.relay = &eventRelay{x: w.x, about: id}
+	owner, _ := w.x.owner()
+	return w.x.h.listeners.add(owner, w.relay, w.x.hearing())
+}
+
+// send sends a whole event, or white space.
+func (w *waiting) send(p []byte) {
+	if w.relay != nil {
+		w.relay.send(p)
+		return
+	}
+	w.x.write(p)
+	w.x.flush()
 }
 
 // comeBack takes up a client that lost the stream of a request which is held.
@@ -107,6 +129,9 @@ func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration
 		}()
 		e.task, e.err = w.x.h.cfg.Desk.Wait(ctx, ref, send)
 	}()
+	if w.relay != nil {
+		defer w.relay.close() // nothing comes in between once the answer begins
+	}
 	beat := time.NewTicker(w.x.h.cfg.Waiting.Beat)
 	defer beat.Stop()
 	for {
@@ -168,13 +193,12 @@ func (w *waiting) beat() {
 	w.beats++
 	switch {
 	case !w.events:
-		w.x.write([]byte(" "))
+		w.send([]byte(" "))
 	case w.token.Present():
-		w.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: w.progress()}))
+		w.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: w.progress()}))
 	default:
-		w.x.write(jsonrpc.AppendComment(nil, "waiting for approval"))
+		w.send(jsonrpc.AppendComment(nil, "waiting for approval"))
 	}
-	w.x.flush()
 }
 
 func (w *waiting) progress() []byte {

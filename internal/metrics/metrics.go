@@ -27,12 +27,6 @@ const (
 	Timeout = "timeout" // only for requests to an upstream
 )
 
-// What opened an event stream.
-const (
-	StreamGet  = "get"
-	StreamPost = "post"
-)
-
 const (
 	namespace = "thoughtgate"
 
@@ -69,8 +63,8 @@ type Metrics struct {
 
 	batchSize   prometheus.Histogram
 	connections prometheus.Gauge
-	getStreams  prometheus.Gauge
-	postStreams prometheus.Gauge
+	streams     map[string]prometheus.Gauge   // by what opened them
+	notified    map[string]prometheus.Counter // by where it came from
 }
 
 // methodSeries are the series of one method, looked up once.
@@ -120,10 +114,7 @@ func New() *Metrics {
 		Error:   upstream.WithLabelValues(Error),
 		Timeout: upstream.WithLabelValues(Timeout),
 	}
-	streams := register(r, prometheus.NewGaugeVec(
-		gauge("sse_streams_active", "Open event streams to agents."), []string{"kind"}))
-	m.getStreams = streams.WithLabelValues(StreamGet)
-	m.postStreams = streams.WithLabelValues(StreamPost)
+	m.registerStreams()
 	return m
 }
 
@@ -289,28 +280,6 @@ func (m *Metrics) ConnClosed() {
 	if m != nil {
 		m.connections.Dec()
 	}
-}
-
-// StreamOpened counts an event stream in, until [Metrics.StreamClosed] is told
-// the same kind, which is [StreamGet] or [StreamPost].
-func (m *Metrics) StreamOpened(kind string) {
-	if m != nil {
-		m.streams(kind).Inc()
-	}
-}
-
-// StreamClosed counts an event stream out.
-func (m *Metrics) StreamClosed(kind string) {
-	if m != nil {
-		m.streams(kind).Dec()
-	}
-}
-
-func (m *Metrics) streams(kind string) prometheus.Gauge {
-	if kind == StreamGet {
-		return m.getStreams
-	}
-	return m.postStreams
 }
 
 // seconds returns bucket bounds from a call that is merely forwarded to one

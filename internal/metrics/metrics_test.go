@@ -41,6 +41,8 @@ func TestPage(t *testing.T) {
 	m.StreamOpened(metrics.StreamPost)
 	m.StreamOpened(metrics.StreamPost)
 	m.StreamClosed(metrics.StreamGet)
+	m.Notified(metrics.FromGate)
+	m.Notified(metrics.FromGate)
 	m.Verdict("tool", "deny", false)
 	m.Verdict("tool", "approve", true)
 	m.InvalidTask("required")
@@ -187,6 +189,7 @@ func TestNil(t *testing.T) {
 	m.ConnClosed()
 	m.StreamOpened(metrics.StreamGet)
 	m.StreamClosed(metrics.StreamGet)
+	m.Notified(metrics.FromGate)
 
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))

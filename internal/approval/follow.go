@@ -1,0 +1,363 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// followPoll is how long a follower relies on being woken, and followRetry how
+// long it waits for a store that fails.
+const (
+	followPoll  = 30 * time.Second
+	followRetry = 5 * time.Second
+)
+
+// A Following tells an owner what becomes of its tasks, whichever replica it
+// happens at. Every change of state is told once and in order, also when
+// several happened since the last look: the trail of a task has them all, so
+// whoever is slow has nothing queued for it and misses nothing.
+//
+// A Following is for one goroutine.
+type Following struct {
+	desk    *Desk
+	owner   string
+	all     bool      // whether all of the owner's tasks are followed
+	named   []task.ID // or else those that have not ended
+	told    map[task.ID]mark
+	looked  time.Time // the last look
+	changed <-chan struct{}
+	again   *time.Timer
+	stop    context.CancelFunc
+	merging sync.WaitGroup
+}
+
+// A mark is how much of a task has been told.
+type mark struct {
+	steps int       // changes of state
+	at    time.Time // the last change of anything that the owner can see
+	made  time.Time // when the task was made
+	due   time.Time // zero if it has ended
+}
+
+// Follow begins to follow the tasks of an owner that have the given ids.
+// [Following.Next] first tells how each stands; those that are not the owner's
+// do not exist. It does not count as contact. Whoever follows must call
+// [Following.Close].
+func (d *Desk) Follow(ctx context.Context, owner string, ids []task.ID) (*Following, error) {
+	return d.follow(ctx, &Following{desk: d, owner: owner, named: ids})
+}
+
+// FollowAll is [Desk.Follow] for all tasks that the owner has and gets. Only
+// what happens from now on is told.
+func (d *Desk) FollowAll(ctx context.Context, owner string) (*Following, error) {
+	return d.follow(ctx, &Following{desk: d, owner: owner, all: true})
+}
+
+func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
+	f.told, f.again = make(map[task.ID]mark, len(f.named)), time.NewTimer(0)
+	var watching context.Context
+	watching, f.stop = context.WithCancel(ctx)
+	err := f.watch(watching)
+	if err == nil && f.all {
+		err = f.begin(ctx)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// After says that the owner has been told of the first steps of a named task
+// already, so that Next tells those that came later instead of how it stands.
+func (f *Following) After(id task.ID, steps int) {
+	f.told[id] = mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
+}
+
+// Close ends following.
+func (f *Following) Close() {
+	f.stop()
+	f.again.Stop()
+	f.merging.Wait()
+}
+
+// watch has changed receive when one of the tasks changes.
+func (f *Following) watch(ctx context.Context) (err error) {
+	scope := task.OwnedBy(f.owner)
+	switch {
+	case f.all:
+		f.changed, err = f.desk.cfg.Store.Watch(ctx, scope.Ref(""))
+		return err
+	case len(f.named) == 1:
+		f.changed, err = f.desk.cfg.Store.Watch(ctx, scope.Ref(f.named[0]))
+		return err
+	}
+	merged := make(chan struct{}, 1)
+	f.changed = merged
+	for _, id := range f.named {
+		one, err := f.desk.cfg.Store.Watch(ctx, scope.Ref(id))
+		if err != nil {
+			return err
+		}
+		f.merging.Go(func() {
+			for range one {
+				select {
+				case merged <- struct{}{}:
+				default: // it has been woken and has not looked yet
+				}
+			}
+		})
+	}
+	return nil
+}
+
+// skew is by how much the clocks of replicas may differ.
+const skew = 10 * time.Second
+
+// begin takes what has happened as told.
+func (f *Following) begin(ctx context.Context) error {
+	f.looked = f.desk.cfg.Now()
+	known := func(t task.Task) { f.told[t.ID] = markOf(t) }
+	if err := f.recent(ctx, known); err != nil {
+		return err
+	}
+	return f.each(ctx, task.Pending(), func(t task.Task) bool { known(t); return true })
+}
+
+// recent calls do with the tasks that were made since the last look, as far as
+// the clocks of replicas can tell.
+func (f *Following) recent(ctx context.Context, do func(task.Task)) error {
+	since := f.looked.Add(-skew)
+	return f.each(ctx, nil, func(t task.Task) bool {
+		if t.CreatedAt.Before(since) {
+			return false
+		}
+		do(t)
+		return true
+	})
+}
+
+func markOf(t task.Task) mark {
+	m := mark{steps: len(t.Transitions), at: t.UpdatedAt, made: t.CreatedAt}
+	if !t.State.Terminal() {
+		m.due = t.Due()
+	}
+	return m
+}
+
+// Open returns the named tasks that have not ended, as far as was told.
+func (f *Following) Open() []task.ID { return f.named }
+
+// ended reports whether nothing more can happen to the tasks that were named.
+func (f *Following) ended() bool { return !f.all && len(f.named) == 0 }
+
+// Next returns what has happened to the tasks: each task as it was after each
+// step. It waits for that, but returns nothing once patience is over, or as
+// soon as there is nothing left to follow. It fails when ctx ends or the desk
+// is closed; a store that fails is asked again.
+func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Task, error) {
+	over := f.desk.cfg.Now().Add(patience)
+	for {
+		wait := patience
+		if !f.ended() {
+			news, err := f.look(ctx)
+			if len(news) > 0 || err == nil && f.ended() {
+				return news, nil
+			}
+			if wait, err = f.retry(ctx, err); err != nil {
+				return nil, err
+			}
+		}
+		left := over.Sub(f.desk.cfg.Now())
+		if left <= 0 {
+			return nil, nil
+		}
+		if err := f.await(ctx, min(wait, left)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// retry returns how long to wait after a look that may have failed, or why
+// there is no use in another.
+func (f *Following) retry(ctx context.Context, err error) (time.Duration, error) {
+	if err == nil {
+		return f.lookAgain(), nil
+	}
+	if ctx.Err() != nil || errors.Is(err, task.ErrClosed) {
+		return 0, err
+	}
+	f.desk.cfg.Log.WarnContext(ctx, "tasks cannot be followed at the moment", "error", err)
+	return followRetry, nil
+}
+
+// await waits for a reason to look.
+func (f *Following) await(ctx context.Context, most time.Duration) error {
+	f.again.Reset(max(most, time.Millisecond))
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.desk.closing:
+		return closedError("", task.ActionWatch)
+	case _, open := <-f.changed:
+		if !open {
+			f.changed = nil // the timer goes on
+		}
+	case <-f.again.C:
+	}
+	return nil
+}
+
+// lookAgain returns when to look without having been woken: when the time of a
+// task is over, which somebody must bring home to it, and now and then.
+func (f *Following) lookAgain() time.Duration {
+	wait, now := followPoll, f.desk.cfg.Now()
+	for _, m := range f.told {
+		if !m.due.IsZero() {
+			wait = min(wait, m.due.Sub(now)+time.Microsecond)
+		}
+	}
+	return wait
+}
+
+// look returns what has happened since the last look.
+func (f *Following) look(ctx context.Context) ([]task.Task, error) {
+	if f.all {
+		return f.lookAtAll(ctx)
+	}
+	return f.lookAtNamed(ctx)
+}
+
+func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
+	var news []task.Task
+	var failed error
+	f.named = slices.DeleteFunc(slices.Clone(f.named), func(id task.ID) bool {
+		if failed != nil {
+			return false
+		}
+		t, err := f.desk.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		switch {
+		case err == nil:
+			news = append(news, f.hear(t)...)
+			return t.State.Terminal()
+		case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrOwnerMismatch):
+			return true
+		default:
+			failed = err
+			return false
+		}
+	})
+	return news, failed
+}
+
+// lookAtAll looks at the tasks that were pending, and at those that are new,
+// which may have ended already.
+func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
+	now := f.desk.cfg.Now()
+	var found []task.Task
+	seen := make(map[task.ID]bool)
+	err := f.recent(ctx, func(t task.Task) {
+		seen[t.ID] = true
+		found = append(found, t)
+	})
+	for id, m := range f.told {
+		if err != nil || seen[id] || m.due.IsZero() {
+			continue
+		}
+		t, getErr := f.desk.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		if errors.Is(getErr, task.ErrNotFound) {
+			delete(f.told, id)
+			continue
+		}
+		if err = getErr; err == nil {
+			found = append(found, t)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b task.Task) int { return task.Compare(b.Position(), a.Position()) })
+	var news []task.Task
+	for _, t := range found {
+		if _, known := f.told[t.ID]; !known {
+			f.told[t.ID] = mark{} // it is new, so all of its steps are
+		}
+		news = append(news, f.hear(t)...)
+	}
+	f.forget(now)
+	return news, nil
+}
+
+// forget lets go of tasks that have ended and will not be found again.
+func (f *Following) forget(now time.Time) {
+	f.looked = now
+	for id, m := range f.told {
+		if m.due.IsZero() && m.made.Before(now.Add(-skew)) {
+			delete(f.told, id)
+		}
+	}
+}
+
+// each calls do with the tasks of the owner in the given states, newest first,
+// until it returns false.
+func (f *Following) each(ctx context.Context, states []task.State, do func(task.Task) bool) error {
+	q := task.Query{Scope: task.OwnedBy(f.owner), States: states, Limit: sweepBatch}
+	for {
+		page, err := f.desk.cfg.Store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			if t, err = f.desk.settled(ctx, t); err != nil {
+				return err
+			}
+			if !do(t) {
+				return nil
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// hear returns what there is to tell of t, and takes it as told.
+func (f *Following) hear(t task.Task) []task.Task {
+	m, known := f.told[t.ID]
+	f.told[t.ID] = markOf(t)
+	if known && len(t.Transitions) <= m.steps && !t.UpdatedAt.After(m.at) {
+		return nil
+	}
+	var steps []task.Task
+	for n := m.steps + 1; known && n < len(t.Transitions); n++ {
+		steps = append(steps, f.desk.told(asOf(t, n)))
+	}
+	return append(steps, f.desk.told(t))
+}
+
+// asOf returns t as it was after its nth change of state, which is not the last.
+func asOf(t task.Task, n int) task.Task {
+	last := t.Transitions[n-1]
+	t.State, t.UpdatedAt, t.Transitions = last.To, last.At, t.Transitions[:n:n]
+	t.Failure, t.Result = nil, nil
+	later := func(d task.Decision) bool { return d.At.After(last.At) }
+	if a := t.Approval; a != nil {
+		before := *a
+		before.Approvals = slices.DeleteFunc(slices.Clone(a.Approvals), later)
+		if a.Rejection != nil && later(*a.Rejection) {
+			before.Rejection = nil
+		}
+		t.Approval = &before
+	}
+	if t.Execution != nil {
+		before := *t.Execution
+		before.InputRequests = nil
+		t.Execution = &before
+	}
+	return t
+}

@@ -1,0 +1,17 @@
+package mcphttp
+
+// Listening returns on how many streams the gate can speak unasked, and is
+// ready to.
+func (h *Handler) Listening() int {
+	h.listeners.mu.Lock()
+	defer h.listeners.mu.Unlock()
+	n := 0
+	for _, a := range h.listeners.clients {
+		select {
+		case <-a.begun:
+			n += len(a.streams)
+		default:
+		}
+	}
+	return n
+}

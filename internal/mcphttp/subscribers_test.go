@@ -1,0 +1,205 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// GOV-004 10.4: 100 subscribers lose their streams and all come again at once.
+// Each is told how its task stands, and how it ends, once; nothing is left of
+// those that went. F-009.7, F-011.2.
+func TestHundredSubscribersReconnect(t *testing.T) {
+	const subscribers = 100
+	h := newHouse(t, nil)
+	h.get = silent
+	ids := make([]string, subscribers)
+	each(subscribers, func(i int) { ids[i] = taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), h.as(i)...)) })
+	for round := range 3 {
+		streams := make([]*rawStream, subscribers)
+		each(subscribers, func(i int) {
+			streams[i] = h.open(t, h.as(i)...)
+			streams[i].next() // the upstream's hello
+		})
+		eventually(t, "all listen", func() bool { return h.handler.Listening() == subscribers })
+		if round == 2 {
+			each(subscribers, func(i int) {
+				h.reject(task.ID(ids[i]), "")
+				if got := streams[i].next(); !strings.Contains(got, ids[i]) || !strings.Contains(got, `"status":"failed"`) {
+					t.Errorf("subscriber %d was told %s", i, got)
+				}
+			})
+		}
+		for _, s := range streams {
+			s.conn.Close()
+		}
+		eventually(t, "nobody listens", func() bool { return h.handler.Listening() == 0 })
+	}
+}
+
+// each calls do with 0 to n-1 at the same time, and waits.
+func each(n int, do func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(i) })
+	}
+	all.Wait()
+}
+
+// as returns the headers of one of many clients.
+func (h *house) as(i int) []string { return []string{"Mcp-Session-Id", fmt.Sprintf("s-%d", i)} }
+
+// A rawStream is a GET stream on a connection of its own.
+type rawStream struct {
+	conn   net.Conn
+	events *jsonrpc.EventReader
+}
+
+func (h *house) open(t *testing.T, headers ...string) *rawStream {
+	conn, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	t.Cleanup(func() { conn.Close() })
+	r, _ := http.NewRequest(http.MethodGet, h.URL+"/mcp", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	r.Write(conn)
+	return &rawStream{conn: conn, events: jsonrpc.NewEventReader(plainBody(conn), 1<<20)}
+}
+
+// plainBody returns the body of a chunked response as it comes.
+func plainBody(conn net.Conn) io.Reader {
+	body, w := io.Pipe()
+	go func() {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil {
+			_, err = io.Copy(w, resp.Body)
+		}
+		w.CloseWithError(err)
+	}()
+	return body
+}
+
+func (s *rawStream) next() string {
+	for {
+		e, err := s.events.Next()
+		if err != nil {
+			return err.Error()
+		}
+		if len(e.Data) > 0 {
+			return string(e.Data)
+		}
+	}
+}
+
+// A client that does not read loses its stream; others are told at once all the
+// while. F-011.3.
+func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
+	h := newHouse(t, nil)
+	h.get = silent
+	narrow := httptest.NewUnstartedServer(h.handler)
+	narrow.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		c.(*net.TCPConn).SetWriteBuffer(1 << 10)
+		return ctx
+	}
+	narrow.Start()
+	defer narrow.Close()
+	slow, err := net.Dial("tcp", narrow.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	slow.(*net.TCPConn).SetReadBuffer(1 << 10)
+	io.WriteString(slow, "GET /mcp HTTP/1.1\r\nHost: "+h.addr+"\r\nAccept: text/event-stream\r\nMcp-Session-Id: slow\r\n\r\n")
+	quick := h.stream(t, http.MethodGet, "")
+	quick()
+	eventually(t, "both listen", func() bool { return h.handler.Listening() == 2 })
+
+	big := strings.Repeat("x", 3000)
+	filling := make(chan struct{})
+	go func() {
+		defer close(filling)
+		for h.handler.Listening() == 2 { // variables are told, so that the buffers fill up
+			held := h.ask(toolCall("3", "hold_x", `,"task":{},"_meta":{"client.note":"`+big+`"}`), "Mcp-Session-Id", "slow")
+			h.ask(legacyAbout("tasks/cancel", taskID(t, held)), "Mcp-Session-Id", "slow")
+		}
+	}()
+	for range 20 {
+		id := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
+		start := time.Now()
+		wantText(t, "quick", quick(), id, "working")
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("told after %s", took)
+		}
+		h.ask(legacyAbout("tasks/cancel", id))
+		wantText(t, "quick", quick(), id, "cancelled")
+	}
+	<-filling
+	if n := h.handler.Listening(); n != 1 {
+		t.Errorf("%d listen; want the quick one only", n)
+	}
+}
+
+// What a listener is told last is true, however many things happen at once.
+func TestLastToldIsTrue(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.PerOwner = 100 })
+	h.get = silent
+	next := h.stream(t, http.MethodGet, "")
+	next()
+	const calls = 30
+	want := make(map[string]string)
+	var mu sync.Mutex
+	each(calls, func(i int) {
+		id := taskID(t, h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`)))
+		status := "completed"
+		switch i % 3 {
+		case 0:
+			h.approve(task.ID(id))
+			h.ask(legacyAbout("tasks/result", id))
+		case 1:
+			h.reject(task.ID(id), "")
+			status = "failed"
+		case 2:
+			h.ask(legacyAbout("tasks/cancel", id))
+			status = "cancelled"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		want[id] = status
+	})
+	ended := make(map[string]bool)
+	seen := make(map[string]bool)
+	for len(ended) < calls {
+		message := next()
+		if seen[message] {
+			t.Errorf("told twice: %s", message)
+		}
+		seen[message] = true
+		id := taskID(t, message)
+		if ended[id] {
+			t.Errorf("told after the end: %s", message)
+		}
+		if !strings.Contains(message, `"status":"working"`) {
+			ended[id] = true
+			wantText(t, "the end", message, `"status":"`+want[id]+`"`)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// What opened an event stream.
+const (
+	StreamGet    = "get"
+	StreamPost   = "post"
+	StreamEvents = "events" // those of one task, for dashboards
+)
+
+// Where a notification comes from that clients are told about tasks.
+const (
+	FromGate     = "gate"
+	FromUpstream = "upstream"
+)
+
+// registerStreams makes the metrics about event streams.
+func (m *Metrics) registerStreams() {
+	streams := register(m.registry, prometheus.NewGaugeVec(
+		gauge("sse_streams_active", "Open event streams to agents."), []string{"kind"}))
+	m.streams = make(map[string]prometheus.Gauge)
+	for _, kind := range []string{StreamGet, StreamPost, StreamEvents} {
+		m.streams[kind] = streams.WithLabelValues(kind)
+	}
+	notified := register(m.registry, prometheus.NewCounterVec(
+		counter("sse_notifications_total", "Notifications about held calls that clients were sent on their streams."), []string{"source"}))
+	m.notified = make(map[string]prometheus.Counter)
+	for _, source := range []string{FromGate, FromUpstream} {
+		m.notified[source] = notified.WithLabelValues(source)
+	}
+}
+
+// StreamOpened counts an event stream in, until [Metrics.StreamClosed] is told
+// the same kind, which is [StreamGet], [StreamPost] or [StreamEvents].
+func (m *Metrics) StreamOpened(kind string) {
+	if m != nil {
+		m.streams[kind].Inc()
+	}
+}
+
+// StreamClosed counts an event stream out.
+func (m *Metrics) StreamClosed(kind string) {
+	if m != nil {
+		m.streams[kind].Dec()
+	}
+}
+
+// Notified counts a notification about a task that a client was sent. The
+// source is [FromGate] or [FromUpstream].
+func (m *Metrics) Notified(source string) {
+	if m != nil {
+		m.notified[source].Inc()
+	}
+}
