@@ -79,11 +79,13 @@ func benchmarkCreate(b *testing.B, s task.Store) {
 // benchmarkWake measures how long after a change by one replica a waiter on
 // another is woken.
 func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
-	made := add(b, s, 0)
+	made := build(b, 0)
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	changed, err := other.Watch(ctx, anyone(made.ID))
 	must(b, err)
+	must(b, s.Create(b.Context(), made, task.Limits{}))
+	<-changed // or each change would be taken for the next
 	var total time.Duration
 	for b.Loop() {
 		made.Version++

@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -24,7 +25,13 @@ func sqlite(b *testing.B) task.Store {
 	return open(b, sqlstore.SQLiteOptions{File: filepath.Join(b.TempDir(), "tasks.db")})
 }
 
-func BenchmarkSQLite(b *testing.B) { measure(b, sqlite) }
+func BenchmarkSQLite(b *testing.B) {
+	measure(b, sqlite)
+	b.Run("wake", func(b *testing.B) {
+		s := sqlite(b) // there is no other replica
+		benchmarkWake(b, s, s)
+	})
+}
 
 func measure(b *testing.B, open backend) {
 	b.Run("create", func(b *testing.B) { benchmarkCreate(b, open) })
@@ -126,6 +133,27 @@ func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
 		return s.Swap(b.Context(), current[i])
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "swaps/s")
+}
+
+// benchmarkWake measures how long after a change by one replica a waiter on
+// another is woken. The budget is 100 ms.
+func benchmarkWake(b *testing.B, s, other task.Store) {
+	made := build(b, 0)
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	changed, err := other.Watch(ctx, task.AnyOwner().Ref(made.ID))
+	must(b, err)
+	must(b, s.Create(b.Context(), made, task.Limits{}))
+	<-changed // or each change would be taken for the next
+	var total time.Duration
+	for b.Loop() {
+		made.Version++
+		must(b, s.Swap(b.Context(), made))
+		began := time.Now()
+		<-changed
+		total += time.Since(began)
+	}
+	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs-after-swap")
 }
 
 // benchmarkList reads pages of 20 from the middle of many tasks.

@@ -17,8 +17,8 @@ const (
 	chainMost = 500 // notes to chain in one transaction
 
 	lockEnds  = journalEnds + " FOR UPDATE"
-	takeNotes = `DELETE FROM journal_inbox WHERE id IN
-		(SELECT id FROM journal_inbox ORDER BY id LIMIT $1) RETURNING id, note`
+	takeNotes = `DELETE FROM journal_inbox WHERE id = ANY (ARRAY
+		(SELECT id FROM journal_inbox ORDER BY id LIMIT $1)) RETURNING id, note`
 	addEntries = `INSERT INTO journal (seq, task, prev, hash, note)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[], $5::text[])`
 	trimJournal = `WITH gone AS (DELETE FROM journal WHERE seq <= $1 RETURNING seq),

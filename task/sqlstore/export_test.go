@@ -41,7 +41,7 @@ func Statements() map[string]string {
 func PostgresStatements() map[string]string {
 	return map[string]string{
 		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
-		"load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
+		"find": findTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
 		"journal": journalPage, "story": journalStory, "chain": takeNotes, "trim": trimJournal,
 	}
 }

@@ -185,6 +185,7 @@ const (
 	addNotes = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
 	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	findState = "SELECT state FROM tasks WHERE id = $1"
 	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
 	// replaceTask also takes a task that ends from its slot, and adds notes.
 	replaceTask = `WITH old AS (SELECT id, owner, pending FROM tasks WHERE id = $1 AND version = $2 FOR UPDATE),
@@ -194,9 +195,11 @@ const (
 			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i)
 		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
-	deleteTasks = `WITH old AS MATERIALIZED
-		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED)
-		DELETE FROM tasks USING old WHERE tasks.id = old.id RETURNING tasks.id, tasks.owner`
+	// deleteTasks has an array, because the server takes a list whose length it
+	// does not know for long enough to read the whole table.
+	deleteTasks = `DELETE FROM tasks WHERE id = ANY (ARRAY
+		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED))
+		RETURNING id, owner`
 )
 
 // errCrowded says that there may or may not be room for one more task.
@@ -340,7 +343,7 @@ func (s *Postgres) Swap(ctx context.Context, t task.Task, notes ...task.Note) er
 // overtaken returns why a task could not be replaced.
 func (s *Postgres) overtaken(ctx context.Context, id task.ID) error {
 	var state task.State
-	err := s.row(ctx, "SELECT state FROM tasks WHERE id = $1", string(id)).Scan(&state)
+	err := s.row(ctx, findState, string(id)).Scan(&state)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return task.AnyOwner().Ref(id).NotFound(task.ActionSwap)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -254,53 +252,14 @@ func TestPostgresInvalid(t *testing.T) {
 	add(t, s, 2)
 }
 
-// TestPostgresPlans checks that every statement finds its tasks by an index.
-func TestPostgresPlans(t *testing.T) {
-	server := postgres.start(t)
-	if server == nil {
-		return
-	}
-	url := server.Schema(t)
-	openPostgres(t, url)
-	conn, err := pgconn.Connect(t.Context(), url+"&enable_seqscan=off&plan_cache_mode=force_generic_plan")
-	must(t, err)
-	defer conn.Close(t.Context())
-	statements := sqlstore.PostgresStatements()
-	for _, scope := range []task.Scope{task.AnyOwner(), task.OwnedBy("ann")} {
-		for _, states := range [][]task.State{nil, task.Pending(), {task.Failed}, {task.Working, task.Completed}} {
-			for _, after := range []task.Position{{}, {CreatedAt: epoch, ID: "tg_x"}} {
-				statement, _ := sqlstore.SelectPage(task.Query{Scope: scope, States: states}, after)
-				statements[fmt.Sprint("list ", scope, states, after.ID)] = statement
-			}
-		}
-	}
-	for name, statement := range statements {
-		got := explain(t, conn, statement)
-		if strings.Contains(got, "Seq Scan on tasks") || !strings.Contains(got, "Index") {
-			t.Errorf("%s:\n%s", name, got)
-		}
-	}
-}
-
-func explain(t *testing.T, conn *pgconn.PgConn, statement string) string {
-	t.Helper()
-	execute := "it"
-	if n := placeholders(statement); n > 0 {
-		execute += " (NULL" + strings.Repeat(", NULL", n-1) + ")"
-	}
-	results, err := conn.Exec(t.Context(), "PREPARE it AS "+statement+"; EXPLAIN EXECUTE "+execute+"; DEALLOCATE it").ReadAll()
-	must(t, err)
-	var lines []string
-	for _, row := range results[1].Rows {
-		lines = append(lines, string(row[0]))
-	}
-	return strings.Join(lines, "\n")
-}
-
 func BenchmarkPostgres(b *testing.B) {
 	server := postgres.start(b)
 	if server == nil {
 		return
 	}
 	measure(b, func(b *testing.B) task.Store { return openPostgres(b, server.Schema(b)) })
+	b.Run("wake", func(b *testing.B) {
+		url := server.Schema(b)
+		benchmarkWake(b, openPostgres(b, url), openPostgres(b, url))
+	})
 }

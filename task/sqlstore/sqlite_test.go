@@ -3,7 +3,6 @@ package sqlstore_test
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -271,67 +270,4 @@ func TestSQLiteDamaged(t *testing.T) {
 			t.Errorf("err = %v; want the name of the file", err)
 		}
 	})
-}
-
-// TestSQLitePlans checks that no statement reads more than it must: every
-// table is searched by an index, and nothing is sorted but a page or two.
-func TestSQLitePlans(t *testing.T) {
-	o := inDir(t)
-	add(t, open(t, o), 1)
-	db := raw(t, o)
-
-	statements := sqlstore.Statements()
-	states := map[string][]task.State{
-		"any": nil, "pending": task.Pending(), "ended": {task.Failed}, "mixed": {task.Working, task.Completed},
-	}
-	for _, scope := range []task.Scope{task.AnyOwner(), task.OwnedBy("ann")} {
-		for name, states := range states {
-			for _, digest := range []task.Digest{{}, {1}} {
-				for _, after := range []task.Position{{}, {CreatedAt: epoch, ID: "tg_x"}} {
-					q := task.Query{Scope: scope, States: states, Digest: digest}
-					statement, _ := sqlstore.SelectPage(q, after)
-					statements[fmt.Sprint("list ", scope, name, digest[0], after.ID)] = statement
-				}
-			}
-		}
-	}
-	for name, statement := range statements {
-		for _, step := range plan(t, db, statement) {
-			// The two halves of a page are put together in a third, short list.
-			if strings.HasPrefix(step, "SCAN") && step != "SCAN p" && step != "SCAN t" && step != "SCAN halves" && step != "SCAN (subquery-1)" {
-				t.Errorf("%s: %s\n%s", name, step, statement)
-			}
-			if strings.Contains(step, "TEMP B-TREE") && !strings.Contains(statement, "UNION") && !strings.Contains(statement, "digest") {
-				t.Errorf("%s: %s\n%s", name, step, statement)
-			}
-		}
-	}
-}
-
-func plan(t *testing.T, db *sql.DB, statement string) []string {
-	t.Helper()
-	args := make([]any, placeholders(statement))
-	rows, err := db.Query("EXPLAIN QUERY PLAN "+statement, args...)
-	must(t, err)
-	defer rows.Close()
-	var steps []string
-	for rows.Next() {
-		var id, parent, unused int
-		var step string
-		must(t, rows.Scan(&id, &parent, &unused, &step))
-		steps = append(steps, step)
-	}
-	must(t, rows.Err())
-	if len(steps) == 0 {
-		t.Errorf("no plan for %s", statement)
-	}
-	return steps
-}
-
-func placeholders(statement string) int {
-	n := 0
-	for strings.Contains(statement, fmt.Sprintf("$%d", n+1)) {
-		n++
-	}
-	return n
 }
