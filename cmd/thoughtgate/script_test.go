@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ncruces/go-sqlite3/driver"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
 
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 		"curl":        failing(curl),
 		"spawn":       failing(spawn),
 		"upstream":    failing(upstream),
+		"sqlite":      failing(sqlite),
 	})
 }
 
@@ -128,6 +130,16 @@ func spawn() error {
 	}
 	_ = cmd.Wait() // the status says it all
 	return os.WriteFile(name+".status", fmt.Appendln(nil, cmd.ProcessState.ExitCode()), 0o600)
+}
+
+// sqlite runs statements on a database, behind the back of every gate.
+func sqlite() error {
+	db, err := driver.Open("file:" + os.Args[1])
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(context.Background(), os.Args[2])
+	return errors.Join(err, db.Close())
 }
 
 // upstream serves the demo's MCP server and prints its address.

@@ -24,7 +24,7 @@ func (d *Desk) Run(ctx context.Context) error {
 	for {
 		d.report(ctx, d.sweep(ctx))
 		d.report(ctx, d.trim(ctx))
-		d.report(ctx, d.logHead(ctx, &last))
+		last = d.logHead(ctx, last)
 		for tick := false; !tick; {
 			var again <-chan time.Time
 			if changed == nil {
@@ -237,6 +237,9 @@ func (d *Desk) Close(ctx context.Context) error {
 	close(d.closing)
 	err := d.drain(ctx)
 	if d.cfg.Durable {
+		brief, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer stop()
+		d.logHead(brief, signpost{})
 		return err
 	}
 	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)

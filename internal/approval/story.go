@@ -2,7 +2,6 @@ package approval
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
@@ -53,27 +52,25 @@ func (d *Desk) trim(ctx context.Context) error {
 // headEvery is how often the head of the journal is logged.
 const headEvery = time.Hour
 
-// A signpost remembers when the head of the journal was last logged.
+// A signpost is where the journal ended when its head was last logged.
 type signpost struct {
-	at   time.Time
-	seen int64
+	at  time.Time
+	seq int64
 }
 
-// logHead writes where the journal ends into the log, if that has changed since
-// it last did. Logs are kept elsewhere: whoever can write to the store can make
-// a new chain, but not one with a head that somebody else has seen.
-func (d *Desk) logHead(ctx context.Context, last *signpost) error {
+// logHead writes where the journal ends into the log, now and then if it goes
+// on. Logs are kept elsewhere: whoever can write to the store can make a new
+// chain, but not one with a head that somebody else has seen.
+func (d *Desk) logHead(ctx context.Context, last signpost) signpost {
 	now := d.cfg.Now()
 	if now.Before(last.at.Add(headEvery)) {
-		return nil
+		return last
 	}
 	ends, err := d.cfg.Store.Ends(ctx)
-	if errors.Is(err, task.ErrClosed) || err == nil && ends.Head.Seq == last.seen {
-		return nil
+	if err != nil || ends.Head.Seq == last.seq {
+		d.report(ctx, err)
+		return last
 	}
-	if err == nil {
-		*last = signpost{now, ends.Head.Seq}
-		d.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head, "anchor", ends.Anchor)
-	}
-	return err
+	d.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head.String(), "anchor", ends.Anchor.String())
+	return signpost{now, ends.Head.Seq}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +16,25 @@ import (
 
 var _ audit.Source = (*Client)(nil)
 
-// Audit returns a page of the journal. It is an [audit.Finder].
+// Audit returns a page of the journal. It is an [audit.Finder]. Who reads all
+// of a long one may be too fast for the gate, and waits.
 func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
+	for {
+		page, err := c.audit(ctx, f)
+		refused, ok := errors.AsType[*Error](err)
+		if !ok || refused.Status != http.StatusTooManyRequests {
+			return page, err
+		}
+		if !sleep(ctx, tooFast) {
+			return page, ctx.Err()
+		}
+	}
+}
+
+// tooFast is how long to wait when the gate says that requests come too fast.
+const tooFast = time.Second
+
+func (c *Client) audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	resp, err := c.send(ctx, http.MethodGet, journal+"?"+query(f), nil)

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func newAudit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Read the audit log of held calls, and verify it",
+		Long: "Read the audit log: every step of every held call, who took it and what it came to.\n\n" +
+			"It is read from a running gate, whose operators' address is --url; the token must be an admin's. With --config it is\n" +
+			"read from the store that the configuration names: a store in a file only while no gate runs on it.",
+		Args: positional(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := cmd.PersistentFlags()
+	a := auditFlags{
+		gate: gateFlags{
+			url:       flags.String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
+			tokenFile: flags.String("token-file", "", "`file` with an admin's token (default: the token in "+tokenVariable+")"),
+		},
+		config: flags.StringP("config", "c", "", "configuration `file` whose store is read, instead of a gate"),
+	}
+	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
+	return cmd
+}
+
+// auditFlags say which journal is meant.
+type auditFlags struct {
+	gate   gateFlags
+	config *string
+}
+
+// A ledger is an open journal.
+type ledger struct {
+	audit.Source
+
+	find  audit.Finder
+	close func() error
+}
+
+func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
+	if *a.config == "" {
+		c, err := a.gate.client()
+		if err != nil {
+			return ledger{}, err
+		}
+		return ledger{c, c.Audit, func() error { return nil }}, nil
+	}
+	cfg, _, err := load(cmd.ErrOrStderr(), config.Sources{File: *a.config})
+	if err != nil {
+		return ledger{}, err
+	}
+	s := storage.Settings{DSN: cfg.Store.Reveal(), Dir: cfg.StateDir, Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections}
+	if !s.Durable() {
+		return ledger{}, errors.New("this configuration keeps the audit log in the memory of the gate: use --url")
+	}
+	if file, ok := s.File(); ok {
+		if _, err := os.Stat(file); err != nil {
+			return ledger{}, fmt.Errorf("there is no store: %w", err)
+		}
+	}
+	store, err := s.Open(cmd.Context())
+	if err != nil {
+		return ledger{}, fmt.Errorf("%w (a gate that runs on it can be asked with --url)", err)
+	}
+	find := func(ctx context.Context, f audit.Filter) (audit.Page, error) { return audit.Find(ctx, store, f) }
+	return ledger{store, find, store.Close}, nil
+}
+
+// use runs f on the journal.
+func (a auditFlags) use(cmd *cobra.Command, f func(ledger) error) error {
+	l, err := a.open(cmd)
+	if err != nil {
+		return err
+	}
+	return errors.Join(told(f(l)), l.close())
+}
+
+// filterFlags say which entries are meant.
+type filterFlags struct{ task, tool, requester, approver, since, until *string }
+
+func newFilterFlags(cmd *cobra.Command) filterFlags {
+	f := cmd.Flags()
+	return filterFlags{
+		task:      f.String("task", "", "only about the held call with this `id`"),
+		tool:      f.String("tool", "", "only about calls of this `tool`"),
+		requester: f.String("requester", "", "only about calls of this `principal`"),
+		approver:  f.String("approver", "", "only decisions of this `person`"),
+		since:     f.String("since", "", "only since this `time`: 2026-11-15T06:00:00Z, or 24h for a day ago"),
+		until:     f.String("until", "", "only before this `time`"),
+	}
+}
+
+func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, error) {
+	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Limit: 1000}
+	var err error
+	for _, bound := range []struct {
+		name, text string
+		to         *time.Time
+	}{{"since", *f.since, &filter.Since}, {"until", *f.until, &filter.Until}} {
+		if bound.text == "" {
+			continue
+		}
+		if ago, failed := time.ParseDuration(bound.text); failed == nil && ago >= 0 {
+			*bound.to = now.Add(-ago)
+		} else if *bound.to, failed = time.Parse(time.RFC3339Nano, bound.text); failed != nil {
+			err = &usageError{cmd.CommandPath(), fmt.Errorf("--%s %q is neither a time nor a duration", bound.name, bound.text)}
+		}
+	}
+	return filter, err
+}
+
+func newAuditList(a auditFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List steps of held calls, oldest first",
+		Args:  noArguments,
+	}
+	flags := newFilterFlags(cmd)
+	last := cmd.Flags().Int("last", 100, "list only so many, the `n` latest; 0 lists all")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f, err := flags.filter(cmd, time.Now())
+		if err != nil {
+			return err
+		}
+		return a.use(cmd, func(l ledger) error {
+			entries, err := latest(cmd.Context(), l, f, *last)
+			if err != nil {
+				return err
+			}
+			return newScreen(cmd.OutOrStdout()).steps(entries)
+		})
+	}
+	return cmd
+}
+
+// latest returns the last n entries that f selects, or all of them.
+func latest(ctx context.Context, l ledger, f audit.Filter, n int) ([]task.Entry, error) {
+	if n > 0 && f.Whole() {
+		ends, err := l.Ends(ctx)
+		if err != nil {
+			return nil, err
+		}
+		f.After = max(f.After, ends.Head.Seq-int64(n))
+	}
+	var found []task.Entry
+	for e, err := range audit.All(ctx, l.find, f) {
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, e); n > 0 && len(found) > n {
+			found = found[1:]
+		}
+	}
+	return found, nil
+}
+
+// steps prints a line for each entry.
+func (s *screen) steps(entries []task.Entry) error {
+	if len(entries) == 0 {
+		return s.line("there are none")
+	}
+	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "SEQ\tTIME\tID\tSTEP\tTOOL\tREQUESTER\tBY\tOUTCOME\tRAN\tREASON")
+	for _, e := range entries {
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			e.Seq, e.At.Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
+			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(e.Outcome, 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
+	}
+	return t.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return oneLine(text, 60)
+}
+
+func newAuditExport(a auditFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the audit log as lines of JSON",
+		Long: "Write the audit log, a line of JSON for each entry, oldest first.\n\n" +
+			"Without a filter, the file can be verified later with audit verify FILE. Standard error tells the head to verify it with.",
+		Args: noArguments,
+	}
+	flags := newFilterFlags(cmd)
+	output := cmd.Flags().StringP("output", "o", "", "`file` to write, which must not exist (default: standard output)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f, err := flags.filter(cmd, time.Now())
+		if err != nil {
+			return err
+		}
+		return a.use(cmd, func(l ledger) error {
+			head, err := export(cmd, l, f, *output)
+			if err == nil && f.Whole() {
+				_, err = fmt.Fprintln(cmd.ErrOrStderr(), "head", head)
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// export writes entries, and returns the last of them.
+func export(cmd *cobra.Command, l ledger, f audit.Filter, output string) (task.Link, error) {
+	out := cmd.OutOrStdout()
+	if output == "" {
+		return writeLines(cmd.Context(), out, l, f)
+	}
+	file, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return task.Link{}, err
+	}
+	head, err := writeLines(cmd.Context(), file, l, f)
+	return head, errors.Join(err, file.Close())
+}
+
+func writeLines(ctx context.Context, out io.Writer, l ledger, f audit.Filter) (head task.Link, err error) {
+	w := bufio.NewWriter(out)
+	var line []byte
+	for e, err := range audit.All(ctx, l.find, f) {
+		if err != nil {
+			return head, errors.Join(err, w.Flush())
+		}
+		if line, err = audit.AppendLine(line[:0], e); err != nil {
+			return head, err
+		}
+		if _, err := w.Write(line); err != nil {
+			return head, err
+		}
+		head = e.Link()
+	}
+	return head, w.Flush()
+}
+
+func newAuditVerify(a auditFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [FILE]",
+		Short: "Check that the audit log is as it was written",
+		Long: "Check that no entry of the audit log was changed, removed, moved or put there later, and tell where if one was.\n" +
+			"With FILE the entries are read from what audit export wrote.\n\n" +
+			"Whoever can write to the store can write the whole log anew. Only a head that was noted elsewhere, from the log of\n" +
+			"the gate or from here, shows that: give it with --head.",
+		Args: positional(cobra.MaximumNArgs(1)),
+	}
+	head := cmd.Flags().String("head", "", "an entry that the log must have, as `SEQ:HASH`")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var known task.Link
+		if *head != "" {
+			var err error
+			if known, err = task.ParseLink(*head); err != nil || known.Seq == 0 {
+				return &usageError{cmd.CommandPath(), fmt.Errorf("--head: %q is not SEQ:HASH", *head)}
+			}
+		}
+		if len(args) > 0 {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer func() { _ = file.Close() }()
+			r, err := audit.VerifyLines(file, known)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return newScreen(cmd.OutOrStdout()).verified(r)
+		}
+		return a.use(cmd, func(l ledger) error {
+			r, err := audit.Verify(cmd.Context(), l, known)
+			if err != nil {
+				return err
+			}
+			return newScreen(cmd.OutOrStdout()).verified(r)
+		})
+	}
+	return cmd
+}
+
+// verified prints what was found, and returns an error if that is something.
+func (s *screen) verified(r audit.Report) error {
+	if r.OK() {
+		after := ""
+		if r.After.Seq > 0 {
+			after = fmt.Sprintf(", after %d that are not here", r.After.Seq)
+		}
+		return s.line("%s: %d entries%s\nhead %s", s.paint(green, "ok"), r.Entries, after, r.Head)
+	}
+	for _, p := range r.Problems {
+		if err := s.line("%s", s.paint(red, p)); err != nil {
+			return err
+		}
+	}
+	if r.More > 0 {
+		if err := s.line("and %d more", r.More); err != nil {
+			return err
+		}
+	}
+	return errors.New("the audit log is not as it was written")
+}
