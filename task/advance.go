@@ -112,7 +112,7 @@ func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]T
 	settled := overdue[:0]
 	for _, t := range overdue {
 		var e Event = Expire{By: by}
-		if t.Execution != nil && now.After(t.Execution.LeaseUntil) {
+		if t.Lost(now) {
 			e = Lapse{By: by}
 		}
 		after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)

@@ -27,6 +27,8 @@ const (
 	ActionExtendTTL    Action = "extend ttl"
 	ActionRenewLease   Action = "renew lease"
 	ActionNoteUpstream Action = "note upstream"
+	ActionAnswer       Action = "answer"
+	ActionResume       Action = "resume"
 	ActionDeliver      Action = "deliver"
 
 	ActionCreate     Action = "create"
@@ -112,7 +114,8 @@ type (
 	}
 
 	// Lapse ends a run whose executor has not renewed its lease: [Executing]
-	// becomes [Failed], and whether the tool ran is unknown.
+	// becomes [Failed], and whether the tool ran is unknown. A run that the
+	// upstream keeps a task of cannot lapse.
 	Lapse struct{ By string }
 
 	// Cancel withdraws a task: any pending state becomes [Cancelled].
@@ -146,12 +149,35 @@ type (
 		Until time.Time
 	}
 
-	// NoteUpstream records the upstream's own task that the call has become,
-	// and what it asks of the client, a JSON object. Only the executor can do it.
+	// NoteUpstream records what the upstream says of a call that it has taken:
+	// the task it has made of it, which stays the same ever after, how far that
+	// is, and what it asks of the client. Only the executor can do it, or
+	// anybody if there is none.
 	NoteUpstream struct {
 		By            string
 		UpstreamTask  string
-		InputRequests jsontext.Value // nil when it asks for nothing
+		Upstream      UpstreamState // UpstreamAsks is implied if InputRequests are given
+		Message       string
+		PollInterval  time.Duration
+		InputRequests jsontext.Value // a JSON object; nil when it asks for nothing
+		RequestState  string
+
+		// Release ends the executor's part: from now on the run needs no process.
+		// There must be an upstream's task, or questions to the client.
+		Release bool
+	}
+
+	// Answer adds the client's answers to what an upstream asked that has no
+	// task, by the keys of the questions. Others are ignored. With the last
+	// question answered the run can be resumed.
+	Answer struct{ Responses map[string]jsontext.Value }
+
+	// Resume takes up a run that needed no process: to fetch the outcome of the
+	// upstream's task, or to call the upstream again once all it asked has been
+	// answered. It is refused with [ErrNotReady] while somebody else is at it.
+	Resume struct {
+		By         string
+		LeaseUntil time.Time
 	}
 
 	// Deliver notes that the outcome of a terminal task was handed out. It
@@ -205,6 +231,12 @@ func (RenewLease) Action() Action { return ActionRenewLease }
 func (NoteUpstream) Action() Action { return ActionNoteUpstream }
 
 // Action implements [Event].
+func (Answer) Action() Action { return ActionAnswer }
+
+// Action implements [Event].
+func (Resume) Action() Action { return ActionResume }
+
+// Action implements [Event].
 func (Deliver) Action() Action { return ActionDeliver }
 
 func (e Submit) cause() (by, reason string)     { return e.By, "" }
@@ -222,6 +254,8 @@ func (SetVariables) cause() (by, reason string) { return "", "" }
 func (ExtendTTL) cause() (by, reason string)    { return "", "" }
 func (RenewLease) cause() (by, reason string)   { return "", "" }
 func (NoteUpstream) cause() (by, reason string) { return "", "" }
+func (Answer) cause() (by, reason string)       { return "", "" }
+func (Resume) cause() (by, reason string)       { return "", "" }
 func (Deliver) cause() (by, reason string)      { return "", "" }
 
 // Reasons that a task gives for its own end.
@@ -292,7 +326,7 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 	}
 	f := e.Failure
 	if f.Ran == "" {
-		f.Ran = ranBefore(t.State)
+		f.Ran = t.ranSoFar()
 	}
 	f.Retriable = f.Retriable && f.Ran == RanNo
 	t.Failure = &f
@@ -323,6 +357,9 @@ func (e Fail) check(s State) *Error {
 }
 
 func (Lapse) apply(t *Task, now time.Time) *Error {
+	if t.Execution.UpstreamTask != "" || t.Execution.Detached() {
+		return &Error{Kind: KindInvalidTransition, Detail: "the run needs no executor"}
+	}
 	if until := t.Execution.LeaseUntil; !now.After(until) {
 		return &Error{Kind: KindNotReady, Detail: "the lease holds", RetryAfter: until.Sub(now)}
 	}
@@ -331,7 +368,7 @@ func (Lapse) apply(t *Task, now time.Time) *Error {
 }
 
 func (e Cancel) apply(t *Task, _ time.Time) *Error { //nolint:unparam // others refuse
-	t.Failure = &Failure{Stage: StageCancelled, Reason: e.Reason, Ran: ranBefore(t.State)}
+	t.Failure = &Failure{Stage: StageCancelled, Reason: e.Reason, Ran: t.ranSoFar()}
 	return nil
 }
 
@@ -345,9 +382,12 @@ func (Expire) apply(t *Task, now time.Time) *Error {
 		stage = StageUncollected
 	case Executing:
 		stage = StageExecutionTimeout
+		if t.Execution.Upstream == UpstreamReady {
+			stage = StageUnfetched
+		}
 	default:
 	}
-	t.Failure = &Failure{Stage: stage, Reason: timeOver, Ran: ranBefore(t.State), Retriable: t.State != Executing}
+	t.Failure = &Failure{Stage: stage, Reason: timeOver, Ran: t.ranSoFar(), Retriable: t.State != Executing}
 	return nil
 }
 
@@ -384,22 +424,6 @@ func (e RenewLease) apply(t *Task, _ time.Time) *Error {
 	return nil
 }
 
-func (e NoteUpstream) apply(t *Task, _ time.Time) *Error {
-	if refused := t.runBy(e.By); refused != nil {
-		return refused
-	}
-	var asked jsontext.Value
-	if e.InputRequests != nil {
-		var err error
-		if asked, err = jsontext.AppendFormat(nil, e.InputRequests); err != nil || asked.Kind() != '{' {
-			return &Error{Kind: KindInvalid, Detail: "input requests are not a JSON object", Err: err}
-		}
-	}
-	t.Execution = t.Execution.clone()
-	t.Execution.UpstreamTask, t.Execution.InputRequests = e.UpstreamTask, asked
-	return nil
-}
-
 func (Deliver) apply(t *Task, now time.Time) *Error {
 	if !t.DeliveredAt.IsZero() {
 		return &Error{Kind: KindAlreadyDelivered}
@@ -416,11 +440,15 @@ func (t *Task) runBy(executor string) *Error {
 	return nil
 }
 
-// ranBefore returns what is known of a run that ended for a reason of its own
-// while the task was in state s.
-func ranBefore(s State) Ran {
-	if s == Executing {
+// ranSoFar returns what is known of the run of a task that ends for a reason of
+// its own.
+func (t *Task) ranSoFar() Ran {
+	switch {
+	case t.State != Executing:
+		return RanNo
+	case t.Execution.Upstream == UpstreamReady:
+		return RanYes
+	default:
 		return RanUnknown
 	}
-	return RanNo
 }

@@ -33,12 +33,15 @@ var annotations = map[State][]Action{
 	Working:       {ActionContact, ActionSetVariables, ActionExtendTTL},
 	InputRequired: {ActionContact, ActionSetVariables, ActionExtendTTL},
 	Approved:      {ActionContact, ActionSetVariables, ActionExtendTTL},
-	Executing:     {ActionContact, ActionSetVariables, ActionExtendTTL, ActionRenewLease, ActionNoteUpstream},
-	Completed:     {ActionDeliver},
-	Failed:        {ActionDeliver},
-	Rejected:      {ActionDeliver},
-	Cancelled:     {ActionDeliver},
-	Expired:       {ActionDeliver},
+	Executing: {
+		ActionContact, ActionSetVariables, ActionExtendTTL,
+		ActionRenewLease, ActionNoteUpstream, ActionAnswer, ActionResume,
+	},
+	Completed: {ActionDeliver},
+	Failed:    {ActionDeliver},
+	Rejected:  {ActionDeliver},
+	Cancelled: {ActionDeliver},
+	Expired:   {ActionDeliver},
 }
 
 // A Draft is what a new task is made of.
@@ -183,7 +186,7 @@ func (t *Task) undecided(a Action) bool {
 
 // quiet reports whether a changes nothing that a client can see.
 func quiet(a Action) bool {
-	return a == ActionContact || a == ActionRenewLease || a == ActionDeliver
+	return a == ActionContact || a == ActionRenewLease || a == ActionResume || a == ActionDeliver
 }
 
 // refuse completes e, the reason why a cannot happen to t.

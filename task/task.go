@@ -162,16 +162,62 @@ func (a *Approval) DecidedAt() time.Time {
 	}
 }
 
-// An Execution is the one run of a task.
+// An Execution is the one run of a task. It is in one of three ways under way:
+//
+//   - A process makes the call and waits for the answer. It is the Executor and
+//     renews its lease. One that does not has died, and took with it what
+//     became of the call.
+//   - The call has become a task of the upstream's, UpstreamTask. It needs no
+//     process: whoever is asked how it stands asks the upstream. A process that
+//     fetches the outcome is its Executor meanwhile, so that only one does; if
+//     that one dies, another can.
+//   - The upstream has answered with questions, and waits to be called again
+//     with the client's answers. That, too, needs no process.
 type Execution struct {
-	Executor     string    `json:"executor"`
+	Executor     string    `json:"executor,omitzero"` // who is at work on it now, if anybody is
 	StartedAt    time.Time `json:"startedAt"`
-	LeaseUntil   time.Time `json:"leaseUntil"`            // an executor that does not renew it has died
+	LeaseUntil   time.Time `json:"leaseUntil,omitzero"`   // an executor that does not renew it has died
 	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one
 
-	// InputRequests is what the upstream's own task asks of the client, a JSON
-	// object, or nil when it asks for nothing.
+	// What the upstream last said: how far it is, in words of its own, which
+	// must be made harmless before a model reads them, and how often to ask.
+	Upstream     UpstreamState `json:"upstream,omitzero"`
+	Message      string        `json:"message,omitzero"`
+	PollInterval time.Duration `json:"pollInterval,omitzero"`
+
+	// InputRequests is what the upstream asks of the client, a JSON object, or
+	// nil when it asks for nothing, or asks in another way. RequestState is what
+	// it wants to be given back with the answers. Answers, a JSON object as well,
+	// is what the client has answered so far to an upstream that must be called
+	// again with all of it.
 	InputRequests jsontext.Value `json:"inputRequests,omitzero"`
+	RequestState  string         `json:"requestState,omitzero"`
+	Answers       jsontext.Value `json:"answers,omitzero"`
+}
+
+// An UpstreamState says how far the upstream is with a call that it has taken.
+type UpstreamState string
+
+// The states of an upstream.
+const (
+	UpstreamWorks UpstreamState = ""      // as far as anybody knows
+	UpstreamAsks  UpstreamState = "asks"  // it waits for something from the client
+	UpstreamReady UpstreamState = "ready" // it has the outcome, which was not fetched yet
+)
+
+// Detached reports whether no process is at work on the run, nor needs to be.
+func (x *Execution) Detached() bool { return x.LeaseUntil.IsZero() }
+
+// Answered reports whether the upstream has to be called again: the client has
+// answered all that it asked.
+func (x *Execution) Answered() bool {
+	return x.UpstreamTask == "" && x.Detached() && x.Upstream != UpstreamAsks
+}
+
+// lost reports whether nobody will ever know what becomes of the run: its
+// executor is dead, and the upstream has no task to ask for.
+func (x *Execution) lost(now time.Time) bool {
+	return x.UpstreamTask == "" && !x.Detached() && now.After(x.LeaseUntil)
 }
 
 // A Failure says why a task ended without a result.
@@ -197,7 +243,9 @@ const (
 	StageUpstreamUnreachable Stage = "upstream_unreachable" // the upstream could not be called
 	StageUpstreamTimeout     Stage = "upstream_timeout"     // the upstream did not answer in time
 	StageUpstreamInvalid     Stage = "upstream_invalid"     // the upstream's answer made no sense
+	StageUpstreamGone        Stage = "upstream_gone"        // the upstream no longer knows the task that it made
 	StageExecutionTimeout    Stage = "execution_timeout"    // still running at the end of its time
+	StageUnfetched           Stage = "unfetched"            // it ran, but nobody asked for the outcome in time
 	StageExecutorLost        Stage = "executor_lost"        // the executor died while the call ran
 	StageShutdown            Stage = "shutdown"             // the gate stopped and could not keep the task
 	StageCancelled           Stage = "cancelled"            // withdrawn by its owner
@@ -251,11 +299,23 @@ func (t Task) Due() time.Time {
 	switch {
 	case t.State.Terminal():
 		return latest(t.ExpiresAt, t.UpdatedAt)
-	case t.State == Executing && t.Execution != nil:
+	case t.State == Executing && t.Execution != nil && t.Execution.UpstreamTask == "" && !t.Execution.Detached():
 		return earliest(t.ExpiresAt, t.Execution.LeaseUntil)
 	default:
 		return t.deadline()
 	}
+}
+
+// Asks reports whether the upstream of a running task waits for something from
+// the client.
+func (t Task) Asks() bool {
+	return t.State == Executing && t.Execution != nil && t.Execution.Upstream == UpstreamAsks
+}
+
+// Lost reports whether the executor of a running task is dead, and what became
+// of the call with it. Nothing but [Lapse] can happen to such a task.
+func (t Task) Lost(now time.Time) bool {
+	return t.State == Executing && t.Execution != nil && t.Execution.lost(now)
 }
 
 // deadline returns the time after which t can only expire.
@@ -296,7 +356,7 @@ func (x *Execution) clone() *Execution {
 		return nil
 	}
 	c := *x
-	c.InputRequests = x.InputRequests.Clone()
+	c.InputRequests, c.Answers = x.InputRequests.Clone(), x.Answers.Clone()
 	return &c
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -86,11 +88,12 @@ func noAliasingElsewhere(t reporter, s task.Store) {
 	mustEqual(t, "after scribbling on what List returned", get(t, s, "tg_a"), want)
 
 	running := apply(t, build(t, draft("tg_b", "ann"), epoch), epoch,
-		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Approve{By: "bob"})
-	must(t, s.Create(t.Context(), running, task.Limits{}))
-	running = apply(t, running, epoch,
+		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Approve{By: "bob"},
 		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+		task.NoteUpstream{By: "gate", InputRequests: jsontext.Value(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
 	)
+	must(t, s.Create(t.Context(), running, task.Limits{}))
+	running = apply(t, running, epoch, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`1.0`)}})
 	want = running.Clone()
 	must(t, s.Swap(t.Context(), running))
 	scribble(&running)
@@ -125,6 +128,9 @@ func scribble(t *task.Task) {
 		t.Execution.Executor = "mallory"
 		for i := range t.Execution.InputRequests {
 			t.Execution.InputRequests[i] = '!'
+		}
+		for i := range t.Execution.Answers {
+			t.Execution.Answers[i] = '!'
 		}
 	}
 	if t.Failure != nil {

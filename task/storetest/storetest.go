@@ -122,7 +122,10 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		task.Approve{By: "bob", Reason: "fine"},
 		task.Approve{By: "eve"},
 		task.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
-		task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{"q":{"method":"elicitation/create"}}`)},
+		task.NoteUpstream{
+			By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{"q":{"method":"elicitation/create"}}`),
+			RequestState: "s1", Message: "half way", PollInterval: 3 * time.Second,
+		},
 		task.Fail{
 			By:      "gate-1",
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: "no", Ran: task.RanYes, Retriable: true},

@@ -1,0 +1,106 @@
+package task
+
+import (
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func (e NoteUpstream) apply(t *Task, _ time.Time) *Error {
+	x := t.Execution.clone()
+	if !x.Detached() {
+		if refused := t.runBy(e.By); refused != nil {
+			return refused
+		}
+	}
+	asked, refused := e.check(x)
+	if refused != nil {
+		return refused
+	}
+	x.UpstreamTask, x.Upstream, x.Message, x.PollInterval = e.UpstreamTask, e.Upstream, e.Message, e.PollInterval.Truncate(time.Microsecond)
+	x.InputRequests, x.RequestState, x.Answers = asked, e.RequestState, nil
+	if len(asked) > len("{}") {
+		x.Upstream = UpstreamAsks
+	}
+	if e.Release {
+		x.Executor, x.LeaseUntil = "", time.Time{}
+	}
+	if x.UpstreamTask == "" && x.Upstream != UpstreamAsks && x.Detached() {
+		return &Error{Kind: KindInvalid, Detail: "nobody would know what becomes of the call"}
+	}
+	t.Execution = x
+	return nil
+}
+
+// check returns the questions of e in one way to write them, or what is wrong
+// with e as a note on x.
+func (e NoteUpstream) check(x *Execution) (jsontext.Value, *Error) {
+	switch {
+	case x.UpstreamTask != "" && e.UpstreamTask != x.UpstreamTask:
+		return nil, &Error{Kind: KindInvalid, Detail: "the upstream's task is another one already"}
+	case !utf8.ValidString(e.UpstreamTask) || !utf8.ValidString(e.RequestState) || !utf8.ValidString(e.Message):
+		return nil, &Error{Kind: KindInvalid, Detail: "what the upstream says is no valid UTF-8"}
+	case e.PollInterval < 0:
+		return nil, &Error{Kind: KindInvalid, Detail: "negative poll interval"}
+	case e.InputRequests == nil:
+		return nil, nil
+	}
+	asked, err := jsontext.AppendFormat(nil, e.InputRequests)
+	if err != nil || asked[0] != '{' {
+		return nil, &Error{Kind: KindInvalid, Detail: "input requests are not a JSON object", Err: err}
+	}
+	return asked, nil
+}
+
+func (e Answer) apply(t *Task, _ time.Time) *Error {
+	x := t.Execution.clone()
+	if x.UpstreamTask != "" || x.Upstream != UpstreamAsks || !x.Detached() {
+		return &Error{Kind: KindInvalidTransition, Detail: "nothing is asked"}
+	}
+	open, err := members(x.InputRequests)
+	given, failed := members(x.Answers)
+	for key, response := range e.Responses {
+		if _, asked := open[key]; asked {
+			given[key] = response
+			delete(open, key)
+		}
+	}
+	var marshalled [2]error
+	x.InputRequests, marshalled[0] = json.Marshal(open, json.Deterministic(true))
+	x.Answers, marshalled[1] = json.Marshal(given, json.Deterministic(true))
+	if err = errors.Join(err, failed, marshalled[0], marshalled[1]); err != nil {
+		return &Error{Kind: KindInvalid, Detail: "the answers are no JSON", Err: err}
+	}
+	if len(open) == 0 {
+		x.Upstream, x.InputRequests = UpstreamWorks, nil
+	}
+	t.Execution = x
+	return nil
+}
+
+// members returns the members of a JSON object, which may be absent.
+func members(object jsontext.Value) (map[string]jsontext.Value, error) {
+	m := make(map[string]jsontext.Value)
+	if len(object) == 0 {
+		return m, nil
+	}
+	return m, json.Unmarshal(object, &m)
+}
+
+func (e Resume) apply(t *Task, now time.Time) *Error {
+	x, lease := t.Execution.clone(), precise(e.LeaseUntil)
+	switch {
+	case e.By == "" || !utf8.ValidString(e.By) || !lease.After(now):
+		return &Error{Kind: KindInvalid, Detail: "nobody would be at work on it"}
+	case !x.Detached() && !now.After(x.LeaseUntil):
+		return &Error{Kind: KindNotReady, Detail: "somebody is at it", RetryAfter: x.LeaseUntil.Sub(now)}
+	case x.UpstreamTask == "" && !x.Answered():
+		return &Error{Kind: KindInvalidTransition, Detail: "there is nothing to go on with"}
+	}
+	x.Executor, x.LeaseUntil = e.By, lease
+	t.Execution = x
+	return nil
+}

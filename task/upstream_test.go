@@ -1,0 +1,120 @@
+package task_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+var (
+	created = task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", Release: true}
+	asks    = task.NoteUpstream{By: "gate-1", RequestState: "s1", InputRequests: jsontext.Value(`{"a":{"n":1.0},"b":{}}`), Release: true}
+	resume  = task.Resume{By: "gate-2", LeaseUntil: epoch.Add(lease)}
+)
+
+// A run that the upstream has a task of needs no process: no lease can lapse,
+// anybody may say how it stands, and one process at a time takes it up.
+func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
+	nested := apply(t, inState(t, task.Executing), created)
+	if !nested.Execution.Detached() || nested.Execution.Executor != "" || !nested.Due().Equal(nested.ExpiresAt) {
+		t.Errorf("execution %+v, due %v; want nobody at it until the end of its time", nested.Execution, nested.Due())
+	}
+	late := epoch.Add(lease + time.Second)
+	if _, err := nested.Apply(task.Lapse{By: "gate-2"}, late); !errors.Is(err, task.ErrInvalidTransition) || nested.Lost(late) {
+		t.Errorf("lapse: err = %v, lost %t; want neither", err, nested.Lost(late))
+	}
+	noted := apply(t, nested, task.NoteUpstream{By: "gate-9", UpstreamTask: "u1", Upstream: task.UpstreamReady, Message: "done", PollInterval: time.Second})
+	if x := noted.Execution; x.Upstream != task.UpstreamReady || x.Message != "done" || x.PollInterval != time.Second {
+		t.Errorf("after a note by another replica: %+v", x)
+	}
+
+	taken := apply(t, noted, resume)
+	if !taken.Due().Equal(taken.ExpiresAt) {
+		t.Errorf("due %v although the upstream keeps the task until %v", taken.Due(), taken.ExpiresAt)
+	}
+	other := task.Resume{By: "gate-3", LeaseUntil: epoch.Add(time.Minute)}
+	if _, err := taken.Apply(other, epoch.Add(lease)); !errors.Is(err, task.ErrNotReady) {
+		t.Errorf("a second one takes it up: err = %v", err)
+	}
+	mustRefuse(t, taken, task.NoteUpstream{By: "gate-3", UpstreamTask: "u1"}, task.ErrNotExecutor)
+	if after, err := taken.Apply(other, late); err != nil || after.Execution.Executor != "gate-3" {
+		t.Errorf("after the first one died: %+v, %v", after.Execution, err)
+	}
+	done := apply(t, taken, task.Complete{By: "gate-2", Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}})
+	if done.State != task.Completed {
+		t.Errorf("state %s; want the one who fetched the outcome to complete it", done.State)
+	}
+	if back := apply(t, taken, task.NoteUpstream{By: "gate-2", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true}); !back.Execution.Detached() {
+		t.Errorf("given back: %+v", back.Execution)
+	}
+}
+
+func mustRefuse(t *testing.T, from task.Task, e task.Event, want error) {
+	t.Helper()
+	if _, err := from.Apply(e, epoch); !errors.Is(err, want) {
+		t.Errorf("%s: err = %v; want %v", e.Action(), err, want)
+	}
+}
+
+// What an upstream asks that must be called again is answered piece by piece;
+// only then can the run go on, once.
+func TestAnswersBeforeTheRunGoesOn(t *testing.T) {
+	asked := apply(t, inState(t, task.Executing), asks)
+	if !asked.Asks() || !asked.Due().Equal(asked.ExpiresAt) {
+		t.Errorf("asks %t, due %v", asked.Asks(), asked.Due())
+	}
+	mustRefuse(t, asked, resume, task.ErrInvalidTransition)
+	one := apply(t, asked, task.Answer{Responses: map[string]jsontext.Value{"b": jsontext.Value(`{"action":"accept"}`), "c": jsontext.Value(`1`)}})
+	if x := one.Execution; !one.Asks() || string(x.InputRequests) != `{"a":{"n":1.0}}` || string(x.Answers) != `{"b":{"action":"accept"}}` {
+		t.Errorf("after one answer: asks %t for %s, has %s", one.Asks(), x.InputRequests, x.Answers)
+	}
+	mustRefuse(t, one, resume, task.ErrInvalidTransition)
+	both := apply(t, one, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`{}`), "b": jsontext.Value(`{"action":"late"}`)}})
+	want := &task.Execution{StartedAt: epoch, RequestState: "s1", Answers: jsontext.Value(`{"a":{},"b":{"action":"accept"}}`)}
+	if diff := cmp.Diff(want, both.Execution); diff != "" || !both.Execution.Answered() {
+		t.Errorf("after all answers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(jsontext.Value(`{"a":{"n":1.0},"b":{}}`), asked.Execution.InputRequests); diff != "" {
+		t.Errorf("answers changed the task they were made to:\n%s", diff)
+	}
+	mustRefuse(t, both, task.Answer{}, task.ErrInvalidTransition)
+
+	again := apply(t, both, resume)
+	mustRefuse(t, again, task.Resume{By: "gate-3", LeaseUntil: epoch.Add(lease)}, task.ErrNotReady)
+	if !again.Due().Equal(epoch.Add(lease)) || !again.Lost(epoch.Add(lease+time.Second)) {
+		t.Errorf("due %v; want the lease to count again, since the call is being made", again.Due())
+	}
+	if third := apply(t, again, task.NoteUpstream{By: "gate-2", UpstreamTask: "u1", Release: true}); third.Execution.Answers != nil {
+		t.Errorf("answers stayed: %s", third.Execution.Answers)
+	}
+}
+
+func TestUpstreamRefusals(t *testing.T) {
+	running := inState(t, task.Executing)
+	mustRefuse(t, running, resume, task.ErrNotReady)
+	mustRefuse(t, running, task.Answer{}, task.ErrInvalidTransition)
+	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", Release: true}, task.ErrInvalid)
+	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", UpstreamTask: "\xff"}, task.ErrInvalid)
+	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", UpstreamTask: "u", PollInterval: -1}, task.ErrInvalid)
+	nested := apply(t, running, created)
+	mustRefuse(t, nested, task.NoteUpstream{By: "gate-1", UpstreamTask: "u2"}, task.ErrInvalid)
+	mustRefuse(t, nested, task.Answer{}, task.ErrInvalidTransition)
+	mustRefuse(t, nested, task.Resume{LeaseUntil: epoch.Add(lease)}, task.ErrInvalid)
+	mustRefuse(t, nested, task.Resume{By: "gate-1", LeaseUntil: epoch}, task.ErrInvalid)
+	mustRefuse(t, apply(t, running, asks), task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}, task.ErrInvalid)
+}
+
+// What ran is told as having run, also when nobody fetched its outcome.
+func TestUnfetched(t *testing.T) {
+	ready := apply(t, inState(t, task.Executing), task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true})
+	after, err := ready.Apply(task.Expire{By: "gate"}, epoch.Add(ttl+time.Second))
+	want := &task.Failure{Stage: task.StageUnfetched, Reason: "its time is over", Ran: task.RanYes}
+	if diff := cmp.Diff(want, after.Failure); err != nil || diff != "" {
+		t.Errorf("err = %v, failure (-want +got):\n%s", err, diff)
+	}
+}
