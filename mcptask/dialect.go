@@ -66,10 +66,18 @@ func (d Dialect) Status(t task.Task) Status {
 
 func (d Dialect) pendingStatus(t task.Task) Status {
 	literal := d.PendingStatus == InputRequired && t.State == task.InputRequired
-	if literal || inputRequests(t) != nil {
+	switch {
+	case literal || t.Asks():
 		return InputRequired
+	case d.Era == Modern || t.State != task.Executing || t.Execution == nil:
+		return Working
+	case t.Execution.Upstream == task.UpstreamReady:
+		return Completed // and the result is fetched when the client asks for it
+	case t.Execution.Upstream == task.UpstreamFailed:
+		return Failed
+	default:
+		return Working
 	}
-	return Working
 }
 
 // inputRequests returns what the upstream of a running task asks of the client,
@@ -178,7 +186,7 @@ func modernTask(t task.Task, status Status) ModernTask {
 // pollInterval returns how often to ask for t, or nil when there is nothing
 // left to ask for.
 func pollInterval(t task.Task) *Millis {
-	if t.State.Terminal() || t.PollInterval <= 0 {
+	if t.State.Terminal() || t.PollInterval <= 0 || t.State == task.Executing && t.Execution != nil && t.Execution.Upstream.Ended() {
 		return nil
 	}
 	return new(MillisOf(t.PollInterval))

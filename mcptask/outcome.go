@@ -46,7 +46,12 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 	case !t.State.Terminal():
 		return Answer{}, &task.Error{Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
 	case t.State == task.Completed && t.Result != nil:
-		return Answer{Result: answerOf(t)}, nil
+		result := answerOf(t)
+		if t.Execution != nil && t.Execution.UpstreamTask != "" {
+			// A note of the task it belongs to would be the upstream's.
+			result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask}
+		}
+		return Answer{Result: result}, nil
 	case t.State == task.Failed && t.Result != nil:
 		return Answer{Error: answerOf(t)}, nil
 	case d.Era == Modern && refused(t):
@@ -87,6 +92,8 @@ var endings = map[task.Stage]ending{
 	task.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false, "The server cannot be reached."},
 	task.StageUpstreamTimeout:     {codeUpstreamTimeout, "upstream_timeout", false, "The server did not answer in time."},
 	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server did not answer properly."},
+	task.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false, "The server no longer knows the task that it made of the call."},
+	task.StageUnfetched:           {codeExpired, "result_expired", false, "It ran, but its result was not fetched in time."},
 	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running at the end of its time."},
 	task.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false, "Interrupted while it ran."},
 	task.StageShutdown:            {codeUnavailable, "shutting_down", false, "Stopped before it could run."},
@@ -148,10 +155,7 @@ func statusText(t task.Task) string {
 	case task.Approved:
 		return "Approved, about to run"
 	case task.Executing:
-		if inputRequests(t) != nil {
-			return "Waiting for input from the client"
-		}
-		return "Running"
+		return runningText(t)
 	case task.Completed:
 		if t.Result != nil && t.Result.Kind == task.ResultToolError {
 			return withQuote("The tool reported an error", toolErrorText(t.Result.Inline))
@@ -162,16 +166,37 @@ func statusText(t task.Task) string {
 	}
 }
 
+// runningText says how a call stands that runs, with the upstream's words.
+func runningText(t task.Task) string {
+	switch {
+	case t.Execution == nil:
+		return "Running"
+	case t.Asks():
+		return quoteAfter("Waiting for input from the client", t.Execution.Message)
+	case t.Execution.Upstream == task.UpstreamFailed:
+		return quoteAfter("The server's task failed", t.Execution.Message)
+	case t.Execution.Upstream == task.UpstreamReady:
+		return quoteAfter("Done", t.Execution.Message)
+	default:
+		return quoteAfter("Running", t.Execution.Message)
+	}
+}
+
+// quoteAfter is withQuote without a full stop where there is nothing to quote.
+func quoteAfter(text, foreign string) string {
+	if harmless(foreign) == "" {
+		return text
+	}
+	return withQuote(text, foreign)
+}
+
 // endText says why t ended without a result, and whether the tool ran.
 func endText(t task.Task) string {
 	if t.Result != nil && t.Result.Kind == task.ResultRPCError {
 		message, _ := jsonrpc.Value{Bytes: t.Result.Inline}.Member("message").Text()
 		return withQuote("The server answered with an error", message)
 	}
-	text := endingOf(t).text
-	if t.Approval != nil && t.Approval.Rejection != nil && t.State == task.Rejected {
-		text = withQuote("Rejected by an approver", t.Approval.Rejection.Reason)
-	}
+	text := endSentence(t)
 	switch ran(t) {
 	case task.RanNo:
 		return text + " The tool did not run."
@@ -179,6 +204,19 @@ func endText(t task.Task) string {
 		return text
 	default:
 		return text + " Outcome unknown: it may have run."
+	}
+}
+
+// endSentence says why t ended without a result.
+func endSentence(t task.Task) string {
+	nested := t.Execution != nil && t.Execution.UpstreamTask != ""
+	switch {
+	case t.State == task.Rejected && t.Approval != nil && t.Approval.Rejection != nil:
+		return withQuote("Rejected by an approver", t.Approval.Rejection.Reason)
+	case nested && t.Failure != nil && t.Failure.Stage == task.StageUpstreamError:
+		return withQuote("The server's task failed", t.Failure.Reason)
+	default:
+		return endingOf(t).text
 	}
 }
 

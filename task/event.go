@@ -152,7 +152,7 @@ type (
 	// NoteUpstream records what the upstream says of a call that it has taken:
 	// the task it has made of it, which stays the same ever after, how far that
 	// is, and what it asks of the client. Only the executor can do it, or
-	// anybody if there is none.
+	// anybody if there is none that is alive.
 	NoteUpstream struct {
 		By            string
 		UpstreamTask  string
@@ -382,7 +382,7 @@ func (Expire) apply(t *Task, now time.Time) *Error {
 		stage = StageUncollected
 	case Executing:
 		stage = StageExecutionTimeout
-		if t.Execution.Upstream == UpstreamReady {
+		if t.Execution.Upstream.Ended() {
 			stage = StageUnfetched
 		}
 	default:
@@ -446,7 +446,7 @@ func (t *Task) ranSoFar() Ran {
 	switch {
 	case t.State != Executing:
 		return RanNo
-	case t.Execution.Upstream == UpstreamReady:
+	case t.Execution.Upstream.Ended():
 		return RanYes
 	default:
 		return RanUnknown

@@ -200,10 +200,14 @@ type UpstreamState string
 
 // The states of an upstream.
 const (
-	UpstreamWorks UpstreamState = ""      // as far as anybody knows
-	UpstreamAsks  UpstreamState = "asks"  // it waits for something from the client
-	UpstreamReady UpstreamState = "ready" // it has the outcome, which was not fetched yet
+	UpstreamWorks  UpstreamState = ""       // as far as anybody knows
+	UpstreamAsks   UpstreamState = "asks"   // it waits for something from the client
+	UpstreamReady  UpstreamState = "ready"  // it has the outcome, which was not fetched yet
+	UpstreamFailed UpstreamState = "failed" // the same, and the outcome is that it failed
 )
+
+// Ended reports whether the upstream is done with the call.
+func (s UpstreamState) Ended() bool { return s == UpstreamReady || s == UpstreamFailed }
 
 // Detached reports whether no process is at work on the run, nor needs to be.
 func (x *Execution) Detached() bool { return x.LeaseUntil.IsZero() }

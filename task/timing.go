@@ -17,15 +17,21 @@ type Polling struct {
 
 // Interval returns how often to ask while remaining is left of the time to
 // live: more often as the end comes near, so that a late decision is still
-// seen in time. If Min is greater than Max, Max wins.
+// seen in time.
 func (p Polling) Interval(remaining time.Duration) time.Duration {
+	return p.Clamp(pollInterval(remaining.Truncate(time.Second)))
+}
+
+// Clamp returns the interval within the bounds that is nearest to the given
+// one. If Min is greater than Max, Max wins.
+func (p Polling) Clamp(interval time.Duration) time.Duration {
 	if p.Min == 0 {
 		p.Min = 2 * time.Second
 	}
 	if p.Max == 0 {
 		p.Max = 30 * time.Second
 	}
-	return min(p.Max, max(p.Min, pollInterval(remaining.Truncate(time.Second))))
+	return min(p.Max, max(p.Min, interval))
 }
 
 func pollInterval(remaining time.Duration) time.Duration {

@@ -9,12 +9,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-func (e NoteUpstream) apply(t *Task, _ time.Time) *Error {
+func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
 	x := t.Execution.clone()
-	if !x.Detached() {
-		if refused := t.runBy(e.By); refused != nil {
+	if refused := t.runBy(e.By); refused != nil && !x.Detached() {
+		if !now.After(x.LeaseUntil) {
 			return refused
 		}
+		x.Executor, x.LeaseUntil = "", time.Time{} // whoever it was is dead
 	}
 	asked, refused := e.check(x)
 	if refused != nil {

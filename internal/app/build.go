@@ -67,6 +67,8 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			CallTimeout:          a.cfg.Limits.CallTimeout,
 			IdleTimeout:          u.IdleTimeout,
 			MaxIdle:              u.MaxIdleConnections,
+			Log:                  a.log,
+			Metrics:              a.metrics,
 		})
 		a.upstreams = append(a.upstreams, upstream)
 		for _, path := range u.Paths {

@@ -35,6 +35,8 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Retrieval: cfg.Tasks.DefaultTTL,
 		MaxTTL:    cfg.Tasks.MaxTTL,
 		Execution: cfg.Execution.Timeout,
+		Poll:      cfg.Execution.PollTimeout,
+		Cancel:    cfg.Execution.CancelTimeout,
 		Lease:     cfg.Execution.Lease,
 		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
 		Sweep:     cfg.Tasks.CleanupInterval,
@@ -74,13 +76,10 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 func (a *App) sendAsGate(t task.Task) approval.Sender {
 	for _, u := range a.upstreams {
 		if u.Name() == t.Call.Upstream {
-			return u.Sender()
+			return u.Sender(t, a.gate)
 		}
 	}
-	return func(context.Context, []byte) (approval.Outcome, error) {
-		err := fmt.Errorf("there is no upstream %q any more", t.Call.Upstream)
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: err}
-	}
+	return approval.Unreachable{Err: fmt.Errorf("there is no upstream %q any more", t.Call.Upstream)}
 }
 
 // observe counts what happens at the desk.
@@ -110,7 +109,7 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 // moved reports whether e tells of a change of state.
 func moved(e approval.Event) bool {
 	switch e.Step {
-	case approval.Attached, approval.Delivered, approval.Abandoned:
+	case approval.Attached, approval.Delivered, approval.Abandoned, approval.Reported:
 		return false
 	case approval.Decided:
 		return !e.Task.Approval.DecidedAt().IsZero() // one of several that are needed changes nothing

@@ -9,9 +9,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// ending returns how the run of t ends: with the answer, which it keeps, or
-// with what is known of a call without one.
+// ending returns how the run of t ends: with the answer, which it keeps, with
+// what is known of a call without one, or with the upstream having taken it.
 func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error) task.Event {
+	if failed == nil && o.Report != nil {
+		return o.Report.note(d.cfg.Name, true)
+	}
 	if failed == nil && o.Body == nil {
 		failed = &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: errors.New("no answer")}
 	}

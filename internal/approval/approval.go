@@ -9,6 +9,11 @@
 // a [Sender] that makes the call in their name. So nobody's credentials are
 // ever stored.
 //
+// A call that the upstream makes a task of runs there, and nothing is done
+// about it here until somebody asks: then the upstream is asked, in the name of
+// whoever does. No process is at work on it meanwhile, so any replica can go on
+// with it. See [task.Execution].
+//
 // The package knows neither HTTP nor the messages in which clients are told of
 // tasks; those are the business of transports and of package mcptask.
 package approval
@@ -16,7 +21,6 @@ package approval
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -35,31 +39,6 @@ const (
 	StartOnResult   Start = "result"   // its owner asks for the outcome; asking how it stands is not enough
 )
 
-// A Sender makes a call: it sends the message to the upstream, with the
-// credentials of whoever provided the Sender, and returns the answer. It must
-// return, and its answer's Body must fail, soon after ctx has ended. An error that is a [*SendError] tells what
-// became of the call; after any other one that is taken to be unknown.
-type Sender func(ctx context.Context, message []byte) (Outcome, error)
-
-// An Outcome is an upstream's answer to a call.
-type Outcome struct {
-	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]
-	Error bool      // Body is a JSON-RPC error object
-}
-
-// A SendError says how far a call got that has no answer.
-type SendError struct {
-	Stage task.Stage // one of the upstream stages
-	Ran   task.Ran   // whether the call reached the tool
-	Err   error
-}
-
-// Error implements error.
-func (e *SendError) Error() string { return string(e.Stage) + ": " + e.Err.Error() }
-
-// Unwrap returns the cause of e.
-func (e *SendError) Unwrap() error { return e.Err }
-
 // A Config is what a [Desk] is made of. Store, Judge and Workflow must be
 // given; other zero fields mean their defaults.
 type Config struct {
@@ -71,13 +50,19 @@ type Config struct {
 	Judge    func(policy.Call) policy.Verdict
 	Workflow func(name string) (Workflow, bool)
 
-	Start Start                  // StartOnContact
-	Send  func(task.Task) Sender // the gate's own credentials, for StartOnApproval
+	Start Start // StartOnContact
+
+	// Send returns a sender with the gate's own credentials. It must be given
+	// for StartOnApproval; it is also used to cancel what an upstream still does
+	// for a task whose owner is not there when it ends.
+	Send func(task.Task) Sender
 
 	Limits    task.Limits // on pending tasks; Unique is the desk's to set
 	Retrieval time.Duration
 	MaxTTL    time.Duration // see [task.TTLRules] for this and Retrieval
-	Execution time.Duration // how long a call may run; 60 s
+	Execution time.Duration // how long a call may run, and an outcome take to be fetched; 60 s
+	Poll      time.Duration // how long an upstream may take to say how its task stands; 10 s
+	Cancel    time.Duration // how long it may take to be told that nobody wants it any more; 5 s
 	Lease     time.Duration // after which a silent executor counts as dead; 30 s
 	Polling   task.Polling
 	Variables task.VariableLimits
@@ -142,6 +127,8 @@ func (c *Config) defaults() {
 		fallback time.Duration
 	}{
 		{&c.Execution, time.Minute},
+		{&c.Poll, 10 * time.Second},
+		{&c.Cancel, 5 * time.Second},
 		{&c.Lease, 30 * time.Second},
 		{&c.Sweep, 10 * time.Second},
 		{&c.Keep, time.Hour},
@@ -174,6 +161,7 @@ const (
 	Abandoned  Step = "abandoned"   // approved, but not run because its owner is not there
 	NotRun     Step = "not_run"     // approved, but not allowed to run any more
 	Started    Step = "started"     // the call is being made
+	Reported   Step = "reported"    // the upstream said how far it is; the state is as before
 	Finished   Step = "finished"    // the call has ended
 	Delivered  Step = "delivered"   // the owner has the outcome
 	Cancelled  Step = "cancelled"   // the owner withdrew it
@@ -202,9 +190,12 @@ func (d *Desk) tell(ctx context.Context, e Event) {
 }
 
 // told returns t as its owner is told of it: with the poll interval that fits
-// the time that is left.
+// the time that is left, or that the upstream wants, within bounds.
 func (d *Desk) told(t task.Task) task.Task {
 	t.PollInterval = d.cfg.Polling.Interval(t.Remaining(d.cfg.Now()))
+	if nested(t) && t.Execution.PollInterval > 0 {
+		t.PollInterval = d.cfg.Polling.Clamp(t.Execution.PollInterval)
+	}
 	return t
 }
 

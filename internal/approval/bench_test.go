@@ -20,7 +20,7 @@ func BenchmarkPath(b *testing.B) {
 	for n := 0; b.Loop(); n++ {
 		held := o.hold(b, call("ann", fmt.Sprint(n)))
 		o.approve(b, held.ID)
-		if _, err := o.Wait(b.Context(), mine(held), instantly); err != nil {
+		if _, err := o.Wait(b.Context(), mine(held), plain(callInstantly)); err != nil {
 			b.Fatal(err)
 		}
 		if _, _, err := o.result(b, mine(held)); err != nil {
@@ -32,7 +32,7 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-func instantly(context.Context, []byte) (approval.Outcome, error) {
+func callInstantly(context.Context, []byte) (approval.Outcome, error) {
 	return answer(`{"content":[]}`), nil
 }
 
@@ -45,7 +45,7 @@ func BenchmarkWakeUp(b *testing.B) {
 	var others sync.WaitGroup
 	for i := range 1000 {
 		held := o.hold(b, call("others", fmt.Sprint(i)))
-		others.Go(func() { o.Wait(ctx, mine(held), instantly) })
+		others.Go(func() { o.Wait(ctx, mine(held), plain(callInstantly)) })
 		<-store.watched
 	}
 	var total time.Duration
@@ -53,10 +53,10 @@ func BenchmarkWakeUp(b *testing.B) {
 	for ; b.Loop(); n++ {
 		held := o.hold(b, call("ann", fmt.Sprint(n)))
 		sent := make(chan time.Time, 1)
-		w := o.wait(b.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+		w := o.wait(b.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
 			sent <- time.Now()
 			return answer(`{}`), nil
-		})
+		}))
 		<-store.watched // it looks once more, and then blocks
 		runtime.Gosched()
 		decided := time.Now()
@@ -103,7 +103,7 @@ func BenchmarkMemory(b *testing.B) {
 		ctx, stop := context.WithCancel(b.Context())
 		var all sync.WaitGroup
 		for _, ref := range held[:waiting] {
-			all.Go(func() { o.Wait(ctx, ref, instantly) })
+			all.Go(func() { o.Wait(ctx, ref, plain(callInstantly)) })
 			<-store.watched
 		}
 		waiters := inUse()

@@ -18,10 +18,18 @@ type presence struct {
 // returns that. If the task is approved and [StartOnContact] is set, it is
 // started with send; it runs on when the owner goes. While it is pending, send
 // is remembered for two poll intervals and used if the decision comes by then.
-// A nil send starts nothing.
+// If the upstream has made a task of the call, it is asked with send how that
+// stands; a [*SendError] says that it could not be asked, which changes nothing
+// for the task. A nil send starts and asks nothing.
 func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
 	t, err := d.get(ctx, ref)
-	if err != nil || !unstarted(t) {
+	if err == nil && !unstarted(t) {
+		if t, err = d.polled(ctx, t, send); err == nil {
+			t, err = d.concluded(ctx, t)
+		}
+		return d.told(t), err
+	}
+	if err != nil {
 		return d.told(t), err
 	}
 	if send != nil && d.cfg.Start == StartOnContact {
@@ -57,8 +65,10 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 }
 
 // Wait is for an owner that waits in a request of its own. It returns the task
-// once it has ended. It starts the task with send as soon as it is approved,
-// unless something else does; nil starts nothing.
+// once it has ended, or asks the client something that its InputRequests tell.
+// It starts the task with send as soon as it is approved, unless something else
+// does; nil starts nothing. While the upstream has a task of its own, Wait asks
+// it now and then how that stands, and fetches the outcome.
 //
 // If ctx ends before, Wait returns the task as it was last seen and
 // [task.ErrNotReady], which wraps the context's error. A context that is
@@ -78,18 +88,18 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 		first = context.WithoutCancel(ctx)
 	}
 	t, err := d.get(first, ref)
-	if err != nil || t.State.Terminal() {
+	if err != nil || waitedFor(t) {
 		return d.told(t), err
 	}
 	d.join(ref.ID)
 	defer func() { d.leave(ctx, ref, t) }()
 	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
-	next, err := d.look(first, &v, d.beat) // at once, to note the contact
+	next, err := d.look(first, &v, d.polling(&v)) // at once, to note the contact
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the task is there all the same, and so is who waits
 		if err == nil {
-			if t = next; t.State.Terminal() {
+			if t = next; waitedFor(t) {
 				break
 			}
 			soon = d.lookAgain(t)
@@ -103,12 +113,18 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	return d.told(t), err
 }
 
+// waitedFor reports whether the owner of t has something to do now.
+func waitedFor(t task.Task) bool {
+	return t.State.Terminal() || t.Asks() && t.Execution.InputRequests != nil
+}
+
 // A visit is an owner that waits.
 type visit struct {
 	ref     task.Ref
 	send    Sender
 	changed <-chan struct{}
 	again   *time.Timer // when to look without having been woken
+	tried   bool        // the outcome was to be fetched since then
 }
 
 // next looks at the task that v waits for when there is a reason to.
@@ -124,18 +140,47 @@ func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 		}
 		return d.look(ctx, v, d.get)
 	case <-v.again.C:
-		return d.look(ctx, v, d.beat)
+		v.tried = false
+		return d.look(ctx, v, d.polling(v))
 	}
 }
 
-// look returns what at says of the task that v waits for, and starts it if it
-// can be started.
+// look returns what at says of the task that v waits for, and starts it, or
+// fetches its outcome, if it can.
 func (d *Desk) look(ctx context.Context, v *visit, at func(context.Context, task.Ref) (task.Task, error)) (task.Task, error) {
 	t, err := at(ctx, v.ref)
-	if err != nil || t.State != task.Approved || v.send == nil {
+	switch {
+	case err != nil || v.send == nil:
 		return t, err
+	case t.State == task.Approved:
+		return d.launch(ctx, v.ref, v.send)
+	case !nested(t) || v.tried:
+		return t, nil
+	case t.Execution.Upstream.Ended():
+		v.tried = true
+		return d.fetch(ctx, t, v.send)
+	case t.Asks() && t.Execution.InputRequests == nil:
+		v.tried = true
+		return d.attend(ctx, t, v.send)
+	default:
+		return t, nil
 	}
-	return d.launch(ctx, v.ref, v.send)
+}
+
+// polling is beat for an owner that waits in v. An upstream that cannot be asked
+// now may be later.
+func (d *Desk) polling(v *visit) func(context.Context, task.Ref) (task.Task, error) {
+	return func(ctx context.Context, ref task.Ref) (task.Task, error) {
+		t, err := d.beat(ctx, ref)
+		if err != nil {
+			return t, err
+		}
+		after, err := d.polled(ctx, t, v.send)
+		if _, unasked := errors.AsType[*SendError](err); unasked {
+			return t, nil
+		}
+		return after, err
+	}
 }
 
 func (d *Desk) notReady(t task.Task, cause error) error {

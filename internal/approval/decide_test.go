@@ -133,7 +133,7 @@ func TestDecideTooLate(t *testing.T) {
 		again(rejected, task.ErrAlreadyTerminal, task.Rejected)
 
 		cancelled := o.hold(t, call("ann", "/cancelled"))
-		o.Cancel(t.Context(), mine(cancelled), "ann", "")
+		o.Cancel(t.Context(), mine(cancelled), approval.Withdrawal{By: "ann"})
 		again(cancelled, task.ErrAlreadyTerminal, task.Cancelled)
 
 		overdue := o.hold(t, call("ann", "/overdue"))

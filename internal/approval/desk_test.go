@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -54,7 +55,7 @@ func open(t testing.TB, change func(*approval.Config)) *office {
 func branch(t testing.TB, store task.Store, change func(*approval.Config)) *office {
 	t.Helper()
 	o := &office{
-		store: store, ledger: &ledger{},
+		store: store, ledger: newLedger(),
 		policy: func(policy.Call) policy.Verdict { return held },
 		workflows: map[string]approval.Workflow{
 			"admins":  {Approvers: []string{"role:admin"}},
@@ -121,6 +122,8 @@ func (o *office) count(s approval.Step) int {
 
 // A ledger is an upstream that records which calls reached it.
 type ledger struct {
+	send approval.Sender // makes a call that succeeds
+
 	mu   sync.Mutex
 	runs []string
 }
@@ -137,17 +140,42 @@ func (l *ledger) record(message []byte) {
 	l.runs = append(l.runs, string(message))
 }
 
-// send makes a call that succeeds.
-func (l *ledger) send(_ context.Context, message []byte) (approval.Outcome, error) {
-	l.record(message)
-	return answer(`{"content":[]}`), nil
+// newLedger returns a ledger of calls that all succeed.
+func newLedger() *ledger {
+	l := &ledger{}
+	l.send = plain(func(_ context.Context, message []byte) (approval.Outcome, error) {
+		l.record(message)
+		return answer(`{"content":[]}`), nil
+	})
+	return l
 }
+
+// A plain sender makes calls, and knows of no tasks.
+type plain func(ctx context.Context, message []byte) (approval.Outcome, error)
+
+var errNoTasks = errors.New("this upstream has no tasks")
+
+func (p plain) Call(ctx context.Context, t task.Task) (approval.Outcome, error) {
+	return p(ctx, []byte(t.Call.Message))
+}
+
+func (p plain) Poll(context.Context, task.Task) (approval.Report, error) {
+	return approval.Report{}, errNoTasks
+}
+
+func (p plain) Fetch(context.Context, task.Task) (approval.Outcome, error) {
+	return approval.Outcome{}, errNoTasks
+}
+
+func (p plain) Answer(context.Context, task.Task, jsontext.Value) error { return errNoTasks }
+
+func (p plain) Cancel(context.Context, task.Task) error { return nil }
 
 func answer(text string) approval.Outcome { return approval.Outcome{Body: strings.NewReader(text)} }
 
 // slow makes a call that takes some time, unless it is interrupted.
 func (l *ledger) slow(long time.Duration) approval.Sender {
-	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
+	return plain(func(ctx context.Context, message []byte) (approval.Outcome, error) {
 		l.record(message)
 		select {
 		case <-time.After(long):
@@ -155,7 +183,7 @@ func (l *ledger) slow(long time.Duration) approval.Sender {
 		case <-ctx.Done():
 			return approval.Outcome{}, ctx.Err()
 		}
-	}
+	})
 }
 
 func message(tool, args string) []byte {

@@ -93,7 +93,7 @@ func TestFollow(t *testing.T) {
 		}
 
 		next := other.hold(t, call("ann", "/new"))
-		other.Cancel(t.Context(), mine(next), "ann", "")
+		other.Cancel(t.Context(), mine(next), approval.Withdrawal{By: "ann"})
 		all.hears(task.InputRequired, task.Cancelled)
 	})
 }
@@ -126,7 +126,7 @@ func TestFollowAfter(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
-		o.Cancel(t.Context(), mine(held), "ann", "")
+		o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		for steps, want := range map[int][]task.State{
 			-1: {task.InputRequired, task.Approved, task.Cancelled},
 			0:  {task.InputRequired, task.Approved, task.Cancelled},
@@ -171,7 +171,7 @@ func TestFollowSeveral(t *testing.T) {
 		f.hears(task.InputRequired, task.InputRequired)
 		o.approve(t, b.ID)
 		f.hears(task.Approved)
-		o.Cancel(t.Context(), mine(a), "ann", "")
+		o.Cancel(t.Context(), mine(a), approval.Withdrawal{By: "ann"})
 		f.hears(task.Cancelled)
 		if diff := cmp.Diff([]task.ID{b.ID}, f.Open()); diff != "" {
 			t.Errorf("open (-want +got):\n%s", diff)

@@ -114,7 +114,7 @@ func TestHoldLimits(t *testing.T) {
 	if _, attached, err := o.Hold(t.Context(), call("ann", "2")); !attached || err != nil {
 		t.Errorf("an identical call at the limit: attached %t, %v; want it attached", attached, err)
 	}
-	if _, err := o.Cancel(t.Context(), mine(first), "ann", ""); err != nil {
+	if _, err := o.Cancel(t.Context(), mine(first), approval.Withdrawal{By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	o.hold(t, call("ann", "3"))
@@ -163,18 +163,18 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 		}, true},
 		"outcome unknown": {func(t *testing.T, o *office, held task.Task) {
 			o.approve(t, held.ID)
-			o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+			o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
 				return approval.Outcome{}, context.Canceled
-			})
+			}))
 		}, true},
 		"not sent": {func(t *testing.T, o *office, held task.Task) {
 			o.approve(t, held.ID)
-			o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+			o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
 				return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: context.Canceled}
-			})
+			}))
 		}, false},
 		"cancelled": {func(t *testing.T, o *office, held task.Task) {
-			o.Cancel(t.Context(), mine(held), "ann", "")
+			o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		}, false},
 		"expired": {func(*testing.T, *office, task.Task) { pass(16 * time.Minute) }, false},
 	}
@@ -231,7 +231,7 @@ func TestHoldAttachesConcurrently(t *testing.T) {
 				t.Fatalf("round %d: %v; want one task", round, ids)
 			}
 		}
-		desks[0].Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), "test", "")
+		desks[0].Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), approval.Withdrawal{By: "test"})
 	}
 	if n := desks[0].count(approval.Held) + desks[1].count(approval.Held); n != 50 {
 		t.Errorf("%d tasks were made; want 50", n)
@@ -295,7 +295,7 @@ func TestHoldAttachesAfterClockStep(t *testing.T) {
 	var back time.Duration
 	o := open(t, func(c *approval.Config) { c.Now = func() time.Time { return time.Now().Add(-back) } })
 	first := o.hold(t, call("ann", "/a"))
-	if _, err := o.Cancel(t.Context(), mine(first), "ann", ""); err != nil {
+	if _, err := o.Cancel(t.Context(), mine(first), approval.Withdrawal{By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	back = time.Hour

@@ -152,6 +152,7 @@ func (d *Desk) count(ctx context.Context) error {
 
 // overdue tells of a task whose time is over.
 func (d *Desk) overdue(ctx context.Context, t task.Task) {
+	d.abandonUpstream(ctx, t, nil)
 	d.forget(t.ID)
 	age := t.UpdatedAt.Sub(t.CreatedAt)
 	d.cfg.Log.WarnContext(ctx, "task overdue", "task", t.ID, "tool", t.Call.Name, "state", t.State, "age_seconds", age.Seconds())
@@ -224,7 +225,8 @@ const lastWords = time.Second
 // nothing new begins. Calls that run are waited for until ctx ends, and then
 // interrupted. With a store that does not outlive the process every pending
 // task then fails, for its owner to try again elsewhere; with a durable one
-// they stay as they are. [Desk.Run] is ended by its own context.
+// they stay as they are, and so do tasks that upstreams made of them: another
+// process goes on with those. [Desk.Run] is ended by its own context.
 func (d *Desk) Close(ctx context.Context) error {
 	d.mu.Lock()
 	first := !d.closed
@@ -242,8 +244,9 @@ func (d *Desk) Close(ctx context.Context) error {
 		d.logHead(brief, signpost{})
 		return err
 	}
-	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
+	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence+d.cfg.Cancel)
 	defer stop()
+	d.cancelAll(own)
 	n, failed := d.clerk().FailPending(own, d.cfg.Name, d.cfg.Now())
 	if n > 0 {
 		d.tell(ctx, Event{Step: ShutDown, Count: n})
@@ -264,7 +267,7 @@ func (d *Desk) drain(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	close(d.kill)
-	late := time.NewTimer(lastWords)
+	late := time.NewTimer(lastWords + d.cfg.Cancel) // the upstream is told as well
 	defer late.Stop()
 	select {
 	case <-done:

@@ -80,7 +80,7 @@ func TestRunValidity(t *testing.T) {
 func TestRunStartsForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		died, held := approved(t, nil)
-		books := &ledger{}
+		books := newLedger()
 		o := branch(t, died.store, func(c *approval.Config) {
 			c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
 		})
@@ -183,10 +183,10 @@ func TestAnswerSurvivesStoreFailure(t *testing.T) {
 		o = branch(t, flaky, nil)
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
-		o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) {
+		o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
 			flaky.failures = 4
 			return answer(`{}`), nil
-		})
+		}))
 		pass(5 * time.Second)
 		mustState(t, o.now(t, held.ID), task.Completed)
 		if flaky.failures != 0 {

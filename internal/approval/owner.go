@@ -30,7 +30,7 @@ func (d *Desk) settled(ctx context.Context, t task.Task) (task.Task, error) {
 	now := d.cfg.Now().Truncate(time.Microsecond) // as precise as tasks are
 	for !t.State.Terminal() && now.After(t.Due()) {
 		var e task.Event = task.Expire{By: d.cfg.Name}
-		if t.State == task.Executing && now.After(t.Execution.LeaseUntil) {
+		if t.Lost(now) {
 			e = task.Lapse{By: d.cfg.Name}
 		}
 		after, err := d.clerk().Advance(ctx, task.AnyOwner().Ref(t.ID), e, now)
@@ -55,15 +55,24 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 }
 
 // Cancel withdraws a task on behalf of its owner. A call that runs is
-// interrupted; whether it ran is then unknown.
-func (d *Desk) Cancel(ctx context.Context, ref task.Ref, by, reason string) (task.Task, error) {
-	t, err := d.clerk().Advance(ctx, ref, task.Cancel{By: by, Reason: plainText(reason, maxReason)}, d.cfg.Now())
+// interrupted; whether it ran is then unknown. What the upstream does for it is
+// cancelled there with send, which may be nil, without waiting for that.
+func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Task, error) {
+	cancel := task.Cancel{By: w.By, Reason: plainText(w.Reason, maxReason)}
+	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
 	if err != nil {
 		return d.told(t), err
 	}
-	d.forget(t.ID)
 	d.tell(ctx, Event{Step: Cancelled, Task: t})
+	d.abandonUpstream(ctx, t, w.Send)
+	d.forget(t.ID)
 	return d.told(t), nil
+}
+
+// A Withdrawal says who withdraws a task, and why.
+type Withdrawal struct {
+	By, Reason string
+	Send       Sender // reaches the upstream in the name of who withdraws; may be nil
 }
 
 // SetVariables writes what the owner wants noted on a task.

@@ -25,7 +25,7 @@ func TestMakingAndCancelling(t *testing.T) {
 				break
 			}
 			made++
-			if _, err := o.Cancel(t.Context(), task.OwnedBy("ann").Ref(held.ID), "ann", ""); err != nil {
+			if _, err := o.Cancel(t.Context(), task.OwnedBy("ann").Ref(held.ID), approval.Withdrawal{By: "ann"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -45,7 +45,7 @@ func TestDecisionRaces(t *testing.T) {
 		}
 	}
 	cancel := func(o *office, x task.Task) error {
-		_, err := o.Cancel(context.Background(), mine(x), "ann", "")
+		_, err := o.Cancel(context.Background(), mine(x), approval.Withdrawal{By: "ann"})
 		return err
 	}
 	expire := func(o *office, x task.Task) error {
@@ -74,7 +74,7 @@ func TestDecisionRaces(t *testing.T) {
 					t.Fatalf("round %d: trail %+v", round, after.Transitions)
 				}
 				if !after.State.Terminal() {
-					o.Cancel(t.Context(), mine(held), "ann", "")
+					o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 				}
 			}
 		})
@@ -206,7 +206,7 @@ func TestQuorumRaces(t *testing.T) {
 		if n := len(after.Approval.Approvals); n != 2 || after.Approval.Approvals[0].By == after.Approval.Approvals[1].By {
 			t.Fatalf("round %d: approved by %+v", round, after.Approval.Approvals)
 		}
-		o.Cancel(t.Context(), mine(held), "ann", "")
+		o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 	}
 }
 

@@ -127,7 +127,8 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 		n.At, n.Actor, n.Reason = after.DeliveredAt, n.Requester, ""
 		n.Outcome = string(after.State)
 		return steps(n, Delivered)
-	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease, task.NoteUpstream:
+	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease,
+		task.NoteUpstream, task.Answer, task.Resume:
 	}
 	return nil
 }

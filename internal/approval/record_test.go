@@ -73,7 +73,7 @@ func TestStory(t *testing.T) {
 			}
 		}, []string{heldBy, asked, "decided by bob, input_required>rejected, reject, not today, ran no"}},
 		"cancelled": {func(t *testing.T, o *office, ref task.Ref) {
-			if _, err := o.Cancel(t.Context(), ref, "ann", "changed my mind"); err != nil {
+			if _, err := o.Cancel(t.Context(), ref, approval.Withdrawal{By: "ann", Reason: "changed my mind"}); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{heldBy, asked, "cancelled by ann, input_required>cancelled, cancelled, changed my mind, ran no"}},
@@ -94,9 +94,9 @@ func TestStory(t *testing.T) {
 		}},
 		"failed upstream": {func(t *testing.T, o *office, ref task.Ref) {
 			o.approve(t, ref.ID)
-			<-o.wait(t.Context(), ref, func(context.Context, []byte) (approval.Outcome, error) {
+			<-o.wait(t.Context(), ref, plain(func(context.Context, []byte) (approval.Outcome, error) {
 				return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: errors.New("secret")}
-			}).done
+			})).done
 		}, []string{heldBy, asked, approved, rechecked, started, "finished by gate, executing>failed, upstream_unreachable, the call could not be finished, ran no"}},
 		"executor lost": {func(t *testing.T, o *office, ref task.Ref) {
 			o.approve(t, ref.ID)
@@ -176,7 +176,7 @@ func TestNotes(t *testing.T) {
 	held := o.hold(t, c)
 	o.approve(t, held.ID)
 	o.rule(policy.Verdict{Action: policy.Approve, Workflow: "ops", Reason: "rules[7]", Snapshot: "s2"})
-	w := o.wait(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) { return answer(`{"content":["53cr37"]}`), nil })
+	w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return answer(`{"content":["53cr37"]}`), nil }))
 	<-w.done
 	story, err := o.Story(t.Context(), held.ID)
 	if err != nil || len(story) != 6 {

@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -38,11 +37,7 @@ func (d *Desk) launch(ctx context.Context, ref task.Ref, send Sender) (task.Task
 	}
 	d.forget(ref.ID)
 	d.tell(ctx, Event{Step: Started, Task: claimed})
-	own := context.WithoutCancel(ctx)
-	go func() {
-		defer d.running.Done()
-		d.run(own, claimed, send)
-	}()
+	go d.run(context.WithoutCancel(ctx), claimed, send)
 	return claimed, nil
 }
 
@@ -138,26 +133,55 @@ func (d *Desk) refuse(ctx context.Context, ref task.Ref, why task.Failure, v pol
 }
 
 // run makes the call of t, which this desk has claimed, and keeps the answer.
+// It ends a run that was entered.
 func (d *Desk) run(ctx context.Context, t task.Task, send Sender) {
-	limit := min(d.cfg.Execution, t.Remaining(d.cfg.Now()))
-	sending, stop := context.WithTimeout(ctx, limit)
-	var guard sync.WaitGroup
-	defer guard.Wait()
-	defer stop()
-	guard.Go(func() { d.guard(sending, stop, t) })
-
-	outcome, err := send(sending, []byte(t.Call.Message))
-	if c, ok := outcome.Body.(io.Closer); ok {
-		defer func() { _ = c.Close() }() // what could be read has been
-	}
+	defer d.running.Done()
+	sending, stop := d.working(ctx, t)
+	outcome, err := send.Call(sending, t)
 	e := d.ending(sending, t, outcome, err)
-	d.settle(ctx, t, e)
+	outcome.close()
+	interrupted := err != nil && sending.Err() != nil
+	stop()
+	settled := d.settle(ctx, t, e)
+	if !settled && outcome.Report != nil && outcome.Report.Task != "" {
+		t = t.Clone()
+		t.Execution.UpstreamTask = outcome.Report.Task // which nobody else knows of
+		interrupted = true
+	}
+	if interrupted {
+		d.cancelUpstream(ctx, t, send)
+	}
 }
 
-// guard keeps the lease of t while it runs, and stops the run when t has ended
-// otherwise or the desk cannot wait any longer.
-func (d *Desk) guard(ctx context.Context, stop context.CancelFunc, t task.Task) {
-	defer stop()
+// working returns a context for work on t, of which this desk is the executor,
+// and what ends it: the work may take as long as a call, and is interrupted if
+// the desk cannot wait for it any longer.
+func (d *Desk) working(ctx context.Context, t task.Task) (context.Context, func()) {
+	limited, stop := context.WithTimeout(ctx, min(d.cfg.Execution, t.Remaining(d.cfg.Now())))
+	working, end := d.during(limited, t, d.kill)
+	return working, func() {
+		end()
+		stop()
+	}
+}
+
+// during returns a context that ends with ctx, when t has ended, or when over
+// is closed, and what ends it. Meanwhile this desk's lease of t is kept.
+func (d *Desk) during(ctx context.Context, t task.Task, over <-chan struct{}) (context.Context, func()) {
+	working, stop := context.WithCancel(ctx)
+	var guard sync.WaitGroup
+	guard.Go(func() {
+		defer stop()
+		d.guard(working, t, over)
+	})
+	return working, func() {
+		stop()
+		guard.Wait()
+	}
+}
+
+// guard keeps the lease of t until ctx or t has ended, or over is closed.
+func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 	ref := task.AnyOwner().Ref(t.ID)
 	changed, err := d.cfg.Store.Watch(ctx, ref)
 	if err != nil {
@@ -165,19 +189,19 @@ func (d *Desk) guard(ctx context.Context, stop context.CancelFunc, t task.Task) 
 	}
 	renew := time.NewTicker(d.cfg.Lease / 3)
 	defer renew.Stop()
-	for over := d.isOver(ctx, ref); !over; {
+	for ended := d.isOver(ctx, ref); !ended; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.kill:
+		case <-over:
 			return
 		case _, open := <-changed:
 			if !open {
 				changed = nil
 			}
-			over = d.isOver(ctx, ref)
+			ended = d.isOver(ctx, ref)
 		case <-renew.C:
-			over = !d.renew(ctx, ref)
+			ended = !d.renew(ctx, ref)
 		}
 	}
 }
@@ -199,28 +223,40 @@ func (d *Desk) renew(ctx context.Context, ref task.Ref) bool {
 	return !overtaken(err) && !errors.Is(err, task.ErrNotFound)
 }
 
-// settle ends the run of t. A store that fails is tried again as long as the
-// lease can hold: what is not recorded by then counts as unknown.
-func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) {
+// settle ends the run of t, or hands it over, and reports whether t heard of
+// it. A store that fails is tried again as long as the lease can hold: what is
+// not recorded by then counts as unknown.
+func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) bool {
 	ref := task.AnyOwner().Ref(t.ID)
 	ctx, stop := context.WithTimeout(ctx, d.cfg.Lease)
 	defer stop()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
 		after, err := d.clerk().Advance(ctx, ref, e, d.cfg.Now())
 		if err == nil {
-			d.cfg.Log.InfoContext(ctx, "call run", "task", t.ID, "tool", t.Call.Name, "state", after.State)
-			d.tell(ctx, Event{Step: Finished, Task: after})
-			return
+			d.settledAs(ctx, after)
+			return true
 		}
 		if overtaken(err) || errors.Is(err, task.ErrNotFound) {
 			d.cfg.Log.WarnContext(ctx, "answer dropped: the task has ended before", "task", t.ID, "state", after.State)
-			return
+			return false
 		}
 		d.cfg.Log.ErrorContext(ctx, "answer not kept", "task", t.ID, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
+}
+
+// settledAs tells what became of a run.
+func (d *Desk) settledAs(ctx context.Context, t task.Task) {
+	if !t.State.Terminal() {
+		d.cfg.Log.DebugContext(ctx, "the upstream has the call", "task", t.ID, "tool", t.Call.Name,
+			"upstream_task", t.Execution.UpstreamTask, "asks", t.Asks())
+		d.tell(ctx, Event{Step: Reported, Task: t})
+		return
+	}
+	d.cfg.Log.InfoContext(ctx, "call run", "task", t.ID, "tool", t.Call.Name, "state", t.State)
+	d.tell(ctx, Event{Step: Finished, Task: t})
 }

@@ -46,9 +46,9 @@ func TestAnswers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, held := approved(t, nil)
 				var want strings.Builder
-				send := func(context.Context, []byte) (approval.Outcome, error) {
+				send := plain(func(context.Context, []byte) (approval.Outcome, error) {
 					return approval.Outcome{Body: io.TeeReader(tt.outcome.Body, &want), Error: tt.outcome.Error}, nil
-				}
+				})
 				got, err := o.Contact(t.Context(), mine(held), send)
 				if err != nil {
 					t.Fatal(err)
@@ -111,7 +111,7 @@ func TestSenderFails(t *testing.T) {
 				o := branch(t, store, nil)
 				held := o.hold(t, call("ann", "/a"))
 				o.approve(t, held.ID)
-				o.Contact(t.Context(), mine(held), func(context.Context, []byte) (approval.Outcome, error) { return tt.outcome, tt.err })
+				o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return tt.outcome, tt.err }))
 				synctest.Wait()
 				after := o.now(t, held.ID)
 				mustState(t, after, task.Failed)
@@ -165,12 +165,12 @@ func TestCancelExecuting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
 		interrupted := false
-		o.Contact(t.Context(), mine(held), func(ctx context.Context, _ []byte) (approval.Outcome, error) {
+		o.Contact(t.Context(), mine(held), plain(func(ctx context.Context, _ []byte) (approval.Outcome, error) {
 			<-ctx.Done()
 			interrupted = true
 			return answer(`{}`), nil
-		})
-		after, err := o.Cancel(t.Context(), mine(held), "ann", "")
+		}))
+		after, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestApproveRunsOnlyWhatWasApproved(t *testing.T) {
 func TestStart(t *testing.T) {
 	t.Run("approval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			books := &ledger{}
+			books := newLedger()
 			o, held := approved(t, func(c *approval.Config) {
 				c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
 			})
@@ -295,7 +295,7 @@ func TestForeignOwner(t *testing.T) {
 		mustBe(t, err, task.ErrOwnerMismatch)
 		_, err = o.Wait(t.Context(), foreign, o.ledger.send)
 		mustBe(t, err, task.ErrOwnerMismatch)
-		_, err = o.Cancel(t.Context(), foreign, "mallory", "")
+		_, err = o.Cancel(t.Context(), foreign, approval.Withdrawal{By: "mallory"})
 		mustBe(t, err, task.ErrOwnerMismatch)
 		_, err = o.SetVariables(t.Context(), foreign, task.Variables{"client.x": []byte("1")})
 		mustBe(t, err, task.ErrOwnerMismatch)
@@ -348,12 +348,12 @@ func TestResultAndCancel(t *testing.T) {
 	held := o.hold(t, call("ann", "/a"))
 	_, _, err := o.result(t, mine(held))
 	mustBe(t, err, task.ErrNotReady)
-	got, err := o.Cancel(t.Context(), mine(held), "ann", "changed my mind")
+	got, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann", Reason: "changed my mind"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustState(t, got, task.Cancelled)
-	_, err = o.Cancel(t.Context(), mine(held), "ann", "")
+	_, err = o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 	mustBe(t, err, task.ErrAlreadyTerminal)
 	text, got, err := o.result(t, mine(held))
 	if err != nil || text != "" || got.Failure.Ran != task.RanNo {

@@ -44,8 +44,10 @@ func TestWaitEnds(t *testing.T) {
 		end   func(*testing.T, *office, task.Task)
 		state task.State
 	}{
-		"rejected":  {func(t *testing.T, o *office, x task.Task) { o.Decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
-		"cancelled": {func(t *testing.T, o *office, x task.Task) { o.Cancel(t.Context(), mine(x), "ann", "") }, task.Cancelled},
+		"rejected": {func(t *testing.T, o *office, x task.Task) { o.Decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
+		"cancelled": {func(t *testing.T, o *office, x task.Task) {
+			o.Cancel(t.Context(), mine(x), approval.Withdrawal{By: "ann"})
+		}, task.Cancelled},
 		"drift": {func(t *testing.T, o *office, x task.Task) {
 			o.rule(policy.Verdict{Action: policy.Deny})
 			o.approve(t, x.ID)

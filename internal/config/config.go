@@ -87,6 +87,9 @@ type Execution struct {
 	Start   string        // contact, approval or result
 	Timeout time.Duration // how long the upstream may take
 	Lease   time.Duration // how long a replica that runs a call may be silent
+
+	PollTimeout   time.Duration // how long the upstream may take to say how its own task stands
+	CancelTimeout time.Duration // how long it may take to be told that nobody waits for it any more
 }
 
 // Tasks says how held calls are kept.
@@ -172,7 +175,7 @@ func Default() Config {
 		Drafts:     true,
 		Cedar:      Cedar{Timezone: "UTC"},
 		Waiting:    Waiting{Hold: 50 * time.Second},
-		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second},
+		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,
 			MaxTTL:             24 * time.Hour,

@@ -82,7 +82,7 @@ func TestDefaults(t *testing.T) {
 		Drafts:     true,
 		Cedar:      config.Cedar{Timezone: "UTC"},
 		Waiting:    config.Waiting{Hold: 50 * time.Second},
-		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second},
+		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
 			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
@@ -138,7 +138,7 @@ workflows:
   finance-2: {}
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
 waiting: { mode: tasks-only, hold: 0s }
-execution: { start: approval, timeout: 1s, lease: 2s }
+execution: { start: approval, timeout: 1s, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
 tasks:
   default_ttl: 2m
   max_ttl: 3h
@@ -193,7 +193,7 @@ telemetry:
 		},
 		Cedar:     config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		Waiting:   config.Waiting{TasksOnly: true},
-		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second},
+		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
 		Tasks: config.Tasks{
 			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,

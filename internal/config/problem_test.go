@@ -185,6 +185,8 @@ func TestValues(t *testing.T) {
 		{"waiting.mode", []string{"any", "tasks-only"}, []string{"tasks", "[any]"}},
 		{"waiting.hold", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"execution.start", []string{"contact", "result"}, []string{"now", "''"}},
+		{"execution.poll_timeout", []string{"1ms", "1m"}, []string{"0s", "10"}},
+		{"execution.cancel_timeout", []string{"1ms", "1m"}, []string{"0s", "5"}},
 		{"execution.lease", []string{"1s", "5m"}, []string{"0s", "999ms", "30"}},
 		{"tasks.default_ttl", []string{"1s", "24h"}, []string{"0s", "999ms", "600"}},
 		{"audit.retention", []string{"0s", "24h", "8760h"}, []string{"-1s", "23h", "30d", "0"}},

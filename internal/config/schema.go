@@ -94,6 +94,8 @@ func (c *Config) settings() group {
 			{"start", oneOf(&c.Execution.Start, "contact", "approval", "result")},
 			{"timeout", duration(&c.Execution.Timeout, shortest)},
 			{"lease", duration(&c.Execution.Lease, time.Second)},
+			{"poll_timeout", duration(&c.Execution.PollTimeout, shortest)},
+			{"cancel_timeout", duration(&c.Execution.CancelTimeout, shortest)},
 		}},
 		{"tasks", c.Tasks.settings()},
 		{"audit", group{

@@ -44,6 +44,7 @@ func (t Tool) DigestText() string {
 // Facts are what a client and an upstream said of themselves when they met.
 type Facts struct {
 	Tasks   bool // the upstream does tasks
+	Known   bool // whether Tasks is known at all
 	Session policy.Session
 }
 
@@ -82,6 +83,17 @@ func (c *catalog) learnFacts(client string, facts Facts) {
 	c.forget(client)
 	n := c.notes(client)
 	n.facts = facts
+	c.weigh(n)
+	c.trim()
+}
+
+// learnTasks notes whether the upstream does tasks for a client that it met when
+// nobody here was listening.
+func (c *catalog) learnTasks(client string, tasks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.notes(client)
+	n.facts.Tasks, n.facts.Known = tasks, true
 	c.weigh(n)
 	c.trim()
 }

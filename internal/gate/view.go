@@ -14,8 +14,13 @@ func (g *Gate) Meet(c Client, facts Facts) {
 	for _, said := range []*string{&facts.Session.Client, &facts.Session.Version, &facts.Session.Protocol} {
 		*said = shortened(*said)
 	}
+	facts.Known = true
 	g.catalog.learnFacts(c.key(), facts)
 }
+
+// NoteTasks takes note of whether the upstream does tasks for a client. What
+// was known of the two besides stays.
+func (g *Gate) NoteTasks(c Client, tasks bool) { g.catalog.learnTasks(c.key(), tasks) }
 
 // maxSaid is how many bytes of each thing that a client says of itself are kept:
 // with the client, and with each of its calls that is held.

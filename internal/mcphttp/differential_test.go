@@ -437,7 +437,9 @@ func TestMirrorsOfHeldCall(t *testing.T) {
 	h := newHouse(t, nil)
 	headers := make(chan http.Header, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		headers <- r.Header.Clone()
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "tools/call") {
+			headers <- r.Header.Clone()
+		}
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":24,"result":{"content":[]}}`)
 	})

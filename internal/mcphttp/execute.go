@@ -1,13 +1,9 @@
 package mcphttp
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
-	"runtime/debug"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -17,31 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// send returns what makes a held call in the name of this request: with its
-// headers, so that the upstream sees the credentials and the session of a
-// client that is there now.
-func (x *exchange) send() approval.Sender {
-	upstream, from, known := x.upstream, x.from(), x.h.cfg.Gate.Tool
-	as := guise{header: x.r.Header.Clone(), definition: func(name string) []byte {
-		tool, _ := known(from, name)
-		return tool.Mirrored
-	}}
-	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
-		return upstream.execute(ctx, as, message)
-	}
-}
-
-// Name returns the name of the upstream.
-func (u *Upstream) Name() string { return u.cfg.Name }
-
-// Sender returns what makes a held call with the gate's own credentials, in the
-// name of no client.
-func (u *Upstream) Sender() approval.Sender {
-	return func(ctx context.Context, message []byte) (approval.Outcome, error) {
-		return u.execute(ctx, guise{header: make(http.Header)}, message)
-	}
-}
-
 // A guise is in whose name a held call is made.
 //
 // The query of the contact is no part of it: the approver saw neither that nor
@@ -49,49 +20,6 @@ func (u *Upstream) Sender() approval.Sender {
 type guise struct {
 	header     http.Header
 	definition func(tool string) []byte // of a tool some of whose arguments headers repeat; may be nil
-}
-
-// execute sends a call that was held and returns the upstream's answer to it.
-// No exchange is there to turn a panic into an answer.
-func (u *Upstream) execute(ctx context.Context, as guise, message []byte) (_ approval.Outcome, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = &approval.SendError{
-				Stage: task.StageExecutorLost, Ran: task.RanUnknown,
-				Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
-			}
-		}
-	}()
-	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
-	if err != nil {
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
-	}
-	m := &packet.Messages[0]
-	if packet.Batch {
-		return u.executeBatch(ctx, as, packet, message)
-	}
-	resp, err := u.sendBy(ctx, u.patient, &http.Request{ //nolint:bodyclose // closed with the outcome
-		Method: http.MethodPost,
-		URL:    new(url.URL),
-		Header: as.headerOf(m),
-	}, plainCall(m))
-	if err != nil {
-		return approval.Outcome{}, sendError(err)
-	}
-	return readOutcome(resp, m.ID.Bytes)
-}
-
-// executeBatch is execute for a whole batch, which goes as it came.
-func (u *Upstream) executeBatch(ctx context.Context, as guise, p jsonrpc.Packet, message []byte) (approval.Outcome, error) {
-	resp, err := u.sendBy(ctx, u.patient, &http.Request{ //nolint:bodyclose // closed where it is read
-		Method: http.MethodPost,
-		URL:    new(url.URL),
-		Header: as.headerOf(&p.Messages[0]),
-	}, message)
-	if err != nil {
-		return approval.Outcome{}, sendError(err)
-	}
-	return readBatchOutcome(resp, p)
 }
 
 // headerOf turns the headers of a contact into those of the call itself, which
@@ -114,20 +42,32 @@ func (g guise) headerOf(m *jsonrpc.Message) http.Header {
 		}
 		return header
 	}
-	name := m.Params.Name
-	if kind, _ := policy.Governed(m.Method); kind == policy.Resource {
-		name = m.Params.URI
-	}
-	subject, _ := name.Text()
+	subject, named := subjectOf(m).Text()
 	header.Set("Mcp-Protocol-Version", version)
 	header.Set("Mcp-Method", m.Method)
-	header.Set("Mcp-Name", wire.EncodeHeader(subject))
-	if g.definition != nil {
+	header.Del("Mcp-Name")
+	if named {
+		header.Set("Mcp-Name", wire.EncodeHeader(subject))
+	}
+	if kind, _ := policy.Governed(m.Method); kind == policy.Tool && g.definition != nil {
 		if tool := g.definition(subject); tool != nil {
 			wire.MirrorArguments(header, jsonrpc.Value{Bytes: tool}, m.Params.Arguments)
 		}
 	}
 	return header
+}
+
+// subjectOf returns the member of params that names what a request is about.
+func subjectOf(m *jsonrpc.Message) jsonrpc.Value {
+	kind, _ := policy.Governed(m.Method)
+	switch {
+	case kind == policy.Resource:
+		return m.Params.URI
+	case strings.HasPrefix(m.Method, "tasks/"):
+		return m.Params.TaskID
+	default:
+		return m.Params.Name
+	}
 }
 
 // plainCall returns the call without any wish for a task: the gate keeps the

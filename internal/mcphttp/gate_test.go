@@ -22,6 +22,7 @@ type gateway struct {
 	*httptest.Server
 
 	addr    string
+	target  string // where the upstream is
 	handler *mcphttp.Handler
 	metrics *metrics.Metrics
 	log     *logBuffer
@@ -41,7 +42,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{metrics: metrics.New(), log: new(logBuffer)}
+	g := &gateway{target: target, metrics: metrics.New(), log: new(logBuffer)}
 	upstream := mcphttp.UpstreamConfig{
 		Name: "test", URL: u, ForwardAuthorization: true,
 		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, CallTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,

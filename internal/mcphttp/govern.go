@@ -24,11 +24,14 @@ func (x *exchange) client(session string) gate.Client {
 	return gate.Client{Upstream: x.upstream.cfg.Name, Key: x.clientKey(session), Principal: policy.Principal{Anonymous: true}}
 }
 
+// sessionKey is what the key of a client begins with that has a session.
+const sessionKey = "session "
+
 // clientKey tells clients apart: by their session, or else by their
 // credentials. It is empty where neither shows.
 func (x *exchange) clientKey(session string) string {
 	if session != "" && x.era == wire.Legacy {
-		return "session " + session
+		return sessionKey + session
 	}
 	hash, given := sha256.New(), false
 	for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {

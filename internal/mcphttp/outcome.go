@@ -47,20 +47,14 @@ func (a *answer) close() {
 	}
 }
 
-// readOutcome reads the answer to the call with the given id. Resp is closed
-// with the Body of the outcome, or when there is none.
-func readOutcome(resp *http.Response, id []byte) (approval.Outcome, error) {
-	a, err := readAnswer(resp, id)
-	if err != nil {
-		return approval.Outcome{}, err
+// whole reads the answer to its end and returns the result, or the error.
+func (a *answer) whole() (jsonrpc.Value, error) {
+	defer a.close()
+	text, err := io.ReadAll(io.LimitReader(a.Body, maxRewritten+1))
+	if err == nil && len(text) > maxRewritten {
+		err = invalidAnswer(jsonrpc.ErrTooLarge)
 	}
-	if kind := a.resultType(); kind != resultComplete {
-		// A question, or a task of the upstream's: nobody is there to answer the
-		// one or to follow the other, and neither is an outcome.
-		a.close()
-		return approval.Outcome{}, invalidType(kind)
-	}
-	return a.Outcome, nil
+	return jsonrpc.Value{Bytes: text}, err
 }
 
 // readAnswer reads the answer to the request with the given id, as far as it

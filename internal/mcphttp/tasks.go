@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -82,7 +83,7 @@ func (x *exchange) aboutTask(ctx context.Context, m *jsonrpc.Message, ref task.R
 func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
 	t, err := x.h.cfg.Desk.Contact(ctx, ref, x.send())
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
+		x.refuseTask(err)
 		return
 	}
 	result, err := x.dialect().GetResult(t)
@@ -130,7 +131,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 // when the task has ended.
 func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
 	owner, _ := x.owner()
-	t, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "cancelled by the client")
+	t, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()})
 	over := errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
 	if err != nil && (!over || x.era == wire.Legacy) {
 		x.answerError(x.dialect().Error(err))
@@ -144,7 +145,32 @@ func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
 	x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
-// updateTask takes what a modern client wants noted on its task.
+// refuseTask answers a request about a task that failed. If it is the upstream
+// that could not be asked, the task goes on, and the client may ask again.
+func (x *exchange) refuseTask(err error) {
+	failed, ok := errors.AsType[*approval.SendError](err)
+	if !ok {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	problem := &wire.Problem{
+		Type: wire.UpstreamInvalid, Cause: failed, RetryAfter: 1,
+		Hint: "the task goes on; ask again",
+	}
+	switch failed.Stage {
+	case task.StageUpstreamUnreachable:
+		problem.Type = wire.UpstreamDown
+	case task.StageUpstreamTimeout:
+		problem.Type = wire.UpstreamTimeout
+	case task.StageUpstreamGone:
+		problem.Type, problem.Hint = wire.UpstreamTaskGone, ""
+	default:
+	}
+	x.refuse(problem)
+}
+
+// updateTask takes what a modern client wants noted on its task, and its answers
+// to what the upstream asks.
 func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
 	variables, err := clientVariables(m)
 	switch {
@@ -154,8 +180,11 @@ func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.
 	default:
 		_, err = x.h.cfg.Desk.SetVariables(ctx, ref, variables)
 	}
+	if responses := m.Params.Member("inputResponses"); err == nil && responses.IsObject() {
+		_, err = x.h.cfg.Desk.Respond(ctx, ref, responses.Bytes, x.send())
+	}
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) {
-		x.answerError(x.dialect().Error(err))
+		x.refuseTask(err)
 		return
 	}
 	x.answer(jsonrpc.AppendResult(nil, x.id, []byte(`{"resultType":"complete"}`)))

@@ -100,7 +100,7 @@ func TestFailedTasks(t *testing.T) {
 		{"JSON-RPC error", upstreamError, []string{`"status":"failed"`}, []string{`"code":-32050`, "no such user"}, []string{`"status":"failed"`, `"error":{"code":-32050`}},
 		{"tool error", toolError, []string{`"status":"failed"`}, []string{`"isError":true`, "bad id"}, []string{`"status":"completed"`, `"isError":true`, "bad id"}},
 		{"refused by the upstream", refused, []string{`"status":"failed"`}, []string{`"code":-32002`}, []string{`"status":"failed"`, `"code":-32603`}},
-		{"upstream asks back", asking, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"failed"`, "may have run"}},
+		{"upstream asks back", asking, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"input_required"`, `"inputRequests":{"q":{}}`}},
 		{"upstream broken", broken, []string{`"status":"failed"`, "may have run"}, []string{`"code":-32002`, "may have run"}, []string{`"status":"failed"`, "may have run"}},
 	}
 	for _, tt := range tests {

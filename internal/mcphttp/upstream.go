@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
@@ -30,6 +32,8 @@ type UpstreamConfig struct {
 	CallTimeout          time.Duration // the same for calls of tools
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
+	Log                  *slog.Logger
+	Metrics              *metrics.Metrics // nil counts nothing
 }
 
 // An Upstream is the MCP server behind the gate.
@@ -43,6 +47,9 @@ type Upstream struct {
 
 // NewUpstream returns a client of the server that cfg names.
 func NewUpstream(cfg UpstreamConfig) *Upstream {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)

@@ -303,7 +303,7 @@ func (x *exchange) cancelHeld(ctx context.Context, m *jsonrpc.Message) bool {
 	if !ok {
 		return false
 	}
-	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, owner, "cancelled by the client"); err != nil {
+	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
 		x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task", ref.ID, "cause", err)
 	}
 	x.begin(http.StatusAccepted)

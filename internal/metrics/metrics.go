@@ -60,6 +60,7 @@ type Metrics struct {
 	reloads     *prometheus.CounterVec
 	tasks       taskSeries
 	storeUp     prometheus.Gauge
+	upstreams   upstreamSeries
 
 	batchSize   prometheus.Histogram
 	connections prometheus.Gauge
@@ -104,6 +105,7 @@ func New() *Metrics {
 	}
 	m.registerPolicy()
 	m.tasks = newTaskSeries(r)
+	m.upstreams = newUpstreamSeries(r)
 	for _, method := range methods {
 		m.byMethod[method] = new(atomic.Pointer[methodSeries])
 	}

@@ -38,6 +38,14 @@ func Declare(m *jsonrpc.Message, e Era, a Abilities) []byte {
 	return patch.Apply(m.Raw)
 }
 
+// DeclareTasks returns the modern request m with the tasks extension among what
+// its sender declares.
+func DeclareTasks(m *jsonrpc.Message) []byte {
+	var patch jsonrpc.Patch
+	ensure(&patch, m.Params.Meta, MetaCapabilities, "extensions", ExtensionTasks)
+	return patch.Apply(m.Raw)
+}
+
 // addListChanged lets what the upstream has lists of change.
 func addListChanged(patch *jsonrpc.Patch, capabilities jsonrpc.Value) {
 	for _, kind := range []string{"tools", "prompts", "resources"} {

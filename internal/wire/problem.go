@@ -30,6 +30,7 @@ const (
 	UpstreamDown       Type = "upstream_unreachable"
 	UpstreamTimeout    Type = "upstream_timeout"
 	UpstreamInvalid    Type = "upstream_invalid_response"
+	UpstreamTaskGone   Type = "upstream_task_not_found"
 	PolicyDenied       Type = "policy_denied"
 	TaskRequired       Type = "task_required"
 	ApprovalPending    Type = "approval_pending"
@@ -68,6 +69,7 @@ var table = map[Type]told{
 	UpstreamDown:       {-32000, jsonrpc.CodeInternal, 0, 502, "the upstream cannot be reached"},
 	UpstreamTimeout:    {-32001, jsonrpc.CodeInternal, 0, 504, "the upstream did not answer in time"},
 	UpstreamInvalid:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream did not answer properly"},
+	UpstreamTaskGone:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream no longer knows the task that it made of the call"},
 	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; it did not run"},
 	TaskRequired:       {jsonrpc.CodeMethodNotFound, CodeMissingCapability, 0, 400, "this tool must be called as a task"},
 	ApprovalPending:    {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "still waiting for approval or for its result, ask again"},

@@ -1,0 +1,106 @@
+package approval
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Sender reaches the upstream of a held call in the name, and with the
+// credentials, of whoever provided it. Its methods must return, and the Body of
+// what they return must fail, soon after ctx has ended. An error that is a
+// [*SendError] tells what went wrong; after any other one that is unknown.
+type Sender interface {
+	// Call makes the call of t, which was claimed for that. If t.Execution has
+	// Answers, the upstream has asked for them, and this call goes on where the
+	// one before ended.
+	Call(ctx context.Context, t task.Task) (Outcome, error)
+
+	// Poll asks how the task stands that the upstream made of the call.
+	Poll(ctx context.Context, t task.Task) (Report, error)
+
+	// Fetch returns the outcome of the task that the upstream made of the call,
+	// once there is one. What the upstream asks meanwhile is put to the client
+	// if that is there to hear it.
+	Fetch(ctx context.Context, t task.Task) (Outcome, error)
+
+	// Answer hands the client's answers, a JSON object, to the task that the
+	// upstream made of the call.
+	Answer(ctx context.Context, t task.Task, responses jsontext.Value) error
+
+	// Cancel tells the upstream that nobody waits any more for the call, or for
+	// the task that it made of it.
+	Cancel(ctx context.Context, t task.Task) error
+}
+
+// An Outcome is an upstream's answer to a call. Either Body or Report is set.
+type Outcome struct {
+	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]
+	Error bool      // Body is a JSON-RPC error object
+
+	// Report tells that there is no outcome yet: the call has become a task of
+	// the upstream's, or the upstream asks something before it goes on.
+	Report *Report
+}
+
+func (o Outcome) close() {
+	if c, ok := o.Body.(io.Closer); ok {
+		_ = c.Close() // what could be read has been
+	}
+}
+
+// A Report is what an upstream says of a call that it has taken.
+type Report struct {
+	Task         string // the id of the upstream's task; empty if it made none
+	State        task.UpstreamState
+	Message      string // in its own words
+	PollInterval time.Duration
+
+	// InputRequests is what the client is asked, a JSON object, and RequestState
+	// what the upstream wants back with the answers.
+	InputRequests jsontext.Value
+	RequestState  string
+
+	Cancelled bool     // its task was cancelled, by somebody else than the gate; there is no outcome
+	Outcome   *Outcome // of its task, if the upstream tells it at once
+}
+
+// A SendError says how far a call got that has no answer.
+type SendError struct {
+	Stage task.Stage // one of the upstream stages
+	Ran   task.Ran   // whether the call reached the tool
+	Err   error
+}
+
+// Error implements error.
+func (e *SendError) Error() string { return string(e.Stage) + ": " + e.Err.Error() }
+
+// Unwrap returns the cause of e.
+func (e *SendError) Unwrap() error { return e.Err }
+
+// Unreachable is the [Sender] to an upstream that cannot be reached, because of
+// Err.
+type Unreachable struct{ Err error }
+
+func (u Unreachable) fail() error {
+	return &SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: u.Err}
+}
+
+// Call implements [Sender].
+func (u Unreachable) Call(context.Context, task.Task) (Outcome, error) { return Outcome{}, u.fail() }
+
+// Poll implements [Sender].
+func (u Unreachable) Poll(context.Context, task.Task) (Report, error) { return Report{}, u.fail() }
+
+// Fetch implements [Sender].
+func (u Unreachable) Fetch(context.Context, task.Task) (Outcome, error) { return Outcome{}, u.fail() }
+
+// Answer implements [Sender].
+func (u Unreachable) Answer(context.Context, task.Task, jsontext.Value) error { return u.fail() }
+
+// Cancel implements [Sender].
+func (u Unreachable) Cancel(context.Context, task.Task) error { return u.fail() }

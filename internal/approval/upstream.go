@@ -1,0 +1,387 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// nested reports whether t runs as a task of the upstream's.
+func nested(t task.Task) bool {
+	return t.State == task.Executing && t.Execution.UpstreamTask != ""
+}
+
+// polled returns t, which runs, as it is once the upstream has been asked how
+// it stands, in the name of an owner that is there. The error is a [*SendError]
+// if the upstream could not be asked; that changes nothing for t.
+func (d *Desk) polled(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	switch {
+	case send == nil || t.State != task.Executing:
+		return t, nil
+	case t.Execution.Answered():
+		return d.resume(ctx, t, send)
+	case !nested(t) || t.Execution.Upstream.Ended():
+		return t, nil // there is nobody to ask, or nothing new to learn
+	}
+	d.remember(t, send) // in case that it has to be cancelled
+	asking, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	late := time.AfterFunc(d.cfg.Poll, func() { stop(context.DeadlineExceeded) })
+	report, err := send.Poll(asking, t)
+	late.Stop() // what is still to be read of the report may take longer
+	if err == nil {
+		return d.noted(ctx, t, report)
+	}
+	if ctx.Err() != nil {
+		return t, ctx.Err()
+	}
+	failed := sendError(asking, err)
+	if failed.Stage == task.StageUpstreamGone {
+		return d.gone(ctx, t, err)
+	}
+	d.cfg.Log.WarnContext(ctx, "upstream not asked", "task", t.ID, "tool", t.Call.Name, "error", err)
+	return t, failed
+}
+
+// sendError returns err as one that tells at what stage it happened.
+func sendError(ctx context.Context, err error) *SendError {
+	if known, ok := errors.AsType[*SendError](err); ok && known.Stage != "" {
+		return known
+	}
+	stage := task.StageUpstreamUnreachable
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		stage = task.StageUpstreamTimeout
+	}
+	return &SendError{Stage: stage, Ran: task.RanUnknown, Err: err}
+}
+
+// gone ends a task that the upstream no longer knows. It will not know it later
+// either, and what became of the call cannot be known.
+func (d *Desk) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
+	d.cfg.Log.WarnContext(ctx, "the upstream no longer knows its task", "task", t.ID, "tool", t.Call.Name, "error", cause)
+	failure := task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"}
+	return d.fail(ctx, t, failure)
+}
+
+// fail ends a task that runs.
+func (d *Desk) fail(ctx context.Context, t task.Task, why task.Failure) (task.Task, error) {
+	ref := task.AnyOwner().Ref(t.ID)
+	after, err := d.clerk().Advance(ctx, ref, task.Fail{By: d.cfg.Name, From: task.Executing, Failure: why}, d.cfg.Now())
+	if overtaken(err) {
+		return d.get(ctx, ref)
+	}
+	if err == nil {
+		d.forget(t.ID)
+		d.settledAs(ctx, after)
+	}
+	return after, err
+}
+
+// Report takes note of what the upstream says of its task of t, whoever heard
+// it, and returns t as it is then. An upstream that tells more than how far it
+// is ends t.
+func (d *Desk) Report(ctx context.Context, ref task.Ref, r Report) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil || !nested(t) || t.Execution.UpstreamTask != r.Task {
+		return d.told(t), err
+	}
+	t, err = d.noted(ctx, t, r)
+	return d.told(t), err
+}
+
+// concluded returns t, whose owner asks no more than how it stands, as ended if
+// its upstream has failed: such an owner does not come for the outcome, and has
+// with the upstream's words all that it will look at.
+func (d *Desk) concluded(ctx context.Context, t task.Task) (task.Task, error) {
+	if !nested(t) || t.Execution.Upstream != task.UpstreamFailed || d.busy(t) {
+		return t, nil
+	}
+	failure := task.Failure{Stage: task.StageUpstreamError, Reason: t.Execution.Message, Ran: task.RanYes}
+	return d.fail(ctx, t, failure)
+}
+
+// busy reports whether somebody is at work on t.
+func (d *Desk) busy(t task.Task) bool {
+	return !t.Execution.Detached() && !d.cfg.Now().After(t.Execution.LeaseUntil)
+}
+
+func (d *Desk) noted(ctx context.Context, t task.Task, r Report) (task.Task, error) {
+	switch {
+	case r.Outcome != nil:
+		return d.take(ctx, t, *r.Outcome)
+	case r.Cancelled:
+		reason := plainText(r.Message, maxReason)
+		return d.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
+	case !r.news(t.Execution):
+		return t, nil
+	case d.busy(t):
+		t = t.Clone()
+		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plainText(r.Message, maxReason), r.InputRequests
+		return t, nil
+	}
+	ref := task.AnyOwner().Ref(t.ID)
+	after, err := d.clerk().Advance(ctx, ref, r.note("", false), d.cfg.Now())
+	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
+		return d.get(ctx, ref)
+	}
+	if err == nil {
+		d.settledAs(ctx, after)
+	}
+	return after, err
+}
+
+// news reports whether r says anything that x does not.
+func (r Report) news(x *task.Execution) bool {
+	e := r.note("", false)
+	asked, err := jsontext.AppendFormat(nil, e.InputRequests)
+	return r.State != x.Upstream && len(asked) <= len("{}") || e.Message != x.Message || r.PollInterval != x.PollInterval ||
+		r.InputRequests != nil && (err != nil || string(asked) != string(x.InputRequests)) ||
+		r.InputRequests == nil && x.InputRequests != nil
+}
+
+// note returns r as what happens to a task.
+func (r Report) note(by string, release bool) task.NoteUpstream {
+	return task.NoteUpstream{
+		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plainText(r.Message, maxReason), PollInterval: r.PollInterval,
+		InputRequests: r.InputRequests, RequestState: r.RequestState, Release: release,
+	}
+}
+
+// claim makes this desk the executor of t, whose run needed none. It reports
+// false, and how t stands, if somebody else was faster.
+func (d *Desk) claim(ctx context.Context, t task.Task) (task.Task, bool, error) {
+	if !d.enter() {
+		return t, false, closedError(t.ID, task.ActionResume)
+	}
+	now := d.cfg.Now()
+	ref := task.AnyOwner().Ref(t.ID)
+	claimed, err := d.clerk().Advance(ctx, ref, task.Resume{By: d.cfg.Name, LeaseUntil: now.Add(d.cfg.Lease)}, now)
+	if err == nil {
+		return claimed, true, nil
+	}
+	d.running.Done()
+	if overtaken(err) || errors.Is(err, task.ErrNotReady) {
+		t, err = d.get(ctx, ref)
+	}
+	return t, false, err
+}
+
+// resume calls the upstream again with the client's answers. It is the same
+// call, which the upstream interrupted to ask; policy may have changed since.
+func (d *Desk) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	if _, drift := d.recheck(t); drift != nil {
+		drift.Ran, drift.Retriable = task.RanUnknown, false
+		return d.fail(ctx, t, *drift)
+	}
+	claimed, ok, err := d.claim(ctx, t)
+	if !ok {
+		return claimed, err
+	}
+	go d.run(context.WithoutCancel(ctx), claimed, send)
+	return claimed, nil
+}
+
+// take keeps an outcome that the upstream told unasked. If somebody else is
+// keeping it, this one is dropped.
+func (d *Desk) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
+	defer o.close()
+	claimed, ok, err := d.claim(ctx, t)
+	if !ok {
+		return claimed, err
+	}
+	defer d.running.Done()
+	own := context.WithoutCancel(ctx)
+	working, stop := d.working(own, claimed)
+	defer context.AfterFunc(working, o.close)()
+	d.keep(own, working, claimed, o)
+	stop()
+	return d.get(ctx, task.AnyOwner().Ref(t.ID))
+}
+
+// fetch has the outcome of the upstream's task kept, as work of the desk's own:
+// it goes on when ctx ends, so that others who wait for it get it too.
+func (d *Desk) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	claimed, ok, err := d.claim(ctx, t)
+	if !ok {
+		return claimed, err
+	}
+	go func() {
+		defer d.running.Done()
+		own := context.WithoutCancel(ctx)
+		working, stop := d.working(own, claimed)
+		d.collect(own, working, claimed, send)
+		stop()
+	}()
+	return claimed, nil
+}
+
+// attend has the outcome of the upstream's task kept while the owner is there
+// to answer what the upstream asks before that, which ends with ctx.
+func (d *Desk) attend(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	claimed, ok, err := d.claim(ctx, t)
+	if !ok {
+		return claimed, err
+	}
+	defer d.running.Done()
+	attending, stop := d.during(ctx, claimed, d.closing)
+	d.collect(context.WithoutCancel(ctx), attending, claimed, send)
+	stop()
+	return d.get(ctx, task.AnyOwner().Ref(t.ID))
+}
+
+// collect fetches the outcome of the upstream's task, within working, and keeps
+// it. If it cannot be had now, the upstream still has it for the next one.
+func (d *Desk) collect(ctx, working context.Context, t task.Task, send Sender) {
+	outcome, err := send.Fetch(working, t)
+	defer outcome.close()
+	if err != nil {
+		d.release(ctx, t, sendError(working, err))
+		return
+	}
+	d.keep(ctx, working, t, outcome)
+}
+
+// keep keeps the outcome of the upstream's task, or leaves it to the next one
+// if it breaks off.
+func (d *Desk) keep(ctx, working context.Context, t task.Task, o Outcome) {
+	e := d.ending(working, t, o, nil)
+	if fail, failed := e.(task.Fail); failed && fail.Result == nil && fail.Failure.Ran == task.RanUnknown {
+		d.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
+		return
+	}
+	d.settle(ctx, t, e)
+}
+
+// release gives up being at work on t, for another to try.
+func (d *Desk) release(ctx context.Context, t task.Task, why *SendError) {
+	if why.Stage == task.StageUpstreamGone {
+		if _, err := d.gone(ctx, t, why); err != nil {
+			d.cfg.Log.ErrorContext(ctx, "task not ended", "task", t.ID, "error", err)
+		}
+		return
+	}
+	d.cfg.Log.WarnContext(ctx, "outcome not fetched", "task", t.ID, "tool", t.Call.Name, "error", why)
+	x := t.Execution
+	d.settle(ctx, t, task.NoteUpstream{
+		By: d.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
+		InputRequests: x.InputRequests, RequestState: x.RequestState, Release: true,
+	})
+}
+
+// Respond takes the owner's answers, a JSON object, to what the upstream asks.
+// Those to a task of the upstream's are handed on. Others are kept until all
+// questions are answered; then the upstream is called again. Answers to what
+// nobody asks are dropped.
+func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Value, send Sender) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil || !t.Asks() {
+		return d.told(t), err
+	}
+	answers := make(map[string]jsontext.Value)
+	if err := json.Unmarshal(responses, &answers); err != nil {
+		return d.told(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
+	}
+	if nested(t) {
+		asking, stop := context.WithTimeout(ctx, d.cfg.Poll)
+		defer stop()
+		if err := send.Answer(asking, t, responses); err != nil {
+			return d.told(t), sendError(asking, err)
+		}
+		t, err = d.noted(ctx, t, stillAsked(t, answers))
+		return d.told(t), err
+	}
+	t, err = d.clerk().Advance(ctx, ref, task.Answer{Responses: answers}, d.cfg.Now())
+	if errors.Is(err, task.ErrInvalidTransition) {
+		t, err = d.get(ctx, ref) // others have answered
+	}
+	if err == nil {
+		t, err = d.polled(ctx, t, send)
+	}
+	return d.told(t), err
+}
+
+// stillAsked returns what the upstream of t asks, as far as is known, once it
+// has been given the answers.
+func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
+	x := t.Execution
+	r := Report{Task: x.UpstreamTask, Message: x.Message, PollInterval: x.PollInterval}
+	open := make(map[string]jsontext.Value)
+	if json.Unmarshal(x.InputRequests, &open) != nil {
+		return r
+	}
+	for key := range answers {
+		delete(open, key)
+	}
+	if rest, err := json.Marshal(open, json.Deterministic(true)); err == nil && len(open) > 0 {
+		r.State, r.InputRequests = task.UpstreamAsks, rest
+	}
+	return r
+}
+
+// abandonUpstream has the upstream told, by and by, that nobody waits any more
+// for its task of t, which has ended. A call that is being made is interrupted
+// by whoever makes it.
+func (d *Desk) abandonUpstream(ctx context.Context, t task.Task, send Sender) {
+	if t.Execution == nil || t.Execution.UpstreamTask == "" || t.Execution.Upstream.Ended() {
+		return
+	}
+	if send == nil {
+		send = d.recentSender(t.ID)
+	}
+	if send == nil && d.cfg.Send != nil {
+		send = d.cfg.Send(t)
+	}
+	if send == nil || !d.enter() {
+		return
+	}
+	go func() {
+		defer d.running.Done()
+		d.cancelUpstream(context.WithoutCancel(ctx), t, send)
+	}()
+}
+
+// cancelUpstream tells the upstream that nobody waits for t, as well as it can.
+func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
+	ctx, stop := context.WithTimeout(ctx, d.cfg.Cancel)
+	defer stop()
+	if err := send.Cancel(ctx, t); err != nil {
+		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "task", t.ID, "tool", t.Call.Name, "error", err)
+		return
+	}
+	d.cfg.Log.InfoContext(ctx, "upstream told to stop", "task", t.ID, "tool", t.Call.Name)
+}
+
+// cancelAll tells upstreams that nobody waits any more for the tasks that they
+// made of calls, because the store that knows of them is about to go.
+func (d *Desk) cancelAll(ctx context.Context) {
+	if d.cfg.Send == nil {
+		return
+	}
+	var telling errgroup.Group
+	telling.SetLimit(cancelAtOnce)
+	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Executing}, Limit: sweepBatch}
+	for {
+		page, err := d.cfg.Store.List(ctx, q)
+		for _, t := range page.Tasks {
+			if nested(t) && !t.Execution.Upstream.Ended() {
+				telling.Go(func() error {
+					d.cancelUpstream(ctx, t, d.cfg.Send(t))
+					return nil
+				})
+			}
+		}
+		if q.Cursor = page.Next; err != nil || q.Cursor == "" {
+			break
+		}
+	}
+	_ = telling.Wait() // none fails
+}
+
+// cancelAtOnce is how many upstream tasks are cancelled at the same time.
+const cancelAtOnce = 16

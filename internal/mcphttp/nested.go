@@ -1,0 +1,297 @@
+package mcphttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// takesTask reports whether a call is made as a task of the upstream's. What
+// the upstream says of the tool, or of itself, is asked for if nobody has done
+// that yet; if it does not tell, the call is plain.
+func (c *caller) takesTask(ctx context.Context, m *jsonrpc.Message) bool {
+	if m.Method != "tools/call" {
+		return false
+	}
+	facts := c.gate.About(c.from)
+	if eraOf(m) == wire.Modern {
+		return facts.Tasks || !facts.Known && c.discover(ctx, m)
+	}
+	if facts.Known && !facts.Tasks {
+		return false
+	}
+	name, _ := m.Params.Name.Text()
+	tool, listed := c.gate.Tool(c.from, name)
+	if !listed {
+		tool = c.findTool(ctx, name)
+	}
+	switch policy.TaskSupport(tool.TaskSupport) {
+	case policy.TaskRequired:
+		return true
+	case policy.TaskOptional:
+		return m.Params.Task.Present()
+	default:
+		return false
+	}
+}
+
+// learnTimeout is how long an upstream may take to say what it can do.
+const learnTimeout = 5 * time.Second
+
+// discover asks a modern upstream whether it does tasks.
+func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
+	ctx, stop := context.WithTimeout(ctx, learnTimeout)
+	defer stop()
+	text := append([]byte(`{"jsonrpc":"2.0","id":`), newRequestID()...)
+	text = append(text, `,"method":"server/discover","params":{"_meta":`...)
+	m, err := parsed(append(append(text, requestMeta(call)...), `}}`...))
+	if err != nil {
+		return false
+	}
+	a, err := c.exchange(ctx, m)
+	if err != nil {
+		return false
+	}
+	result, err := a.whole()
+	if err != nil {
+		return false
+	}
+	tasks := !a.Error && mcptask.DetectServer(result.Member("capabilities").Bytes).Extension
+	c.gate.NoteTasks(c.from, tasks)
+	return tasks
+}
+
+// maxListPages is how many pages of a list of tools are read to find one.
+const maxListPages = 100
+
+// findTool asks the upstream for its tools, notes them all, and returns the one
+// that is called name, if it is there.
+func (c *caller) findTool(ctx context.Context, name string) gate.Tool {
+	ctx, stop := context.WithTimeout(ctx, learnTimeout)
+	defer stop()
+	cursor := ""
+	for range maxListPages {
+		next, err := c.learnTools(ctx, cursor)
+		if err != nil {
+			c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
+			break
+		}
+		tool, listed := c.gate.Tool(c.from, name)
+		if cursor = next; listed || cursor == "" {
+			return tool
+		}
+	}
+	return gate.Tool{}
+}
+
+// learnTools notes one page of the upstream's tools and returns the cursor of
+// the next.
+func (c *caller) learnTools(ctx context.Context, cursor string) (next string, err error) {
+	params := "{}"
+	if cursor != "" {
+		params = `{"cursor":` + string(jsonrpc.AppendString(nil, cursor)) + `}`
+	}
+	m, err := parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"tools/list","params":` + params + `}`))
+	if err != nil {
+		return "", err
+	}
+	a, err := c.exchange(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	result, err := a.whole()
+	if err != nil {
+		return "", err
+	}
+	if a.Error {
+		return "", errUnchecked
+	}
+	c.gate.Learn(ctx, c.from, gate.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, result.Member("tools"))
+	next, _ = result.Member("nextCursor").Text()
+	return next, nil
+}
+
+// taskCall returns the call with a wish for a task that lives as long as the
+// gate's own.
+func taskCall(m *jsonrpc.Message, ttl time.Duration) []byte {
+	if eraOf(m) == wire.Modern {
+		return wire.DeclareTasks(m)
+	}
+	var patch jsonrpc.Patch
+	patch.Set(m.Params.Value, "task", []byte(`{"ttl":`+strconv.FormatInt(max(1, ttl.Milliseconds()), 10)+`}`))
+	return patch.Apply(m.Raw)
+}
+
+// continued returns a call that goes on with the client's answers. It is the
+// same call: same tool, same arguments. As another request it has another id.
+func continued(message []byte, x *task.Execution) []byte {
+	m, err := parsed(message)
+	if err != nil {
+		return message // which was read before, so that this cannot be
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(m.ID, newRequestID())
+	patch.Set(m.Params.Value, "inputResponses", x.Answers)
+	if x.RequestState != "" {
+		patch.Set(m.Params.Value, "requestState", jsonrpc.AppendString(nil, x.RequestState))
+	}
+	return patch.Apply(m.Raw)
+}
+
+// isTaken reports whether the answer to a call is none yet: the upstream has
+// made a task of the call, or asks something first.
+func isTaken(a *answer, era wire.Era) bool {
+	if era == wire.Legacy {
+		return a.member("task").IsObject()
+	}
+	kind := a.resultType()
+	return kind == string(mcptask.TaskResult) || kind == resultInputRequired
+}
+
+// taken returns what such an answer says.
+func taken(a *answer, era wire.Era) (approval.Report, error) {
+	kind := a.resultType()
+	result, err := a.whole()
+	if err != nil {
+		return approval.Report{}, err
+	}
+	switch {
+	case era == wire.Legacy:
+		return readReport(result.Member("task"), era)
+	case kind == string(mcptask.TaskResult):
+		r, err := readReport(result, era)
+		if r.State.Ended() {
+			r.State = task.UpstreamWorks // it tells the outcome when it is asked
+		}
+		return r, err
+	default:
+		state, _ := result.Member("requestState").Text()
+		asked := result.Member("inputRequests").Bytes
+		if asked == nil {
+			asked = []byte("{}")
+		}
+		return approval.Report{State: task.UpstreamAsks, InputRequests: asked, RequestState: state}, nil
+	}
+}
+
+const resultInputRequired = "input_required"
+
+// readReport reads a task as an upstream describes it: in the answer to a call
+// or to tasks/get, or in a notification.
+func readReport(v jsonrpc.Value, era wire.Era) (approval.Report, error) {
+	id, ok := v.Member("taskId").Text()
+	status, _ := v.Member("status").Text()
+	if !ok || id == "" || !mcptask.Status(status).Valid() {
+		return approval.Report{}, invalidAnswer(errors.New("the upstream's task has no id or no status"))
+	}
+	message, _ := v.Member("statusMessage").Text()
+	r := approval.Report{Task: id, Message: message, PollInterval: millis(v.Member("pollInterval"))}
+	if era == wire.Modern {
+		r.PollInterval = millis(v.Member("pollIntervalMs"))
+	}
+	switch mcptask.Status(status) {
+	case mcptask.InputRequired:
+		r.State = task.UpstreamAsks
+		if asked := v.Member("inputRequests"); era == wire.Modern && asked.IsObject() {
+			r.InputRequests = bytes.Clone(asked.Bytes)
+		}
+	case mcptask.Completed:
+		r.State = task.UpstreamReady
+	case mcptask.Failed:
+		r.State = task.UpstreamFailed
+	case mcptask.Cancelled:
+		r.Cancelled = true
+	case mcptask.Working:
+	}
+	return r, nil
+}
+
+// readEnd reads the report of a modern task that has ended, which carries its
+// outcome. That is not read here: it may be large.
+func readEnd(a *answer) (approval.Report, error) {
+	r, err := readReport(a.result, wire.Modern)
+	if err != nil {
+		a.close()
+		return r, err
+	}
+	// The task has its outcome under the same names as a response has.
+	whole := io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":0,`), &tail{Reader: a.Body})
+	outcome := jsonrpc.NewResponseReader(whole)
+	head, err := outcome.Head()
+	if err != nil || head.Kind != jsonrpc.Response {
+		a.close()
+		return r, invalidAnswer(errors.Join(errNoAnswer, err))
+	}
+	r.Outcome = &approval.Outcome{Body: &nestedBody{outcome, a}, Error: head.Failed}
+	return r, nil
+}
+
+// A tail is all but the first byte of what its reader has.
+type tail struct {
+	io.Reader
+
+	cut bool
+}
+
+// Read implements [io.Reader].
+func (t *tail) Read(p []byte) (int, error) {
+	if !t.cut {
+		t.cut = true
+		if _, err := io.ReadFull(t.Reader, make([]byte, 1)); err != nil {
+			return 0, err
+		}
+	}
+	return t.Reader.Read(p)
+}
+
+// A nestedBody is an outcome within an answer.
+type nestedBody struct {
+	io.Reader
+
+	within *answer
+}
+
+// Close implements [io.Closer].
+func (b *nestedBody) Close() error {
+	b.within.close()
+	return nil
+}
+
+// millis reads a number of milliseconds, or nothing if it makes no sense.
+func millis(v jsonrpc.Value) time.Duration {
+	ms, err := strconv.ParseFloat(string(v.Bytes), 64)
+	if err != nil || ms <= 0 || ms > float64(math.MaxInt64/int64(time.Millisecond)) {
+		return 0
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}
+
+// errTaskGone says that an upstream does not know a task that it has made.
+var errTaskGone = errors.New("the upstream does not know the task")
+
+// taskError returns what an upstream's error about its task means.
+func taskError(a *answer) error {
+	failure, err := a.whole()
+	if err != nil {
+		return err
+	}
+	code, _ := failure.Member("code").Int()
+	if code == jsonrpc.CodeInvalidParams {
+		return &approval.SendError{Stage: task.StageUpstreamGone, Ran: task.RanUnknown, Err: errTaskGone}
+	}
+	return invalidAnswer(fmt.Errorf("the upstream answered with error %d", code))
+}

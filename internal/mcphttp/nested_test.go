@@ -1,0 +1,374 @@
+package mcphttp_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const madeIt = `{"content":[{"type":"text","text":"made it"}]}`
+
+// start makes a call that becomes a task of the gate's, approves it, and asks
+// how it stands until it runs.
+func (p *plant) start(call string, headers ...string) string {
+	p.t.Helper()
+	id := taskID(p.t, p.ask(call, headers...))
+	p.approve(task.ID(id))
+	eventually(p.t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) > 0 })
+	return id
+}
+
+// 10.1 "Sync path selection", "Task path selection", 10.2 "Optional uses task
+// path"; F-002.1, F-002.2: which way a call is made depends on the tool, and on
+// how its client waits.
+func TestExecutionPath(t *testing.T) {
+	tests := []struct {
+		tool         string
+		byTask, held bool // whether the upstream gets a task, for either way of waiting
+	}{
+		{"hold_required", true, true},
+		{"hold_optional", true, false},
+		{"hold_forbidden", false, false},
+		{"hold_plain", false, false},
+	}
+	for _, tt := range tests {
+		for _, waits := range []string{"by task", "in a request"} {
+			t.Run(tt.tool+" "+waits, func(t *testing.T) {
+				p := newPlant(t, nil)
+				more, want := `,"task":{}`, tt.byTask
+				if waits == "in a request" {
+					more, want = "", tt.held
+				}
+				req := p.send(toolCall("7", tt.tool, more))
+				p.approve(p.pending(1)[0])
+				p.shop.done(madeIt)
+				answer := req.wait(t)
+				if waits == "by task" {
+					answer = p.ask(legacyAbout("tasks/result", taskID(t, answer)))
+				}
+				wantText(t, "answer", answer, "made it")
+				if nested := len(p.shop.made()) == 1; nested != want {
+					t.Errorf("nested %t; want %t", nested, want)
+				}
+				if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+					t.Errorf("called %v; want once", calls)
+				}
+			})
+		}
+	}
+}
+
+// F-001.2: what is not known of a tool is asked for, once.
+func TestAnnotationIsAskedFor(t *testing.T) {
+	p := newPlant(t, nil)
+	for range 2 {
+		id := taskID(t, p.ask(toolCall("7", "hold_required", `,"task":{}`)))
+		p.approve(task.ID(id))
+		p.shop.done(madeIt)
+		wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
+	}
+	if lists := p.shop.heard("tools/list"); len(lists) != 1 || len(p.shop.made()) != 2 {
+		t.Errorf("listed %v, made %v; want one list and two tasks", lists, p.shop.made())
+	}
+}
+
+// 10.2 "Full task flow", 10.1 "Task creation", "Lazy poll: working", "Lazy poll:
+// completed", "Stream result: success"; F-004, F-005.11: for a legacy client the
+// upstream is asked when it asks, and the result is fetched when it wants it.
+func TestNestedLegacyTask(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "the upstream was asked how it stands", func() bool {
+		wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
+		return len(p.shop.heard("tasks/get")) > 0
+	})
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"pollInterval":20`)
+	p.shop.done(madeIt)
+	eventually(t, "the upstream is done", func() bool {
+		return strings.Contains(p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
+	})
+	if fetched := p.shop.heard("tasks/result"); len(fetched) != 0 {
+		t.Errorf("the result was fetched before the client asked for it: %v", fetched)
+	}
+	for range 2 { // it can be had again
+		wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it", `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`)
+	}
+	if fetched := p.shop.heard("tasks/result"); len(fetched) != 1 {
+		t.Errorf("fetched %v; want once", fetched)
+	}
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
+}
+
+// The same for a modern client, whose upstream tells the result with the status.
+func TestNestedModernTask(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+	message, headers := about("tasks/get", id)
+	wantText(t, "get", p.ask(message, headers...), `"status":"working"`)
+	p.shop.done(`{"resultType":"complete","content":[{"type":"text","text":"` + strings.Repeat("made it ", 50_000) + `"}]}`)
+	var answer string
+	eventually(t, "the task has ended", func() bool {
+		answer = p.ask(message, headers...)
+		return !strings.Contains(answer, `"status":"working"`)
+	})
+	wantText(t, "get", answer[:1000], `"status":"completed"`, `"result":{"resultType":"complete","content":[`)
+	if n := strings.Count(answer, "made it "); n != 50_000 {
+		t.Errorf("%d of 50000 words came through", n)
+	}
+	polls := len(p.shop.heard("tasks/get"))
+	if again := p.ask(message, headers...); again != answer || len(p.shop.heard("tasks/get")) != polls {
+		t.Error("the result was not kept")
+	}
+}
+
+// F-004.1, 5.3: the upstream's task lives no longer than the gate's.
+func TestNestedTTL(t *testing.T) {
+	p := newPlant(t, nil)
+	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	made, err := p.shop.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.shop.made()[0])))
+	if ttl := made.TTL(); err != nil || ttl > 2*time.Hour || ttl < 2*time.Hour-time.Minute {
+		t.Errorf("ttl %v, %v; want what is left of two hours", ttl, err)
+	}
+}
+
+// 10.1 "Lazy poll: failed", and the upstream's own cancellation; F-005.10.
+func TestNestedTaskFails(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	p.shop.done(`out of paper!`)
+	var answer string
+	eventually(t, "the task has ended", func() bool {
+		answer = p.ask(legacyAbout("tasks/get", id))
+		return !strings.Contains(answer, `"status":"working"`)
+	})
+	wantText(t, "get", answer, `"status":"failed"`, "out of paper")
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), `"error_type":"upstream_error"`, "out of paper")
+	if state := p.state(id).State; state != task.Failed {
+		t.Errorf("state %s; want failed", state)
+	}
+
+	p = newPlant(t, nil)
+	id = p.start(toolCall("7", "hold_required", `,"task":{}`)) // a client that waits for the result gets it as it is
+	result := p.send(legacyAbout("tasks/result", id))
+	p.shop.done(`out of paper!`)
+	wantText(t, "result", result.wait(t), `"code":-32050`, "out of paper")
+
+	p = newPlant(t, nil)
+	id = p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+	p.shop.done(`out of paper!`)
+	message, headers := about("tasks/get", id)
+	eventually(t, "the task has ended", func() bool {
+		answer = p.ask(message, headers...)
+		return !strings.Contains(answer, `"status":"working"`)
+	})
+	wantText(t, "get", answer, `"status":"failed"`, `"code":-32050`)
+
+	p = newPlant(t, nil)
+	id = p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	theirs := task.AnyOwner().Ref(task.ID(p.shop.made()[0]))
+	if _, err := task.Advance(t.Context(), p.shop.tasks.Store, theirs, task.Cancel{By: "an operator"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the task has ended", func() bool {
+		return p.state(id).State == task.Failed || strings.Contains(p.ask(legacyAbout("tasks/get", id)), "failed")
+	})
+}
+
+func (p *plant) state(id string) task.Task {
+	p.t.Helper()
+	got, err := p.store.Get(p.t.Context(), task.AnyOwner().Ref(task.ID(id)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return got
+}
+
+// F-005.12, NF-003.1, 10.2 "Upstream slow": an upstream that cannot be asked
+// changes nothing; the client may ask again.
+func TestPollFailsTaskGoesOn(t *testing.T) {
+	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 100 * time.Millisecond })
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	stuck := make(chan struct{})
+	p.shop.fail(func(method string) {
+		if method == "tasks/get" {
+			<-stuck
+		}
+	}, nil)
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"code":-32001`, `"error_type":"upstream_timeout"`, `"retry_after"`)
+	close(stuck)
+	p.shop.fail(nil, func(method string) *jsonrpc.Error {
+		if method == "tasks/get" {
+			return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "oops"}
+		}
+		return nil
+	})
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"code":-32002`, `"error_type":"upstream_invalid_response"`)
+	p.shop.fail(nil, nil)
+	if state := p.state(id).State; state != task.Executing {
+		t.Fatalf("state %s; want it to go on", state)
+	}
+	p.shop.done(madeIt)
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
+	for _, line := range []string{
+		`thoughtgate_upstream_execution_total{path="task",status="success"} 1`,
+		`thoughtgate_upstream_lazy_polls_total{status="timeout"} 1`,
+		`thoughtgate_upstream_lazy_polls_total{status="error"} 1`,
+	} {
+		wantText(t, "metrics", scrape(p.gateway), line)
+	}
+}
+
+// 10.2 "Upstream purges result", 10.1 "Stream result: upstream gone"; NF-003.2:
+// what the upstream no longer knows cannot be known.
+func TestUpstreamTaskGone(t *testing.T) {
+	for _, method := range []string{"tasks/get", "tasks/result"} {
+		t.Run(method, func(t *testing.T) {
+			p := newPlant(t, nil)
+			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+			p.shop.fail(nil, func(asked string) *jsonrpc.Error {
+				if asked == method {
+					return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Task not found"}
+				}
+				return nil
+			})
+			p.shop.done(madeIt)
+			wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), `"error_type":"upstream_task_not_found"`)
+			wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "no longer knows")
+		})
+	}
+}
+
+// Concurrent readers share one fetch, and the client that asks first may leave.
+func TestOneFetchForAllReaders(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	var readers []*request
+	for range 10 {
+		readers = append(readers, p.send(legacyAbout("tasks/result", id)))
+	}
+	p.shop.done(madeIt)
+	for _, r := range readers {
+		wantText(t, "result", r.wait(t), "made it")
+	}
+	if fetched := p.shop.heard("tasks/result"); len(fetched) != 1 {
+		t.Errorf("fetched %v; want once", fetched)
+	}
+}
+
+// After a crash of the gate a call that is the upstream's task goes on being
+// asked for, by whoever is there; it is not unknown.
+func TestAnotherReplicaGoesOn(t *testing.T) {
+	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Durable, c.Lease = true, time.Second })
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	if x := p.state(id).Execution; !x.Detached() || x.Executor != "" {
+		t.Errorf("execution %+v; want nobody at it", x)
+	}
+	if err := p.desk.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if cancelled := p.shop.heard("tasks/cancel"); len(cancelled) != 0 {
+		t.Errorf("a gate that comes back cancelled %v", cancelled)
+	}
+	next, err := approval.New(approval.Config{
+		Store: p.store, Judge: p.gate.Recheck, Polling: task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond},
+		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{}, true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close(t.Context())
+	p.desk = next
+	p.gateway = startGate(t, p.target, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, next, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
+	p.shop.done(madeIt)
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
+	if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+		t.Errorf("called %v; want once", calls)
+	}
+}
+
+// F-007.1, F-007.2, 10.1 "Cancellation", 10.2 "Client abandons task": the
+// upstream is told, without making the client wait.
+func TestNestedCancellation(t *testing.T) {
+	for era, call := range map[string]func(p *plant) (string, string){
+		"legacy": func(p *plant) (string, string) {
+			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+			return id, p.ask(legacyAbout("tasks/cancel", id))
+		},
+		"modern": func(p *plant) (string, string) {
+			id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+			message, headers := about("tasks/cancel", id)
+			return id, p.ask(message, headers...)
+		},
+	} {
+		t.Run(era, func(t *testing.T) {
+			p := newPlant(t, nil)
+			id, answer := call(p)
+			wantText(t, "cancel", answer, `"result"`)
+			if state := p.state(id).State; state != task.Cancelled {
+				t.Errorf("state %s; want cancelled", state)
+			}
+			eventually(t, "the upstream is told", func() bool {
+				return slices.Equal(p.shop.heard("tasks/cancel"), []string{"tasks/cancel " + p.shop.made()[0]})
+			})
+			eventually(t, "it is counted", func() bool {
+				return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
+			})
+		})
+	}
+}
+
+// Upstream ids never reach the client, whatever it asks.
+func TestUpstreamIDsStayInside(t *testing.T) {
+	p := newPlant(t, nil)
+	var received strings.Builder
+	ask := func(message string, headers ...string) {
+		req := p.send(message, headers...)
+		req.wait(t)
+		received.WriteString(req.body)
+	}
+	legacy := p.start(toolCall("7", "hold_optional", `,"task":{}`))
+	held := p.send(toolCall("8", "hold_required", `,"_meta":{"progressToken":1}`))
+	p.approve(p.pending(1)[0])
+	modern := taskID(t, p.ask(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...))
+	p.approve(task.ID(modern))
+	get, headers := about("tasks/get", modern)
+	eventually(t, "there are three tasks", func() bool {
+		ask(get, headers...)
+		return len(p.shop.made()) == 3
+	})
+	for range 3 {
+		ask(legacyAbout("tasks/get", legacy))
+		p.shop.done(madeIt)
+	}
+	held.wait(t)
+	received.WriteString(held.body)
+	for range 5 {
+		ask(legacyAbout("tasks/get", legacy))
+		ask(legacyAbout("tasks/result", legacy))
+		ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`)
+		ask(get, headers...)
+	}
+	if text := received.String(); !strings.Contains(text, "made it") {
+		t.Errorf("the client got no result: %s", text)
+	}
+	for _, id := range p.shop.made() {
+		if at := regexp.MustCompile(".{0,200}" + regexp.QuoteMeta(id)).FindString(received.String()); at != "" {
+			t.Errorf("the client was told of %s: %s", id, at)
+		}
+	}
+}

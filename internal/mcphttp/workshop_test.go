@@ -1,0 +1,248 @@
+package mcphttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A workshop is an MCP server of both generations that keeps tasks of its own,
+// with the library that others would use for that. Its tools are called after
+// the task support they declare, such as hold_required; what they return is
+// said by the test, with done.
+type workshop struct {
+	t       *testing.T
+	tasks   *mcptask.Server
+	works   sync.WaitGroup
+	results chan jsontext.Value
+
+	mu     sync.Mutex
+	log    []string                           // methods, and what they were about
+	ids    []string                           // of its tasks
+	refuse func(method string) *jsonrpc.Error // answers instead of the workshop; may be nil
+	slow   func(method string)                // is called before anything is answered; may be nil
+}
+
+// fail has what is about some methods answered otherwise.
+func (s *workshop) fail(slow func(method string), refuse func(method string) *jsonrpc.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow, s.refuse = slow, refuse
+}
+
+// A plant is a gate in front of a workshop.
+type plant struct {
+	*house
+
+	shop *workshop
+}
+
+// newPlant starts a gate in front of a workshop, of which the client of the
+// legacy session s-1 knows what it says at first.
+func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *plant {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	shop := &workshop{t: t, results: make(chan jsontext.Value), tasks: &mcptask.Server{
+		Store: store, Now: time.Now, Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
+	}}
+	up := serve(t, shop.serve)
+	var kept mcphttp.Waiting
+	p := &plant{shop: shop, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+		if adjust != nil {
+			adjust(c, w)
+		}
+		kept = *w
+	})}
+	p.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, kept
+		s.upstream.Metrics = s.handler.Metrics
+	})
+	t.Cleanup(func() {
+		close(shop.results)
+		shop.works.Wait()
+		store.Close()
+	})
+	p.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+	return p
+}
+
+// done lets the oldest tool that runs return a result.
+func (s *workshop) done(result string) {
+	s.t.Helper()
+	select {
+	case s.results <- jsontext.Value(result):
+	case <-time.After(10 * time.Second):
+		s.t.Fatal("no tool runs")
+	}
+}
+
+// heard returns what the workshop was asked, as far as it is about a method.
+func (s *workshop) heard(method string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var about []string
+	for _, line := range s.log {
+		if strings.HasPrefix(line, method) {
+			about = append(about, line)
+		}
+	}
+	return about
+}
+
+// made returns the ids of the workshop's tasks.
+func (s *workshop) made() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ids)
+}
+
+func (s *workshop) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	m := &p.Messages[0]
+	about, _ := m.Params.Name.Text()
+	if id, ok := m.Params.TaskID.Text(); ok {
+		about = id
+	}
+	s.mu.Lock()
+	s.log = append(s.log, strings.TrimSpace(m.Method+" "+about))
+	slow, refuse := s.slow, s.refuse
+	s.mu.Unlock()
+	if slow != nil {
+		slow(m.Method)
+	}
+	if m.Kind != jsonrpc.Request {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	result, failed := s.handle(r.Context(), m, owner(r))
+	if refuse != nil {
+		if e := refuse(m.Method); e != nil {
+			result, failed = nil, e
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if m.Method == "initialize" {
+		w.Header().Set("Mcp-Session-Id", "s-1")
+	}
+	if failed != nil {
+		w.Write(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, failed))
+		return
+	}
+	w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, result))
+}
+
+func owner(r *http.Request) string {
+	return "owner " + r.Header.Get("Mcp-Session-Id") + r.Header.Get("Authorization")
+}
+
+func dialectOf(m *jsonrpc.Message) mcptask.Dialect {
+	if m.Params.Meta.Member("io.modelcontextprotocol/protocolVersion").Present() {
+		return mcptask.Dialect{Era: mcptask.Modern}
+	}
+	return mcptask.Dialect{}
+}
+
+func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string) (jsontext.Value, *jsonrpc.Error) {
+	dialect := dialectOf(m)
+	switch m.Method {
+	case "initialize":
+		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
+	case "server/discover":
+		return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
+	case "tools/list":
+		var tools []string
+		for _, support := range []string{"required", "optional", "forbidden"} {
+			for _, rule := range []string{"hold", "get"} {
+				tools = append(tools, fmt.Sprintf(`{"name":"%s_%s","inputSchema":{"type":"object"},"execution":{"taskSupport":%[2]q}}`, rule, support))
+			}
+		}
+		return jsontext.Value(`{"tools":[{"name":"hold_plain","inputSchema":{"type":"object"}},` + strings.Join(tools, ",") + `]}`), nil
+	case "tools/call":
+		return s.call(ctx, m, dialect, owner)
+	}
+	result, err := s.tasks.Handle(ctx, mcptask.Request{Dialect: dialect, Owner: owner, Method: m.Method, Params: m.Params.Bytes})
+	if err != nil {
+		return nil, dialect.Error(err)
+	}
+	return result, nil
+}
+
+func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
+	name, _ := m.Params.Name.Text()
+	asked := m.Params.Task.Present()
+	if dialect.Era == mcptask.Modern {
+		var meta mcptask.Object
+		_ = json.Unmarshal(m.Params.Meta.Bytes, &meta)
+		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
+	} else if asked && (strings.HasSuffix(name, "_forbidden") || strings.HasSuffix(name, "_plain")) {
+		return nil, mcptask.TaskForbidden()
+	}
+	if !asked {
+		if strings.HasSuffix(name, "_required") {
+			return nil, dialect.TaskRequired()
+		}
+		result, err := s.work(ctx)
+		if err != nil {
+			return nil, dialect.Error(err)
+		}
+		return result, nil
+	}
+	ttl := time.Hour
+	if ms, ok := m.Params.Task.Member("ttl").Int(); ok {
+		ttl = time.Duration(ms) * time.Millisecond
+	}
+	t, err := s.tasks.Start(ctx, task.Draft{Owner: owner, TTL: ttl, Call: task.Call{
+		Method: m.Method, Name: name, Message: string(m.Raw), Arguments: string(m.Params.Arguments.Bytes),
+	}})
+	if err != nil {
+		return nil, dialect.Error(err)
+	}
+	s.mu.Lock()
+	s.ids = append(s.ids, string(t.ID))
+	s.mu.Unlock()
+	s.works.Go(func() { _, _ = s.tasks.Run(context.WithoutCancel(ctx), task.OwnedBy(owner).Ref(t.ID), s.work) })
+	result, err := dialect.CreateResult(t)
+	if err != nil {
+		return nil, dialect.Error(err)
+	}
+	return result, nil
+}
+
+// work is what all tools do: what the test says.
+func (s *workshop) work(ctx context.Context) (jsontext.Value, error) {
+	select {
+	case result, open := <-s.results:
+		if !open {
+			return nil, context.Canceled
+		}
+		if code, _, failed := strings.Cut(string(result), "!"); failed {
+			return nil, &jsonrpc.Error{Code: -32050, Message: code}
+		}
+		return result, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,58 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// The ways in which an approved call is made.
+const (
+	PathSync = "sync" // the upstream answers when the tool has run
+	PathTask = "task" // the upstream makes a task of it
+)
+
+// How asking an upstream about its task, or cancelling that, can end besides
+// [Success], [Error] and [Timeout].
+const (
+	NotFound = "not_found"
+	Failed   = "failed"
+)
+
+// upstreamSeries are the series about approved calls at their upstreams.
+type upstreamSeries struct {
+	executions    *prometheus.CounterVec
+	polls         *prometheus.CounterVec
+	cancellations *prometheus.CounterVec
+}
+
+func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
+	return upstreamSeries{
+		executions: register(r, prometheus.NewCounterVec(
+			counter("upstream_execution_total", "Approved calls that were made, by the way in which."), []string{"path", "status"})),
+		polls: register(r, prometheus.NewCounterVec(
+			counter("upstream_lazy_polls_total", "Times that an upstream was asked how its task stands, because a client asked."), []string{"status"})),
+		cancellations: register(r, prometheus.NewCounterVec(
+			counter("upstream_cancellations_total", "Times that an upstream was told that nobody waits for a call any more."), []string{"result"})),
+	}
+}
+
+// UpstreamExecuted counts an approved call that was made, with [Success] if the
+// upstream answered.
+func (m *Metrics) UpstreamExecuted(path, status string) {
+	if m != nil {
+		m.upstreams.executions.WithLabelValues(path, status).Inc()
+	}
+}
+
+// LazyPoll counts a question to an upstream how its task stands, by how that
+// ended.
+func (m *Metrics) LazyPoll(status string) {
+	if m != nil {
+		m.upstreams.polls.WithLabelValues(status).Inc()
+	}
+}
+
+// UpstreamCancelled counts an attempt to cancel a call, or a task, of an
+// upstream's.
+func (m *Metrics) UpstreamCancelled(result string) {
+	if m != nil {
+		m.upstreams.cancellations.WithLabelValues(result).Inc()
+	}
+}
