@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	all          = "."         // benchmarks
 	suiteTimeout = time.Minute // for the benchmarks of one package
 	excerptLines = 8
 )
@@ -23,22 +24,30 @@ const (
 // budgets that they have.
 type suite struct {
 	pkg     string
+	only    string // the benchmarks to run, as go test has it
 	budgets []report.GoBudget
 }
 
 // suites lists all of them. A new budget is a line.
 func suites() []suite {
 	return []suite{
-		{module + "jsonrpc", []report.GoBudget{
+		{module + "jsonrpc", all, []report.GoBudget{
 			{Name: "Parse/1KiB", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
 			{Name: "Parse/1KiB", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
 		}},
-		{module + "task/memstore", []report.GoBudget{
+		{module + "task/memstore", all, []report.GoBudget{
 			{Name: "Create", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
 			{Name: "Create", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 50_000, Floor: true},
 			{Name: "Get", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
 			{Name: "Transition", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 5},
 			{Name: "Memory", Metric: "B/task", Scale: 1, Unit: "B", Budget: 1024},
+		}},
+		{module + "task/sqlstore", "^Benchmark(SQLite|Postgres)$/^(create|wake)$", []report.GoBudget{
+			{Name: "SQLite/create", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 10_000, Floor: true},
+			{Name: "Postgres/wake", Metric: "µs-after-swap", Scale: 1e-3, Unit: "ms", Budget: 100},
+		}},
+		{module + "task/redisstore", "^BenchmarkRedis$/^always$/^(create|wake)$", []report.GoBudget{
+			{Name: "Redis/always/wake", Metric: "µs-after-swap", Scale: 1e-3, Unit: "ms", Budget: 100},
 		}},
 	}
 }
@@ -57,7 +66,7 @@ func (b *bench) micro(ctx context.Context) error {
 // suite runs the benchmarks of one package. What was measured before one of
 // them failed counts.
 func (b *bench) suite(ctx context.Context, s suite) error {
-	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=.", "-benchmem", "-timeout", suiteTimeout.String(), //nolint:gosec // names of our own packages
+	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench", s.only, "-benchmem", "-timeout", suiteTimeout.String(), //nolint:gosec // names of our own packages
 		"-count", strconv.Itoa(b.benchRuns), "-benchtime", b.benchTime.String(), s.pkg)
 	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) } // go ends what it runs; killed, it could not
 	out, err := test.CombinedOutput()

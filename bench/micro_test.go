@@ -16,7 +16,7 @@ func TestSuite(t *testing.T) {
 	}
 	var out strings.Builder
 	b := &bench{options: options{benchTime: time.Millisecond, benchRuns: 3}, out: &out}
-	err := b.suite(t.Context(), suite{pkg, []report.GoBudget{{Name: "Dup", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1}}})
+	err := b.suite(t.Context(), suite{pkg, all, []report.GoBudget{{Name: "Dup", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}

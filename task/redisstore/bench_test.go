@@ -29,10 +29,12 @@ func BenchmarkRedis(b *testing.B) {
 			o := inOwnKeys(server)
 			s := open(b, o)
 			b.Run("wake", func(b *testing.B) { benchmarkWake(b, s, open(b, o)) })
-			ids := fill(b, s)
-			b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
-			b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
-			b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+			b.Run("of many", func(b *testing.B) {
+				ids := fill(b, s)
+				b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
+				b.Run("swap", func(b *testing.B) { benchmarkSwap(b, s, ids) })
+				b.Run("list", func(b *testing.B) { benchmarkList(b, s, ids) })
+			})
 		})
 	}
 }
