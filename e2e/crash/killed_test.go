@@ -182,6 +182,7 @@ func (s *story) live(p *party, n int, dice *rand.Rand) {
 	as := []string{"quick", "slow", "large"}[dice.IntN(3)]
 	id := p.ask(anyGate(), "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":%q},"task":{}}`, n, as)).after(`"taskId":"`)
 	if id == "" {
+		<-time.After(5 * time.Millisecond) // whoever is not there cannot be had by asking faster
 		return
 	}
 	s.know(id, func(c *call) { c.n, c.session, c.as = n, p.session, as })
