@@ -105,7 +105,7 @@ func TestAccessible(t *testing.T) {
 	p.click("#reject")
 	p.sees("Rejected by operator")
 	p.accessible("a request that is over", script)
-	p.open("/history?requester=without")
+	p.open("/history?tool=file")
 	p.accessible("the history", script)
 	p.tolerate("404")
 	p.open("/approvals/unknown")

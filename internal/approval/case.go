@@ -2,7 +2,9 @@ package approval
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,17 +21,24 @@ type Case struct {
 	Whole    jsontext.Value
 	Redacted map[jsontext.Pointer]bool
 
-	Trail     []task.Transition // every change of its state, oldest first
-	Approvers []string          // who may decide, as in [Workflow]
-	Objection error             // why the one who looks may not approve it, if so
-	Changed   *Approval         // the last approved call of the tool, if the tool was defined otherwise then
-	Earlier   []Approval        // what else this requester wanted of the tool, newest first
+	Story     []task.Entry // what happened so far, oldest first
+	Approvers []string     // who may decide, as in [Workflow]
+	Objection error        // why the one who looks may not approve it, if so
+	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then
+	Earlier   []Approval   // what else this requester wanted of the tool, newest first
+}
+
+// A Precedent is a call of the same tool that was approved before.
+type Precedent struct {
+	ID task.ID
+	At time.Time
 }
 
 // How far back calls are looked for that have to do with a case.
 const (
 	maxEarlier = 5
-	lookback   = 5 // pages
+	lookback   = 5    // pages of tasks
+	readback   = 5000 // entries of the journal
 )
 
 // Case returns the case of a held call for somebody who looks at it.
@@ -39,11 +48,14 @@ func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error)
 		return Case{}, err
 	}
 	w, known := d.cfg.Workflow(t.Workflow)
-	c := Case{Approval: d.view(t, maxShown), Trail: t.Transitions, Objection: d.objection(t, who)}
+	c := Case{Approval: d.view(t, maxShown), Objection: d.objection(t, who)}
 	if known {
 		c.Approvers = w.Approvers
 	}
 	c.Whole, c.Redacted = d.whole(t)
+	if c.Story, err = d.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
+		return Case{}, err
+	}
 	if c.Earlier, err = d.earlier(ctx, t); err != nil {
 		return Case{}, err
 	}
@@ -101,20 +113,71 @@ func (d *Desk) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 
 // changed returns the last approved call of the tool of t before t if the tool
 // was defined otherwise then.
-func (d *Desk) changed(ctx context.Context, t task.Task) (*Approval, error) {
-	var last *Approval
+func (d *Desk) changed(ctx context.Context, t task.Task) (*Precedent, error) {
+	last, err := d.lastApproved(ctx, t)
+	if err != nil || last == nil || last.digest == t.Verdict.ToolDigest {
+		return nil, err
+	}
+	return &last.Precedent, nil
+}
+
+// An approvedCall is a precedent, with the digest of the tool's definition.
+type approvedCall struct {
+	Precedent
+
+	digest string
+}
+
+// lastApproved returns the last approved call of the tool of t before t, or nil
+// if none is known: from the tasks, or from the journal, which goes back
+// further.
+func (d *Desk) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
+	var last *approvedCall
 	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
 	err := d.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
-		if other.ID == t.ID || !sameTool(t, other) || other.CreatedAt.After(t.CreatedAt) || !wasApproved(other) {
-			return true
+		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) {
+			last = &approvedCall{Precedent{other.ID, other.Approval.DecidedAt()}, other.Verdict.ToolDigest}
 		}
-		if other.Verdict.ToolDigest != t.Verdict.ToolDigest {
-			a := d.view(other, maxListed)
-			last = &a
-		}
-		return false
+		return last == nil
 	})
-	return last, err
+	if err != nil || last != nil {
+		return last, err
+	}
+	return d.lastTold(ctx, t)
+}
+
+// lastTold is lastApproved by what the journal tells.
+func (d *Desk) lastTold(ctx context.Context, t task.Task) (*approvedCall, error) {
+	ends, err := d.cfg.Store.Ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var last *approvedCall
+	for q := (task.JournalQuery{After: max(0, ends.Head.Seq-readback), Limit: maxStory}); ; {
+		entries, err := d.cfg.Store.Entries(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			if e := &entries[i]; approves(e) && e.Task != t.ID && tellsOf(e, t) {
+				last = &approvedCall{Precedent{e.Task, e.At}, e.ToolDigest}
+			}
+			q.After = entries[i].Seq
+		}
+		if len(entries) < q.PageSize() {
+			return last, nil
+		}
+	}
+}
+
+// approves reports whether e is the approval that let a call run.
+func approves(e *task.Entry) bool {
+	return e.Step == string(Decided) && e.Outcome == string(Approve) && e.To == task.Approved
+}
+
+// tellsOf reports whether e is about the tool of t, at a time before t.
+func tellsOf(e *task.Entry, t task.Task) bool {
+	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == shownName(t.Call.Name, maxListed) && !e.At.After(t.CreatedAt)
 }
 
 func sameTool(a, b task.Task) bool {

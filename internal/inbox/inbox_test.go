@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -502,5 +503,35 @@ func TestWhy(t *testing.T) {
 	for name, tt := range tests {
 		id := o.hold(t, held{why: tt.why, args: fmt.Sprintf(`{"path":%q}`, name)})
 		mustHave(t, alice.get("/approvals/"+string(id)), tt.want...)
+	}
+}
+
+// The story of a call is on its page, and still there when the call is not.
+func TestStory(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{why: policy.Verdict{Reason: "rules[0] says so"}})
+	alice.decide(id, "reject", "wrong <bucket>")
+	told := []string{"What happened", "Asked for, and held", "by <strong>ann</strong>", "The approvers are asked", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
+	mustHave(t, alice.get("/approvals/"+string(id)), told...)
+	o.pass(10 * time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan error, 1)
+	go func() { kept <- o.desk.Run(ctx) }()
+	for {
+		if _, err := o.desk.Show(t.Context(), id); err != nil {
+			break
+		}
+	}
+	cancel()
+	if err := <-kept; err != nil {
+		t.Fatal(err)
+	}
+	page := alice.get("/approvals/" + string(id))
+	mustHave(t, page, append(told, "The call itself is no longer kept", "rules[0] says so")...)
+	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
+	mustHave(t, page, "There is no such request")
+	if status != http.StatusNotFound {
+		t.Errorf("unknown: %d", status)
 	}
 }

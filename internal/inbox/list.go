@@ -115,6 +115,10 @@ const maxFind = 200
 func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, status int, n *notice) {
 	id := task.ID(r.PathValue("id"))
 	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
+	if errors.Is(err, task.ErrNotFound) {
+		i.showStory(w, r, who, id)
+		return
+	}
 	if err != nil {
 		i.fail(w, r, who, err)
 		return
@@ -139,6 +143,21 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 		f.self = "/approvals/" + url.PathEscape(string(id))
 	}
 	i.show(w, r, status, casePage(f, detail{Case: c, args: args, find: find}))
+}
+
+// showStory shows what the journal tells of a call that is no longer kept.
+func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) {
+	story, err := i.cfg.Desk.Story(r.Context(), id)
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	f, err := i.frame(r, who, "", story[0].Tool)
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
+	i.show(w, r, http.StatusOK, storyPage(f, story))
 }
 
 // arguments shows all the arguments of a held call, as plain text.

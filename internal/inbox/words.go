@@ -202,7 +202,7 @@ func subject(a approval.Approval) string {
 // requester says who wants a call made.
 func requester(a approval.Approval) string {
 	if a.Anonymous {
-		return "an agent without a name"
+		return "an unnamed agent"
 	}
 	return a.Principal
 }
@@ -263,39 +263,75 @@ func listed(names []string, conjunction string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " " + conjunction + " " + names[len(names)-1]
 }
 
-// step says what a change of state was.
-func step(t task.Transition) string {
-	switch t.To {
-	case task.InputRequired:
-		return "Held for approval"
-	case task.Approved:
-		if t.From == task.Working {
-			return "Accepted without approval"
-		}
+// told are the steps of a story, in words.
+var told = map[string]string{
+	string(approval.Held):      "Asked for, and held",
+	string(approval.Asked):     "The approvers are asked",
+	string(approval.Decided):   "Decided",
+	string(approval.Rechecked): "Policy is asked again",
+	string(approval.Started):   "The call is sent to the tool",
+	string(approval.Finished):  "The tool has answered",
+	string(approval.NotRun):    "It is not run",
+	string(approval.Delivered): "The agent has the outcome",
+	string(approval.Cancelled): "Withdrawn",
+	string(approval.Expired):   "Time ran out",
+	string(approval.Failed):    "Ended without a result",
+}
+
+// step says what a step of a story was.
+func step(e task.Entry) string {
+	switch {
+	case e.Step == string(approval.Decided) && e.Outcome == string(approval.Approve):
 		return "Approved"
-	case task.Executing:
-		return "Policy asked again, and the call sent"
-	case task.Completed:
-		return "Answered by the tool"
-	case task.Rejected:
+	case e.Step == string(approval.Decided) && e.Outcome == string(approval.Reject):
 		return "Rejected"
-	case task.Cancelled:
-		return "Withdrawn by the agent"
-	case task.Expired:
-		return "Time ran out"
-	case task.Failed:
-		return "Ended without a result"
+	case e.Step == string(approval.Decided):
+		return "Needs no approval"
+	case e.Step == string(approval.Finished) && e.To == task.Failed:
+		return "Ended without an answer from the tool"
+	case told[e.Step] != "":
+		return told[e.Step]
 	default:
-		return string(t.To)
+		return visible(e.Step)
 	}
 }
 
-// byPerson returns who made a change, if it was a person.
-func byPerson(t task.Transition) string {
-	if t.To == task.Approved && t.From == task.InputRequired || t.To == task.Rejected {
-		return t.By
+// byWhom returns whose step it was, if it was a person's or an agent's.
+func byWhom(e task.Entry) string {
+	switch {
+	case e.Approver != "":
+		return e.Approver
+	case e.Step == string(approval.Held) || e.Step == string(approval.Cancelled) && e.Actor == e.Requester:
+		return e.Requester
+	default:
+		return ""
 	}
-	return ""
+}
+
+// saying returns what a person said with a step.
+func saying(e task.Entry) string {
+	if e.Approver == "" && e.Step != string(approval.Cancelled) {
+		return ""
+	}
+	return visible(e.Reason)
+}
+
+// remark returns what a step needs to have said of it beyond that.
+func remark(e task.Entry) string {
+	switch {
+	case e.Step == string(approval.Rechecked) && e.Outcome == "allowed":
+		return "it still allows it"
+	case e.Step == string(approval.Rechecked):
+		return "it does not allow it any more"
+	case e.Ran == task.RanUnknown:
+		return "nobody can tell whether it ran"
+	case e.Step == string(approval.Finished) && e.Outcome == string(task.ResultToolError):
+		return "with an error of its own"
+	case e.To.Terminal() && e.Ran == task.RanNo:
+		return "it did not run"
+	default:
+		return ""
+	}
 }
 
 // objectionText says why the one who looks cannot approve.

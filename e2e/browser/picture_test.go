@@ -1,0 +1,177 @@
+package browser_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// pictures is a directory for pictures of every page, among them the inbox.png of
+// the README. Look at them, and then
+//
+//	go test ./e2e/browser -run TestPicture -pictures /tmp/pictures
+//	cp /tmp/pictures/inbox.png docs/
+var pictures = flag.String("pictures", "", "`directory` for pictures of the pages")
+
+// picture takes a picture of what the browser shows.
+func (p *person) picture(name string) {
+	p.t.Helper()
+	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if blank(p.t, shot) {
+		p.t.Errorf("%s shows nothing", name)
+	}
+	if *pictures == "" {
+		return
+	}
+	if err := os.MkdirAll(*pictures, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// blank reports whether a picture has less than a handful of colours.
+func blank(t *testing.T, shot []byte) bool {
+	t.Helper()
+	img, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[color.Color]bool{}
+	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y += 3 {
+		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x += 3 {
+			seen[img.At(x, y)] = true
+		}
+	}
+	return len(seen) < 12
+}
+
+// Every page has something to show, on a phone and on a desk, in light and in
+// dark.
+func TestPictures(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.looks("login", "/login")
+	p.logIn(s.token)
+	p.looks("empty", "/")
+	scene(t, s)
+	p.open("/")
+	p.eventually(`document.querySelectorAll(".row").length === 4`, "four rows")
+	p.looks("list", "/")
+	request := value[string](p, `[...document.querySelectorAll(".row .open")].find((a) => a.textContent.includes("refund")).pathname`)
+	p.looks("request", request)
+	p.open(request)
+	p.click("#approve")
+	p.sees("Approved by operator")
+	p.looks("decided", request)
+	p.looks("history", "/history")
+}
+
+// looks takes pictures of a page in every size and colour.
+func (p *person) looks(name, path string) {
+	p.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		p.prefers(scheme)
+		for _, width := range []int64{1280, 390} {
+			p.resize(width, 860)
+			p.open(path)
+			p.eventually(`document.readyState === "complete"`, "the page is there")
+			p.picture(fmt.Sprintf("%s-%s-%d", name, scheme, width))
+		}
+	}
+	p.resize(1280, 860)
+	p.prefers("light")
+}
+
+// scene has agents ask for what agents ask for.
+func scene(t *testing.T, s *site) {
+	t.Helper()
+	for _, name := range []string{"send_invoice", "drop_table"} {
+		s.upstream.addTool(name, "As the name says.")
+	}
+	s.ask(t, "drop_table", map[string]any{"database": "staging", "table": "sessions_2024"})
+	s.ask(t, "send_invoice", map[string]any{"to": "ap@northwind.example", "number": "INV-20391", "total": "1 280.00 EUR"})
+	s.ask(t, "delete_file", map[string]any{"path": "/backups/2026-11-14.tar.gz", "force": true})
+	s.ask(t, "refund_payment", map[string]any{
+		"payment": "pay_81Hd02", "amount": 249.5, "currency": "EUR",
+		"customer": map[string]any{"name": "Rosa Lind", "email": "rosa@example.com", "since": "2023-04-11"},
+		"items":    []string{"Desk lamp, brass", "Bulb, warm white"},
+		"note":     "Arrived broken. The customer sent photos.",
+	})
+}
+
+// What the README shows is the list beside a request.
+func TestPictureForTheReadme(t *testing.T) {
+	if *pictures == "" {
+		return
+	}
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	scene(t, s)
+	p.eventually(`document.querySelectorAll(".row").length === 4`, "four rows")
+	p.click(".row .open")
+	p.sees("Why it is held")
+	p.resize(1280, 800)
+	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, "inbox.png"), small(t, shot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small returns a picture with few colours, which takes less room.
+func small(t *testing.T, shot []byte) []byte {
+	t.Helper()
+	img, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := image.NewPaletted(img.Bounds(), commonest(img, 256))
+	draw.Draw(few, few.Bounds(), img, img.Bounds().Min, draw.Src)
+	var b bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, few); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// commonest returns the colours that a picture has most of.
+func commonest(img image.Image, most int) color.Palette {
+	count := map[color.RGBA]int{}
+	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
+		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
+			r, g, b, _ := img.At(x, y).RGBA()
+			count[color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return count[b] - count[a] })
+	var chosen color.Palette
+	for _, c := range colours[:min(len(colours), most)] {
+		chosen = append(chosen, c)
+	}
+	return chosen
+}

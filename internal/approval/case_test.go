@@ -1,0 +1,204 @@
+package approval_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A case has the arguments as a whole, and tells what of them is redacted from
+// what only says so.
+func TestCaseArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		c := call("ann", "")
+		c.Message = message("delete_file", `{"password":"hunter2","note":"[redacted]","text":"`+string(make100KB())+`"}`)
+		held := o.hold(t, c)
+		got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[jsontext.Pointer]bool{"/password": true}, got.Redacted); diff != "" {
+			t.Errorf("redacted:\n%s", diff)
+		}
+		if len(got.Whole) < 100<<10 || !got.ArgumentsTruncated {
+			t.Errorf("%d bytes of arguments, truncated %v", len(got.Whole), got.ArgumentsTruncated)
+		}
+		if want := `{"password":"[redacted]","note":"[redacted]","text":"aa`; string(got.Whole[:len(want)]) != want {
+			t.Errorf("arguments begin %s", got.Whole[:len(want)])
+		}
+	})
+}
+
+func make100KB() []byte {
+	b := make([]byte, 100<<10)
+	for i := range b {
+		b[i] = 'a'
+	}
+	return b
+}
+
+// A case tells whoever looks whether they may approve it.
+func TestCaseObjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		o.setWorkflow("ops", approval.Workflow{Approvers: []string{"alice", "bob"}, Quorum: 2})
+		held := o.hold(t, call("bob", "/a"))
+		for name, want := range map[string]error{"alice": nil, "bob": task.ErrSelfApproval, "eve": approval.ErrForbidden} {
+			got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil && got.Objection != nil {
+				t.Errorf("%s: %v", name, got.Objection)
+			}
+			if want != nil {
+				mustBe(t, got.Objection, want)
+			}
+		}
+		o.approve(t, held.ID)
+		got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustBe(t, got.Objection, task.ErrAlreadyDecided)
+	})
+}
+
+// The last approval of a tool is known as long as the journal tells of it, and a
+// definition that has changed since is noticed.
+func TestCaseChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		stop := o.house(t)
+		defer stop()
+		hold := func(file, digest string) task.Task {
+			c := call("ann", file)
+			c.Tool.Digest = digest
+			return o.hold(t, c)
+		}
+		changed := func(held task.Task) *approval.Precedent {
+			t.Helper()
+			got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Changed
+		}
+		first := hold("/a", "d1")
+		if got := changed(first); got != nil {
+			t.Errorf("changed although there is nothing before: %+v", got)
+		}
+		o.approve(t, first.ID)
+		if got := changed(hold("/b", "d1")); got != nil {
+			t.Errorf("changed although it is the same: %+v", got)
+		}
+		want := &approval.Precedent{ID: first.ID, At: first.CreatedAt}
+		if diff := cmp.Diff(want, changed(hold("/c", "d2"))); diff != "" {
+			t.Errorf("changed:\n%s", diff)
+		}
+		pass(24 * time.Hour) // the tasks are swept away
+		if _, err := o.Show(t.Context(), first.ID); err == nil {
+			t.Fatal("the task is still there")
+		}
+		if diff := cmp.Diff(want, changed(hold("/d", "d2"))); diff != "" {
+			t.Errorf("changed, as the journal tells:\n%s", diff)
+		}
+		if got := changed(hold("/e", "d1")); got != nil {
+			t.Errorf("changed although the journal tells that it is the same: %+v", got)
+		}
+		story, err := o.Story(t.Context(), first.ID)
+		if err != nil || len(story) == 0 {
+			t.Errorf("story: %v", err)
+		}
+	})
+}
+
+// A case has the other calls of the tool by the same requester, and no others.
+func TestCaseEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		var want []task.ID
+		for i := range 7 {
+			held := o.hold(t, call("ann", fmt.Sprint(i)))
+			want = append([]task.ID{held.ID}, want...)
+			pass(time.Second)
+		}
+		other := call("ann", "")
+		other.Message = message("read_file", `{}`)
+		o.hold(t, other)
+		o.hold(t, call("zoe", "/z"))
+		got, err := o.Case(t.Context(), want[0], approval.Approver{Name: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []task.ID
+		for _, a := range got.Earlier {
+			ids = append(ids, a.ID)
+		}
+		if diff := cmp.Diff(want[1:6], ids); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Pages of a filter have what it selects, each once, however little that is.
+func TestFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for i := range 60 {
+			c := call(fmt.Sprintf("agent %d", i), fmt.Sprint(i))
+			c.Principal = policy.Principal{ID: c.Owner}
+			if i%10 == 0 {
+				c.Message = message("Send_mail", fmt.Sprintf(`{"n":%d}`, i))
+			}
+			o.hold(t, c)
+			pass(time.Millisecond)
+		}
+		for name, tt := range map[string]struct {
+			filter approval.Filter
+			want   int
+		}{
+			"tool":          {approval.Filter{Tool: "mail", Limit: 4}, 6},
+			"requester":     {approval.Filter{Principal: "agent 1", Limit: 3}, 11},
+			"both":          {approval.Filter{Tool: "SEND", Principal: "agent 10"}, 1},
+			"nothing":       {approval.Filter{Tool: "nothing"}, 0},
+			"another state": {approval.Filter{Tool: "mail", States: []task.State{task.Rejected}}, 0},
+		} {
+			seen := map[task.ID]bool{}
+			for f := tt.filter; ; {
+				page, err := o.Pending(t.Context(), f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f.Limit > 0 && len(page.Approvals) > f.Limit {
+					t.Errorf("%s: a page has %d", name, len(page.Approvals))
+				}
+				for _, a := range page.Approvals {
+					if seen[a.ID] {
+						t.Errorf("%s: %s twice", name, a.ID)
+					}
+					seen[a.ID] = true
+				}
+				if f.Cursor = page.Next; f.Cursor == "" {
+					break
+				}
+			}
+			if len(seen) != tt.want {
+				t.Errorf("%s: %d; want %d", name, len(seen), tt.want)
+			}
+		}
+		n, more, err := o.Waiting(t.Context())
+		if n != 60 || more || err != nil {
+			t.Errorf("waiting: %d, %v, %v", n, more, err)
+		}
+	})
+}
