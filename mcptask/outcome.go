@@ -94,6 +94,7 @@ var endings = map[task.Stage]ending{
 	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server did not answer properly."},
 	task.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false, "The server no longer knows the task that it made of the call."},
 	task.StageUnfetched:           {codeExpired, "result_expired", false, "It ran, but its result was not fetched in time."},
+	task.StageResultTooLarge:      {codeUpstreamInvalid, "result_too_large", false, "The tool ran, but its result is too large to be kept."},
 	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running at the end of its time."},
 	task.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false, "Interrupted while it ran."},
 	task.StageShutdown:            {codeUnavailable, "shutting_down", false, "Stopped before it could run."},

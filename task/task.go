@@ -248,6 +248,7 @@ const (
 	StageUpstreamTimeout     Stage = "upstream_timeout"     // the upstream did not answer in time
 	StageUpstreamInvalid     Stage = "upstream_invalid"     // the upstream's answer made no sense
 	StageUpstreamGone        Stage = "upstream_gone"        // the upstream no longer knows the task that it made
+	StageResultTooLarge      Stage = "result_too_large"     // the upstream's answer is more than can be kept
 	StageExecutionTimeout    Stage = "execution_timeout"    // still running at the end of its time
 	StageUnfetched           Stage = "unfetched"            // it ran, but nobody asked for the outcome in time
 	StageExecutorLost        Stage = "executor_lost"        // the executor died while the call ran

@@ -38,6 +38,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Poll:      cfg.Execution.PollTimeout,
 		Cancel:    cfg.Execution.CancelTimeout,
 		Lease:     cfg.Execution.Lease,
+		MaxResult: cfg.Limits.MaxResult,
 		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
 		Sweep:     cfg.Tasks.CleanupInterval,
 		Keep:      cfg.Storage.Retention,
@@ -134,6 +135,9 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 		}
 	case task.Executing:
 		a.metrics.TaskTook(metrics.StageExecution, last.At.Sub(t.Execution.StartedAt))
+		if t.Result != nil {
+			a.metrics.ResultKept(t.Result.Size)
+		}
 	default:
 	}
 	if last.To.Terminal() {

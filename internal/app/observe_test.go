@@ -66,6 +66,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 	for _, want := range []string{
 		`tasks_created_total{tool="hold_task"} 1`,
 		`tasks_completed_total{outcome="completed",tool="hold_task"} 1`,
+		`upstream_result_bytes_total 14`,
 		`tasks_active{status="input_required"} 1`,
 		`tasks_active{status="executing"} 0`,
 		`task_transitions_total{from="input_required",to="approved"} 1`,

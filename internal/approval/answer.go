@@ -22,11 +22,13 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 		return d.failure(ctx, t, failed)
 	}
 	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
-	answer := &source{Reader: object}
+	answer := &source{Reader: object, left: d.cfg.MaxResult}
 	kept, err := task.WriteResult(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), answer)
 	switch {
 	case answer.err != nil:
 		return d.failure(ctx, t, unusable(answer.err))
+	case errors.Is(err, task.ErrCapacityExceeded):
+		return d.failure(ctx, t, &SendError{Stage: task.StageResultTooLarge, Ran: task.RanYes, Err: err})
 	case err != nil:
 		return d.failure(ctx, t, &SendError{Stage: task.StageExecutorLost, Ran: task.RanYes, Err: err})
 	case o.Error:
@@ -51,6 +53,9 @@ const memberIsError = "isError"
 // unusable says what an answer that could not be read to its end means for the
 // call: one that is no object at least is an answer.
 func unusable(err error) error {
+	if errors.Is(err, errTooLarge) {
+		return &SendError{Stage: task.StageResultTooLarge, Ran: task.RanYes, Err: err}
+	}
 	_, malformed := errors.AsType[*jsonrpc.ParseError](err)
 	_, judged := errors.AsType[*SendError](err)
 	if !judged && (malformed || errors.Is(err, jsonrpc.ErrTooLarge)) {
@@ -80,16 +85,24 @@ func (d *Desk) failure(ctx context.Context, t task.Task, err error) task.Event {
 	return task.Fail{By: d.cfg.Name, Failure: f}
 }
 
-// A source remembers why its reader failed, to tell that from a store's failure.
+// errTooLarge reports an answer that is larger than what is kept.
+var errTooLarge = errors.New("the answer is too large to be kept")
+
+// A source lets an answer pass that is not too large. It remembers why its
+// reader failed, to tell that from a store's failure.
 type source struct {
 	io.Reader
 
-	err error
+	left int64 // how much more may pass
+	err  error
 }
 
 // Read implements [io.Reader].
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
+	if s.left -= int64(n); s.left < 0 {
+		err = errTooLarge
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}

@@ -63,6 +63,7 @@ type Config struct {
 	Execution time.Duration // how long a call may run, and an outcome take to be fetched; 60 s
 	Poll      time.Duration // how long an upstream may take to say how its task stands; 10 s
 	Cancel    time.Duration // how long it may take to be told that nobody wants it any more; 5 s
+	MaxResult int64         // how large an answer may be that is kept, in bytes; 1 GiB
 	Lease     time.Duration // after which a silent executor counts as dead; 30 s
 	Polling   task.Polling
 	Variables task.VariableLimits
@@ -137,6 +138,9 @@ func (c *Config) defaults() {
 		if *d.field <= 0 {
 			*d.field = d.fallback
 		}
+	}
+	if c.MaxResult <= 0 {
+		c.MaxResult = 1 << 30
 	}
 	if c.Name == "" {
 		c.Name = "gate " + string(task.NewID())

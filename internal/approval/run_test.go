@@ -92,23 +92,28 @@ func TestSenderFails(t *testing.T) {
 			err:  &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Err: boom},
 			want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes},
 		},
-		"unclear":            {err: boom, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
-		"nothing":            {want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown}},
-		"an array":           {outcome: answer(`[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"half an object":     {outcome: answer(`{"content":[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"garbage":            {outcome: answer(`{"content":,}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"two objects":        {outcome: answer(`{} {}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"empty":              {outcome: answer(``), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"broken on the way":  {outcome: approval.Outcome{Body: brokenReader{boom}}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
-		"too large to keep":  {outcome: answer(`{"a":"` + strings.Repeat("x", 300<<10) + `"}`), want: task.Failure{Stage: task.StageExecutorLost, Ran: task.RanYes}},
-		"broken after a lot": {outcome: approval.Outcome{Body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 100<<10)), brokenReader{boom})}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"unclear":             {err: boom, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"nothing":             {want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown}},
+		"an array":            {outcome: answer(`[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"half an object":      {outcome: answer(`{"content":[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"garbage":             {outcome: answer(`{"content":,}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"two objects":         {outcome: answer(`{} {}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"empty":               {outcome: answer(``), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
+		"broken on the way":   {outcome: approval.Outcome{Body: brokenReader{boom}}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"too large to keep":   {outcome: answer(`{"a":"` + strings.Repeat("x", 300<<10) + `"}`), want: task.Failure{Stage: task.StageResultTooLarge, Ran: task.RanYes}},
+		"larger than allowed": {outcome: answer(`{"a":"` + strings.Repeat("x", 150<<10) + `"}`), want: task.Failure{Stage: task.StageResultTooLarge, Ran: task.RanYes}},
+		"broken after a lot":  {outcome: approval.Outcome{Body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 100<<10)), brokenReader{boom})}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New(memstore.Options{MaxBytes: 200 << 10})
 				defer store.Close()
-				o := branch(t, store, nil)
+				o := branch(t, store, func(c *approval.Config) {
+					if name == "larger than allowed" {
+						c.MaxResult = 100 << 10
+					}
+				})
 				held := o.hold(t, call("ann", "/a"))
 				o.approve(t, held.ID)
 				o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return tt.outcome, tt.err }))

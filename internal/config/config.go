@@ -129,6 +129,7 @@ type Limits struct {
 	MaxStreams            int   // open GET streams
 	MaxConnections        int   // per listener
 	MaxRequestBody        int64 // bytes
+	MaxResult             int64 // bytes of a held call's result
 	MaxHeader             int64 // bytes
 	MaxBatch              int
 	MaxDepth              int
@@ -191,6 +192,7 @@ func Default() Config {
 			MaxStreams:            10_000,
 			MaxConnections:        25_000,
 			MaxRequestBody:        1 << 20,
+			MaxResult:             1 << 30,
 			MaxHeader:             64 << 10,
 			MaxBatch:              50,
 			MaxDepth:              128,

@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
 		},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
+			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
@@ -158,6 +158,7 @@ limits:
   max_streams: 13
   max_connections: 14
   max_request_body: 4
+  max_result: 2GiB
   max_header: 5kB
   max_batch: 6
   max_depth: 7
@@ -213,7 +214,7 @@ telemetry:
 		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
+			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",

@@ -162,6 +162,7 @@ func (l *Limits) settings() group {
 		{"max_streams", number(&l.MaxStreams, 10_000_000)},
 		{"max_connections", number(&l.MaxConnections, 10_000_000)},
 		{"max_request_body", size(&l.MaxRequestBody, 1, 1<<30)},
+		{"max_result", size(&l.MaxResult, 64<<10, 1<<40)},
 		{"max_header", size(&l.MaxHeader, 1<<10, 16<<20)},
 		{"max_batch", number(&l.MaxBatch, 100_000)},
 		{"max_depth", number(&l.MaxDepth, 128)},

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func (c *tailCutter) Write(p []byte) (int, error) {
 	if c.over {
 		return len(p), nil
 	}
-	text := append(c.last, p...)
+	text := slices.Concat(c.last, p)
 	if at := bytes.Index(text, []byte(hugeEnds)); at >= 0 {
 		c.over = true
 		_, err := c.w.Write(append(text[:at:at], hugeEnds+"}"...))
@@ -194,7 +195,7 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 			h.approve(task.ID(id))
 			for _, accept := range []string{asJSON, asJSON + ", " + asEvents} {
 				heap := watchHeap()
-				got := digest(t, h.open(t.Context(), legacyAbout("tasks/result", id), "Accept", accept))
+				got := digest(t, h.answering(t.Context(), legacyAbout("tasks/result", id), "Accept", accept))
 				heap.check(t, "tasks/result as "+accept)
 				if got != want {
 					t.Errorf("tasks/result as %s has another result", accept)
@@ -205,7 +206,9 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 			h.answer = answer
 			heap := watchHeap()
 			result := make(chan string, 1)
-			go func() { result <- digest(t, h.open(t.Context(), modernCall("hold_x", ""), modernHeaders("hold_x")...)) }()
+			go func() {
+				result <- digest(t, h.answering(t.Context(), modernCall("hold_x", ""), modernHeaders("hold_x")...))
+			}()
 			id := h.pending(1)[0]
 			h.approve(id)
 			if got := <-result; got != want {
@@ -214,7 +217,7 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 			heap.check(t, "held request")
 			message, headers := about("tasks/get", string(id))
 			heap = watchHeap()
-			if got := digest(t, h.open(t.Context(), message, headers...)); got != want {
+			if got := digest(t, h.answering(t.Context(), message, headers...)); got != want {
 				t.Error("tasks/get has another result")
 			}
 			heap.check(t, "tasks/get")
@@ -222,9 +225,9 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 	}
 }
 
-// open sends a message as the client of a session, and returns the answer as
+// answering sends a message as the client of a session, and returns the answer as
 // soon as it begins.
-func (h *house) open(ctx context.Context, message string, headers ...string) *http.Response {
+func (h *house) answering(ctx context.Context, message string, headers ...string) *http.Response {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {

@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 // answerWith makes an upstream answer with text, in which ID stands for the id
@@ -107,5 +111,38 @@ func TestLateResultType(t *testing.T) {
 	h.approve(h.pending(1)[0])
 	if got := req.wait(t); !strings.HasSuffix(got, `xxx","resultType":"complete"}}`) {
 		t.Errorf("got %.300q", got)
+	}
+}
+
+// A result that is too large to be kept is not delivered either, and everybody
+// is told that the call has run.
+func TestResultTooLarge(t *testing.T) {
+	for _, limit := range []string{"of a result", "of the store"} {
+		t.Run(limit, func(t *testing.T) {
+			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+				if limit == "of a result" {
+					c.MaxResult = 100 << 10
+					return
+				}
+				small := memstore.New(memstore.Options{MaxBytes: 200 << 10})
+				t.Cleanup(func() { small.Close() })
+				c.Store = small
+			})
+			h.answer = answerWith(asJSON, `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"`+strings.Repeat("x", 300<<10)+`"}]}}`)
+			const text = "The tool ran, but its result is too large to be kept."
+			req := h.send(toolCall("7", "hold_x", ""))
+			h.approve(h.pending(1)[0])
+			wantText(t, "legacy", req.wait(t), `"code":-32002`, text, `"error_type":"result_too_large"`)
+
+			id := taskID(t, h.ask(modernCall("hold_y", tasksExtension), modernHeaders("hold_y")...))
+			h.approve(task.ID(id))
+			message, headers := about("tasks/get", id)
+			var got string
+			eventually(t, "the task has ended", func() bool {
+				got = h.ask(message, headers...)
+				return strings.Contains(got, `"status":"failed"`)
+			})
+			wantText(t, "modern", got, `"code":-32603`, text, `"error_type":"result_too_large"`)
+		})
 	}
 }

@@ -57,6 +57,7 @@ func TestPage(t *testing.T) {
 	m.TasksCounted(map[string]int{"executing": 7})
 	m.TaskTook(metrics.StageApproval, time.Minute)
 	m.WaitEnded(metrics.WaitApproved, time.Minute)
+	m.ResultKept(70)
 	m.ZombiePrevented()
 	m.Audited("held")
 	m.AuditFailed()

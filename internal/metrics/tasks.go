@@ -35,6 +35,7 @@ type taskSeries struct {
 	transitions *prometheus.CounterVec
 	rateLimited prometheus.Counter
 	zombies     prometheus.Counter
+	resultBytes prometheus.Counter
 	waits       *prometheus.CounterVec
 	waited      prometheus.Histogram
 	audited     *prometheus.CounterVec
@@ -58,6 +59,8 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 			counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"})),
 		rateLimited: register(r, prometheus.NewCounter(
 			counter("task_rate_limited_total", "Calls that were not held because too many are."))),
+		resultBytes: register(r, prometheus.NewCounter(
+			counter("upstream_result_bytes_total", "Bytes of the results of held calls that were kept."))),
 		zombies: register(r, prometheus.NewCounter(
 			counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result."))),
 		waits: register(r, prometheus.NewCounterVec(
@@ -119,6 +122,13 @@ func (m *Metrics) TasksCounted(byState map[string]int) {
 func (m *Metrics) TaskTook(stage string, d time.Duration) {
 	if m != nil {
 		m.tasks.duration.WithLabelValues(stage).Observe(d.Seconds())
+	}
+}
+
+// ResultKept counts the bytes of a held call's result.
+func (m *Metrics) ResultKept(size int64) {
+	if m != nil {
+		m.tasks.resultBytes.Add(float64(size))
 	}
 }
 
