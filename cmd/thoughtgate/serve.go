@@ -29,7 +29,7 @@ func newServe() *cobra.Command {
 	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
 	cmd.Flags().String("operators-listen", "", "`address` for health, readiness and metrics, as host:port")
 	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
-	cmd.Flags().String("store", "", "where held calls are kept: memory: or sqlite:`FILE`")
+	cmd.Flags().String("store", "", "where held calls are kept: memory:, sqlite:FILE, or a postgres:// or redis:// `URL` (a password is better given in THOUGHTGATE_STORE)")
 	cmd.Flags().Bool("anonymous", false, "accept that nobody is asked who they are, also on addresses that other machines reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}

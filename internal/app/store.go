@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -20,15 +21,20 @@ type keep struct {
 	trouble func() error // why it cannot be used now, if it cannot
 }
 
+// Storage returns the settings of the store that cfg describes.
+func Storage(cfg config.Config) storage.Settings {
+	return storage.Settings{
+		DSN: cfg.Store.Reveal(), Dir: cfg.StateDir, Keys: cfg.Storage.Keys.Reveal(),
+		Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections,
+	}
+}
+
 // openStore opens the store of the configuration. A gate without policy holds
 // nothing, so it opens none and leaves no file behind either. A store that
 // cannot be reached does not keep the gate from starting.
 func (a *App) openStore() (keep, error) {
-	settings := storage.Settings{
-		DSN: a.cfg.Store.Reveal(), Dir: a.cfg.StateDir,
-		Timeout: a.cfg.Storage.Timeout, Connections: a.cfg.Storage.Connections,
-		Keys: a.cfg.Storage.Keys.Reveal(), Unreadable: a.unreadable,
-	}
+	settings := Storage(a.cfg)
+	settings.Unreadable = a.unreadable
 	if !a.gate.Governs() {
 		settings.DSN = storage.Memory
 	}

@@ -42,7 +42,7 @@ var allowed = map[string]string{
 	"internal/storage":         "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",
 	"internal/demo":            "",
 	"internal/app":             "jsonrpc task mcptask internal/storage internal/approval internal/approval/api internal/config internal/gate internal/inbox internal/policy internal/mcphttp internal/metrics internal/operator internal/tracing",
-	"cmd/thoughtgate":          "task internal/app internal/approval internal/approval/client internal/audit internal/config internal/demo internal/gate internal/policy internal/storage",
+	"cmd/thoughtgate":          "task internal/app internal/approval internal/approval/client internal/audit internal/config internal/demo internal/gate internal/policy internal/storage task/sealedstore",
 	"e2e":                      "",
 	"e2e/browser":              "",
 	"e2e/clients":              "",

@@ -31,19 +31,10 @@ type Override struct {
 // [*Error] that tells all of it, or says why the file cannot be read.
 func Load(s Sources) (Config, []Problem, error) {
 	l := newLoader(s.Environ)
-	file := s.File
-	if file == "" {
-		file = l.env.vars["THOUGHTGATE_CONFIG"]
+	file, err := l.read(s)
+	if err != nil {
+		return Config{}, nil, err
 	}
-	if file != "" {
-		src, err := readFile(file)
-		if err != nil {
-			return Config{}, nil, err
-		}
-		l.decode(file, src)
-	}
-	l.addDefaultWorkflow()
-	l.override(s.Overrides)
 	l.check()
 	dir := filepath.Dir(file)
 	l.checkAuthorities(dir)
@@ -51,6 +42,40 @@ func Load(s Sources) (Config, []Problem, error) {
 		l.readPolicies(dir)
 	}
 	return l.result()
+}
+
+// LoadStorage is [Load] for those who look after the store and nothing else. It
+// asks neither for what only a gate needs nor whether that is right; only the
+// settings of the store are as Load would have them.
+func LoadStorage(s Sources) (Config, []Problem, error) {
+	l := newLoader(s.Environ)
+	if _, err := l.read(s); err != nil {
+		return Config{}, nil, err
+	}
+	l.findStateDir()
+	l.problems = slices.DeleteFunc(l.problems, func(p Problem) bool {
+		first, _, _ := strings.Cut(p.Setting, ".")
+		return !slices.Contains([]string{"", "version", "store", "storage", "state_dir"}, first)
+	})
+	return l.result()
+}
+
+// read takes in the file, if there is one, and returns its name, and all that
+// beats it.
+func (l *loader) read(s Sources) (file string, err error) {
+	if file = s.File; file == "" {
+		file = l.env.vars["THOUGHTGATE_CONFIG"]
+	}
+	if file != "" {
+		src, err := readFile(file)
+		if err != nil {
+			return "", err
+		}
+		l.decode(file, src)
+	}
+	l.addDefaultWorkflow()
+	l.override(s.Overrides)
+	return file, nil
 }
 
 // readFile reads no more than shows that a file is too large.

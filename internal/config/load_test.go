@@ -362,3 +362,27 @@ func TestAuthorities(t *testing.T) {
 		t.Errorf("good: got %v, %v", cfg.Upstreams, err)
 	}
 }
+
+// TestLoadStorage: who looks after the store need not have what a gate needs,
+// but hears of all that is wrong with the store's settings.
+func TestLoadStorage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("version: 1\nupstreams: [{url: 'https://a/', headers: {X: '${NOT_SET}'}}]\nstore: sqlite:x.db\nstate_dir: /srv\n")
+	cfg, _, err := config.LoadStorage(config.Sources{File: file, Environ: []string{"THOUGHTGATE_STORE=sqlite:y.db"}})
+	if err != nil || cfg.Store.Reveal() != "sqlite:y.db" || cfg.StateDir != "/srv" || cfg.Storage.Timeout != 5*time.Second {
+		t.Errorf("%v, %s in %s, %v", err, cfg.Store.Reveal(), cfg.StateDir, cfg.Storage.Timeout)
+	}
+	if cfg, _, err := config.LoadStorage(config.Sources{Environ: []string{"HOME=/home/me"}}); err != nil || cfg.StateDir == "" {
+		t.Errorf("without a file: %v, %q", err, cfg.StateDir)
+	}
+	write("version: 1\nstore: mysql://x\nstorage: {timeout: 5}\nlisten: x\n")
+	if _, _, err := config.LoadStorage(config.Sources{File: file}); err == nil ||
+		!strings.Contains(err.Error(), "store: must be") || !strings.Contains(err.Error(), "storage.timeout: must be") || strings.Contains(err.Error(), "listen") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -53,8 +53,21 @@ func (s Settings) File() (name string, ok bool) {
 
 func (s Settings) isRedis() bool { return strings.HasPrefix(s.DSN, "redis") }
 
-// Open opens the store, and fails if that is not possible now.
+// Open opens the store, and fails if that is not possible now, or if held calls
+// in it are encrypted with other keys.
 func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
+	store, err := s.OpenUnread(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Verify(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("held calls cannot be read: %w", err), store.Close())
+	}
+	return store, nil
+}
+
+// OpenUnread is Open for those who do not care whether held calls can be read.
+func (s Settings) OpenUnread(ctx context.Context) (*sealedstore.Store, error) {
 	keys, err := sealedstore.ParseKeys(s.Keys)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errKeys, err)
@@ -65,9 +78,6 @@ func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
 	}
 	store := sealedstore.New(backend, keys)
 	store.Unreadable = s.Unreadable
-	if err := store.Verify(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("held calls cannot be read: %w", err), store.Close())
-	}
 	return store, nil
 }
 
@@ -115,6 +125,10 @@ func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*stead
 func Permanent(err error) bool {
 	return errors.Is(err, errKeys) || errors.Is(err, task.ErrUnreadable) || sqlstore.Permanent(err) || redisstore.Permanent(err)
 }
+
+// InUse reports whether an error of [Settings.Open] says that another process
+// has the file open.
+func InUse(err error) bool { return errors.Is(err, sqlstore.ErrInUse) }
 
 // damaged reports whether a store has to be opened again: what it remembers of
 // a damaged file is worthless.

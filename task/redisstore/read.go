@@ -232,3 +232,61 @@ func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, err
 	}
 	return chunk, s.fault(ctx, task.ActionReadChunk, err)
 }
+
+// Documents calls visit with every task as it is stored, whether or not that
+// can be read. A task that changes meanwhile may be visited twice.
+func (s *Store) Documents(ctx context.Context, visit func(id task.ID, document []byte) error) error {
+	const action task.Action = "visit"
+	for _, state := range task.States() {
+		from := "-"
+		for {
+			page, err := s.documents(ctx, action, s.keys.list(state), from)
+			if err != nil {
+				return err
+			}
+			for _, next := range page {
+				if err := visit(idOf(next.member), next.document); err != nil {
+					return err
+				}
+			}
+			if len(page) == 0 {
+				break
+			}
+			from = "(" + page[len(page)-1].member
+		}
+	}
+	return nil
+}
+
+type document struct {
+	member   string
+	document []byte
+}
+
+// documents returns the next tasks on a list. One that is gone has no document.
+func (s *Store) documents(ctx context.Context, a task.Action, list, from string) ([]document, error) {
+	const most = 20
+	ctx, done, err := s.begin(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	members, err := s.members(ctx, []string{list}, from, most)
+	if err != nil || len(members) == 0 {
+		return nil, s.fault(ctx, a, err)
+	}
+	found := make([]document, len(members))
+	for i, reply := range s.client.DoMulti(ctx, s.each(members, "document")...) {
+		fields, err := reply.ToArray()
+		if err != nil {
+			return nil, s.fault(ctx, a, err)
+		}
+		found[i].member = members[i]
+		if !fields[0].IsNil() {
+			if found[i].document, err = fields[0].AsBytes(); err != nil {
+				return nil, s.fault(ctx, a, err)
+			}
+		}
+	}
+	return found, nil
+}

@@ -48,6 +48,9 @@ func New(inner task.Store, keys Keys) *Store { return &Store{inner: inner, keys:
 // Unwrap returns the store that keeps what is sealed.
 func (s *Store) Unwrap() task.Store { return s.inner }
 
+// Keys returns the keys of the store.
+func (s *Store) Keys() Keys { return s.keys }
+
 // verified is how many pending tasks are tried before a store is used.
 const verified = 1000
 

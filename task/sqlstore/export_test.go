@@ -18,7 +18,8 @@ func (o SQLiteOptions) On(vfs string) SQLiteOptions {
 
 // Migrate runs other files than those of this package on a SQLite database.
 func Migrate(ctx context.Context, db *sql.DB, files fs.FS) error {
-	return migrateSQLite(ctx, db, files)
+	_, err := migrateSQLite(ctx, db, files)
+	return err
 }
 
 // SelectPage returns the statement for the page of q that follows a position.

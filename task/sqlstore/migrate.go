@@ -19,38 +19,44 @@ type schema struct {
 	names string // finds the name of any table there is
 }
 
+// A Migration tells which version the tables had, and which they have now. The
+// versions are the same if there was nothing to do, and the first is 0 if there
+// were no tables.
+type Migration struct{ From, To int }
+
 // migrate brings the database up to date, in the transaction that tx is. The
 // number of files that were run is kept in the table schema_version.
-func (s schema) migrate(ctx context.Context, tx *sql.Tx) error {
+func (s schema) migrate(ctx context.Context, tx *sql.Tx) (Migration, error) {
+	var m Migration
 	if s.lock != "" {
 		if _, err := tx.ExecContext(ctx, s.lock); err != nil {
-			return err
+			return m, err
 		}
 	}
 	files, err := fs.Glob(s.files, "*.sql")
 	if err != nil {
-		return err
+		return m, err
 	}
-	version, err := s.version(ctx, tx)
-	if err != nil {
-		return err
+	m.To = len(files)
+	if m.From, err = s.version(ctx, tx); err != nil {
+		return m, err
 	}
-	if version > len(files) {
-		return fmt.Errorf("%w: it has version %d and the newest known is %d; use a newer program", ErrSchema, version, len(files))
+	if m.From > m.To {
+		return m, fmt.Errorf("%w: it has version %d and the newest known is %d; use a newer program", ErrSchema, m.From, m.To)
 	}
-	for i, name := range files[version:] {
+	for i, name := range files[m.From:] {
 		script, err := fs.ReadFile(s.files, name)
 		if err != nil {
-			return err
+			return m, err
 		}
 		if _, err := tx.ExecContext(ctx, string(script)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return m, fmt.Errorf("%s: %w", name, err)
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO schema_version (version) VALUES ($1)", version+i+1); err != nil {
-			return err
+		if _, err := tx.ExecContext(ctx, "INSERT INTO schema_version (version) VALUES ($1)", m.From+i+1); err != nil {
+			return m, err
 		}
 	}
-	return nil
+	return m, nil
 }
 
 // version returns how many files were run, and makes the table that tells if

@@ -98,9 +98,9 @@ func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
 	tables := schema{
 		files: files,
 		lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // any number that others are unlikely to use
-		names: "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
+		names: tableNames,
 	}
-	if err := tables.migrate(ctx, tx); err != nil {
+	if s.migration, err = tables.migrate(ctx, tx); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
@@ -112,6 +112,8 @@ func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
 	s.chaining = newChaining(ctx, s.pool)
 	return nil
 }
+
+const tableNames = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 
 // Close implements [task.Store]. It waits for what is under way.
 func (s *Postgres) Close() error {
@@ -127,6 +129,25 @@ func (s *Postgres) Close() error {
 	err := s.db.Close()
 	s.pool.Close()
 	return err
+}
+
+// Vacuum has the server clean up after what was deleted, and look at how much
+// there is. The server does so by itself now and then.
+func (s *Postgres) Vacuum(ctx context.Context) error {
+	if err := s.usable(ctx, actionVacuum); err != nil {
+		return err
+	}
+	rows, err := s.pool.Query(ctx, tableNames)
+	if err != nil {
+		return s.fault(ctx, actionVacuum, err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, name := range names {
+		if err == nil {
+			_, err = s.pool.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{name}.Sanitize())
+		}
+	}
+	return s.fault(ctx, actionVacuum, err)
 }
 
 // Probe returns nil if the store can be written to and read. What it writes is

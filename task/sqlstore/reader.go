@@ -11,8 +11,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// actionProbe is how errors of a probe name it.
-const actionProbe task.Action = "probe"
+// How errors name what is done to a store beyond its contract.
+const (
+	actionProbe  task.Action = "probe"
+	actionVacuum task.Action = "vacuum"
+	actionVisit  task.Action = "visit"
+)
 
 // A reader is the half of a store that only reads: the same for every
 // database.
@@ -22,6 +26,55 @@ type reader struct {
 	prepared prepared // statements that it pays to prepare once
 	closed   atomic.Bool
 	explain  func(error) error // adds what it means to an error of the database
+
+	migration Migration
+}
+
+// Migration tells which version the tables had when the store was opened.
+func (r *reader) Migration() Migration { return r.migration }
+
+const nextDocuments = "SELECT id, document FROM tasks WHERE id > $1 ORDER BY id LIMIT 20"
+
+// Documents calls visit with every task as it is stored, whether or not that
+// can be read.
+func (r *reader) Documents(ctx context.Context, visit func(id task.ID, document []byte) error) error {
+	for last := ""; ; {
+		if err := r.usable(ctx, actionVisit); err != nil {
+			return err
+		}
+		page, err := r.documents(ctx, last)
+		if err != nil {
+			return r.fault(ctx, actionVisit, err)
+		}
+		for _, d := range page {
+			if err := visit(task.ID(d.id), []byte(d.document)); err != nil {
+				return err
+			}
+			last = d.id
+		}
+		if len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+type document struct{ id, document string }
+
+func (r *reader) documents(ctx context.Context, after string) ([]document, error) {
+	rows, err := r.db.QueryContext(ctx, nextDocuments, after)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var page []document
+	for rows.Next() {
+		var d document
+		if err := rows.Scan(&d.id, &d.document); err != nil {
+			return nil, err
+		}
+		page = append(page, d)
+	}
+	return page, rows.Err()
 }
 
 const (

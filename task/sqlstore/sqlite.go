@@ -35,6 +35,7 @@ type SQLite struct {
 	lock   *os.File
 	writer *writer
 	hub    task.Hub
+	source string // names the file for a connection of its own
 }
 
 var _ task.Store = (*SQLite)(nil)
@@ -103,6 +104,7 @@ func makePrivate(name string) error {
 }
 
 func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) error {
+	s.source = dataSource(file, o.vfs)
 	writes, err := driver.Open(dataSource(file, o.vfs,
 		"synchronous(full)", // flush at every commit
 		"foreign_keys(on)",  // chunks go with their task
@@ -116,7 +118,7 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 	if err != nil {
 		return err
 	}
-	if err := migrateSQLite(ctx, writes, files); err != nil {
+	if s.migration, err = migrateSQLite(ctx, writes, files); err != nil {
 		return err
 	}
 	if s.db, err = driver.Open(dataSource(file, o.vfs, "query_only(on)")); err != nil {
@@ -146,16 +148,17 @@ func dataSource(file, vfs string, pragmas ...string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: parameters}).String()
 }
 
-func migrateSQLite(ctx context.Context, db *sql.DB, files fs.FS) error {
+func migrateSQLite(ctx context.Context, db *sql.DB, files fs.FS) (Migration, error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
 	if err != nil {
-		return err
+		return Migration{}, err
 	}
 	s := schema{files: files, names: "SELECT name FROM sqlite_schema WHERE type = 'table'"}
-	if err := s.migrate(ctx, tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+	m, err := s.migrate(ctx, tx)
+	if err != nil {
+		return m, errors.Join(err, tx.Rollback())
 	}
-	return tx.Commit()
+	return m, tx.Commit()
 }
 
 // Close implements [task.Store]. It waits for the changes under way.
@@ -184,6 +187,24 @@ func (s *SQLite) Check(ctx context.Context) error {
 		err = fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
 	return s.fault(ctx, "check", err)
+}
+
+// Vacuum gives room in the file that is not used any more back to the disk, for
+// which it needs as much again for a while. Nothing can be written meanwhile.
+func (s *SQLite) Vacuum(ctx context.Context) error {
+	if err := s.usable(ctx, actionVacuum); err != nil {
+		return err
+	}
+	db, err := driver.Open(s.source)
+	if err != nil {
+		return s.fault(ctx, actionVacuum, err)
+	}
+	for _, statement := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+		if err == nil {
+			_, err = db.ExecContext(ctx, statement)
+		}
+	}
+	return s.fault(ctx, actionVacuum, errors.Join(err, db.Close()))
 }
 
 // Probe returns nil if the store can be written to and read. To find out it

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+)
+
+func newStore() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look after the store of held calls",
+		Long: "Look after the store of held calls: the one that serve would use with the same file and environment.\n\n" +
+			"A SQLite file can be used by one process at a time, so stop the gate first.\n" +
+			"Encrypted stores need the keys in THOUGHTGATE_STORE_KEYS.",
+		Args: positional(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := storeFlags{
+		file: cmd.PersistentFlags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG)"),
+		dsn:  cmd.PersistentFlags().String("store", "", "the store, if it is not the configured one: sqlite:FILE, or a postgres:// or redis:// `URL` (a password is better given in THOUGHTGATE_STORE)"),
+	}
+	cmd.AddCommand(newStoreMigrate(f), newStoreCheck(f), newStoreExport(f), newStoreImport(f), newStoreRekey(f), newStoreVacuum(f))
+	return cmd
+}
+
+// storeFlags say which store is meant.
+type storeFlags struct{ file, dsn *string }
+
+// open opens that store. Those who only want to have a look at it, or pass it
+// on, need not be able to read all of it.
+func (f storeFlags) open(cmd *cobra.Command, how func(storage.Settings, context.Context) (*sealedstore.Store, error)) (*sealedstore.Store, error) {
+	sources := config.Sources{File: *f.file, Environ: os.Environ()}
+	if *f.dsn != "" {
+		sources.Overrides = []config.Override{{Source: "--store", Setting: "store", Values: []string{*f.dsn}}}
+	}
+	cfg, _, err := config.LoadStorage(sources)
+	if err != nil {
+		return nil, err
+	}
+	settings := app.Storage(cfg)
+	if !settings.Durable() {
+		return nil, errors.New("the store is memory:, which nothing outside of the gate can look into")
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), openPatience)
+	defer cancel()
+	store, err := how(settings, ctx)
+	if storage.InUse(err) {
+		return nil, fmt.Errorf("%w; stop the gate first", err)
+	}
+	return store, err
+}
+
+// openPatience is how long a store may take to be opened.
+const openPatience = 30 * time.Second
+
+// with runs do on the store, and closes it.
+func (f storeFlags) with(cmd *cobra.Command, how func(storage.Settings, context.Context) (*sealedstore.Store, error), do func(*sealedstore.Store) error) error {
+	store, err := f.open(cmd, how)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(store), store.Close())
+}
+
+func newStoreMigrate(f storeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Make the tables, or bring them up to date",
+		Long: "Make the tables of the store, or bring them up to date. serve does so by itself when it starts; this is for those\n" +
+			"who want to see to it before.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), storage.Migrated(s))
+				return err
+			})
+		},
+	}
+}
+
+func newStoreCheck(f storeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Check that everything in the store is as it must be",
+		Long: "Read the whole store and check that it is whole: the file itself, every held call and its digest, every result,\n" +
+			"and the chain of the journal. Prints what is wrong, and fails if anything is.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error { return check(cmd, s) })
+		},
+	}
+}
+
+func check(cmd *cobra.Command, s *sealedstore.Store) error {
+	tell := func(prefix string) func(string) {
+		return func(text string) {
+			for line := range strings.Lines(text) {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.TrimSpace(line))
+			}
+		}
+	}
+	h, err := storage.Check(cmd.Context(), s, tell(""), tell("warning: "))
+	if err != nil {
+		return err
+	}
+	if h.Problems > 0 {
+		return fmt.Errorf("%s in %s", many(h.Problems, "problem"), describeHealth(h))
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", describeHealth(h))
+	return err
+}
+
+func describeHealth(h storage.Health) string {
+	parts := []string{fmt.Sprintf("%s (%d pending), %s, %s",
+		many(h.Tasks, "held call"), h.Pending, many(h.Chunks, "result chunk"), many(h.Entries, "journal entry"))}
+	for _, key := range slices.Sorted(maps.Keys(h.Keys)) {
+		name := "encrypted with key " + key
+		if key == "" {
+			name = "not encrypted"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", h.Keys[key], name))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func newStoreExport(f storeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export [FILE]",
+		Short: "Write everything in the store to a file",
+		Long: "Write everything in the store to a file, or to standard output, as lines of JSON that store import reads.\n" +
+			"What is encrypted stays encrypted, and can be exported without the keys.",
+		Args: positional(cobra.MaximumNArgs(1)),
+	}
+	plain := cmd.Flags().Bool("plain", false, "decrypt: whoever has the file can read all arguments and results")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, form := "-", storage.AsStored
+		if len(args) > 0 {
+			name = args[0]
+		}
+		if *plain {
+			form = storage.Plain
+		}
+		return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
+			return toFile(cmd.OutOrStdout(), name, func(w io.Writer) error {
+				moved, err := storage.Export(cmd.Context(), s, w, form)
+				if err == nil {
+					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "exported", describeMoved(moved))
+				}
+				return err
+			})
+		})
+	}
+	return cmd
+}
+
+func describeMoved(m storage.Moved) string {
+	return strings.Join([]string{many(m.Tasks, "held call"), many(m.Chunks, "result chunk"), many(m.Entries, "journal entry")}, ", ")
+}
+
+// many returns how many there are of something.
+func many(n int, what string) string {
+	text := fmt.Sprintf("%d %s", n, what)
+	switch stem, y := strings.CutSuffix(text, "y"); {
+	case n == 1:
+		return text
+	case y:
+		return stem + "ies"
+	default:
+		return text + "s"
+	}
+}
+
+// toFile writes a file that is not there yet and that nobody else can read, or
+// to standard output if it is called -. A file that could not be finished is
+// not left behind.
+func toFile(stdout io.Writer, name string, write func(io.Writer) error) error {
+	if name == "-" {
+		return write(stdout)
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+func newStoreImport(f storeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Add what store export has written to the store",
+		Long: "Add what store export has written to the store, of whatever kind either is. FILE may be -, for standard input.\n" +
+			"If keys are given everything is encrypted with the first of them. Nothing that is there is overwritten.",
+		Args: positional(cobra.ExactArgs(1)),
+	}
+	merge := cmd.Flags().Bool("merge", false, "import into a store that is not empty, such as one that an import was broken off in")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		target := storage.Empty
+		if *merge {
+			target = storage.Shared
+		}
+		from, err := fromFile(cmd.InOrStdin(), args[0])
+		if err != nil {
+			return err
+		}
+		defer func() { _ = from.Close() }() // it was only read
+		return f.with(cmd, storage.Settings.Open, func(s *sealedstore.Store) error {
+			moved, err := storage.Import(cmd.Context(), s, from, target, time.Now())
+			switch {
+			case errors.Is(err, storage.ErrNotEmpty):
+				return fmt.Errorf("%w, and nothing was imported; with --merge what is missing is added to it", err)
+			case err != nil:
+				return fmt.Errorf("broken off after %s: %w; to go on, import again with --merge", describeMoved(moved), err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "imported", describeMoved(moved))
+			return err
+		})
+	}
+	return cmd
+}
+
+func fromFile(stdin io.Reader, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	return os.Open(name)
+}
+
+func newStoreRekey(f storeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rekey",
+		Short: "Encrypt everything with the first key",
+		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS, be it encrypted with another of them\n" +
+			"or not at all. Afterwards the other keys are not needed any more.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, storage.Settings.Open, func(s *sealedstore.Store) error {
+				n, err := s.Rekey(cmd.Context())
+				if err != nil {
+					return fmt.Errorf("broken off after %s: %w", many(n, "held call"), err)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s anew with key %s\n", many(n, "held call"), s.Keys().First())
+				return err
+			})
+		},
+	}
+}
+
+func newStoreVacuum(f storeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "vacuum",
+		Short: "Give back room that the store does not use",
+		Long: "Have the store give back room that it does not use. A SQLite file is written anew, for which the disk must have as\n" +
+			"much room again. PostgreSQL does by itself what this does, now and then. Redis has nothing to give back.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
+				can, err := storage.Vacuum(cmd.Context(), s)
+				if err != nil {
+					return err
+				}
+				text := "done"
+				if !can {
+					text = "this store has nothing to give back"
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,186 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+// Migrated tells what opening the store has made of its tables.
+func Migrated(s task.Store) string {
+	store, ok := Backend(s).(interface{ Migration() sqlstore.Migration })
+	if !ok {
+		return "there are no tables to bring up to date"
+	}
+	switch m := store.Migration(); m.From {
+	case m.To:
+		return fmt.Sprintf("version %d, which is the newest: nothing to do", m.To)
+	case 0:
+		return fmt.Sprintf("made the tables, version %d", m.To)
+	default:
+		return fmt.Sprintf("brought the tables from version %d to version %d", m.From, m.To)
+	}
+}
+
+// Vacuum has the store give back room that it does not use, and reports whether
+// it is of a kind that can.
+func Vacuum(ctx context.Context, s task.Store) (bool, error) {
+	store, ok := Backend(s).(interface{ Vacuum(context.Context) error })
+	if !ok {
+		return false, nil
+	}
+	return true, store.Vacuum(ctx)
+}
+
+// A Health is what was found in a store.
+type Health struct {
+	Tasks, Pending int
+	Chunks         int
+	Entries        int            // of the journal
+	Keys           map[string]int // how many tasks are encrypted with each; "" is not at all
+	Problems       int
+}
+
+// Check reads all there is in a store and reports what is wrong with it, one
+// thing at a time. Doubts are about what a server is told to do with what it
+// has. The error is that of reading.
+func Check(ctx context.Context, s *sealedstore.Store, report, doubt func(string)) (Health, error) {
+	c := checker{store: s, health: Health{Keys: make(map[string]int)}}
+	c.report = func(text string) { c.health.Problems++; report(text) }
+	if err := c.whole(ctx, doubt); err != nil {
+		return c.health, err
+	}
+	if err := c.tasks(ctx); err != nil {
+		return c.health, err
+	}
+	return c.health, c.journal(ctx)
+}
+
+type checker struct {
+	store  *sealedstore.Store
+	health Health
+	report func(string)
+}
+
+// whole has the store look at itself, if it can.
+func (c *checker) whole(ctx context.Context, doubt func(string)) error {
+	store, ok := Backend(c.store).(interface{ Check(context.Context) error })
+	if !ok {
+		return nil
+	}
+	err := store.Check(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, sqlstore.ErrDamaged):
+		c.report(err.Error())
+	case errors.Is(err, redisstore.ErrEvicts), errors.Is(err, redisstore.ErrNotDurable):
+		doubt(err.Error())
+	default:
+		return err
+	}
+	return nil
+}
+
+// tasks looks at every task as it is stored, so that one that cannot be read
+// hides no other.
+func (c *checker) tasks(ctx context.Context) error {
+	store, ok := Backend(c.store).(interface {
+		Documents(context.Context, func(task.ID, []byte) error) error
+	})
+	if !ok {
+		return nil
+	}
+	err := store.Documents(ctx, func(id task.ID, document []byte) error {
+		c.health.Tasks++
+		if stored, err := task.Decode(document); err == nil {
+			return c.task(ctx, stored)
+		}
+		c.report(fmt.Sprintf("task %s cannot be read", id)) // the error may quote what it cannot read
+		return nil
+	})
+	if errors.Is(err, sqlstore.ErrDamaged) {
+		c.report(err.Error())
+		return nil
+	}
+	return err
+}
+
+func (c *checker) task(ctx context.Context, stored task.Task) error {
+	c.health.Keys[sealedstore.KeyOf(stored)]++
+	if !stored.State.Terminal() {
+		c.health.Pending++
+	}
+	t, err := c.store.Keys().Open(stored)
+	if err != nil {
+		c.report(err.Error())
+		return nil
+	}
+	if digest, err := t.Call.Digest(); err != nil || digest != t.Digest {
+		c.report(fmt.Sprintf("task %s: the call is not the one that its digest stands for", t.ID))
+	}
+	if t.Result == nil || t.Result.Chunks == 0 {
+		return nil
+	}
+	var size counter
+	err = task.ReadResult(ctx, c.store, t, &size)
+	c.health.Chunks += size.writes
+	if errors.Is(err, task.ErrChunkMissing) || errors.Is(err, task.ErrUnreadable) {
+		c.report(err.Error())
+		return nil
+	}
+	return err
+}
+
+// A counter counts what is written to it.
+type counter struct{ writes int }
+
+// Write implements [io.Writer].
+func (c *counter) Write(p []byte) (int, error) {
+	c.writes++
+	return len(p), nil
+}
+
+// journal follows the chain from one end to the other.
+func (c *checker) journal(ctx context.Context) error {
+	ends, err := c.store.Ends(ctx)
+	if err != nil {
+		return err
+	}
+	at := ends.Anchor
+	err = eachEntry(ctx, c.store, func(e task.Entry) error {
+		c.health.Entries++
+		if err := at.Follow(e); err != nil {
+			c.report(err.Error())
+		}
+		at = e.Link()
+		return nil
+	})
+	if err == nil && at.Seq < ends.Head.Seq { // there may be more by now
+		c.report(fmt.Sprintf("journal: it ends with entry %d, and should with %d", at.Seq, ends.Head.Seq))
+	}
+	return err
+}
+
+// eachEntry visits the entries of a journal in their order.
+func eachEntry(ctx context.Context, s task.Journal, visit func(task.Entry) error) error {
+	for after := int64(0); ; {
+		entries, err := s.Entries(ctx, task.JournalQuery{After: after})
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := visit(e); err != nil {
+				return err
+			}
+			after = e.Seq
+		}
+		if len(entries) == 0 {
+			return nil
+		}
+	}
+}
