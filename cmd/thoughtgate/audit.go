@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -66,7 +66,7 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 	if err != nil {
 		return ledger{}, err
 	}
-	s := storage.Settings{DSN: cfg.Store.Reveal(), Dir: cfg.StateDir, Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections}
+	s := app.Storage(cfg)
 	if !s.Durable() {
 		return ledger{}, errors.New("this configuration keeps the audit log in the memory of the gate: use --url")
 	}
@@ -75,7 +75,7 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 			return ledger{}, fmt.Errorf("there is no store: %w", err)
 		}
 	}
-	store, err := s.Open(cmd.Context())
+	store, err := s.OpenUnread(cmd.Context()) // held calls may be encrypted; the journal is not
 	if err != nil {
 		return ledger{}, fmt.Errorf("%w (a gate that runs on it can be asked with --url)", err)
 	}

@@ -172,8 +172,8 @@ func outline(t *task.Task) task.Task {
 	if a := t.Approval; a != nil {
 		o.Approval = &task.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Deadline: a.Deadline}
 	}
-	if x := t.Execution; x != nil {
-		o.Execution = &task.Execution{Executor: x.Executor, StartedAt: x.StartedAt, LeaseUntil: x.LeaseUntil}
+	if t.State == task.Executing { // when it is due depends on much that is nobody's business
+		o.ExpiresAt = t.Due()
 	}
 	if f := t.Failure; f != nil {
 		o.Failure = &task.Failure{Stage: f.Stage, Ran: f.Ran, Retriable: f.Retriable}

@@ -31,7 +31,7 @@ func SelectPage(q task.Query, after task.Position) (statement string, args []any
 // what it is for.
 func Statements() map[string]string {
 	return map[string]string{
-		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
+		"get": getTask, "visit": nextDocuments, "get chunk": getChunk, "overdue": overdueTasks,
 		"count all": countAll, "count owner": countOwner, "find same": findSame, "find": findTask,
 		"update": updateTask, "sweep": sweepTasks,
 		"journal": journalPage, "story": journalStory, "trim": discardEntries,
@@ -41,7 +41,7 @@ func Statements() map[string]string {
 // PostgresStatements returns those that are only for PostgreSQL.
 func PostgresStatements() map[string]string {
 	return map[string]string{
-		"get": getTask, "get chunk": getChunk, "overdue": overdueTasks,
+		"get": getTask, "visit": nextDocuments, "get chunk": getChunk, "overdue": overdueTasks,
 		"find": findTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
 		"journal": journalPage, "story": journalStory, "chain": takeNotes, "trim": trimJournal,
 	}
