@@ -282,10 +282,11 @@ func (s *story) await(p *party, g *gate, id string) {
 type account struct{ tasks, pending, begun, completed, unrun int }
 
 // audit compares what was acknowledged, what is stored and what ran.
-func (s *story) audit(stored map[task.ID]task.Task) {
+func (s *story) audit(found state) {
+	found.agree(s.t)
 	accounts := make(map[int]*account)
 	states := make(map[task.State]int)
-	for _, t := range stored {
+	for _, t := range found.tasks {
 		n := numberOf(t.Call.Arguments)
 		if accounts[n] == nil {
 			accounts[n] = new(account)
@@ -295,7 +296,7 @@ func (s *story) audit(stored map[task.ID]task.Task) {
 		s.compare(t)
 	}
 	for id, c := range s.calls {
-		if _, ok := stored[task.ID(id)]; !ok {
+		if _, ok := found.tasks[task.ID(id)]; !ok {
 			s.t.Errorf("call %d was acknowledged as %s and is lost", c.n, id)
 		}
 	}

@@ -55,6 +55,11 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, _ := io.ReadAll(r.Body)
 	body := string(data)
 	n := numberOf(body)
+	if asked := (answer{body: body}); !asked.has(`"method":"tools/call"`) { // the gate wants to know what there is
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%q,"result":{"tools":[]}}`, asked.after(`"id":"`))
+		return
+	}
 	l.mu.Lock()
 	l.runs[n]++
 	l.mu.Unlock()

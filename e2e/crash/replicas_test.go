@@ -28,7 +28,9 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		w.t = t
-		for _, of := range w.stored() {
+		found := w.stored()
+		found.agree(t)
+		for _, of := range found.tasks {
 			begun(t, of)
 		}
 	})

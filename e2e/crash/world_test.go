@@ -2,9 +2,12 @@ package crash_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
@@ -84,8 +87,14 @@ func replicas(t *testing.T, db database, open func() (task.Store, error)) *world
 	return w
 }
 
-// stored returns every task that the store has, while no gate runs.
-func (w *world) stored() map[task.ID]task.Task {
+// A state is all that a store knows.
+type state struct {
+	tasks   map[task.ID]task.Task
+	journal []task.Entry
+}
+
+// stored returns what the store knows, while no gate runs.
+func (w *world) stored() state {
 	w.t.Helper()
 	for _, g := range w.gates {
 		g.kill()
@@ -95,7 +104,7 @@ func (w *world) stored() map[task.ID]task.Task {
 		w.t.Fatal(err)
 	}
 	defer store.Close()
-	found := make(map[task.ID]task.Task)
+	found := state{tasks: make(map[task.ID]task.Task), journal: w.readJournal(store)}
 	q := task.Query{Scope: task.AnyOwner(), Limit: 100}
 	for {
 		page, err := store.List(w.t.Context(), q)
@@ -103,10 +112,58 @@ func (w *world) stored() map[task.ID]task.Task {
 			w.t.Fatal(err)
 		}
 		for _, t := range page.Tasks {
-			found[t.ID] = t
+			found.tasks[t.ID] = t
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return found
+		}
+	}
+}
+
+// readJournal returns the whole journal, whose chain must be whole as well.
+func (w *world) readJournal(store task.Store) []task.Entry {
+	w.t.Helper()
+	var all []task.Entry
+	var last task.Link
+	for {
+		page, err := store.Entries(w.t.Context(), task.JournalQuery{After: last.Seq, Limit: 1000})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range page {
+			if err := last.Follow(e); err != nil {
+				w.t.Fatal(err)
+			}
+			last = e.Link()
+		}
+		if len(page) == 0 {
+			break
+		}
+		all = append(all, page...)
+	}
+	ends, err := store.Ends(w.t.Context())
+	if err != nil || ends.Head != last {
+		w.t.Errorf("the journal should end with %v, %v, and ends with %v", ends.Head, err, last)
+	}
+	return all
+}
+
+// agree checks that each task went where the journal says, and nowhere else.
+func (found state) agree(t *testing.T) {
+	t.Helper()
+	moves := make(map[task.ID][]string)
+	for _, e := range found.journal {
+		if e.From != "" {
+			moves[e.Task] = append(moves[e.Task], fmt.Sprint(e.From, " to ", e.To))
+		}
+	}
+	for id, of := range found.tasks {
+		var trail []string
+		for _, x := range of.Transitions {
+			trail = append(trail, fmt.Sprint(x.From, " to ", x.To))
+		}
+		if diff := cmp.Diff(trail, moves[id]); diff != "" {
+			t.Errorf("%s: the journal differs from the trail: %s", id, diff)
 		}
 	}
 }
