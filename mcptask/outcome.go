@@ -145,6 +145,9 @@ func immediateText(t task.Task) string {
 	return "The call is being worked on."
 }
 
+// StatusMessage says how t stands, in words that people and models may read.
+func (d Dialect) StatusMessage(t task.Task) string { return statusText(t) }
+
 // statusText says how t stands. It is read by people and by models, so it
 // consists of fixed sentences; what others wrote is quoted and made harmless.
 func statusText(t task.Task) string {

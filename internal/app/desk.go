@@ -158,6 +158,7 @@ func (a *App) waiting() mcphttp.Waiting {
 
 		WholeBatches: a.cfg.WholeBatches,
 		Key:          a.keep.key,
+		Events:       mcphttp.Events{Idle: a.cfg.Notifications.IdleTimeout, PerOwner: a.cfg.Notifications.MaxPerOwner},
 	}
 }
 

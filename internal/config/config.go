@@ -42,6 +42,7 @@ type Config struct {
 	Identity       Identity
 	AllowedHosts   []string // extra values of Host, in lower case
 	AllowedOrigins []string // extra values of Origin, in lower case
+	Notifications  Notifications
 	Limits         Limits
 	Shutdown       Shutdown
 	Telemetry      Telemetry
@@ -123,6 +124,12 @@ type Identity struct {
 	Anonymous bool // unknown agents may connect from other machines
 }
 
+// Notifications says how clients are told of their tasks on streams.
+type Notifications struct {
+	IdleTimeout time.Duration // after which a stream of a task's events that has nothing to tell is ended
+	MaxPerOwner int           // how many of these one owner may have open
+}
+
 // Limits bound what one client, or all of them, can ask of the gate.
 type Limits struct {
 	MaxConcurrentRequests int
@@ -187,6 +194,7 @@ func Default() Config {
 			MaxPollInterval:    30 * time.Second,
 			CleanupInterval:    time.Minute,
 		},
+		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20},
 		Limits: Limits{
 			MaxConcurrentRequests: 10_000,
 			MaxStreams:            10_000,

@@ -102,6 +102,7 @@ func TestVariables(t *testing.T) {
 		{"HOME=/home/me", func(c config.Config) any { return c.StateDir }, "/home/me/.local/state/thoughtgate"},
 		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Limits.CallTimeout }, 70 * time.Second},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
+		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS=7", func(c config.Config) any { return c.Notifications.IdleTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_KEEPALIVE_SECS=7", func(c config.Config) any { return c.Limits.Keepalive }, 7 * time.Second},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS=7", func(c config.Config) any { return c.Limits.MaxConcurrentRequests }, 7},
 		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES=7", func(c config.Config) any { return c.Limits.MaxRequestBody }, int64(7)},

@@ -114,6 +114,7 @@ func (c *Config) settings() group {
 		}},
 		{"allowed_hosts", list{func() setting { return host(&c.AllowedHosts) }}},
 		{"allowed_origins", list{func() setting { return origin(&c.AllowedOrigins) }}},
+		{"notifications", c.Notifications.settings()},
 		{"limits", c.Limits.settings()},
 		{"shutdown", group{
 			{"delay", duration(&c.Shutdown.Delay, 0)},
@@ -153,6 +154,13 @@ func (t *Tasks) settings() group {
 		{"min_poll_interval", duration(&t.MinPollInterval, shortest)},
 		{"max_poll_interval", duration(&t.MaxPollInterval, shortest)},
 		{"cleanup_interval", duration(&t.CleanupInterval, shortest)},
+	}
+}
+
+func (n *Notifications) settings() group {
+	return group{
+		{"idle_timeout", duration(&n.IdleTimeout, shortest)},
+		{"max_per_owner", number(&n.MaxPerOwner, 1_000_000)},
 	}
 }
 

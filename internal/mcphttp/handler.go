@@ -50,6 +50,7 @@ type Handler struct {
 	listeners listeners
 	held      heldRequests
 	waiters   waiters
+	watchers  waiters // of the events of one task
 	seal      sealer
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
 	endAll    context.CancelFunc
@@ -78,13 +79,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(problem)
 		return
 	}
+	var events string
 	var ok bool
-	if x.upstream, ok = h.cfg.Routes[r.URL.Path]; !ok {
+	if x.upstream, events, ok = h.route(r.URL.Path); !ok {
 		x.refuse(&wire.Problem{Type: wire.NotFound})
 		return
 	}
 	if problem := ambiguous(r.Header); problem != nil {
 		x.refuse(problem)
+		return
+	}
+	if events != "" {
+		h.within(&h.streams, h.cfg.Limits.Streams, x, func() { x.taskEvents(events) })
 		return
 	}
 	switch r.Method {

@@ -33,6 +33,8 @@ type Waiting struct {
 
 	WholeBatches bool     // hold all of a batch of which something needs approval
 	Key          [32]byte // seals what clients hand back; shared by all replicas
+
+	Events Events
 }
 
 func (x *exchange) dialect() mcptask.Dialect {

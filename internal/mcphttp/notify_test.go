@@ -360,3 +360,30 @@ func TestListsChanged(t *testing.T) {
 	}
 	wantText(t, "modern", modern(), `"notifications/prompts/list_changed"`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
 }
+
+// A list that comes on a stream which the client takes up again, because it lost
+// the one on which it had asked, is shown like any other; all else on that stream
+// stays as it is.
+func TestListOnResumedStream(t *testing.T) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.HideDenied = true })
+	const call = `{"jsonrpc":"2.0","id":2,"result":{"content":[],"tools":[{"name":"secret"}]}}`
+	big := `{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", 100_000) + `"}]}}`
+	h.get = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "id: a\ndata: \n\n: comment\n\nid: b\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[{\"name\":\"get_x\"},{\"name\":\"secret\"},{\"name\":\"hold_x\"}]}}\n\n"+
+			"data: "+call+"\n\ndata: "+big+"\n\ndata: no JSON\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	next := h.stream(t, http.MethodGet, "", "Last-Event-Id", "a")
+	list := next()
+	wantText(t, "the list", list, `{"name":"get_x"`, `"taskSupport":"optional"`)
+	if strings.Contains(list, "secret") {
+		t.Errorf("the list shows what is denied: %s", list)
+	}
+	for _, want := range []string{call, big, "no JSON"} {
+		if got := next(); got != want {
+			t.Errorf("got %.200s; want it as it was sent, %.200s", got, want)
+		}
+	}
+}

@@ -158,7 +158,20 @@ type waiters struct {
 // is not told from others if they share an owner, or in all. It returns what
 // ends that.
 func (x *exchange) enterWaiting() (leave func(), ok bool) {
-	w, most := &x.h.waiters, x.h.cfg.Waiting.PerOwner
+	out, ok := x.h.waiters.enter(x, x.h.cfg.Waiting.PerOwner)
+	if !ok {
+		return nil, false
+	}
+	x.h.requests.Add(-1)
+	return func() {
+		x.h.requests.Add(1)
+		out()
+	}, true
+}
+
+// enter counts one more, if there are not too many already: of its client, for
+// whom most is the limit, or in all.
+func (w *waiters) enter(x *exchange, most int) (leave func(), ok bool) {
 	owner, shared := x.owner()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,9 +183,7 @@ func (x *exchange) enterWaiting() (leave func(), ok bool) {
 	}
 	w.total++
 	w.byOwner[owner]++
-	x.h.requests.Add(-1)
 	return func() {
-		x.h.requests.Add(1)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.total--

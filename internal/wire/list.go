@@ -35,6 +35,22 @@ var lists = map[string]string{
 // or read.
 func IsList(method string) bool { return lists[method] != "" }
 
+// ListedBy returns the method whose result m looks like, if that is a list. It
+// is for a response of which the request is not known.
+func ListedBy(m *jsonrpc.Message) (method string, ok bool) {
+	for name, value := range m.Result.Members() {
+		if name == "content" {
+			return "", false // of a tool
+		}
+		for by, member := range lists {
+			if name == member && value.IsArray() {
+				method, ok = by, true
+			}
+		}
+	}
+	return method, ok
+}
+
 // Entries returns the list in the response m to a request with the given
 // method.
 func Entries(m *jsonrpc.Message, method string) jsonrpc.Value {

@@ -101,3 +101,24 @@ func BenchmarkRewriteList(b *testing.B) {
 		wire.RewriteList(&p.Messages[0], "tools/list", func(wire.Listed) wire.View { return wire.View{TaskSupport: "optional"} })
 	}
 }
+
+func TestListedBy(t *testing.T) {
+	for result, want := range map[string]string{
+		`{"tools":[]}`:                   "tools/list",
+		`{"nextCursor":"","prompts":[]}`: "prompts/list",
+		`{"resources":[{}]}`:             "resources/list",
+		`{"resourceTemplates":[]}`:       "resources/templates/list",
+		`{"tools":{}}`:                   "",
+		`{"tools":[],"content":[]}`:      "",
+		`{"content":[],"tools":[]}`:      "",
+		`{}`:                             "",
+	} {
+		packet, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":`+result+`}`), jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := wire.ListedBy(&packet.Messages[0]); got != want || ok != (want != "") {
+			t.Errorf("ListedBy(%s) = %q, %t; want %q", result, got, ok, want)
+		}
+	}
+}

@@ -22,6 +22,8 @@ const (
 	SlowRequest        Type = "request_too_slow"
 	MediaType          Type = "unsupported_media_type"
 	NotFound           Type = "not_found"
+	TaskNotFound       Type = "task_not_found"
+	PassthroughTask    Type = "passthrough_task"
 	MethodNotAllowed   Type = "method_not_allowed"
 	HostNotAllowed     Type = "host_not_allowed"
 	OriginNotAllowed   Type = "origin_not_allowed"
@@ -61,6 +63,8 @@ var table = map[Type]told{
 	SlowRequest:        {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 408, 0, "the body did not arrive in time"},
 	MediaType:          {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 415, 0, "the body must be plain application/json"},
 	NotFound:           {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 404, 0, "there is no MCP endpoint here"},
+	TaskNotFound:       {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 404, 0, "there is no such task"},
+	PassthroughTask:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 400, 0, "this task is the upstream's own; only held calls have events here"},
 	MethodNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 405, 0, "method not allowed"},
 	HostNotAllowed:     {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "host not allowed"},
 	OriginNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "origin not allowed"},

@@ -1,0 +1,157 @@
+package mcphttp
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Events says how long, and by how many, the events of a task are listened to.
+type Events struct {
+	Idle     time.Duration // after which a stream that has nothing to tell is ended; 0 means never
+	PerOwner int           // how many streams one owner may have open; 0 means any number
+}
+
+// route returns the upstream behind a path and, if it is the path of a task's
+// events, which lies below that of the upstream, the id of the task.
+func (h *Handler) route(path string) (u *Upstream, events string, ok bool) {
+	if u, ok = h.cfg.Routes[path]; ok {
+		return u, "", true
+	}
+	rest, ok := strings.CutSuffix(path, "/events")
+	at := strings.LastIndex(rest, "/tasks/")
+	if !ok || at < 0 {
+		return nil, "", false
+	}
+	id := rest[at+len("/tasks/"):]
+	u, ok = h.cfg.Routes[rest[:at]]
+	return u, id, ok && id != "" && !strings.Contains(id, "/")
+}
+
+// taskEvents tells whoever asks in the name of its owner what becomes of a task,
+// in events that need no MCP to be read. To look on is no contact: it has
+// nothing run.
+func (x *exchange) taskEvents(id string) {
+	if x.r.Method != http.MethodGet {
+		x.w.Header().Set("Allow", "GET")
+		x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
+		return
+	}
+	t, problem := x.watched(task.ID(id))
+	if problem != nil {
+		x.refuse(problem)
+		return
+	}
+	leave, ok := x.h.watchers.enter(x, x.h.cfg.Waiting.Events.PerOwner)
+	if !ok {
+		x.refuseWaiting()
+		return
+	}
+	defer leave()
+	place, err := strconv.Atoi(x.r.Header.Get("Last-Event-Id"))
+	resumes := err == nil
+	if resumes && t.State.Terminal() && place >= len(t.Transitions) {
+		x.begin(http.StatusNoContent) // which tells a browser not to come again
+		return
+	}
+	ctx, stop := x.endable(x.r.Context())
+	defer stop()
+	f, err := x.h.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
+	if err != nil {
+		x.fail(wire.StoreFailed(x.era, err))
+		return
+	}
+	defer f.Close()
+	if resumes {
+		f.After(t.ID, place)
+	}
+	x.sendEvents(ctx, f)
+}
+
+// watched returns a task that the client may watch.
+func (x *exchange) watched(id task.ID) (task.Task, *wire.Problem) {
+	if !id.Own() {
+		return task.Task{}, &wire.Problem{Type: wire.PassthroughTask}
+	}
+	if x.h.cfg.Desk == nil {
+		return task.Task{}, &wire.Problem{Type: wire.TaskNotFound}
+	}
+	owner, _ := x.owner()
+	t, err := x.h.cfg.Desk.Get(x.r.Context(), task.OwnedBy(owner).Ref(id))
+	switch {
+	case err == nil:
+		return t, nil
+	case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrOwnerMismatch):
+		return t, &wire.Problem{Type: wire.TaskNotFound, Cause: err}
+	default:
+		return t, wire.StoreFailed(x.era, err)
+	}
+}
+
+// Those who lose their stream are to come again so soon, at random: not all of
+// them at once.
+const (
+	soonest = 1 * time.Second
+	spread  = 4 * time.Second
+)
+
+// sendEvents tells what becomes of the one task that is followed, until it has
+// ended or nothing has happened for too long.
+func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) {
+	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
+	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
+	x.beginEvents()
+	//nolint:gosec // nothing depends on nobody guessing it
+	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
+	wait := x.h.cfg.Waiting.Beat
+	for last := time.Now(); len(f.Open()) > 0; {
+		x.flush()
+		if idle := x.h.cfg.Waiting.Events.Idle; idle > 0 {
+			left := idle - time.Since(last)
+			if left <= 0 {
+				return
+			}
+			wait = min(x.h.cfg.Waiting.Beat, left)
+		}
+		news, err := f.Next(ctx, wait)
+		if err != nil {
+			return
+		}
+		if len(news) == 0 {
+			x.write(jsonrpc.AppendComment(nil, "ping"))
+		}
+		for _, t := range news {
+			last = time.Now()
+			x.write(x.statusEvent(t))
+			x.h.cfg.Metrics.Notified(metrics.FromGate)
+		}
+	}
+}
+
+// statusEvent returns the event that tells how a task stands. Its id is the
+// number of the step, so that who loses the stream can go on from there.
+func (x *exchange) statusEvent(t task.Task) []byte {
+	data, err := json.Marshal(struct {
+		TaskID        task.ID        `json:"taskId"`
+		Status        mcptask.Status `json:"status"`
+		StatusMessage string         `json:"statusMessage,omitzero"`
+		Timestamp     string         `json:"timestamp"`
+	}{t.ID, x.dialect().Status(t), x.dialect().StatusMessage(t), string(mcptask.At(t.UpdatedAt))})
+	if err != nil {
+		x.fail(err)
+	}
+	return jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "task_status", ID: strconv.Itoa(len(t.Transitions)), HasID: true, Data: data})
+}
