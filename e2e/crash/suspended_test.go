@@ -1,0 +1,36 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestSuspended stops the executor's clock while the tool runs, as a machine
+// that is moved or out of memory does, and lets it go on after its lease. What
+// the others have said by then stands.
+func TestSuspended(t *testing.T) {
+	over(t, func(t *testing.T, w *world) {
+		p := newParty(t, "s-1")
+		id := begin(t, w, p, 1)
+		process := w.gates[0].cmd.Process
+		if err := process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		unknown(t, p, w.gates[2], id)
+		close(w.ledger.release)
+		if err := process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool { return strings.Contains(w.gates[0].log.String(), `"answer dropped: the task has ended before"`) })
+		for _, g := range w.gates {
+			unknown(t, p, g, id)
+		}
+		if ran := w.ledger.ran(1); ran != 1 {
+			t.Errorf("it ran %d times", ran)
+		}
+		w.stored().agree(t)
+	})
+}
