@@ -41,7 +41,7 @@ func numberOf(text string) (n int) {
 	return n
 }
 
-var number = regexp.MustCompile(`"n":(\d+)`)
+var number = regexp.MustCompile(`\bn"?:(\d+)`)
 
 // ran returns how often a call was run.
 func (l *ledger) ran(n int) int {
@@ -50,35 +50,62 @@ func (l *ledger) ran(n int) int {
 	return l.runs[n]
 }
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP implements [http.Handler]. A call of hold_task becomes a task of the
+// upstream's own, which has ended when somebody asks for it.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, _ := io.ReadAll(r.Body)
-	body := string(data)
-	n := numberOf(body)
-	if asked := (answer{body: body}); !asked.has(`"method":"tools/call"`) { // the gate wants to know what there is
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%q,"result":{"tools":[]}}`, asked.after(`"id":"`))
-		return
+	asked := answer{body: string(data)}
+	var result string
+	switch id := asked.after(`"taskId":"`); asked.after(`"method":"`) {
+	case "tools/call":
+		result = l.run(r, asked)
+	case "tools/list":
+		result = `{"tools":[{"name":"hold_task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}`
+	case "tasks/get":
+		result = job(id, "completed")
+	case "tasks/cancel":
+		result = job(id, "cancelled")
+	case "tasks/result":
+		result = textResult(outcome(numberOf(id), "quick"))
 	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, requestID.FindStringSubmatch(asked.body)[1], result)
+}
+
+var requestID = regexp.MustCompile(`"id":("[^"]*"|\d+)`)
+
+// run runs a call and returns its result, or that of making it a task.
+func (l *ledger) run(r *http.Request, call answer) string {
+	n := numberOf(call.body)
 	l.mu.Lock()
 	l.runs[n]++
 	l.mu.Unlock()
-	as := answer{body: body}.after(`"as":"`)
-	switch as {
-	case "slow":
+	as := call.after(`"as":"`)
+	switch {
+	case call.has(`"name":"hold_task"`):
+		return `{"task":` + job(fmt.Sprintf(`up n:%d`, n), "working") + `}`
+	case as == "slow":
 		select {
 		case <-time.After(20 * time.Millisecond): // a tool that takes its time
 		case <-r.Context().Done():
 		}
-	case "told":
+	case as == "told":
 		l.started <- n
 		select {
 		case <-l.release:
 		case <-r.Context().Done():
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":%q}]}}`, outcome(n, as))
+	return textResult(outcome(n, as))
+}
+
+func job(id, status string) string {
+	now := time.Now().UTC().Format(time.RFC3339)
+	return fmt.Sprintf(`{"taskId":%q,"status":%q,"createdAt":%q,"lastUpdatedAt":%[3]q,"ttl":600000,"pollInterval":10}`, id, status, now)
+}
+
+func textResult(text string) string {
+	return fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, text)
 }
 
 // outcome is what a call answers. A large one does not fit into a task.

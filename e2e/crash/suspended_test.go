@@ -24,7 +24,9 @@ func TestSuspended(t *testing.T) {
 		if err := process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() bool { return strings.Contains(w.gates[0].log.String(), `"answer dropped: the task has ended before"`) })
+		eventually(t, func() bool {
+			return strings.Contains(w.gates[0].log.String(), `"answer dropped: the task has ended before"`)
+		})
 		for _, g := range w.gates {
 			unknown(t, p, g, id)
 		}
