@@ -2,15 +2,11 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// openTimeout is how long the gate may take to start because of its store.
-const openTimeout = 10 * time.Second
 
 // A keep is where held calls are kept, and the key of what clients hand back.
 type keep struct {
@@ -46,8 +42,7 @@ func (a *App) openStore() (keep, error) {
 	if k.key, err = settings.Key(); err != nil {
 		return keep{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
+	ctx := context.Background() // it bounds itself
 	if !k.durable {
 		if k.Store, err = settings.Open(ctx); err != nil {
 			return keep{}, err
