@@ -1,0 +1,100 @@
+package approval_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A troubledStore cannot be used for a while.
+type troubledStore struct {
+	task.Store
+
+	down atomic.Bool
+}
+
+func (s *troubledStore) trouble() error {
+	if s.down.Load() {
+		return &task.Error{Kind: task.KindUnavailable}
+	}
+	return nil
+}
+
+func (s *troubledStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if err := s.trouble(); err != nil {
+		return task.Task{}, err
+	}
+	return s.Store.Get(ctx, ref)
+}
+
+func (s *troubledStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	if err := s.trouble(); err != nil {
+		return nil, err
+	}
+	return s.Store.Watch(ctx, ref)
+}
+
+// A desk whose store cannot tell of changes at first hears of them once it can.
+func TestRunBeforeTheStoreIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere := open(t, nil)
+		store := &troubledStore{Store: elsewhere.store}
+		o := branch(t, store, func(c *approval.Config) { c.Sweep = time.Hour })
+		store.down.Store(true)
+		defer o.house(t)()
+		pass(time.Minute)
+		store.down.Store(false)
+		pass(2 * time.Second)
+		held := o.hold(t, call("ann", "/a"))
+		if _, err := o.Contact(t.Context(), mine(held), o.ledger.slow(0)); err != nil {
+			t.Fatal(err)
+		}
+		elsewhere.approve(t, held.ID)
+		pass(time.Second)
+		mustState(t, elsewhere.now(t, held.ID), task.Completed)
+	})
+}
+
+// Who waits when the store goes away waits on, and gets the result when it is
+// back.
+func TestWaitThroughTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere := open(t, nil)
+		store := &troubledStore{Store: elsewhere.store}
+		o := branch(t, store, nil)
+		held := o.hold(t, call("ann", "/a"))
+		w := o.wait(t.Context(), mine(held), o.ledger.slow(0))
+		pass(time.Second)
+		store.down.Store(true)
+		elsewhere.approve(t, held.ID)
+		pass(time.Minute)
+		select {
+		case <-w.done:
+			t.Fatalf("the wait ended: %v", w.err)
+		default:
+		}
+		store.down.Store(false)
+		<-w.done
+		if w.err != nil {
+			t.Fatal(w.err)
+		}
+		mustState(t, w.task, task.Completed)
+
+		// A wait that has to end does, store or no store.
+		held = o.hold(t, call("ann", "/b"))
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		w = o.wait(ctx, mine(held), nil)
+		pass(time.Second)
+		store.down.Store(true)
+		<-w.done
+		mustBe(t, w.err, task.ErrNotReady)
+		mustState(t, w.task, task.InputRequired)
+		store.down.Store(false)
+	})
+}
