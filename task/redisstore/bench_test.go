@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,9 @@ func BenchmarkRedis(b *testing.B) {
 			if server == nil {
 				return
 			}
-			b.Run("create", func(b *testing.B) { benchmarkCreate(b, open(b, inOwnKeys(server))) })
+			for notes := range 3 {
+				b.Run(fmt.Sprintf("create with %d notes", notes), func(b *testing.B) { benchmarkCreate(b, open(b, inOwnKeys(server)), notes) })
+			}
 			o := inOwnKeys(server)
 			s := open(b, o)
 			b.Run("wake", func(b *testing.B) { benchmarkWake(b, s, open(b, o)) })
@@ -69,13 +72,30 @@ func fill(b *testing.B, s task.Store) []task.ID {
 }
 
 // benchmarkCreate makes tasks from requests and stores them, within limits
-// that are always checked.
-func benchmarkCreate(b *testing.B, s task.Store) {
+// that are always checked, with what is told of them.
+func benchmarkCreate(b *testing.B, s task.Store, notes int) {
 	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
 	b.ReportAllocs()
 	b.ResetTimer()
-	together(b, b.N, func(i int) error { return s.Create(b.Context(), build(b, i), limits) })
+	together(b, b.N, func(i int) error {
+		made := build(b, i)
+		return s.Create(b.Context(), made, limits, told(made, notes)...)
+	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+}
+
+// told returns n notes, like those that a gate writes when it holds a call.
+func told(t task.Task, n int) []task.Note {
+	notes := make([]task.Note, n)
+	for i := range notes {
+		notes[i] = task.Note{
+			At: t.CreatedAt, Task: t.ID, Step: "held", Actor: "gate " + string(t.ID), Requester: t.Owner,
+			Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: t.Call.Name, ArgumentDigest: t.Digest,
+			PolicySnapshot: "7142330de1e5", Verdict: `rules[1] "delete_*" needs approval by workflow ops`, Workflow: t.Workflow,
+			From: task.Working, To: task.InputRequired,
+		}
+	}
+	return notes
 }
 
 // benchmarkWake measures how long after a change by one replica a waiter on
