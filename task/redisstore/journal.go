@@ -14,12 +14,14 @@ import (
 )
 
 // A change leaves its notes in an inbox, by the same script. They are chained
-// after the fact, many at a time and by any replica, and before anybody reads:
+// after the fact, many at a time and by any replica, and whenever somebody reads:
 // scripts cannot hash, and if every change had to name the head that it
 // extends, all but one of those under way would have to start over.
 
-// chainMost is how many notes are chained by one script.
-const chainMost = 200
+const (
+	chainMost = 200                   // notes to chain by one script
+	gathering = 50 * time.Millisecond // how long notes may wait for others
+)
 
 func encodeNotes(notes []task.Note, a task.Action) ([]string, error) {
 	notes, err := task.PrepareNotes(notes, a)
@@ -74,12 +76,22 @@ func (s *Store) chainNotes(ctx context.Context) {
 	for over := false; !over; {
 		select {
 		case <-s.noted:
+			pause(ctx, gathering)
 		case <-ctx.Done():
 			over = true
 		}
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		_ = s.empty(bounded) // a server that is down tells so to those who wait for it
 		cancel()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

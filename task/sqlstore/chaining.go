@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	chainMost = 500 // notes to chain in one transaction
+	chainMost = 500                   // notes to chain in one transaction
+	gathering = 50 * time.Millisecond // how long notes may wait for others
 
 	lockEnds  = journalEnds + " FOR UPDATE"
 	takeNotes = `DELETE FROM journal_inbox WHERE id = ANY (ARRAY
@@ -30,7 +31,7 @@ const (
 // in the inbox, in its own transaction, where they are as durable as the
 // change itself. Chaining them there as well would have all writers wait for
 // the one who has the head until that one has committed. So it is done after
-// the fact and for many at a time, by any replica, and before anybody reads.
+// the fact and for many at a time, by any replica, and whenever somebody reads.
 //
 // The inbox is emptied in the order of its numbers. A note that was committed
 // before another was begun has the lower number and is there when the other
@@ -70,6 +71,7 @@ func (c *chaining) run(ctx context.Context) {
 	for {
 		select {
 		case <-c.waiting:
+			pause(ctx, gathering)
 		case <-ctx.Done():
 			c.finish(ctx)
 			return
