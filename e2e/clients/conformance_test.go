@@ -34,9 +34,7 @@ func scenarios() map[string][]string {
 		// The gate asks a person before the tool is called, so its task is there
 		// before the tool can ask its client anything.
 		"tasks-mrtr-composition": {"sep-2663-mrtr-synchronous-before-task-creation"},
-		// A tool that asks its client while it runs as a task of the gate: its
-		// question is not carried over to the task yet, so the task fails.
-		"tasks-mrtr-input": {"sep-2663-tasks-get-status-input-required", "tasks-mrtr-tasks-update-resumes", "tasks-mrtr-partial-fulfillment"},
+		"tasks-mrtr-input": nil,
 	}
 }
 
