@@ -41,12 +41,15 @@ type caller struct {
 	as       guise
 	gate     *gate.Gate
 	from     gate.Client
+	hears    func(message []byte) // tells the client something meanwhile; nil if it cannot be told
 }
 
 // send returns what makes a held call in the name of this request: with its
 // headers, so that the upstream sees the credentials and the session of a
 // client that is there now.
-func (x *exchange) send() approval.Sender {
+func (x *exchange) send() approval.Sender { return x.caller() }
+
+func (x *exchange) caller() *caller {
 	return newCaller(x.upstream, x.h.cfg.Gate, x.from(), x.r.Header.Clone())
 }
 
@@ -105,7 +108,7 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	if err != nil {
 		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
 	}
-	a, err := c.exchange(ctx, m)
+	a, err := c.exchange(ctx, m, c.aside(task.Task{}))
 	if err != nil {
 		return approval.Outcome{}, err
 	}
@@ -137,13 +140,14 @@ func (c *caller) callBatch(ctx context.Context, message []byte) (approval.Outcom
 	return readBatchOutcome(resp, packet)
 }
 
-// exchange sends a request and returns the answer to it.
-func (c *caller) exchange(ctx context.Context, m *jsonrpc.Message) (answer, error) {
+// exchange sends a request and returns the answer to it. Aside is given what the
+// upstream says before; it may be nil.
+func (c *caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]byte)) (answer, error) {
 	resp, err := c.post(ctx, m, m.Raw)
 	if err != nil {
 		return answer{}, sendError(err)
 	}
-	return readAnswer(resp, m.ID.Bytes)
+	return readAnswer(resp, m.ID.Bytes, aside)
 }
 
 // post sends a body with the headers that belong to m.
@@ -195,6 +199,9 @@ func pollOutcome(ctx context.Context, err error) string {
 // they are asked how the task stands.
 func (c *caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
+	if t.Asks() && c.hears == nil {
+		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks something, and nobody is there to answer"))
+	}
 	a, era, err := c.ask(ctx, t, mcptask.MethodResult, nil)
 	switch {
 	case err != nil:
@@ -307,7 +314,11 @@ func (c *caller) ask(ctx context.Context, t task.Task, method string, more []byt
 	if err != nil {
 		return answer{}, era, err
 	}
-	a, err = c.exchange(ctx, m)
+	var aside func([]byte)
+	if method == mcptask.MethodResult {
+		aside = c.aside(t)
+	}
+	a, err = c.exchange(ctx, m, aside)
 	return a, era, err
 }
 

@@ -103,6 +103,7 @@ func (x *exchange) ownBusiness(ctx context.Context, m *jsonrpc.Message) bool {
 	if x.tasks(ctx, m) || x.listen(ctx, m) {
 		return true
 	}
+	x.toUpstreamTask(ctx, m)
 	state, _ := m.Params.Member("requestState").Text()
 	if x.era != wire.Modern || m.Kind != jsonrpc.Request || !isSealed(state) {
 		return false

@@ -115,7 +115,8 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 		}
 	}()
 	began := time.Now()
-	t, err := w.wait(ctx, ref, x.patience(m), x.send())
+	w.lend()
+	t, err := w.wait(ctx, ref, x.patience(m), w.sender())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil && t.Asks():

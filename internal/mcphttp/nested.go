@@ -62,7 +62,7 @@ func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
 	if err != nil {
 		return false
 	}
-	a, err := c.exchange(ctx, m)
+	a, err := c.exchange(ctx, m, nil)
 	if err != nil {
 		return false
 	}
@@ -109,7 +109,7 @@ func (c *caller) learnTools(ctx context.Context, cursor string) (next string, er
 	if err != nil {
 		return "", err
 	}
-	a, err := c.exchange(ctx, m)
+	a, err := c.exchange(ctx, m, nil)
 	if err != nil {
 		return "", err
 	}

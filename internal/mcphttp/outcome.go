@@ -59,11 +59,13 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 
 // readAnswer reads the answer to the request with the given id, as far as it
 // takes to tell what it is. Resp is closed with the answer's Body, or when there
-// is no answer.
-func readAnswer(resp *http.Response, id []byte) (answer, error) {
+// is no answer. Aside, which may be nil, is given what the upstream says before.
+func readAnswer(resp *http.Response, id []byte, aside func(message []byte)) (answer, error) {
 	find := findAnswer
 	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
-		find = findStreamedAnswer
+		find = func(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
+			return findStreamedAnswer(body, id, aside)
+		}
 	}
 	r, head, err := find(resp.Body, id)
 	switch {
@@ -162,17 +164,46 @@ func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Hea
 }
 
 // findStreamedAnswer reads events until one is the answer. What the upstream
-// says before is for a client that listens, and none does.
-func findStreamedAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
+// says before is for a client that listens, if one does.
+func findStreamedAnswer(body io.Reader, id []byte, aside func([]byte)) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	events := jsonrpc.NewDataReader(body)
 	for {
 		if err := events.Next(); err != nil {
 			return nil, jsonrpc.Head{}, err
 		}
-		r, head, err := findAnswer(events, id)
-		if _, none := errors.AsType[*jsonrpc.ParseError](err); none || errors.Is(err, errNoAnswer) {
-			continue
+		heard := &overheard{Reader: events, off: aside == nil}
+		r, head, err := findAnswer(heard, id)
+		if _, none := errors.AsType[*jsonrpc.ParseError](err); !none && !errors.Is(err, errNoAnswer) {
+			heard.off = true
+			return r, head, err
 		}
-		return r, head, err
+		if _, err := io.Copy(io.Discard, heard); err != nil {
+			return nil, jsonrpc.Head{}, err
+		}
+		if !heard.off {
+			aside(heard.text)
+		}
 	}
+}
+
+// overheard remembers what is read, unless that is large.
+type overheard struct {
+	io.Reader
+
+	text []byte
+	off  bool
+}
+
+// maxOverheard is how large a message may be that an upstream sends before its
+// answer, to be passed on.
+const maxOverheard = 1 << 20
+
+// Read implements [io.Reader].
+func (o *overheard) Read(p []byte) (int, error) {
+	n, err := o.Reader.Read(p)
+	if !o.off {
+		o.text = append(o.text, p[:n]...)
+		o.off = len(o.text) > maxOverheard
+	}
+	return n, err
 }

@@ -116,7 +116,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	defer leave()
 	w := x.beginWaiting(m)
 	defer w.tellMeanwhile(ref.ID)()
-	t, err := w.wait(ctx, ref, longestResult, x.send())
+	t, err := w.wait(ctx, ref, longestResult, w.sender())
 	if err != nil && x.r.Context().Err() != nil {
 		x.leave()
 	}
