@@ -34,7 +34,7 @@ func scenarios() map[string][]string {
 		// The gate asks a person before the tool is called, so its task is there
 		// before the tool can ask its client anything.
 		"tasks-mrtr-composition": {"sep-2663-mrtr-synchronous-before-task-creation"},
-		"tasks-mrtr-input": nil,
+		"tasks-mrtr-input":       nil,
 	}
 }
 

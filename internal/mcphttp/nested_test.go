@@ -1,9 +1,13 @@
 package mcphttp_test
 
 import (
+	"io"
+	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +185,17 @@ func TestNestedTaskFails(t *testing.T) {
 	eventually(t, "the task has ended", func() bool {
 		return p.state(id).State == task.Failed || strings.Contains(p.ask(legacyAbout("tasks/get", id)), "failed")
 	})
+}
+
+// sender reaches the workshop with the gate's own credentials.
+func (p *plant) sender(t task.Task) approval.Sender {
+	u, err := url.Parse(p.target)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	own := mcphttp.NewUpstream(mcphttp.UpstreamConfig{Name: "test", URL: u, ConnectTimeout: time.Second})
+	p.t.Cleanup(own.Close)
+	return own.Sender(t, p.gate)
 }
 
 func (p *plant) state(id string) task.Task {
@@ -371,4 +386,214 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 			t.Errorf("the client was told of %s: %s", id, at)
 		}
 	}
+}
+
+// Input during execution, modern: what the upstream's task asks is asked by the
+// gate's, and what the client answers reaches the upstream's.
+func TestNestedTaskAsks(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	p.shop.ask(`{"q1":{"method":"elicitation/create","params":{"message":"sure?"}},"q2":{"method":"roots/list"}}`)
+	message, headers := about("tasks/get", id)
+	var answer string
+	eventually(t, "the client is asked", func() bool {
+		answer = p.ask(message, headers...)
+		return strings.Contains(answer, `"status":"input_required"`)
+	})
+	wantText(t, "get", answer, `"q1":{"method":"elicitation/create","params":{"message":"sure?"}}`, `"q2"`)
+	update, headers := about("tasks/update", id)
+	update = strings.Replace(update, `"taskId"`, `"inputResponses":{"q1":{"action":"accept"}},"taskId"`, 1)
+	wantText(t, "update", p.ask(update, headers...), `"resultType":"complete"`)
+	got := <-p.shop.answers
+	if v, _ := got.Get("q1"); len(got) != 1 || string(v) != `{"action":"accept"}` {
+		t.Errorf("the upstream heard %v", got)
+	}
+	if heard := p.shop.heard("tasks/update"); !slices.Equal(heard, []string{"tasks/update " + p.shop.made()[0]}) {
+		t.Errorf("heard %v; want the upstream's own id", heard)
+	}
+	p.shop.ask(`{}`)
+	p.shop.done(madeIt)
+	eventually(t, "the task has ended", func() bool {
+		answer = p.ask(message, headersOf("tasks/get", id)...)
+		return strings.Contains(answer, `"status":"completed"`)
+	})
+	wantText(t, "get", answer, "made it")
+}
+
+func headersOf(method, id string) []string {
+	_, headers := about(method, id)
+	return headers
+}
+
+// The same for a modern client that knows no tasks: it is asked in the answer to
+// its request, and goes on with the state it was given.
+func TestHeldRequestIsAsked(t *testing.T) {
+	p := newPlant(t, nil)
+	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
+	p.approve(p.pending(1)[0])
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	p.shop.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
+	asked := req.wait(t)
+	wantText(t, "answer", asked, `"resultType":"input_required"`, `"inputRequests":{"q":{"method":"elicitation/create"`, `"requestState":"tg1.`)
+	state := regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(asked)[1]
+	again := strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","inputResponses":{"q":{"action":"accept"}},"arguments"`, 1)
+	retry := p.send(again, modernHeaders("hold_required")...)
+	if v, _ := (<-p.shop.answers).Get("q"); string(v) != `{"action":"accept"}` {
+		t.Errorf("the upstream heard %s", v)
+	}
+	p.shop.ask(`{}`)
+	p.shop.done(madeIt)
+	for strings.Contains(retry.wait(t), `"resultType":"input_required"`) { // it was asked before the upstream had taken the answer
+		state = regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(retry.wait(t))[1]
+		retry = p.send(strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","arguments"`, 1), modernHeaders("hold_required")...)
+	}
+	wantText(t, "result", retry.wait(t), "made it")
+	if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+		t.Errorf("called %v; want once", calls)
+	}
+}
+
+// MRTR: an upstream that answers a call with questions is called again with all
+// answers, once, with its state, and the arguments that were approved.
+func TestQuestionsBeforeAnAnswer(t *testing.T) {
+	h := newHouse(t, nil)
+	retries := make(chan string, 10)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m := jsonrpc.Message{}
+		if p, err := jsonrpc.Parse(body, jsonrpc.Limits{}); err == nil {
+			m = p.Messages[0]
+		}
+		result := `{"resultType":"complete","capabilities":{}}`
+		switch responses := m.Params.Member("inputResponses"); {
+		case m.Method != "tools/call":
+		case responses.Present():
+			retries <- string(body)
+			result = `{"resultType":"complete","content":[]}`
+		default:
+			result = `{"resultType":"input_required","requestState":"their state","inputRequests":{"a":{"method":"roots/list"},"b":{"method":"roots/list"}}}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(result)))
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	h.approve(task.ID(id))
+	get, headers := about("tasks/get", id)
+	var answer string
+	eventually(t, "the client is asked", func() bool {
+		answer = h.ask(get, headers...)
+		return strings.Contains(answer, `"status":"input_required"`)
+	})
+	if wantText(t, "get", answer, `"a":{"method"`, `"b":{"method"`); strings.Contains(answer, "their state") {
+		t.Errorf("the client is told the upstream's state: %s", answer)
+	}
+	respond := func(responses string) {
+		update, headers := about("tasks/update", id)
+		wantText(t, "update", h.ask(strings.Replace(update, `"taskId"`, `"inputResponses":`+responses+`,"taskId"`, 1), headers...), `"resultType":"complete"`)
+	}
+	respond(`{"a":{"roots":[]},"never asked":{}}`)
+	if answer = h.ask(get, headers...); strings.Contains(answer, `"a":{"method"`) || !strings.Contains(answer, `"b":{"method"`) {
+		t.Errorf("with one of two answers: %s", answer)
+	}
+	respond(`{"b":{"roots":[1]},"a":{"roots":["another"]}}`)
+	eventually(t, "the task has ended", func() bool { return strings.Contains(h.ask(get, headers...), `"status":"completed"`) })
+	retry := <-retries
+	wantText(t, "retry", retry, `"inputResponses":{"a":{"roots":[]},"b":{"roots":[1]}}`, `"requestState":"their state"`, `"arguments":{"x":1}`)
+	if strings.Contains(retry, `"id":24,`) || len(retries) != 0 {
+		t.Errorf("retried as %s, and %d times more; want once, as another request", retry, len(retries))
+	}
+}
+
+// F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task": the end of a task's
+// time is told to the upstream too, and an upstream that is stuck holds up nobody.
+func TestExpiryCancelsUpstream(t *testing.T) {
+	var shift atomic.Int64
+	var p *plant
+	p = newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
+		c.Sweep = 20 * time.Millisecond
+	})
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	shift.Store(int64(48 * time.Hour))
+	eventually(t, "it has expired", func() bool { return p.state(id).State == task.Expired })
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "it may have run")
+	eventually(t, "the upstream is told", func() bool {
+		return slices.Equal(p.shop.heard("tasks/cancel"), []string{"tasks/cancel " + p.shop.made()[0]})
+	})
+}
+
+// F-007.2, F-007.4: a call that is being made is cancelled where it runs: a
+// legacy one by a notification.
+func TestCancelCallUnderWay(t *testing.T) {
+	p := newPlant(t, nil)
+	id := taskID(t, p.ask(toolCall(`"the id"`, "hold_forbidden", `,"task":{}`)))
+	p.approve(task.ID(id))
+	eventually(t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) == 1 })
+	wantText(t, "cancel", p.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
+	eventually(t, "the upstream is told", func() bool { return len(p.shop.heard("notifications/cancelled")) == 1 })
+	eventually(t, "it is counted", func() bool {
+		return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
+	})
+
+	held := p.send(toolCall("8", "hold_forbidden", ""))
+	p.approve(p.pending(1)[0])
+	eventually(t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) == 2 })
+	p.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8}}`)
+	wantText(t, "held request", held.wait(t), `"error_type":"task_cancelled"`)
+	eventually(t, "the upstream is told", func() bool { return len(p.shop.heard("notifications/cancelled")) == 2 })
+}
+
+// A store that does not outlive the gate takes its tasks with it: their
+// upstreams are told (F-007.3).
+func TestShutdownCancelsUpstream(t *testing.T) {
+	var p *plant
+	p = newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
+	})
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	if err := p.desk.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if heard := p.shop.heard("tasks/cancel"); !slices.Equal(heard, []string{"tasks/cancel " + p.shop.made()[0]}) {
+		t.Errorf("heard %v; want its task cancelled", heard)
+	}
+}
+
+// REQ-CORE-007 F-005, F-006: a task of a call that needs no approval is the
+// upstream's, and so is everything about it; unless the upstream can have none.
+func TestPassthroughOwnership(t *testing.T) {
+	p := newPlant(t, nil)
+	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	for _, tool := range []string{"get_required", "get_optional"} {
+		created := p.ask(toolCall("7", tool, `,"task":{"ttl":60000}`))
+		theirs := p.shop.made()[len(p.shop.made())-1]
+		wantText(t, tool, created, `"taskId":"`+theirs+`"`, `"ttl":60000`)
+		wantText(t, "get", p.ask(legacyAbout("tasks/get", theirs)), `"taskId":"`+theirs+`"`, `"status":"working"`)
+		p.shop.done(madeIt)
+		wantText(t, "result", p.ask(legacyAbout("tasks/result", theirs)), "made it", theirs)
+		wantText(t, "cancel", p.ask(legacyAbout("tasks/cancel", theirs)), `"code":-32602`)
+	}
+	accelerated := taskID(t, p.ask(toolCall("7", "get_forbidden", `,"task":{}`)))
+	p.shop.done(madeIt)
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", accelerated)), "made it", accelerated)
+	if n := len(p.shop.made()); n != 2 {
+		t.Errorf("the upstream made %d tasks; want 2", n)
+	}
+	if approval := p.state(accelerated).Approval; approval != nil {
+		t.Errorf("somebody was asked: %+v", approval)
+	}
+
+	modern := p.ask(modernCall("get_required", tasksExtension), modernHeaders("get_required")...)
+	theirs := p.shop.made()[2]
+	wantText(t, "modern", modern, `"resultType":"task"`, `"taskId":"`+theirs+`"`)
+	p.shop.done(madeIt)
+	message, headers := about("tasks/get", theirs)
+	eventually(t, "it has ended", func() bool { return strings.Contains(p.ask(message, headers...), "made it") })
 }

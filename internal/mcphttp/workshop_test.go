@@ -32,6 +32,7 @@ type workshop struct {
 	tasks   *mcptask.Server
 	works   sync.WaitGroup
 	results chan jsontext.Value
+	answers chan mcptask.Object // what clients answer to the tasks' questions
 
 	mu     sync.Mutex
 	log    []string                           // methods, and what they were about
@@ -62,6 +63,11 @@ func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *pl
 	shop := &workshop{t: t, results: make(chan jsontext.Value), tasks: &mcptask.Server{
 		Store: store, Now: time.Now, Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	}}
+	shop.answers = make(chan mcptask.Object, 10)
+	shop.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
+		shop.answers <- responses
+		return nil
+	}
 	up := serve(t, shop.serve)
 	var kept mcphttp.Waiting
 	p := &plant{shop: shop, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
@@ -229,6 +235,18 @@ func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask
 		return nil, dialect.Error(err)
 	}
 	return result, nil
+}
+
+// ask has the task of the workshop that was made last ask something.
+func (s *workshop) ask(questions string) {
+	s.t.Helper()
+	made := s.made()
+	ref := task.AnyOwner().Ref(task.ID(made[len(made)-1]))
+	note := task.NoteUpstream{By: "mcptask.Server", InputRequests: jsontext.Value(questions)}
+	eventually(s.t, "the task runs", func() bool {
+		_, err := task.Advance(s.t.Context(), s.tasks.Store, ref, note, time.Now())
+		return err == nil
+	})
 }
 
 // work is what all tools do: what the test says.
