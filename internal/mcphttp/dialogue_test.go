@@ -1,0 +1,180 @@
+package mcphttp_test
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Input during execution, modern: what the upstream's task asks is asked by the
+// gate's, and what the client answers reaches the upstream's.
+func TestNestedTaskAsks(t *testing.T) {
+	p := newPlant(t, nil)
+	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	p.shop.ask(`{"q1":{"method":"elicitation/create","params":{"message":"sure?"}},"q2":{"method":"roots/list"}}`)
+	message, headers := about("tasks/get", id)
+	var answer string
+	eventually(t, "the client is asked", func() bool {
+		answer = p.ask(message, headers...)
+		return strings.Contains(answer, `"status":"input_required"`)
+	})
+	wantText(t, "get", answer, `"q1":{"method":"elicitation/create","params":{"message":"sure?"}}`, `"q2"`)
+	update, headers := about("tasks/update", id)
+	update = strings.Replace(update, `"taskId"`, `"inputResponses":{"q1":{"action":"accept"}},"taskId"`, 1)
+	wantText(t, "update", p.ask(update, headers...), `"resultType":"complete"`)
+	got := <-p.shop.answers
+	if v, _ := got.Get("q1"); len(got) != 1 || string(v) != `{"action":"accept"}` {
+		t.Errorf("the upstream heard %v", got)
+	}
+	if heard := p.shop.heard("tasks/update"); !slices.Equal(heard, []string{"tasks/update " + p.shop.made()[0]}) {
+		t.Errorf("heard %v; want the upstream's own id", heard)
+	}
+	p.shop.ask(`{}`)
+	p.shop.done(madeIt)
+	eventually(t, "the task has ended", func() bool {
+		answer = p.ask(message, headersOf("tasks/get", id)...)
+		return strings.Contains(answer, `"status":"completed"`)
+	})
+	wantText(t, "get", answer, "made it")
+}
+
+func headersOf(method, id string) []string {
+	_, headers := about(method, id)
+	return headers
+}
+
+// The same for a modern client that knows no tasks: it is asked in the answer to
+// its request, and goes on with the state it was given.
+func TestHeldRequestIsAsked(t *testing.T) {
+	p := newPlant(t, nil)
+	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
+	p.approve(p.pending(1)[0])
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	p.shop.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
+	asked := req.wait(t)
+	wantText(t, "answer", asked, `"resultType":"input_required"`, `"inputRequests":{"q":{"method":"elicitation/create"`, `"requestState":"tg1.`)
+	state := regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(asked)[1]
+	again := strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","inputResponses":{"q":{"action":"accept"}},"arguments"`, 1)
+	retry := p.send(again, modernHeaders("hold_required")...)
+	if v, _ := (<-p.shop.answers).Get("q"); string(v) != `{"action":"accept"}` {
+		t.Errorf("the upstream heard %s", v)
+	}
+	p.shop.ask(`{}`)
+	p.shop.done(madeIt)
+	for strings.Contains(retry.wait(t), `"resultType":"input_required"`) { // it was asked before the upstream had taken the answer
+		state = regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(retry.wait(t))[1]
+		retry = p.send(strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","arguments"`, 1), modernHeaders("hold_required")...)
+	}
+	wantText(t, "result", retry.wait(t), "made it")
+	if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+		t.Errorf("called %v; want once", calls)
+	}
+}
+
+// MRTR: an upstream that answers a call with questions is called again with all
+// answers, once, with its state, and the arguments that were approved.
+func TestQuestionsBeforeAnAnswer(t *testing.T) {
+	h := newHouse(t, nil)
+	retries := make(chan string, 10)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m := jsonrpc.Message{}
+		if p, err := jsonrpc.Parse(body, jsonrpc.Limits{}); err == nil {
+			m = p.Messages[0]
+		}
+		result := `{"resultType":"complete","capabilities":{}}`
+		switch responses := m.Params.Member("inputResponses"); {
+		case m.Method != "tools/call":
+		case responses.Present():
+			retries <- string(body)
+			result = `{"resultType":"complete","content":[]}`
+		default:
+			result = `{"resultType":"input_required","requestState":"their state","inputRequests":{"a":{"method":"roots/list"},"b":{"method":"roots/list"}}}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(result)))
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	h.approve(task.ID(id))
+	get, headers := about("tasks/get", id)
+	var answer string
+	eventually(t, "the client is asked", func() bool {
+		answer = h.ask(get, headers...)
+		return strings.Contains(answer, `"status":"input_required"`)
+	})
+	if wantText(t, "get", answer, `"a":{"method"`, `"b":{"method"`); strings.Contains(answer, "their state") {
+		t.Errorf("the client is told the upstream's state: %s", answer)
+	}
+	respond := func(responses string) {
+		update, headers := about("tasks/update", id)
+		wantText(t, "update", h.ask(strings.Replace(update, `"taskId"`, `"inputResponses":`+responses+`,"taskId"`, 1), headers...), `"resultType":"complete"`)
+	}
+	respond(`{"a":{"roots":[]},"never asked":{}}`)
+	if answer = h.ask(get, headers...); strings.Contains(answer, `"a":{"method"`) || !strings.Contains(answer, `"b":{"method"`) {
+		t.Errorf("with one of two answers: %s", answer)
+	}
+	respond(`{"b":{"roots":[1]},"a":{"roots":["another"]}}`)
+	eventually(t, "the task has ended", func() bool { return strings.Contains(h.ask(get, headers...), `"status":"completed"`) })
+	retry := <-retries
+	wantText(t, "retry", retry, `"inputResponses":{"a":{"roots":[]},"b":{"roots":[1]}}`, `"requestState":"their state"`, `"arguments":{"x":1}`)
+	if strings.Contains(retry, `"id":24,`) || len(retries) != 0 {
+		t.Errorf("retried as %s, and %d times more; want once, as another request", retry, len(retries))
+	}
+}
+
+// A legacy upstream that asks its client while a held call runs is heard by a
+// client that waits in its request, and gets the answer.
+func TestQuestionDuringHeldCall(t *testing.T) {
+	h := newHouse(t, nil)
+	answered := make(chan string, 1)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch text := string(body); {
+		case strings.Contains(text, `"tools/call"`):
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "id: 1\ndata:\n\n"+
+				`data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":7}}`+"\n\n"+
+				`data: {"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"sure?"}}`+"\n\n")
+			w.(http.Flusher).Flush()
+			io.WriteString(w, `data: {"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"`+<-answered+`"}]}}`+"\n\n")
+		case strings.Contains(text, `"q-1"`):
+			answered <- "as you said"
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			http.Error(w, "no", http.StatusNotFound)
+		}
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Minute}
+	})
+	resp := make(chan *http.Response, 1)
+	go func() { resp <- h.post(t, toolCall("7", "hold_x", "")) }()
+	h.approve(h.pending(1)[0])
+	events := jsonrpc.NewEventReader((<-resp).Body, 1<<20)
+	var seen []string
+	for {
+		event, err := events.Next()
+		if err != nil {
+			break
+		}
+		seen = append(seen, string(event.Data))
+		if strings.Contains(string(event.Data), "elicitation/create") {
+			h.call(t, `{"jsonrpc":"2.0","id":"q-1","result":{"action":"accept"}}`)
+		}
+	}
+	if len(seen) != 2 || !strings.Contains(seen[1], "as you said") {
+		t.Errorf("the client saw %q; want the question and the answer", seen)
+	}
+}
