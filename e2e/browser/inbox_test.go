@@ -242,6 +242,22 @@ func (p *person) shows(texts ...string) {
 	}
 }
 
+// hostile has an agent ask for something with all that can deceive or overwhelm.
+func hostile(t *testing.T, s *site) {
+	t.Helper()
+	evil := `"><img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
+	s.upstream.addTool("d\u0435lete_file", "<script>document.title='owned'</script> "+evil)
+	deep := any("core")
+	for range 50 {
+		deep = map[string]any{"in": []any{deep}}
+	}
+	s.ask(t, "d\u0435lete_file", map[string]any{
+		"markup": evil, evil: "name", "bidi": "/tmp/\u202egpj.exe", "zero": "a\u200bb", "url": "javascript:document.title='owned'",
+		"long": strings.Repeat("All is well. ", 69_000) + "END", "deep": deep,
+		"list": make([]int, 5000),
+	})
+}
+
 // What agents write is shown, and does nothing.
 func TestHostileArguments(t *testing.T) {
 	s := open(t, plainRules)
@@ -249,18 +265,8 @@ func TestHostileArguments(t *testing.T) {
 	if !ok {
 		return
 	}
-	evil := `"><img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
-	s.upstream.addTool("d\u0435lete_file", "<script>document.title='owned'</script> "+evil)
-	deep := any("core")
-	for range 50 {
-		deep = map[string]any{"in": []any{deep}}
-	}
 	p.logIn(s.token)
-	s.ask(t, "d\u0435lete_file", map[string]any{
-		"markup": evil, evil: "name", "bidi": "/tmp/\u202egpj.exe", "zero": "a\u200bb", "url": "javascript:document.title='owned'",
-		"long": strings.Repeat("All is well. ", 69_000) + "END", "deep": deep,
-		"list": make([]int, 5000),
-	})
+	hostile(t, s)
 	p.sees("U+202E")
 	p.click(".row .open")
 	p.sees("This name may not be what it looks like")

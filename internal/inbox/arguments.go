@@ -32,17 +32,18 @@ const (
 
 // A node is a value in arguments, as it is shown.
 type node struct {
-	named bool
-	name  []run  // of a member
-	kind  string // object, array, string, number, literal, redacted, more
-	text  []run  // of a scalar, or its beginning
-	whole bool   // text is all there is of it
-	count int    // members or elements
-	size  int    // bytes
-	note  string // what it looks like, if it is binary
-	fold  bool   // show it only when asked
-	inner []node
-	found [][]run // what was found in a long text, with what is around it
+	named  bool
+	name   []run  // of a member
+	kind   string // object, array, string, number, literal, redacted, more
+	text   []run  // of a scalar, or its beginning
+	whole  bool   // text is all there is of it
+	quoted bool   // text needs quotes to be told from something else
+	count  int    // members or elements
+	size   int    // bytes
+	note   string // what it looks like, if it is binary
+	fold   bool   // show it only when asked
+	inner  []node
+	found  [][]run // what was found in a long text, with what is around it
 }
 
 // An outline is arguments as they are shown.
@@ -210,7 +211,7 @@ func (l *layout) text() (node, error) {
 		return node{kind: "redacted", whole: true}, nil
 	}
 	s := token.String()
-	n := node{kind: "string", size: len(s), note: binary(s)}
+	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s)}
 	n.fold = n.note != "" || len(s) > longText || strings.Count(s, "\n") >= longLines
 	before := l.found
 	n.text, n.whole = l.runs(s, maxInline)

@@ -143,3 +143,16 @@ func TestFolded(t *testing.T) {
 		t.Errorf("%d values are folded", got)
 	}
 }
+
+// A string is not taken for another kind of value, nor for nothing.
+func TestClearValues(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{args: `{"a":"true","b":true,"c":"","d":" x","e":"12","f":12,"g":"plain","h":"null"}`})
+	page := alice.get("/approvals/" + string(id))
+	if got := strings.Count(page, `class="value string quoted"`); got != 5 {
+		t.Errorf("%d strings are in quotes", got)
+	}
+	mustHave(t, page, `<span class="value string">plain</span>`, `<span class="value literal">true</span>`, `<span class="value number">12</span>`)
+	mustHave(t, read(alice.get("/")), `a "true"`, `b true`, `c ""`, `g plain`)
+}

@@ -111,14 +111,24 @@ func (l *layout) cut(text string) []run {
 	return runs
 }
 
-// plainValue returns a string as what it says, and any other value as JSON.
+// plainValue returns a string as what it says, if that is clear, and any other
+// value as JSON.
 func plainValue(v jsontext.Value) string {
 	if v.Kind() == '"' {
-		if text, err := jsontext.AppendUnquote(nil, v); err == nil {
+		if text, err := jsontext.AppendUnquote(nil, v); err == nil && !unclear(string(text)) {
 			return string(text)
 		}
 	}
 	return string(v)
+}
+
+// unclear reports whether a string could be taken for nothing, for another one
+// or for another value if it were shown without quotes.
+func unclear(s string) bool {
+	if s == "" || strings.TrimSpace(s) != s {
+		return true
+	}
+	return len(s) < 40 && strings.IndexByte(`{["`, s[0]) < 0 && jsontext.Value(s).IsValid()
 }
 
 // shortWhy says in a list why a call is held.
@@ -151,6 +161,13 @@ func verb(a approval.Approval) string {
 	default:
 		return "run this tool"
 	}
+}
+
+func heldTitle(d detail) string {
+	if d.State == task.InputRequired {
+		return "Why it is held"
+	}
+	return "Why it was held"
 }
 
 // mayReject reports whether there is something left to decide for the one who

@@ -1,0 +1,212 @@
+package browser_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A bureau is a desk with an inbox for several people: alice and bob, who may
+// decide, and vera, who may look.
+type bureau struct {
+	site
+
+	desk *approval.Desk
+}
+
+func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	allow := policy.Verdict{Action: policy.Approve, Workflow: "default"}
+	desk, err := approval.New(approval.Config{
+		Store: store, Judge: func(policy.Call) policy.Verdict { return allow },
+		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := inbox.New(inbox.Config{Desk: desk, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens []operator.Token
+	for name, role := range map[string]operator.Role{"alice": operator.Approver, "bob": operator.Approver, "vera": operator.Viewer} {
+		tokens = append(tokens, operator.Token{Hash: operator.HashOf("token of " + name), Name: name, Role: role})
+	}
+	auth, err := operator.New(operator.Config{Tokens: tokens, Key: [32]byte{1}, Now: time.Now, Page: pages.Login})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	auth.Register(mux)
+	pages.Register(mux, auth)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { _ = desk.Close(context.WithoutCancel(t.Context())) }) // ends the streams of events
+	return &bureau{site{operators: server.URL}, desk}
+}
+
+// A success is an upstream on which all calls succeed.
+type success struct{ approval.Sender }
+
+func (success) Call(context.Context, task.Task) (approval.Outcome, error) {
+	return approval.Outcome{Body: strings.NewReader(`{"content":[]}`)}, nil
+}
+
+// enter lets somebody in with their token.
+func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
+	t.Helper()
+	p, ok := visit(t, &b.site)
+	if !ok {
+		return nil, false
+	}
+	p.open("/")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "token of "+name), chromedp.Submit(chromedp.CSS("#token")))
+	p.sees("Waiting for a decision")
+	return p, true
+}
+
+// ask holds a call of somebody's, who waits for it.
+func (b *bureau) ask(t *testing.T, by string) (task.ID, *call) {
+	t.Helper()
+	held, _, err := b.desk.Hold(t.Context(), approval.Call{
+		Owner: by, Principal: policy.Principal{ID: by}, Upstream: "files",
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Match: "delete_*"},
+		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/payroll/bonuses.csv"}}}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &call{done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() {
+		defer close(c.done)
+		ended, err := b.desk.Wait(ctx, task.OwnedBy(by).Ref(held.ID), success{})
+		c.text, c.err = string(ended.State), err
+	}()
+	t.Cleanup(func() { cancel(); <-c.done })
+	return held.ID, c
+}
+
+// Of two people who decide at once the first counts, and the other is told who
+// that was.
+func TestTwoApproversRace(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	bob, _ := b.enter(t, "bob")
+	id, c := b.ask(t, "ann")
+	path := "/approvals/" + string(id)
+	// Bob's page is one that does not change by itself.
+	bob.do(send(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	for _, p := range []*person{alice, bob} {
+		p.open(path)
+		p.sees("Why it is held")
+	}
+	alice.do(chromedp.SendKeys(chromedp.CSS("#reason"), "no backup"))
+	alice.click("#reject")
+	alice.sees("Rejected by alice")
+	bob.tolerate("409")
+	bob.click("#approve")
+	bob.sees("Your approval was not recorded")
+	bob.sees("Somebody was faster: Rejected by alice")
+	bob.sees("no backup")
+	if got := c.wait(t); got != string(task.Rejected) {
+		t.Errorf("the agent gets %s", got)
+	}
+}
+
+// With a quorum of two the pages of both follow what the other does.
+func TestQuorumOfTwo(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {Quorum: 2}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	bob, _ := b.enter(t, "bob")
+	vera, _ := b.enter(t, "vera")
+	id, c := b.ask(t, "ann")
+	for _, p := range []*person{alice, bob, vera} {
+		p.open("/approvals/" + string(id))
+		p.sees("0 of 2 approvals")
+	}
+	vera.sees("You may look, but not decide.")
+	bob.do(chromedp.SendKeys(chromedp.CSS("#reason"), "as discussed"))
+	alice.click("#approve")
+	alice.sees("1 of 2 approvals, by alice. It needs one more person.")
+	alice.sees("You have approved this.")
+	bob.sees("1 of 2 approvals, by alice. It needs one more person.")
+	if got := value[string](bob, `document.querySelector("#reason").value`); got != "as discussed" {
+		t.Errorf("what bob was writing is now %q", got)
+	}
+	bob.click("#approve")
+	bob.sees("Approved by alice and bob")
+	for _, p := range []*person{alice, vera} { // whose pages were not loaded again
+		p.sees("Approved by alice and bob")
+		p.sees("It ran, and the agent can have the result.")
+	}
+	if got := c.wait(t); got != string(task.Completed) {
+		t.Errorf("the agent gets %s", got)
+	}
+}
+
+// Nobody approves what they asked for themselves.
+func TestOwnCall(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	id, c := b.ask(t, "alice")
+	alice.open("/approvals/" + string(id))
+	alice.sees("You asked for this call yourself, so somebody else has to approve it.")
+	if value[bool](alice, `Boolean(document.querySelector("#approve"))`) {
+		t.Error("alice can approve her own call")
+	}
+	alice.click("#reject")
+	alice.sees("Rejected by alice")
+	if got := c.wait(t); got != string(task.Rejected) {
+		t.Errorf("the agent gets %s", got)
+	}
+}
+
+// Who wants to be notified is, while they look elsewhere.
+func TestNotification(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	// Whether somebody looks is for the system to know, which here has no screen.
+	value[bool](alice, `(() => {
+		window.shown = [];
+		window.Notification = class { static permission = "default"; static async requestPermission() { return this.permission = "granted"; }
+			constructor(title, options) { window.shown.push(title + ": " + options.body); } };
+		document.hasFocus = () => false;
+		return true;
+	})()`)
+	alice.click("#notify")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true"`, "notifications are on")
+	b.ask(t, "ann")
+	alice.eventually(`shown.length === 1 && shown[0] === "An agent waits for you: delete_file, from ann"`, "it is told of")
+	alice.click("#notify")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false"`, "notifications are off")
+	b.ask(t, "zoe")
+	alice.eventually(`document.querySelectorAll(".row").length === 2 && shown.length === 1`, "it is not told of")
+}
