@@ -34,11 +34,16 @@ func (p *person) picture(name string) {
 	if blank(p.t, shot) {
 		p.t.Errorf("%s shows nothing", name)
 	}
+	save(p.t, name, shot)
+}
+
+func save(t *testing.T, name string, shot []byte) {
+	t.Helper()
 	if err := os.MkdirAll(*pictures, 0o755); err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o600); err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
@@ -148,9 +153,7 @@ func TestPictureForTheReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(*pictures, "inbox.png"), small(t, shot), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	save(t, "inbox", small(t, shot))
 }
 
 // small returns a picture with few colours, which takes less room.

@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long a test waits for what should happen soon.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A site is a gate with an upstream behind it.
 type site struct {
@@ -134,7 +134,7 @@ type call struct {
 // ask has an agent call a tool, and returns at once.
 func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.agents}, nil)
 	if err != nil {

@@ -99,8 +99,9 @@ func (l *layout) value(depth int) (node, error) {
 		n.size = int(l.from.InputOffset() - start)
 	}
 	if l.found > before {
-		n.fold = n.kind == "string" && !n.whole // its excerpts are shown
+		n.fold = false
 	}
+	n.fold = n.fold || !n.whole // what is cut says so where it is unfolded
 	return n, err
 }
 
@@ -157,7 +158,7 @@ func (l *layout) member(of string, depth int) (node, error) {
 		if err != nil {
 			return node{}, err
 		}
-		name, _ = l.runs(token.String(), maxName)
+		name = l.cut(token.String(), maxName)
 	}
 	n, err := l.value(depth + 1)
 	n.named, n.name = named, name
@@ -213,10 +214,8 @@ func (l *layout) text() (node, error) {
 	s := token.String()
 	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s)}
 	n.fold = n.note != "" || len(s) > longText || strings.Count(s, "\n") >= longLines
-	before := l.found
 	n.text, n.whole = l.runs(s, maxInline)
 	if !n.whole {
-		l.found = before + count(s, l.find)
 		n.found = excerpts(s, l.find)
 	}
 	return n, nil
@@ -226,11 +225,23 @@ func (l *layout) text() (node, error) {
 func (l *layout) runs(text string, most int) ([]run, bool) {
 	m := marker{find: l.find, most: max(minInline, min(most, l.bytes))}
 	runs, whole := m.runs(text)
+	if !whole {
+		m.found = count(text, l.find)
+	}
 	l.found += m.found
 	for _, r := range runs {
 		l.bytes -= r.cost()
 	}
 	return runs, whole
+}
+
+// cut is runs for text of which the end does not matter much.
+func (l *layout) cut(text string, most int) []run {
+	runs, whole := l.runs(text, most)
+	if !whole {
+		runs = append(runs, run{text: "…"})
+	}
+	return runs
 }
 
 func count(text, part string) int {

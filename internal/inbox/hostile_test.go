@@ -156,3 +156,26 @@ func TestClearValues(t *testing.T) {
 	mustHave(t, page, `<span class="value string">plain</span>`, `<span class="value literal">true</span>`, `<span class="value number">12</span>`)
 	mustHave(t, read(alice.get("/")), `a "true"`, `b true`, `c ""`, `g plain`)
 }
+
+// Nothing is cut without a word, however little room is left for it.
+func TestCutSaysSo(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	var b strings.Builder
+	for i := range 250 {
+		fmt.Fprintf(&b, `"k%d":%q,`, i, strings.Repeat("word ", 400))
+	}
+	long := strings.Repeat("n", 1000)
+	id := o.hold(t, held{args: `{` + b.String() + `"last":"` + strings.Repeat("z", 250) + `","` + long + `":1,"digits":` + strings.Repeat("7", 290) + `}`})
+	page := alice.get("/approvals/" + string(id))
+	for name, want := range map[string]string{
+		"last":   `(?s)last.{0,200}<details class="long">.{0,800}This is only the beginning`,
+		"digits": `(?s)digits.{0,200}<details class="long">.{0,800}This is only the beginning`,
+		"name":   `nnn…`,
+	} {
+		if !regexp.MustCompile(want).MatchString(page) {
+			t.Errorf("%s is cut without a word", name)
+		}
+	}
+	mustLack(t, page, strings.Repeat("z", 250), long)
+}

@@ -195,7 +195,9 @@ func (i *Inbox) bareFrame(title string) frame {
 // show answers with a page.
 func (i *Inbox) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) {
 	var b bytes.Buffer
-	if err := page.Render(r.Context(), &b); err != nil {
+	if err := page.Render(r.Context(), &b); r.Context().Err() != nil {
+		return // the browser is gone, or the session over
+	} else if err != nil {
 		i.cfg.Log.ErrorContext(r.Context(), "inbox page", "path", r.URL.Path, "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return

@@ -126,7 +126,7 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	find := ""
 	if r.Method == http.MethodGet {
 		find = r.URL.Query().Get("find")
-		find = find[:min(len(find), maxFind)]
+		find = strings.ToValidUTF8(find[:min(len(find), maxFind)], "")
 	}
 	args, err := newOutline(c, find)
 	if err != nil {
@@ -178,6 +178,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 	f := i.bareFrame("Not found")
 	f.who, f.form = who, i.auth.FormToken(who)
 	switch {
+	case r.Context().Err() != nil: // the browser is gone, or the session over
 	case errors.Is(err, task.ErrNotFound):
 		i.show(w, r, http.StatusNotFound, refusalPage(f, refusal{
 			"There is no such request", "It may have been decided long ago: what is over is not kept for ever.", "See what is waiting", "/",

@@ -70,7 +70,7 @@ func gist(a approval.Approval) []glimpse {
 		members, err = l.glimpses()
 	}
 	if len(members) == 0 {
-		return []glimpse{{value: l.cut(text)}}
+		return []glimpse{{value: l.cut(text, maxGist)}}
 	}
 	if err != nil {
 		members = append(members, glimpse{value: []run{{text: "…"}}})
@@ -94,21 +94,12 @@ func (l *layout) glimpses() ([]glimpse, error) {
 		if name, err = l.from.ReadValue(); err != nil {
 			break
 		}
-		label := l.cut(plainValue(name)) // the next read takes its memory
+		label := l.cut(plainValue(name), maxGist) // the next read takes its memory
 		if value, err = l.from.ReadValue(); err == nil {
-			members = append(members, glimpse{label, l.cut(plainValue(value))})
+			members = append(members, glimpse{label, l.cut(plainValue(value), maxGist)})
 		}
 	}
 	return members, err
-}
-
-// cut returns as much of a text as there is room for.
-func (l *layout) cut(text string) []run {
-	runs, whole := l.runs(text, maxGist)
-	if !whole {
-		runs = append(runs, run{text: "…"})
-	}
-	return runs
 }
 
 // plainValue returns a string as what it says, if that is clear, and any other
