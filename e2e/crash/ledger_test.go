@@ -55,6 +55,11 @@ func (l *ledger) ran(n int) int {
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, _ := io.ReadAll(r.Body)
 	asked := answer{body: string(data)}
+	request := requestID.FindStringSubmatch(asked.body)
+	if request == nil { // a notification
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
 	var result string
 	switch id := asked.after(`"taskId":"`); asked.after(`"method":"`) {
 	case "tools/call":
@@ -69,7 +74,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		result = textResult(outcome(numberOf(id), "quick"))
 	}
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, requestID.FindStringSubmatch(asked.body)[1], result)
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, request[1], result)
 }
 
 var requestID = regexp.MustCompile(`"id":("[^"]*"|\d+)`)

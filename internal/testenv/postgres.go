@@ -28,7 +28,7 @@ type Postgres struct {
 	dir     string
 	port    int
 	as      *account // nil for whoever runs the test
-	server  *exec.Cmd
+	server  *process
 	log     *bytes.Buffer
 	schemas atomic.Int64
 }
@@ -132,20 +132,19 @@ func (p *Postgres) command(ctx context.Context, name string, args ...string) *ex
 }
 
 // Start starts the server again after Stop or Kill, and waits until it is
-// ready.
+// ready. It tries again if the server gives up, because something of its last
+// life is not gone yet.
 func (p *Postgres) Start(ctx context.Context) error {
-	p.log = new(bytes.Buffer)
-	p.server = p.command(context.WithoutCancel(ctx), "postgres", "-D", p.data(), "-p", strconv.Itoa(p.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200")
-	p.server.Stdout, p.server.Stderr = p.log, p.log
-	if err := p.server.Start(); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if p.server == nil || p.server.over() {
+			if err := p.launch(ctx); err != nil {
+				return err
+			}
+		}
 		conn, err := pgx.Connect(ctx, p.URL())
 		if err == nil {
 			return conn.Close(ctx)
@@ -157,6 +156,15 @@ func (p *Postgres) Start(ctx context.Context) error {
 			return fmt.Errorf("PostgreSQL did not start: %w: %w: %s", err, stopped, p.log)
 		}
 	}
+}
+
+func (p *Postgres) launch(ctx context.Context) (err error) {
+	c := p.command(context.WithoutCancel(ctx), "postgres", "-D", p.data(), "-p", strconv.Itoa(p.port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200")
+	p.log = new(bytes.Buffer)
+	c.Stdout, c.Stderr = p.log, p.log
+	p.server, err = launch(c)
+	return err
 }
 
 // URL names the server's database.
@@ -198,19 +206,21 @@ func (p *Postgres) Crash() error {
 	if p.server == nil {
 		return nil
 	}
-	pid := p.server.Process.Pid
+	pid := p.server.Pid
 	// They are in groups of their own, so that each must be found.
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	if err != nil {
 		return err
 	}
-	err = p.signal(syscall.SIGKILL)
+	err = p.server.Kill()
 	for child := range strings.FieldsSeq(string(list)) {
 		n, _ := strconv.Atoi(child)
 		if process, missing := os.FindProcess(n); missing == nil && n > 0 {
 			_ = process.Kill() // it may have ended by itself
 		}
 	}
+	<-p.server.ended
+	p.server = nil
 	return err
 }
 
@@ -225,8 +235,7 @@ func (p *Postgres) signal(s syscall.Signal) error {
 	if p.server == nil {
 		return nil
 	}
-	err := p.server.Process.Signal(s)
-	_ = p.server.Wait() // how it ends is up to the signal
+	err := p.server.end(s)
 	p.server = nil
 	return err
 }

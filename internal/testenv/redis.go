@@ -22,7 +22,7 @@ type Redis struct {
 	dir      string
 	port     int
 	bus      int // the port for the other nodes of a cluster, if it is in one
-	server   *exec.Cmd
+	server   *process
 	log      *bytes.Buffer
 }
 
@@ -71,24 +71,19 @@ func redisProgram(ctx context.Context) (string, error) {
 	return program, nil
 }
 
-// Start starts the server again after Kill, and waits until it is ready.
+// Start starts the server again after Kill, and waits until it is ready. It
+// tries again if the server gives up, because its port is not free yet.
 func (r *Redis) Start(ctx context.Context) error {
-	r.log = new(bytes.Buffer)
-	args := append([]string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir,
-		"--appendonly", "yes", "--appendfsync", "always", "--save", "",
-	}, r.settings...)
-	r.server = exec.CommandContext(context.WithoutCancel(ctx), r.program, args...) //nolint:gosec // the system's own program
-	r.server.SysProcAttr = attributes(nil)
-	r.server.Stdout, r.server.Stderr = r.log, r.log
-	if err := r.server.Start(); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if r.server == nil || r.server.over() {
+			if err := r.launch(ctx); err != nil {
+				return err
+			}
+		}
 		_, err := r.Do(ctx, "PING")
 		if err == nil {
 			return nil
@@ -100,6 +95,19 @@ func (r *Redis) Start(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("%s did not start: %w: %s", r.program, err, r.log), stopped)
 		}
 	}
+}
+
+func (r *Redis) launch(ctx context.Context) (err error) {
+	args := append([]string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir,
+		"--appendonly", "yes", "--appendfsync", "always", "--save", "",
+	}, r.settings...)
+	c := exec.CommandContext(context.WithoutCancel(ctx), r.program, args...) //nolint:gosec // the system's own program
+	c.SysProcAttr = attributes(nil)
+	r.log = new(bytes.Buffer)
+	c.Stdout, c.Stderr = r.log, r.log
+	r.server, err = launch(c)
+	return err
 }
 
 // URL names the server.
@@ -138,8 +146,7 @@ func (r *Redis) Kill() error {
 	if r.server == nil {
 		return nil
 	}
-	err := r.server.Process.Kill()
-	_ = r.server.Wait() // it was killed
+	err := r.server.end(os.Kill)
 	r.server = nil
 	return err
 }
