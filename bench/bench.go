@@ -42,6 +42,7 @@ func parts() []part {
 		{"start", (*bench).start},
 		{"forward", (*bench).forward},
 		{"result", (*bench).result},
+		{"held", (*bench).held},
 		{"streams", (*bench).idleStreams},
 		{"micro", (*bench).micro},
 	}

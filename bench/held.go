@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/bench/report"
+	"github.com/thoughtgate/thoughtgate-go/bench/workload"
+)
+
+const (
+	heldFile  = "held.yaml"
+	heldToken = "bench"
+)
+
+// heldRules returns a configuration under which big calls are held, and their
+// results kept in a file.
+func (b *bench) heldRules() string {
+	return fmt.Sprintf("version: 1\nstore: %q\nstate_dir: %q\noperators: { token: %s }\ndefault: forward\n"+
+		"rules: [{ match: \"big_*\", action: approve }]\n"+
+		"waiting: { hold: 10m }\nexecution: { timeout: 10m }\nlimits: { max_result: 1024GiB }\n", "sqlite:held.db", b.dir, heldToken)
+}
+
+// held measures how fast a large result flows that is kept on its way, from its
+// approval to its last byte, and how much memory that takes.
+func (b *bench) held(ctx context.Context) (err error) {
+	if !slices.Contains(b.targets, targetGate) || !slices.Contains(b.targets, targetProxy) {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, heldFile), []byte(b.heldRules()), 0o600); err != nil {
+		return err
+	}
+	r, err := b.assemble(ctx, targetDirect, targetProxy)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	command := b.command(targetGate, r.targets[0].Process)
+	command.Args[2] = filepath.Join(b.dir, heldFile)
+	process, err := r.add(ctx, command)
+	if err != nil {
+		return err
+	}
+	gate, proxy := target{process, targetGate}, r.targets[1]
+	if err := b.heldAnswer(ctx, gate, warmUpBlocks, &flow{}); err != nil {
+		return gate.failed(err)
+	}
+	kept, passed := &flow{}, &flow{}
+	blocks := int(b.gibibytes * (1 << 30) / workload.BlockSize)
+	for range min(b.rounds, mostBigRounds) {
+		if err := b.heldAnswer(ctx, gate, blocks, kept); err != nil {
+			return gate.failed(err)
+		}
+		if err := b.bigAnswer(ctx, proxy, workload.BigJSON, blocks, passed); err != nil {
+			return proxy.failed(err)
+		}
+	}
+	title := fmt.Sprintf("%s GiB held result", report.Number(b.gibibytes))
+	ratios := report.Pairwise(kept.speed, passed.speed, report.Ratio)
+	b.rows = append(b.rows,
+		report.Row{What: title + ": throughput, gate to proxy", Value: report.Median(ratios), Unit: "×", Note: report.Range(ratios) + ", kept in SQLite on the way"},
+		report.Row{What: title + ": extra RSS", Value: mebibytes(kept.peak - kept.idle), Unit: "MiB", Budget: budgetExtra})
+	t := report.Table{Head: []string{"", "MiB/s", "CPU ms", "extra RSS MiB"}}
+	for _, f := range []struct {
+		name string
+		*flow
+	}{{targetProxy, passed}, {targetGate, kept}} {
+		t.Add(f.name, report.Number(report.Median(f.speed)), report.Number(report.Median(f.cpu)), report.Number(mebibytes(f.peak-f.idle)))
+	}
+	return b.printf("\n%s\n%s", title, t.String())
+}
+
+// heldAnswer makes a call that is held, approves it and reads the answer.
+func (b *bench) heldAnswer(ctx context.Context, gate target, blocks int, to *flow) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*bigTimeout)
+	defer cancel()
+	type answer struct {
+		size int64
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		size, err := callBig(ctx, gate.Agents, blocks)
+		answered <- answer{size, err}
+	}()
+	id, err := b.pending(ctx, gate.Operators)
+	if err != nil {
+		return err
+	}
+	before, err := gate.Memory()
+	if err != nil {
+		return err
+	}
+	if to.idle == 0 {
+		to.idle = before.RSS
+	}
+	cpu, err := gate.CPU()
+	if err := errors.Join(err, gate.ResetPeak()); err != nil {
+		return err
+	}
+	start := b.now()
+	if _, err := operate(ctx, http.MethodPost, gate.Operators, "/"+id+"/approve"); err != nil {
+		return err
+	}
+	got := <-answered
+	took := b.now().Sub(start)
+	if want := workload.Answer(workload.BigJSON, blocks).Len(); got.err == nil && got.size < want {
+		got.err = fmt.Errorf("%d bytes; want at least %d", got.size, want)
+	}
+	if got.err != nil {
+		return got.err
+	}
+	cpuAfter, err := gate.CPU()
+	if err != nil {
+		return err
+	}
+	after, err := gate.Memory()
+	to.speed = append(to.speed, mebibytes(got.size)/took.Seconds())
+	to.cpu = append(to.cpu, milliseconds(cpuAfter-cpu))
+	to.peak = max(to.peak, after.Peak)
+	return err
+}
+
+// callBig makes a call with a big answer and returns the answer's size.
+func callBig(ctx context.Context, address string, blocks int) (int64, error) {
+	_, call, _ := bytes.Cut(workload.New(workload.BigJSON, address, blocks).Request, []byte("\r\n\r\n"))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/mcp", bytes.NewReader(call))
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Content-Type", workload.TypeJSON)
+	r.Header.Set("Accept", workload.TypeJSON)
+	r.Header.Set("Mcp-Session-Id", "held")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.Copy(io.Discard, resp.Body)
+}
+
+// pending waits for a held call, and returns its id.
+func (b *bench) pending(ctx context.Context, operators string) (string, error) {
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		text, err := operate(ctx, http.MethodGet, operators, "?state=pending")
+		if err != nil {
+			return "", err
+		}
+		var page struct {
+			Approvals []struct {
+				ID string `json:"id"`
+			} `json:"approvals"`
+		}
+		if err := json.Unmarshal(text, &page); err != nil {
+			return "", err
+		}
+		if len(page.Approvals) > 0 {
+			return page.Approvals[0].ID, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// operate does something as an operator.
+func operate(ctx context.Context, method, address, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+address+"/api/approvals"+path, strings.NewReader("{}"))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", workload.TypeJSON)
+	r.Header.Set("Authorization", "Bearer "+heldToken)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	return text, err
+}
+
