@@ -197,4 +197,3 @@ func operate(ctx context.Context, method, address, path string) ([]byte, error) 
 	}
 	return text, err
 }
-

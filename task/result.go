@@ -70,7 +70,7 @@ func OpenResult(ctx context.Context, s Blobs, t Task) io.Reader {
 		return &chunkReader{rest: t.Result.Inline, err: io.EOF}
 	}
 	ref, n, size := OwnedBy(t.Owner).Ref(t.ID), 0, int64(0)
-	return &chunkReader{next: func() ([]byte, error) {
+	return ReadChunks(func() ([]byte, error) {
 		switch {
 		case n < t.Result.Chunks:
 			chunk, err := s.ReadChunk(ctx, ref, n)
@@ -81,8 +81,12 @@ func OpenResult(ctx context.Context, s Blobs, t Task) io.Reader {
 		default:
 			return nil, io.EOF
 		}
-	}}
+	})
 }
+
+// ReadChunks returns a reader of the chunks that next returns, one after the
+// other, until it returns an error.
+func ReadChunks(next func() ([]byte, error)) io.Reader { return &chunkReader{next: next} }
 
 // A chunkReader reads one chunk after the other.
 type chunkReader struct {

@@ -23,7 +23,7 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 	}
 	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
 	answer := &source{Reader: object, left: d.cfg.MaxResult}
-	kept, err := task.WriteResult(ctx, d.cfg.Store, task.AnyOwner().Ref(t.ID), answer)
+	kept, err := task.WriteResult(ctx, d.spooled(t, o.Error), task.AnyOwner().Ref(t.ID), answer)
 	switch {
 	case answer.err != nil:
 		return d.failure(ctx, t, unusable(answer.err))

@@ -96,6 +96,8 @@ type Desk struct {
 	closed  bool
 	present map[task.ID]presence // owners that asked a moment ago
 	waiting map[task.ID]int      // how many requests wait here for a task
+	spools  map[task.ID]*spool   // answers that are being kept
+	begun   chan struct{}        // closed, and replaced, when one begins to be
 }
 
 // New returns a desk.
@@ -119,6 +121,7 @@ func New(c Config) (*Desk, error) {
 	return &Desk{
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
+		spools: make(map[task.ID]*spool), begun: make(chan struct{}),
 	}, nil
 }
 

@@ -66,6 +66,8 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 
 // Wait is for an owner that waits in a request of its own. It returns the task
 // once it has ended, or asks the client something that its InputRequests tell.
+// If a large answer begins to arrive here, it returns the task as it will be
+// when that is whole; see [Desk.Open].
 // It starts the task with send as soon as it is approved, unless something else
 // does; nil starts nothing. While the upstream has a task of its own, Wait asks
 // it now and then how that stands, and fetches the outcome.
@@ -93,13 +95,13 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	}
 	d.join(ref.ID)
 	defer func() { d.leave(ctx, ref, t) }()
-	v := visit{ref: ref, send: send, changed: changed, again: time.NewTimer(maxSilence)}
+	v := visit{ref: ref, send: send, changed: changed, begun: d.beginning(), again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
 	next, err := d.look(first, &v, d.polling(&v)) // at once, to note the contact
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the task is there all the same, and so is who waits
 		if err == nil {
-			if t = next; waitedFor(t) {
+			if t = d.asAnswered(next); waitedFor(t) {
 				break
 			}
 			soon = d.lookAgain(t)
@@ -123,8 +125,9 @@ type visit struct {
 	ref     task.Ref
 	send    Sender
 	changed <-chan struct{}
-	again   *time.Timer // when to look without having been woken
-	tried   bool        // the outcome was to be fetched since then
+	begun   <-chan struct{} // closed when an answer begins to be kept
+	again   *time.Timer     // when to look without having been woken
+	tried   bool            // the outcome was to be fetched since then
 }
 
 // next looks at the task that v waits for when there is a reason to.
@@ -138,6 +141,9 @@ func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 		if !open {
 			v.changed = nil // the timer goes on
 		}
+		return d.look(ctx, v, d.get)
+	case <-v.begun:
+		v.begun = d.beginning()
 		return d.look(ctx, v, d.get)
 	case <-v.again.C:
 		v.tried = false

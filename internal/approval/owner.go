@@ -104,10 +104,15 @@ func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task
 }
 
 // Open returns a reader of the answer to a task that has ended, to be read
-// before the delivery is noted. There is nothing to read if it has none.
+// before the delivery is noted. There is nothing to read if it has none. Of an
+// answer that is still arriving, the reader reads what there is and waits for
+// the rest, and fails if that does not come.
 func (d *Desk) Open(ctx context.Context, t task.Task) io.Reader {
-	if t.State.Terminal() && t.Result == nil {
+	switch {
+	case t.State.Terminal() && t.Result == nil:
 		return strings.NewReader("")
+	case t.Result != nil && t.Result.Size == arriving:
+		return d.openArriving(ctx, t)
 	}
 	return task.OpenResult(ctx, d.cfg.Store, t)
 }

@@ -143,6 +143,7 @@ func (d *Desk) run(ctx context.Context, t task.Task, send Sender) {
 	interrupted := err != nil && sending.Err() != nil
 	stop()
 	settled := d.settle(ctx, t, e)
+	d.spoolEnds(t.ID, e)
 	if !settled && outcome.Report != nil && outcome.Report.Task != "" {
 		t = t.Clone()
 		t.Execution.UpstreamTask = outcome.Report.Task // which nobody else knows of
@@ -180,7 +181,8 @@ func (d *Desk) during(ctx context.Context, t task.Task, over <-chan struct{}) (c
 	}
 }
 
-// guard keeps the lease of t until ctx or t has ended, or over is closed.
+// guard keeps the lease of t until ctx or t has ended, or over is closed. An
+// answer that somebody reads is let finish, though t was cancelled.
 func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 	ref := task.AnyOwner().Ref(t.ID)
 	changed, err := d.cfg.Store.Watch(ctx, ref)
@@ -199,9 +201,9 @@ func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 			if !open {
 				changed = nil
 			}
-			ended = d.isOver(ctx, ref)
+			ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)
 		case <-renew.C:
-			ended = !d.renew(ctx, ref)
+			ended = !d.renew(ctx, ref) && !d.beingRead(t.ID)
 		}
 	}
 }

@@ -251,6 +251,7 @@ func (d *Desk) collect(ctx, working context.Context, t task.Task, send Sender) {
 // if it breaks off.
 func (d *Desk) keep(ctx, working context.Context, t task.Task, o Outcome) {
 	e := d.ending(working, t, o, nil)
+	defer d.spoolEnds(t.ID, e)
 	if fail, failed := e.(task.Fail); failed && fail.Result == nil && fail.Failure.Ran == task.RanUnknown {
 		d.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
 		return

@@ -3,8 +3,10 @@ package mcphttp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -32,9 +34,16 @@ func (x *exchange) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
 // it, and notes that only if it can be sent.
 func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) {
 	x := w.x
+	x.told = true
 	answer, err := shown(t)
 	if err == nil {
 		err = w.compose(x.outcomeText(t, answer), x.h.cfg.Desk.Open(ctx, t), func() { x.delivered(ctx, t) })
+	}
+	if errors.Is(err, approval.ErrBrokenOff) { // before anything of it was sent
+		if t, err = x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil {
+			w.deliver(ctx, t, shown)
+			return
+		}
 	}
 	if err != nil {
 		w.end(x.errorMessage(x.dialect().Error(err)))

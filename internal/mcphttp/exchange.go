@@ -31,6 +31,7 @@ type exchange struct {
 	silence time.Duration // how long the upstream may say nothing
 	began   bool          // whether the client has been sent anything
 	gone    bool          // whether the client left before its answer
+	told    bool          // whether it was being told the outcome of a task by then
 	unread  bool          // whether the client may still be sending its body
 	corr    string
 

@@ -179,7 +179,7 @@ func (x *exchange) delivered(ctx context.Context, t task.Task) {
 // waits for it: closing the stream is its way to say so, unless it holds a state
 // with which it can come again.
 func (x *exchange) withdraw(ref task.Ref, round int) {
-	if x.era != wire.Modern || round > 0 {
+	if x.era != wire.Modern || round > 0 || x.told {
 		return
 	}
 	owner, _ := x.owner()

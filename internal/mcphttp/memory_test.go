@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	hugeSize   = 64 << 20
+	hugeSize   = 32 << 20
 	hugeGrowth = 8 << 20 // what the heap may grow by while that passes
 )
 

@@ -1,0 +1,182 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A spool is an answer that is being kept, chunk by chunk. Those who wait for it
+// here read what there is, and need not wait for all of it.
+type spool struct {
+	failed bool // the answer is an error object
+
+	mu      sync.Mutex
+	chunks  int // how many are kept
+	readers int
+	over    bool          // no more will be kept
+	err     error         // why not, if the answer is not whole
+	moved   chan struct{} // closed, and replaced, with every change
+}
+
+// ErrBrokenOff reports an answer that broke off while it was read. The task has
+// not got it, then.
+var ErrBrokenOff = errors.New("the answer broke off")
+
+func (s *spool) change(what func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	what()
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+// arriving is how large a result is said to be that is still being kept.
+const arriving = -1
+
+// spooled returns where the chunks of the answer to t are kept, so that those
+// who wait for it hear of them. The first one lets them begin.
+func (d *Desk) spooled(t task.Task, failed bool) task.Blobs {
+	return &spooler{Blobs: d.cfg.Store, desk: d, id: t.ID, spool: &spool{failed: failed, moved: make(chan struct{})}}
+}
+
+// A spooler keeps the chunks of an answer, and tells of them.
+type spooler struct {
+	task.Blobs
+
+	desk  *Desk
+	id    task.ID
+	spool *spool
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	err := s.Blobs.WriteChunk(ctx, ref, n, data)
+	if err != nil {
+		return err
+	}
+	s.spool.change(func() { s.spool.chunks = n + 1 })
+	if n == 0 {
+		s.desk.spoolBegins(s.id, s.spool)
+	}
+	return nil
+}
+
+// spoolBegins lets those who wait for the answer to a task have what there is of
+// it.
+func (d *Desk) spoolBegins(id task.ID, s *spool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spools[id] = s
+	close(d.begun)
+	d.begun = make(chan struct{})
+}
+
+// spoolEnds tells those who read the answer to a task that it is whole, if e
+// has it, or broke off.
+func (d *Desk) spoolEnds(id task.ID, e task.Event) {
+	s := d.spool(id)
+	if s == nil {
+		return
+	}
+	d.mu.Lock()
+	delete(d.spools, id)
+	d.mu.Unlock()
+	_, whole := e.(task.Complete)
+	if fail, failed := e.(task.Fail); failed {
+		whole = fail.Result != nil
+	}
+	err := ErrBrokenOff
+	if whole {
+		err = nil
+	}
+	s.change(func() { s.over, s.err = true, err })
+}
+
+func (d *Desk) spool(id task.ID) *spool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.spools[id]
+}
+
+// beginning returns what is closed when the next answer begins to be kept.
+func (d *Desk) beginning() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.begun
+}
+
+// asAnswered returns t as it will be if the answer that is being kept, if there
+// is one, turns out to be whole.
+func (d *Desk) asAnswered(t task.Task) task.Task {
+	s := d.spool(t.ID)
+	if s == nil || t.State != task.Executing {
+		return t
+	}
+	t = t.Clone()
+	t.State, t.Result = task.Completed, &task.Result{Kind: task.ResultOK, Size: arriving}
+	if s.failed {
+		t.State, t.Result.Kind = task.Failed, task.ResultRPCError
+	}
+	return t
+}
+
+// beingRead reports whether somebody reads the answer to a task while it is
+// being kept.
+func (d *Desk) beingRead(id task.ID) bool {
+	s := d.spool(id)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readers > 0
+}
+
+// openArriving returns a reader of an answer that is being kept.
+func (d *Desk) openArriving(ctx context.Context, t task.Task) io.Reader {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+	s := d.spool(t.ID)
+	if s == nil { // all of it has been kept by now, or none will be
+		after, err := d.get(ctx, ref)
+		if err != nil || after.Result == nil {
+			return task.ReadChunks(func() ([]byte, error) { return nil, errors.Join(ErrBrokenOff, err) })
+		}
+		return task.OpenResult(ctx, d.cfg.Store, after)
+	}
+	s.change(func() { s.readers++ })
+	context.AfterFunc(ctx, func() { s.change(func() { s.readers-- }) })
+	n := 0
+	return task.ReadChunks(func() ([]byte, error) {
+		if err := s.await(ctx, n); err != nil {
+			return nil, err
+		}
+		n++
+		return d.cfg.Store.ReadChunk(ctx, ref, n-1)
+	})
+}
+
+// await waits for a chunk. It returns io.EOF if the answer has no more.
+func (s *spool) await(ctx context.Context, n int) error {
+	for {
+		s.mu.Lock()
+		there, over, err, moved := s.chunks > n, s.over, s.err, s.moved
+		s.mu.Unlock()
+		switch {
+		case there:
+			return nil
+		case over && err != nil:
+			return err
+		case over:
+			return io.EOF
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		}
+	}
+}
