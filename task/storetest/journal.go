@@ -222,6 +222,9 @@ func journalOf(t reporter, replicas []task.Store) {
 			if err == nil {
 				err = s.Append(t.Context(), note(id, "delivered"))
 			}
+			if err == nil {
+				err = finds(t, replicas[(i+1)%len(replicas)], id, 4)
+			}
 			if err != nil {
 				return err
 			}
@@ -240,6 +243,15 @@ func journalOf(t reporter, replicas []task.Store) {
 			mustEqual(t, "the story of "+string(id), story, []string{"held", "asked", "cancelled", "delivered"})
 		}
 	}
+}
+
+// finds returns nil if the store has n notes about a task.
+func finds(t reporter, s task.Store, id task.ID, n int) error {
+	story, err := s.Entries(t.Context(), task.JournalQuery{Task: id})
+	if err == nil && len(story) != n {
+		err = fmt.Errorf("%d notes about %s are found; want %d", len(story), id, n)
+	}
+	return err
 }
 
 func journalTrim(t reporter, s task.Store) {
