@@ -158,7 +158,10 @@ func (a *App) waiting() mcphttp.Waiting {
 
 		WholeBatches: a.cfg.WholeBatches,
 		Key:          a.keep.key,
-		Events:       mcphttp.Events{Idle: a.cfg.Notifications.IdleTimeout, PerOwner: a.cfg.Notifications.MaxPerOwner},
+		Events: mcphttp.Events{
+			Idle: a.cfg.Notifications.IdleTimeout, PerOwner: a.cfg.Notifications.MaxPerOwner,
+			ReconnectDelay: a.cfg.Notifications.ReconnectDelay, ReconnectAttempts: a.cfg.Notifications.ReconnectAttempts,
+		},
 	}
 }
 

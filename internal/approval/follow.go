@@ -356,7 +356,7 @@ func asOf(t task.Task, n int) task.Task {
 	}
 	if t.Execution != nil {
 		before := *t.Execution
-		before.InputRequests = nil
+		before.InputRequests, before.Upstream, before.Message = nil, "", ""
 		t.Execution = &before
 	}
 	return t

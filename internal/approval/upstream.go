@@ -386,3 +386,27 @@ func (d *Desk) cancelAll(ctx context.Context) {
 
 // cancelAtOnce is how many upstream tasks are cancelled at the same time.
 const cancelAtOnce = 16
+
+// Overheard is [Desk.Report] for what is said of an upstream's task where only
+// its owner is known. It reports whether that is a task which the upstream made
+// of a held call: its id is not for the owner to see. While a call is being made
+// its task is not known yet, so then that is assumed.
+func (d *Desk) Overheard(ctx context.Context, owner string, r Report) (ours bool, err error) {
+	q := task.Query{Scope: task.OwnedBy(owner), States: []task.State{task.Executing}, Limit: sweepBatch}
+	for {
+		page, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return true, err
+		}
+		for _, t := range page.Tasks {
+			if t.Execution.UpstreamTask == r.Task {
+				_, err := d.Report(ctx, q.Scope.Ref(t.ID), r)
+				return true, err
+			}
+			ours = ours || t.Execution.UpstreamTask == "" && d.busy(t)
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return ours, nil
+		}
+	}
+}

@@ -128,6 +128,9 @@ type Identity struct {
 type Notifications struct {
 	IdleTimeout time.Duration // after which a stream of a task's events that has nothing to tell is ended
 	MaxPerOwner int           // how many of these one owner may have open
+
+	ReconnectDelay    time.Duration // before an upstream that is listened to is connected to again, on average
+	ReconnectAttempts int           // how often that is tried in a row
 }
 
 // Limits bound what one client, or all of them, can ask of the gate.
@@ -194,7 +197,7 @@ func Default() Config {
 			MaxPollInterval:    30 * time.Second,
 			CleanupInterval:    time.Minute,
 		},
-		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20},
+		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: Limits{
 			MaxConcurrentRequests: 10_000,
 			MaxStreams:            10_000,

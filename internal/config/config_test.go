@@ -87,7 +87,7 @@ func TestDefaults(t *testing.T) {
 			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
 		},
-		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20},
+		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
@@ -151,7 +151,7 @@ tasks:
   max_poll_interval: 7s
   cleanup_interval: 8s
 audit: { retention: 4h }
-notifications: { idle_timeout: 1m, max_per_owner: 3 }
+notifications: { idle_timeout: 1m, max_per_owner: 3, reconnect_delay: 4s, reconnect_attempts: 0 }
 identity: { anonymous: true }
 allowed_hosts: [Gate.example, "gate.example:8080", "[::1]:3"]
 allowed_origins: [https://App.example, vscode-webview://x1]
@@ -212,7 +212,7 @@ telemetry:
 			IdleTimeout:        90 * time.Second,
 			MaxIdleConnections: 2,
 		}},
-		Notifications:  config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3},
+		Notifications:  config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3, ReconnectDelay: 4 * time.Second},
 		Identity:       config.Identity{Anonymous: true},
 		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},

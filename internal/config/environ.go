@@ -48,6 +48,8 @@ func Variables() []Variable {
 		{"THOUGHTGATE_TASK_MAX_POLL_INTERVAL_SECS", "tasks.max_poll_interval", seconds},
 		{"THOUGHTGATE_TASK_FORCE_REQUIRED", forceRequired, everyComma},
 		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS", "notifications.idle_timeout", seconds},
+		{"THOUGHTGATE_SSE_RECONNECT_DELAY_SECS", "notifications.reconnect_delay", seconds},
+		{"THOUGHTGATE_SSE_RECONNECT_MAX_ATTEMPTS", "notifications.reconnect_attempts", asIs},
 		{"THOUGHTGATE_LOG_LEVEL", "telemetry.log.level", asIs},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.traces.endpoint", tracesBelow},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "telemetry.traces.endpoint", asIs},

@@ -161,6 +161,8 @@ func (n *Notifications) settings() group {
 	return group{
 		{"idle_timeout", duration(&n.IdleTimeout, shortest)},
 		{"max_per_owner", number(&n.MaxPerOwner, 1_000_000)},
+		{"reconnect_delay", duration(&n.ReconnectDelay, shortest)},
+		{"reconnect_attempts", upTo(&n.ReconnectAttempts, 1000)},
 	}
 }
 

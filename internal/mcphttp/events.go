@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -27,8 +26,8 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	switch {
 	case x.rewrite != nil:
 		s.change, s.strict = s.rewritten, true
-	case x.resumes():
-		s.change = s.resumed
+	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
+		s.change = s.overheard
 	}
 	if x.listens {
 		owner, _ := x.owner()
@@ -135,7 +134,7 @@ var errUnchecked = errors.New("the answer cannot be checked")
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.change != nil {
+	if s.strict || s.x.own != nil || s.change != nil && s.x.resumes() {
 		return maxRewritten
 	}
 	return pieceSize
@@ -192,34 +191,6 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 		return raw, nil
 	}
 	data := s.x.rewrite(m)
-	if bytes.Equal(data, event.Data) {
-		return raw, nil
-	}
-	event.Data = data
-	return jsonrpc.AppendEvent(nil, event), nil
-}
-
-// resumes reports whether the client takes up a stream that may have been
-// another request's, so that the answer to that may come on this one.
-func (x *exchange) resumes() bool {
-	return x.r.Method == http.MethodGet && x.r.Header.Get("Last-Event-Id") != "" && x.h.cfg.Gate.Governs()
-}
-
-// resumed returns an event of a stream that the client has taken up again, with
-// its message changed if that is a list. What was asked for is not known here,
-// so a list is known by its looks. One that is too large to be held passes as it
-// is: what is hidden is denied all the same.
-func (s *eventRelay) resumed(raw []byte) ([]byte, error) {
-	event := eventOf(raw)
-	m, err := s.x.readMessage(event.Data)
-	if err != nil || m.Kind != jsonrpc.Response {
-		return raw, nil //nolint:nilerr // what is no message is no list
-	}
-	method, ok := wire.ListedBy(m)
-	if !ok {
-		return raw, nil
-	}
-	data := s.x.viewed(method, m)
 	if bytes.Equal(data, event.Data) {
 		return raw, nil
 	}

@@ -51,6 +51,7 @@ type Handler struct {
 	held      heldRequests
 	waiters   waiters
 	watchers  waiters // of the events of one task
+	upstreams subscriptions
 	seal      sealer
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
 	endAll    context.CancelFunc
@@ -68,6 +69,7 @@ func NewHandler(cfg Config) *Handler {
 func (h *Handler) EndStreams() {
 	h.endAll()
 	h.listeners.close()
+	h.upstreams.close()
 }
 
 // ServeHTTP implements [http.Handler].

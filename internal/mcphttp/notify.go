@@ -278,6 +278,8 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 		return
 	}
 	defer f.Close()
+	upstreams := followedUpstreams{x: x}
+	defer upstreams.leave()
 	for {
 		news, err := f.Next(ctx, x.h.cfg.Waiting.Beat)
 		if err != nil {
@@ -290,6 +292,7 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 			x.touch(ctx, f.Open())
 		}
 		for _, t := range news {
+			upstreams.hear(t)
 			if !x.tellStatus(ctx, s, t) {
 				return
 			}

@@ -23,6 +23,9 @@ import (
 type Events struct {
 	Idle     time.Duration // after which a stream that has nothing to tell is ended; 0 means never
 	PerOwner int           // how many streams one owner may have open; 0 means any number
+
+	ReconnectDelay    time.Duration // before an upstream is connected to again, on average
+	ReconnectAttempts int           // how often that is tried in a row
 }
 
 // route returns the upstream behind a path and, if it is the path of a task's
@@ -116,6 +119,8 @@ func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) {
 	x.beginEvents()
 	//nolint:gosec // nothing depends on nobody guessing it
 	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
+	upstreams := followedUpstreams{x: x}
+	defer upstreams.leave()
 	wait := x.h.cfg.Waiting.Beat
 	for last := time.Now(); len(f.Open()) > 0; {
 		x.flush()
@@ -135,6 +140,7 @@ func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) {
 		}
 		for _, t := range news {
 			last = time.Now()
+			upstreams.hear(t)
 			x.write(x.statusEvent(t))
 			x.h.cfg.Metrics.Notified(metrics.FromGate)
 		}

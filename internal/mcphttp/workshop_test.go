@@ -39,6 +39,7 @@ type workshop struct {
 	ids    []string                           // of its tasks
 	refuse func(method string) *jsonrpc.Error // answers instead of the workshop; may be nil
 	slow   func(method string)                // is called before anything is answered; may be nil
+	speak  http.HandlerFunc                   // answers GET and subscriptions/listen; may be nil
 }
 
 // fail has what is about some methods answered otherwise.
@@ -121,6 +122,10 @@ func (s *workshop) made() []string {
 }
 
 func (s *workshop) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && s.speak != nil {
+		s.speak(w, r)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	if err != nil {
@@ -138,6 +143,10 @@ func (s *workshop) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	if slow != nil {
 		slow(m.Method)
+	}
+	if m.Method == "subscriptions/listen" && s.speak != nil {
+		s.speak(w, r)
+		return
 	}
 	if m.Kind != jsonrpc.Request {
 		w.WriteHeader(http.StatusAccepted)

@@ -62,10 +62,12 @@ type Metrics struct {
 	storeUp     prometheus.Gauge
 	upstreams   upstreamSeries
 
-	batchSize   prometheus.Histogram
-	connections prometheus.Gauge
-	streams     map[string]prometheus.Gauge   // by what opened them
-	notified    map[string]prometheus.Counter // by where it came from
+	batchSize     prometheus.Histogram
+	connections   prometheus.Gauge
+	streams       map[string]prometheus.Gauge // by what opened them
+	subscriptions prometheus.Gauge
+	reconnections *prometheus.CounterVec
+	notified      map[string]prometheus.Counter // by where it came from
 }
 
 // methodSeries are the series of one method, looked up once.

@@ -23,6 +23,10 @@ func (m *Metrics) registerStreams() {
 	for _, kind := range []string{StreamGet, StreamPost, StreamEvents} {
 		m.streams[kind] = streams.WithLabelValues(kind)
 	}
+	m.subscriptions = register(m.registry, prometheus.NewGauge(
+		gauge("sse_upstream_connections_active", "Upstreams' streams that are listened to because clients listen to held calls.")))
+	m.reconnections = register(m.registry, prometheus.NewCounterVec(
+		counter("sse_reconnections_total", "Attempts to listen to an upstream again after its stream was lost."), []string{"result"}))
 	notified := register(m.registry, prometheus.NewCounterVec(
 		counter("sse_notifications_total", "Notifications about held calls that clients were sent on their streams."), []string{"source"}))
 	m.notified = make(map[string]prometheus.Counter)
@@ -51,5 +55,28 @@ func (m *Metrics) StreamClosed(kind string) {
 func (m *Metrics) Notified(source string) {
 	if m != nil {
 		m.notified[source].Inc()
+	}
+}
+
+// SubscriptionOpened counts an upstream's stream that is listened to in, until
+// [Metrics.SubscriptionClosed].
+func (m *Metrics) SubscriptionOpened() {
+	if m != nil {
+		m.subscriptions.Inc()
+	}
+}
+
+// SubscriptionClosed counts an upstream's stream out.
+func (m *Metrics) SubscriptionClosed() {
+	if m != nil {
+		m.subscriptions.Dec()
+	}
+}
+
+// Reconnected counts an attempt to listen to an upstream again, with [Success]
+// or [Failed].
+func (m *Metrics) Reconnected(result string) {
+	if m != nil {
+		m.reconnections.WithLabelValues(result).Inc()
 	}
 }

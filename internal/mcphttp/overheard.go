@@ -1,0 +1,75 @@
+package mcphttp
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+)
+
+// resumes reports whether the client takes up a stream that may have been
+// another request's, so that the answer to that may come on this one.
+func (x *exchange) resumes() bool {
+	return x.r.Method == http.MethodGet && x.r.Header.Get("Last-Event-Id") != ""
+}
+
+// overheard returns what a client is to see of an event on its GET stream. There
+// the upstream also speaks of tasks that it made of held calls, which the client
+// knows by another id; and if the stream is one that the client has taken up
+// again, lists may come on it.
+func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
+	resumed := s.x.resumes()
+	if !resumed && !bytes.Contains(raw, []byte("tasks/status")) && bytes.IndexByte(raw, '\\') < 0 {
+		return raw, nil
+	}
+	event := eventOf(raw)
+	m, err := s.x.readMessage(event.Data)
+	switch {
+	case err != nil:
+		return raw, nil //nolint:nilerr // what is no message is neither
+	case m.Method == mcptask.MethodLegacyStatus && s.x.isOwn(m):
+		event.Data, event.Name = nil, "" // the place to resume from stays
+		return jsonrpc.AppendEvent(nil, event), nil
+	case m.Kind == jsonrpc.Response && resumed:
+		return s.resumedList(raw, event, m), nil
+	default:
+		return raw, nil
+	}
+}
+
+// isOwn takes note of what the upstream says of its task, and reports whether
+// that is one of a held call.
+func (x *exchange) isOwn(m *jsonrpc.Message) bool {
+	owner, shared := x.owner()
+	report, err := readReport(m.Params.Value, wire.Legacy)
+	if err != nil || shared || x.h.cfg.Desk == nil {
+		return false
+	}
+	ours, err := x.h.cfg.Desk.Overheard(x.r.Context(), owner, report)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(x.r.Context(), "what an upstream said of its task is not noted", "cause", err)
+	}
+	if ours {
+		x.h.cfg.Metrics.Notified(metrics.FromUpstream)
+	}
+	return ours
+}
+
+// resumedList returns an event with its message changed if that is a list. What
+// was asked for is not known here, so a list is known by its looks. One that is
+// too large to be held passes as it is: what is hidden is denied all the same.
+func (s *eventRelay) resumedList(raw []byte, event jsonrpc.Event, m *jsonrpc.Message) []byte {
+	method, ok := wire.ListedBy(m)
+	if !ok {
+		return raw
+	}
+	data := s.x.viewed(method, m)
+	if bytes.Equal(data, event.Data) {
+		return raw
+	}
+	event.Data = data
+	return jsonrpc.AppendEvent(nil, event)
+}

@@ -1,0 +1,315 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A radio is how a workshop speaks unasked: to all who listen at the moment.
+type radio struct {
+	mu      sync.Mutex
+	heard   map[chan string]bool
+	tuned   []time.Time // when somebody began to listen
+	off     bool        // nobody is let in
+	greets  bool        // listeners are told first that they are heard
+	refuses int         // with this status
+}
+
+func (r *radio) serve(w http.ResponseWriter, req *http.Request) {
+	said := make(chan string, 100)
+	r.mu.Lock()
+	r.tuned = append(r.tuned, time.Now())
+	if r.off || r.refuses != 0 {
+		defer r.mu.Unlock()
+		if r.off {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(r.refuses)
+		return
+	}
+	if r.heard == nil {
+		r.heard = make(map[chan string]bool)
+	}
+	r.heard[said] = true
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.heard, said)
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.greets {
+		io.WriteString(w, `data: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{}}}`+"\n\n")
+	}
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case text, open := <-said:
+			if !open {
+				panic(http.ErrAbortHandler)
+			}
+			io.WriteString(w, "data: "+text+"\n\n")
+			w.(http.Flusher).Flush()
+		case <-req.Context().Done():
+			return
+		}
+	}
+}
+
+func (r *radio) say(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for said := range r.heard {
+		said <- text
+	}
+}
+
+// cut breaks all streams off.
+func (r *radio) cut(off bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.off = off
+	for said := range r.heard {
+		close(said)
+		delete(r.heard, said)
+	}
+}
+
+func (r *radio) listeners() (now, ever int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.heard), len(r.tuned)
+}
+
+// spread returns how much time lies between the first and the last one to listen
+// after the first n.
+func (r *radio) spread(n int) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tuned[len(r.tuned)-1].Sub(r.tuned[n])
+}
+
+// newRadioPlant is newPlant with a workshop that speaks, and a gate that
+// listens again after delay.
+func newRadioPlant(t *testing.T, delay time.Duration) (*plant, *radio) {
+	r := &radio{greets: true}
+	p := newPlant(t, func(_ *approval.Config, w *mcphttp.Waiting) {
+		w.Events = mcphttp.Events{ReconnectDelay: delay, ReconnectAttempts: 3}
+		w.Beat = time.Hour // nothing is asked just because somebody listens
+	})
+	p.shop.mu.Lock()
+	p.shop.speak = r.serve
+	p.shop.mu.Unlock()
+	return p, r
+}
+
+// runs has a call of a modern client held and approved, and returns the task
+// once it has become one of the workshop's, whose id is returned as well.
+func (p *plant) runs(t *testing.T) (own, upstreams string) {
+	t.Helper()
+	own = taskID(t, p.ask(modernCall("hold_optional", tasksExtension), modernHeaders("hold_optional")...))
+	p.approve(task.ID(own))
+	get, headers := about("tasks/get", own)
+	eventually(t, "the workshop has the task", func() bool {
+		p.ask(get, headers...)
+		return len(p.shop.made()) == 1
+	})
+	eventually(t, "the gate knows", func() bool {
+		now, err := p.desk.Get(t.Context(), task.AnyOwner().Ref(task.ID(own)))
+		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
+	})
+	return own, p.shop.made()[0]
+}
+
+func modernStatus(id, status, message string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":%q,"status":%q,"statusMessage":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null}}`, id, status, message)
+}
+
+// GOV-004 10.5, lazy SSE: nobody listens to the upstream while clients only
+// ask; the first who listens begins that, all share it, the last one ends it.
+// F-010.2, F-010.3, F-010.4, F-010.6, F-010.8.
+func TestUpstreamHeardWhileSomebodyListens(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	own, upstreams := p.runs(t)
+	if _, ever := radio.listeners(); ever != 0 {
+		t.Fatalf("the upstream was listened to %d times while nobody listened", ever)
+	}
+	listen, headers := listenTo(own)
+	var streams []func() string
+	for range 3 {
+		next := p.stream(t, http.MethodPost, listen, headers...)
+		next() // acknowledgement
+		wantText(t, "how it stands", next(), own)
+		streams = append(streams, next)
+	}
+	events := p.watch(t, eventsOf(own), headers...)
+	dashboard := jsonrpc.NewEventReader(events.Body, 1<<20)
+	status(t, dashboard, "3", own)
+	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	eventually(t, "it is counted", func() bool {
+		return strings.Contains(scrape(p.gateway), "thoughtgate_sse_upstream_connections_active 1")
+	})
+
+	radio.say(modernStatus("another", "working", "not ours"))
+	radio.say(modernStatus(upstreams, "working", "half done"))
+	for _, next := range streams {
+		told := next()
+		wantText(t, "progress", told, own, `"status":"working"`, "half done")
+		if strings.Contains(told, upstreams) {
+			t.Errorf("the upstream's id is told: %s", told)
+		}
+	}
+	status(t, dashboard, "3", own, "half done")
+	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
+	eventually(t, "the workshop is done", func() bool { return p.shop.ended(upstreams) })
+	radio.say(modernStatus(upstreams, "completed", ""))
+	for _, next := range streams {
+		wantText(t, "the end", next(), own, `"status":"completed"`, "made")
+	}
+	eventually(t, "nobody listens to the upstream", func() bool { now, _ := radio.listeners(); return now == 0 })
+	if _, ever := radio.listeners(); ever != 1 {
+		t.Errorf("the upstream was listened to %d times; want once for all", ever)
+	}
+}
+
+// ended reports whether a task of the workshop's has ended.
+func (s *workshop) ended(id string) bool {
+	t, err := s.tasks.Store.Get(s.t.Context(), task.AnyOwner().Ref(task.ID(id)))
+	return err == nil && t.State.Terminal()
+}
+
+// The last client that goes takes the connection to the upstream with it.
+func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	own, _ := p.runs(t)
+	listen, headers := listenTo(own)
+	r := p.send(listen, headers...)
+	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	r.cancel()
+	eventually(t, "nobody listens", func() bool { now, _ := radio.listeners(); return now == 0 })
+}
+
+// GOV-004 10.4, 10.5: a stream that is lost is taken up again, and what is said
+// then is heard; an upstream that stays away is left alone after some attempts,
+// and said so; the gate's own news go on all the while. F-010.5, NF-003.4.
+func TestUpstreamLost(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	own, upstreams := p.runs(t)
+	listen, headers := listenTo(own)
+	next := p.stream(t, http.MethodPost, listen, headers...)
+	next()
+	next()
+	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	radio.cut(false)
+	eventually(t, "it is listened to again", func() bool { now, ever := radio.listeners(); return now == 1 && ever == 2 })
+	radio.say(modernStatus(upstreams, "working", "back again"))
+	wantText(t, "progress", next(), "back again")
+	eventually(t, "it is counted", func() bool {
+		return strings.Contains(scrape(p.gateway), `thoughtgate_sse_reconnections_total{result="success"} 1`)
+	})
+
+	radio.cut(true)
+	eventually(t, "it is given up", func() bool { return strings.Contains(p.log.String(), "cannot be listened to any more") })
+	if _, ever := radio.listeners(); ever != 2+3 {
+		t.Errorf("%d attempts; want three more", ever)
+	}
+	wantText(t, "metrics", scrape(p.gateway), `thoughtgate_sse_reconnections_total{result="failed"} 3`)
+	cancel, headers := about("tasks/cancel", own)
+	p.ask(cancel, headers...)
+	wantText(t, "the gate's own news", next(), own, `"status":"cancelled"`)
+}
+
+// GOV-004 10.5: an upstream that has no such streams is asked for one once; what
+// the gate itself knows is told all the same.
+func TestUpstreamSilent(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	radio.refuses = http.StatusNotFound
+	own, _ := p.runs(t)
+	listen, headers := listenTo(own)
+	next := p.stream(t, http.MethodPost, listen, headers...)
+	next()
+	wantText(t, "how it stands", next(), own, `"status":"working"`)
+	eventually(t, "it was asked", func() bool { _, ever := radio.listeners(); return ever == 1 })
+	cancel, headers := about("tasks/cancel", own)
+	p.ask(cancel, headers...)
+	wantText(t, "the gate's own news", next(), own, `"status":"cancelled"`)
+	if _, ever := radio.listeners(); ever != 1 {
+		t.Errorf("asked %d times; want once", ever)
+	}
+}
+
+// GOV-004 10.4, mass reconnect: many tasks whose upstream streams all break are
+// listened to again, and not all at the same moment. F-011.5.
+func TestUpstreamLostByMany(t *testing.T) {
+	const many, delay = 30, 300 * time.Millisecond
+	p, radio := newRadioPlant(t, delay)
+	each(many, func(i int) {
+		own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
+		p.approve(task.ID(own))
+		listen, headers := listenTo(own)
+		p.stream(t, http.MethodPost, listen, as(headers, i)...)
+	})
+	eventually(t, "all are listened to", func() bool { now, _ := radio.listeners(); return now == many })
+	radio.cut(false)
+	eventually(t, "all are listened to again", func() bool { now, ever := radio.listeners(); return now == many && ever == 2*many })
+	if spread := radio.spread(many); spread < delay/3 {
+		t.Errorf("all came again within %s", spread)
+	}
+}
+
+// as returns the headers of one of many modern clients.
+func as(headers []string, i int) []string {
+	headers[9] = fmt.Sprintf("Bearer agent %d", i)
+	return headers
+}
+
+// What a legacy upstream says of the task that it made of a held call is told of
+// the held call, and under its id; of other tasks it is told as it is.
+func TestUpstreamHeardOnGetStream(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	radio.greets = false
+	next := p.stream(t, http.MethodGet, "")
+	own := taskID(t, p.ask(toolCall("3", "hold_required", `,"task":{}`)))
+	wantText(t, "held", next(), own)
+	p.approve(task.ID(own))
+	p.ask(legacyAbout("tasks/get", own))
+	wantText(t, "approved", next(), own, "Approved")
+	wantText(t, "running", next(), own)
+	eventually(t, "the workshop has the task", func() bool { return len(p.shop.made()) == 1 })
+	eventually(t, "the gate knows", func() bool {
+		now, err := p.desk.Get(t.Context(), task.AnyOwner().Ref(task.ID(own)))
+		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
+	})
+	upstreams := p.shop.made()[0]
+	say := func(id, status, message string) {
+		radio.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications\/tasks\/status","params":{"taskId":%q,"status":%q,"statusMessage":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null}}`, id, status, message))
+	}
+	var all []string
+	until := func(want string) {
+		for !strings.Contains(strings.Join(all, ""), want) {
+			all = append(all, next())
+		}
+	}
+	say("theirs", "working", "somebody else's")
+	say(upstreams, "working", "half done")
+	until("half done")
+	say(upstreams, "completed", "")
+	until(`"status":"completed"`)
+	told := strings.Join(all, "\n")
+	wantText(t, "told", told, `"taskId":"theirs"`, "half done", own)
+	if strings.Contains(told, upstreams) {
+		t.Errorf("the upstream's id is told: %s", told)
+	}
+	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", own)), "made")
+}
