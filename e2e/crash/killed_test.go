@@ -260,6 +260,7 @@ func (s *story) approveAll(p *party, session string, dice *rand.Rand) {
 			s.acknowledged(a.ID, task.Approved)
 		}
 	}
+	<-time.After(10 * time.Millisecond) // a person needs a moment
 }
 
 // settle asks for every task that was acknowledged until it stands still.
