@@ -3,6 +3,7 @@ package app_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -372,15 +373,35 @@ func TestFullDisk(t *testing.T) {
 	s.recovers()
 	ballast := filepath.Join(dir, "ballast")
 	fill(t, ballast)
+	if err := os.Truncate(ballast, size(t, ballast)-40_000); err != nil { // there is room for a little
+		t.Fatal(err)
+	}
 	until(t, "a full disk", func() bool { return strings.Contains(s.hold(60_000), "store_unavailable") })
+	calm := time.Now().Add(time.Second)
+	until(t, "a second", func() bool {
+		if status, text := s.readiness("?require=store"); status != http.StatusServiceUnavailable {
+			t.Fatalf("readiness of a gate that cannot keep a large call: %d %s", status, text)
+		}
+		return time.Now().After(calm)
+	})
+	fill(t, ballast+"2")
 	s.inTrouble()
 	if answer := say(t, s.AgentAddr(), "tasks/list", `{}`); !strings.Contains(answer, "tg_") {
 		t.Errorf("what is there cannot be read: %s", answer)
 	}
-	if err := os.Remove(ballast); err != nil {
+	if err := errors.Join(os.Remove(ballast), os.Remove(ballast+"2")); err != nil {
 		t.Fatal(err)
 	}
 	s.recovers()
+}
+
+func size(t *testing.T, name string) int64 {
+	t.Helper()
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }
 
 // fill writes to a file until the disk is full.
@@ -422,7 +443,8 @@ func TestDamage(t *testing.T) {
 	s = openShop(t, "sqlite:"+file)
 	good := corrupt(t, file)
 	s.inTrouble()
-	if err := os.WriteFile(file, good, 0o600); err != nil {
+	restored := file + ".restored" // as those do who restore a backup: it is another file
+	if err := errors.Join(os.WriteFile(restored, good, 0o600), os.Rename(restored, file)); err != nil {
 		t.Fatal(err)
 	}
 	s.recovers()

@@ -54,23 +54,36 @@ func (s *Store) Keys() Keys { return s.keys }
 // verified is how many pending tasks are tried before a store is used.
 const verified = 1000
 
-// Verify returns [task.ErrUnreadable] if there are pending tasks, among the
-// last thousand, that cannot be opened: the keys are not those of this store.
+// Verify returns [ErrKey] if the keys are not those of this store: if among the
+// last thousand pending tasks there are some that are sealed with a key which is
+// not at hand, or which opens none of them. A task that is damaged is for
+// whoever asks for it to find.
 func (s *Store) Verify(ctx context.Context) error {
+	opened, failed := make(map[string]bool), make(map[string]error)
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100}
 	for seen := 0; seen < verified; {
 		page, err := s.inner.List(ctx, q)
+		if errors.Is(err, task.ErrUnreadable) {
+			break
+		}
 		if err != nil {
 			return err
 		}
 		for _, t := range page.Tasks {
-			if _, err := s.keys.Open(t); err != nil {
-				return err
+			if _, err := s.keys.Open(t); errors.Is(err, ErrKey) {
+				failed[KeyOf(t)] = err
+			} else {
+				opened[KeyOf(t)] = true
 			}
 		}
 		seen += len(page.Tasks)
 		if q.Cursor = page.Next; q.Cursor == "" {
 			break
+		}
+	}
+	for name, err := range failed {
+		if !opened[name] {
+			return err
 		}
 	}
 	return nil

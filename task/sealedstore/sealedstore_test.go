@@ -263,6 +263,14 @@ func TestWrongKey(t *testing.T) {
 		must(t, good.Create(t.Context(), made, task.Limits{}))
 	}
 	must(t, good.Verify(t.Context()))
+	damaged, err := inner.Get(t.Context(), task.AnyOwner().Ref("tg_007"))
+	must(t, err)
+	damaged.Version++
+	must(t, inner.Swap(t.Context(), damaged))
+	_, err = good.Get(t.Context(), task.AnyOwner().Ref("tg_007"))
+	mustBe(t, err, sealedstore.ErrKey)
+	must(t, good.Verify(t.Context())) // one that was changed does not make the key a wrong one
+
 	wrong, err := sealedstore.ParseKeys("a:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	must(t, err)
 	bad := sealedstore.New(inner, wrong)
@@ -301,6 +309,31 @@ func TestParseKeys(t *testing.T) {
 		_, err := sealedstore.ParseKeys(bad)
 		if err == nil || strings.Contains(err.Error(), short) {
 			t.Errorf("%q: %v; want an error without the key", bad, err)
+		}
+	}
+}
+
+// BenchmarkSeal seals and opens a task with arguments of a kibibyte.
+func BenchmarkSeal(b *testing.B) {
+	made, err := task.New(task.Draft{
+		ID: task.NewID(), Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
+		Call: task.Call{Upstream: "u", Method: "tools/call", Name: "x", Message: `{"a":"` + strings.Repeat("x", 1024) + `"}`},
+	}, epoch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	k, err := sealedstore.ParseKeys(text("a"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		sealed, err := k.Seal(made)
+		if err == nil {
+			_, err = k.Open(sealed)
+		}
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 }
