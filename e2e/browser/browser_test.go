@@ -65,14 +65,17 @@ type person struct {
 	tolerated  []string // what it is expected not to like
 }
 
-// visit opens a browser for somebody. It reports false, and has said so, where
-// there is no browser.
-func visit(t *testing.T, s *site) (*person, bool) {
+// visit opens a browser for somebody, with a profile of its own unless another is
+// given. It reports false, and has said so, where there is no browser.
+func visit(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, bool) {
 	t.Helper()
 	if !testenv.Available(t, browser.err) {
 		return nil, false
 	}
-	ctx, cancel := chromedp.NewContext(browser.ctx, chromedp.WithNewBrowserContext())
+	if profile == nil {
+		profile = append(profile, chromedp.WithNewBrowserContext())
+	}
+	ctx, cancel := chromedp.NewContext(browser.ctx, profile...)
 	p := &person{t: t, ctx: ctx, at: s.operators}
 	p.do() // opens the page
 	p.listening.Go(func() { listen(p, log.EntryAdded, logged) })

@@ -79,7 +79,7 @@ waiting: {hold: 1h}
 // tools.
 func open(t *testing.T, rules string) *site {
 	t.Helper()
-	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "files", Version: "1"}, nil)}
+	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "backoffice", Version: "1"}, nil)}
 	u.addTool("delete_file", "Delete a file for good.")
 	u.addTool("refund_payment", "Send money back to a customer.\n\nThe payment must be less than 90 days old.")
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return u.server }, nil)
@@ -93,7 +93,7 @@ func open(t *testing.T, rules string) *site {
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gate.yaml")
-	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: files, url: %q}]\n%s",
+	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: backoffice, url: %q}]\n%s",
 		"sqlite:"+filepath.Join(dir, "gate.db"), backend.URL, rules)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ type call struct {
 func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
-	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	client := mcp.NewClient(&mcp.Implementation{Name: "support-agent", Version: "2.1"}, nil)
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.agents}, nil)
 	if err != nil {
 		t.Fatal(err)

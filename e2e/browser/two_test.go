@@ -186,6 +186,26 @@ func TestOwnCall(t *testing.T) {
 	}
 }
 
+// However many tabs somebody has open, all of them are live.
+func TestManyTabs(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	tabs := []*person{alice}
+	for range 8 { // more than the browser has connections
+		tab, _ := visit(t, &b.site, chromedp.WithExistingBrowserContext(chromedp.FromContext(alice.ctx).BrowserContextID))
+		tab.open("/")
+		tab.sees("Nothing waits for you")
+		tabs = append(tabs, tab)
+	}
+	b.ask(t, "ann")
+	for _, tab := range tabs {
+		tab.sees("/payroll/bonuses.csv")
+	}
+}
+
 // Who wants to be notified is, while they look elsewhere.
 func TestNotification(t *testing.T) {
 	b := openBureau(t, map[string]approval.Workflow{"default": {}})

@@ -161,21 +161,40 @@ function connection(up, text) {
   set($("#live-text"), text || (up ? "Live" : "Connection lost, trying again"));
 }
 
+// A browser has few connections to one gate, so that of all tabs only one
+// listens, and tells the others.
+
 const known = new Set(all(".row").map((row) => row.dataset.id));
+const others = new BroadcastChannel("inbox");
 let stream;
+
+function changed(e, leads) {
+  const fresh = e.pending && !known.has(e.id);
+  if (e.pending) known.add(e.id); else known.delete(e.id);
+  if (fresh && Date.parse(e.createdAt) > started + skew - 2000) announce(e, leads);
+  refreshSoon();
+}
+
+others.onmessage = ({ data }) => {
+  if ("up" in data) connection(data.up);
+  else changed(data, false);
+};
+
+function reachable(up) {
+  connection(up);
+  others.postMessage({ up });
+}
 
 function listen() {
   stream = new EventSource("/events");
-  stream.onopen = () => { connection(true); };
+  stream.onopen = () => reachable(true);
   stream.onmessage = (message) => {
     const e = JSON.parse(message.data);
-    const fresh = e.pending && !known.has(e.id);
-    if (e.pending) known.add(e.id); else known.delete(e.id);
-    if (fresh && Date.parse(e.createdAt) > started + skew - 2000) announce(e);
-    refreshSoon();
+    others.postMessage(e);
+    changed(e, true);
   };
   stream.onerror = () => {
-    connection(false);
+    reachable(false);
     if (stream.readyState === EventSource.CLOSED) {
       refresh(); // says whether it is the session or the gate
       setTimeout(() => { if (!ended) listen(); }, 3000);
@@ -183,13 +202,29 @@ function listen() {
   };
 }
 
+// lead listens once no other tab does. Where browsers have no locks, which is
+// without encryption, a tab that is not looked at does not listen.
+function lead() {
+  if (navigator.locks) {
+    navigator.locks.request("inbox", () => { listen(); return new Promise(() => {}); });
+    refreshSoon(); // what has changed since the page was made
+    return;
+  }
+  const look = () => {
+    stream?.close();
+    if (!document.hidden && !ended) listen();
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
+}
+
 // Notifications
 
 const wanted = () => localStorage.getItem("notify") === "yes" && "Notification" in window && Notification.permission === "granted";
 
-function announce(e) {
+function announce(e, leads) {
   tell(`New request: ${e.tool}, from ${e.requester}`);
-  if (!wanted() || document.hasFocus()) return;
+  if (!leads || !wanted() || document.hasFocus()) return;
   const n = new Notification("An agent waits for you", { body: `${e.tool}, from ${e.requester}`, tag: e.id });
   n.onclick = () => { window.focus(); location.href = `/approvals/${encodeURIComponent(e.id)}`; };
 }
@@ -287,4 +322,4 @@ badge();
 tick();
 setInterval(tick, 1000);
 if ($("[data-case]") && !$("[data-over]") && $("[data-case]").dataset.state !== "input_required") refreshSoon(1000);
-listen();
+lead();
