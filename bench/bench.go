@@ -44,6 +44,7 @@ func parts() []part {
 		{"result", (*bench).result},
 		{"held", (*bench).held},
 		{"streams", (*bench).idleStreams},
+		{"subscribers", (*bench).subscribers},
 		{"micro", (*bench).micro},
 	}
 }
@@ -102,7 +103,7 @@ const rulesFile = "rules.yaml"
 // rules returns a configuration whose rules are all tried before a call is
 // forwarded: the budgets are for a gate with policy on.
 func rules() []byte {
-	text := []byte("version: 1\nstore: \"memory:\"\ndefault: forward\nrules:\n")
+	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + " }\ndefault: forward\nrules:\n")
 	for i := range 100 {
 		text = fmt.Appendf(text, "  - { match: \"*_%d\", action: approve }\n", i)
 	}

@@ -187,6 +187,7 @@ func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamPost)
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamPost)
 	owner, _ := x.owner()
+	s.torn = true // nothing comes before the acknowledgement
 	defer x.h.listeners.add(owner, s, nil)()
 	known := x.touch(ctx, x.own)
 	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
