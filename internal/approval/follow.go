@@ -64,7 +64,7 @@ func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
 	watching, f.stop = context.WithCancel(ctx)
 	err := f.watch(watching)
 	if err == nil && f.all {
-		err = f.begin(ctx)
+		onOwnStack(func() { err = f.begin(ctx) })
 	}
 	if err != nil {
 		f.Close()
@@ -165,7 +165,9 @@ func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Ta
 	for {
 		wait := patience
 		if !f.ended() {
-			news, err := f.look(ctx)
+			var news []task.Task
+			var err error
+			onOwnStack(func() { news, err = f.look(ctx) })
 			if len(news) > 0 || err == nil && f.ended() {
 				return news, nil
 			}
@@ -223,6 +225,19 @@ func (f *Following) lookAgain() time.Duration {
 		}
 	}
 	return wait
+}
+
+// onOwnStack does what needs a deep stack on another one, so that those who do
+// nothing but wait, of whom there may be many, keep a small one.
+func onOwnStack(do func()) {
+	done := make(chan any)
+	go func() {
+		defer func() { done <- recover() }()
+		do()
+	}()
+	if cause := <-done; cause != nil {
+		panic(cause)
+	}
 }
 
 // look returns what has happened since the last look.
