@@ -267,6 +267,43 @@ func TestUpstreamLostByMany(t *testing.T) {
 	}
 }
 
+// GOV-004 10.5, lazy SSE: of ten tasks that run upstream, those two are listened
+// to there that somebody listens to here.
+func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	each(10, func(i int) {
+		own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
+		p.approve(task.ID(own))
+		get, headers := about("tasks/get", own)
+		p.ask(get, as(headers, i)...)
+		if i < 2 {
+			listen, headers := listenTo(own)
+			p.stream(t, http.MethodPost, listen, as(headers, i)...)
+		}
+	})
+	eventually(t, "all run upstream", func() bool { return len(p.shop.made()) == 10 })
+	eventually(t, "two are listened to", func() bool { now, _ := radio.listeners(); return now == 2 })
+	if _, ever := radio.listeners(); ever != 2 {
+		t.Errorf("%d were listened to; want two", ever)
+	}
+}
+
+// GOV-004 10.5: an upstream that says that its task has failed is asked why, and
+// the client is told.
+func TestUpstreamFailureHeard(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	own, upstreams := p.runs(t)
+	listen, headers := listenTo(own)
+	next := p.stream(t, http.MethodPost, listen, headers...)
+	next()
+	next()
+	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	p.shop.done("out of paper!")
+	eventually(t, "the workshop has failed", func() bool { return p.shop.ended(upstreams) })
+	radio.say(modernStatus(upstreams, "failed", ""))
+	wantText(t, "the end", next(), own, `"status":"failed"`, "out of paper")
+}
+
 // as returns the headers of one of many modern clients.
 func as(headers []string, i int) []string {
 	headers[9] = fmt.Sprintf("Bearer agent %d", i)
