@@ -54,6 +54,27 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 	return page, err
 }
 
+// UpstreamTasks returns the ids of the tasks that the upstream made of calls of
+// an owner's.
+func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]bool, error) {
+	ids := make(map[string]bool)
+	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
+	for {
+		page, err := d.cfg.Store.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Tasks {
+			if t.Execution != nil && t.Execution.UpstreamTask != "" {
+				ids[t.Execution.UpstreamTask] = true
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return ids, nil
+		}
+	}
+}
+
 // Cancel withdraws a task on behalf of its owner. A call that runs is
 // interrupted; whether it ran is then unknown. What the upstream does for it is
 // cancelled there with send, which may be nil, without waiting for that.

@@ -345,6 +345,24 @@ func TestNestedCancellation(t *testing.T) {
 	}
 }
 
+// lists asks for all pages of the client's tasks, and for those of a client that
+// cannot be told from others.
+func (p *plant) lists(ask func(message string, headers ...string)) {
+	cursor := regexp.MustCompile(`"nextCursor":"([^"]+)"`)
+	for next := ""; ; {
+		list := `{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{` + next + `}}`
+		ask(list)
+		found := cursor.FindStringSubmatch(p.ask(list))
+		if found == nil {
+			break
+		}
+		next = `"cursor":"` + found[1] + `"`
+	}
+	if lists := p.shop.heard("tasks/list"); len(lists) == 0 {
+		p.t.Error("the upstream's list was not asked for")
+	}
+}
+
 // Upstream ids never reach the client, whatever it asks.
 func TestUpstreamIDsStayInside(t *testing.T) {
 	p := newPlant(t, nil)
@@ -374,6 +392,7 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 		ask(legacyAbout("tasks/get", legacy))
 		ask(legacyAbout("tasks/result", legacy))
 		ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`)
+		p.lists(ask)
 		ask(get, headers...)
 	}
 	if text := received.String(); !strings.Contains(text, "made it") {

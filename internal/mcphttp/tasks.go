@@ -207,6 +207,7 @@ func clientVariables(m *jsonrpc.Message) (task.Variables, error) {
 func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 	owner, shared := x.owner()
 	if shared {
+		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showUpstreams(ctx, answer, owner) }
 		return false // nobody can tell whose tasks they would be
 	}
 	cursor, upstreams, ok := x.openCursor(m, owner)
@@ -215,7 +216,7 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		return true
 	}
 	if upstreams {
-		return !x.askUpstream(m, cursor, owner)
+		return !x.askUpstream(ctx, m, cursor, owner)
 	}
 	page, err := x.h.cfg.Desk.List(ctx, owner, cursor, 0)
 	if err != nil {
@@ -256,7 +257,7 @@ func (x *exchange) openCursor(m *jsonrpc.Message, owner string) (cursor string, 
 // askUpstream prepares the request for the upstream's own list: with its own
 // cursor, and with its answer's cursor sealed on the way back. It reports false
 // if the client has its answer.
-func (x *exchange) askUpstream(received *jsonrpc.Message, cursor, owner string) bool {
+func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, cursor, owner string) bool {
 	m, err := x.readMessage(received.Raw) // whose places count from its own start, not from that of the body
 	if err != nil {
 		x.fail(err)
@@ -270,13 +271,38 @@ func (x *exchange) askUpstream(received *jsonrpc.Message, cursor, owner string) 
 	}
 	x.body = patch.Apply(m.Raw)
 	x.rewrite = func(answer *jsonrpc.Message) []byte {
-		next, ok := answer.Result.Member("nextCursor").Text()
+		shown := x.showUpstreams(ctx, answer, owner)
+		m, err := x.readMessage(shown)
+		if err != nil {
+			return shown
+		}
+		next, ok := m.Result.Member("nextCursor").Text()
 		if !ok {
-			return answer.Raw
+			return shown
 		}
 		var p jsonrpc.Patch
-		p.Set(answer.Result, "nextCursor", jsonrpc.AppendString(nil, x.h.seal.seal("list", owner, "upstream "+next)))
-		return p.Apply(answer.Raw)
+		p.Set(m.Result, "nextCursor", jsonrpc.AppendString(nil, x.h.seal.seal("list", owner, "upstream "+next)))
+		return p.Apply(shown)
 	}
 	return true
+}
+
+// showUpstreams returns a list of the upstream's tasks without those that it
+// made of held calls: the client has them as tasks of the gate's. If it is not
+// known which those are, none is shown.
+func (x *exchange) showUpstreams(ctx context.Context, answer *jsonrpc.Message, owner string) []byte {
+	listed := answer.Result.Member("tasks")
+	if !listed.IsArray() {
+		return answer.Raw
+	}
+	nested, err := x.h.cfg.Desk.UpstreamTasks(ctx, owner)
+	var shown [][]byte
+	for entry := range listed.Elements() {
+		if id, _ := entry.Member("taskId").Text(); err == nil && !nested[id] {
+			shown = append(shown, entry.Bytes)
+		}
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(listed, array(shown))
+	return patch.Apply(answer.Raw)
 }

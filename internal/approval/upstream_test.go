@@ -1,0 +1,279 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A remote is an upstream that makes tasks of calls, and counts what it is
+// asked.
+type remote struct {
+	mu      sync.Mutex
+	counts  map[string]int
+	report  approval.Report
+	outcome func() (approval.Outcome, error) // what is fetched
+	failing error                            // of polls
+	before  func()                           // a call is answered
+	asks    jsontext.Value                   // what is asked before the call is answered, once
+	heard   []string
+}
+
+func newRemote() *remote {
+	return &remote{counts: make(map[string]int), report: approval.Report{Task: "u1"}, outcome: func() (approval.Outcome, error) { return answer(`{"content":[]}`), nil }}
+}
+
+func (r *remote) count(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[what]
+}
+
+func (r *remote) note(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[what]++
+}
+
+func (r *remote) say(change func(*approval.Report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.report)
+}
+
+func (r *remote) Call(_ context.Context, t task.Task) (approval.Outcome, error) {
+	r.note("call")
+	if r.before != nil {
+		r.before()
+	}
+	if r.asks != nil && t.Execution.Answers == nil {
+		return approval.Outcome{Report: &approval.Report{State: task.UpstreamAsks, InputRequests: r.asks, RequestState: "state"}}, nil
+	}
+	if r.asks != nil {
+		r.heard = append(r.heard, string(t.Execution.Answers)+" "+t.Execution.RequestState)
+		return answer(`{"content":["thanks"]}`), nil
+	}
+	return approval.Outcome{Report: &r.report}, nil
+}
+
+func (r *remote) Poll(context.Context, task.Task) (approval.Report, error) {
+	r.note("poll")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report, r.failing
+}
+
+func (r *remote) Fetch(context.Context, task.Task) (approval.Outcome, error) {
+	r.note("fetch")
+	return r.outcome()
+}
+
+func (r *remote) Answer(context.Context, task.Task, jsontext.Value) error {
+	r.note("answer")
+	return nil
+}
+
+func (r *remote) Cancel(_ context.Context, t task.Task) error {
+	r.note("cancel " + t.Execution.UpstreamTask)
+	return nil
+}
+
+// nested returns an office with a call that the upstream has made a task of.
+func nested(t *testing.T, r *remote, change func(*approval.Config)) (*office, task.Task) {
+	t.Helper()
+	o, held := approved(t, change)
+	if _, err := o.Contact(t.Context(), mine(held), r); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return o, o.now(t, held.ID)
+}
+
+// NF-001.3: nothing at all is done about a call that runs as a task of the
+// upstream's while nobody asks: the store is not touched, and no lease lapses.
+func TestNestedCallNeedsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		o, before := nested(t, r, nil)
+		if !before.Execution.Detached() || before.Execution.UpstreamTask != "u1" {
+			t.Fatalf("execution %+v; want the upstream's task and nobody at it", before.Execution)
+		}
+		stop := o.house(t)
+		pass(10 * time.Minute)
+		stop()
+		after := o.now(t, before.ID)
+		if diff := cmp.Diff(before, after); diff != "" || r.count("poll") != 0 {
+			t.Errorf("polled %d times; the task changed:\n%s", r.count("poll"), diff)
+		}
+		// Another replica goes on with it.
+		other := branch(t, o.store, nil)
+		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+		got, err := other.Wait(t.Context(), mine(before), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, got, task.Completed)
+	})
+}
+
+// F-005.12: an upstream that cannot be asked changes nothing. What it says, and
+// how often it wants to be asked, is passed on within bounds.
+func TestPollIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		o, held := nested(t, r, func(c *approval.Config) { c.Polling = task.Polling{Min: time.Second, Max: 10 * time.Second} })
+		for asked, want := range map[time.Duration]time.Duration{time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second, time.Hour: 10 * time.Second} {
+			r.say(func(r *approval.Report) { r.PollInterval, r.Message = asked, "step\u202e "+asked.String() })
+			got, err := o.Contact(t.Context(), mine(held), r)
+			if err != nil || got.PollInterval != want || got.Execution.Message != "step "+asked.String() {
+				t.Errorf("poll interval %v, message %q, %v; want %v", got.PollInterval, got.Execution.Message, err, want)
+			}
+		}
+		version := o.now(t, held.ID).Version
+		r.failing = &approval.SendError{Stage: task.StageUpstreamTimeout, Err: errors.New("slow")}
+		_, err := o.Contact(t.Context(), mine(held), r)
+		if failed, ok := errors.AsType[*approval.SendError](err); !ok || failed.Stage != task.StageUpstreamTimeout {
+			t.Errorf("err = %v; want to know that the upstream was slow", err)
+		}
+		if after := o.now(t, held.ID); after.Version != version || after.State != task.Executing {
+			t.Errorf("the task changed: %+v", after)
+		}
+		r.failing = &approval.SendError{Stage: task.StageUpstreamGone, Err: errors.New("purged")}
+		got, err := o.Contact(t.Context(), mine(held), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, got, task.Failed)
+		if got.Failure.Stage != task.StageUpstreamGone || got.Failure.Ran != task.RanUnknown {
+			t.Errorf("failure %+v", got.Failure)
+		}
+	})
+}
+
+// An outcome that breaks off on the way is fetched again, at the pace of polls.
+func TestFetchBreaksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		o, held := nested(t, r, nil)
+		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+		tries := 0
+		r.outcome = func() (approval.Outcome, error) {
+			if tries++; tries < 4 {
+				return approval.Outcome{Body: io.MultiReader(strings.NewReader(`{"content":["`+strings.Repeat("x", 1<<10)), brokenReader{errors.New("cut off")})}, nil
+			}
+			return answer(`{"content":[]}`), nil
+		}
+		began := time.Now()
+		got, err := o.Wait(t.Context(), mine(held), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, got, task.Completed)
+		if took := time.Since(began); took < 3*time.Second || r.count("fetch") != 4 || r.count("call") != 1 {
+			t.Errorf("after %v, %d fetches and %d calls", took, r.count("fetch"), r.count("call"))
+		}
+		if text, _, err := o.result(t, mine(held)); err != nil || text != `{"content":[]}` {
+			t.Errorf("the result is %.100s, %v", text, err)
+		}
+	})
+}
+
+// A replica that dies while it fetches the outcome holds others up no longer
+// than its lease.
+func TestFetcherDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		r.report.State = task.UpstreamReady
+		o, held := nested(t, r, nil)
+		now := time.Now()
+		dead := task.Resume{By: "a replica that died", LeaseUntil: now.Add(30 * time.Second)}
+		if _, err := task.Advance(t.Context(), o.store, mine(held), dead, now); err != nil {
+			t.Fatal(err)
+		}
+		got, err := o.Wait(t.Context(), mine(held), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, got, task.Completed)
+		if took := time.Since(now); took < 30*time.Second || took > 40*time.Second || r.count("fetch") != 1 {
+			t.Errorf("after %v and %d fetches; want one, when the lease lapsed", took, r.count("fetch"))
+		}
+	})
+}
+
+// A task that the upstream makes of a call which nobody wants any more is
+// cancelled there, though the gate's task has ended and knows nothing of it.
+func TestCancelWhileUpstreamTakesCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, held := approved(t, nil)
+		r := newRemote()
+		r.before = func() {
+			if _, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann", Send: r}); err != nil {
+				t.Error(err)
+			}
+		}
+		o.Contact(t.Context(), mine(held), r)
+		synctest.Wait()
+		mustState(t, o.now(t, held.ID), task.Cancelled)
+		if r.count("cancel u1") != 1 {
+			t.Errorf("the upstream heard %v; want its task cancelled", r.counts)
+		}
+	})
+}
+
+// What an upstream asks before it answers is answered by the owner; then the
+// call goes on, once, if policy still allows it, wherever the last answer came.
+func TestCallGoesOnWithAnswers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		between func(o *office)
+		state   task.State
+		calls   int
+	}{
+		"allowed":       {func(*office) {}, task.Completed, 2},
+		"denied by now": {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, task.Failed, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRemote()
+				r.asks = jsontext.Value(`{"a":{},"b":{}}`)
+				o, held := nested(t, r, nil)
+				got, err := o.Wait(t.Context(), mine(held), r)
+				if err != nil || !got.Asks() {
+					t.Fatalf("Wait = %+v, %v; want it to ask", got.Execution, err)
+				}
+				pass(time.Minute) // no lease, so nothing lapses
+				other := branch(t, o.store, nil)
+				if got, err = other.Respond(t.Context(), mine(held), jsontext.Value(`{"a":1}`), r); err != nil || !got.Asks() {
+					t.Fatalf("Respond = %+v, %v; want it to ask on", got.Execution, err)
+				}
+				tt.between(o)
+				if _, err = o.Respond(t.Context(), mine(held), jsontext.Value(`{"b":2}`), r); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				mustState(t, o.now(t, held.ID), tt.state)
+				if r.count("call") != tt.calls {
+					t.Errorf("%d calls; want %d", r.count("call"), tt.calls)
+				}
+				if tt.calls == 2 && !cmp.Equal(r.heard, []string{`{"a":1,"b":2} state`}) {
+					t.Errorf("the upstream heard %v", r.heard)
+				}
+				if tt.calls == 1 && o.now(t, held.ID).Failure.Ran != task.RanUnknown {
+					t.Error("it is told that it did not run; the upstream had begun")
+				}
+			})
+		})
+	}
+}
