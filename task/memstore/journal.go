@@ -2,20 +2,24 @@ package memstore
 
 import (
 	"context"
-	"slices"
-	"sort"
+	"iter"
 	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A journal holds the latest entries. Its lock is taken after every other.
+// A journal holds the latest entries, in blocks: there may be many, and they
+// are large. Its lock is taken after every other.
 type journal struct {
-	mu      sync.RWMutex
-	ends    task.Ends
-	entries []task.Entry // without gaps, up to the head
+	mu     sync.RWMutex
+	ends   task.Ends
+	blocks [][]task.Entry // without gaps, from the anchor to the head
 }
+
+// blockSize is how many entries a block has room for: 32 KB are handed out
+// without waste.
+const blockSize = 80
 
 // add chains notes to the end. Those that were there longest make room.
 func (j *journal) add(notes []task.Note, most int) {
@@ -26,20 +30,43 @@ func (j *journal) add(notes []task.Note, most int) {
 	defer j.mu.Unlock()
 	for _, n := range notes {
 		e := j.ends.Head.Next(n)
-		j.entries = append(j.entries, e)
+		if last := len(j.blocks) - 1; last >= 0 && len(j.blocks[last]) < cap(j.blocks[last]) {
+			j.blocks[last] = append(j.blocks[last], e)
+		} else {
+			j.blocks = append(j.blocks, append(make([]task.Entry, 0, blockSize), e))
+		}
 		j.ends.Head = e.Link()
 	}
-	j.drop(len(j.entries) - most)
+	for j.ends.Head.Seq-j.ends.Anchor.Seq > int64(most) {
+		j.drop()
+	}
 }
 
-// drop removes the first n entries.
-func (j *journal) drop(n int) {
-	if n <= 0 {
-		return
+// drop removes the first entry.
+func (j *journal) drop() {
+	first := &j.blocks[0]
+	j.ends.Anchor = (*first)[0].Link()
+	(*first)[0] = task.Entry{} // what it refers to is not needed any more
+	if *first = (*first)[1:]; len(*first) == 0 {
+		j.blocks[0] = nil
+		j.blocks = j.blocks[1:]
 	}
-	j.ends.Anchor = j.entries[n-1].Link()
-	clear(j.entries[:n]) // what they refer to is not needed any more
-	j.entries = j.entries[n:]
+}
+
+// after returns the entries with a number larger than seq.
+func (j *journal) after(seq int64) iter.Seq[*task.Entry] {
+	return func(yield func(*task.Entry) bool) {
+		for _, block := range j.blocks {
+			if block[len(block)-1].Seq <= seq {
+				continue
+			}
+			for i := range block {
+				if block[i].Seq > seq && !yield(&block[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Append implements [task.Journal].
@@ -62,15 +89,13 @@ func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry,
 	}
 	s.journal.mu.RLock()
 	defer s.journal.mu.RUnlock()
-	all := s.journal.entries
-	all = all[sort.Search(len(all), func(i int) bool { return all[i].Seq > q.After }):]
-	if q.Task == "" {
-		return slices.Clone(all[:min(len(all), q.PageSize())]), nil
-	}
 	var found []task.Entry
-	for i := range all {
-		if all[i].Task == q.Task && len(found) < q.PageSize() {
-			found = append(found, all[i])
+	for e := range s.journal.after(q.After) {
+		if len(found) == q.PageSize() {
+			break
+		}
+		if q.Task == "" || e.Task == q.Task {
+			found = append(found, *e)
 		}
 	}
 	return found, nil
@@ -94,7 +119,9 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 	j := &s.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	n := task.Outdated(j.entries[:min(len(j.entries), max(0, limit))], before)
-	j.drop(n)
+	n := 0
+	for ; n < limit && len(j.blocks) > 0 && j.blocks[0][0].At.Before(before); n++ {
+		j.drop()
+	}
 	return n, nil
 }
