@@ -135,6 +135,7 @@ var responses = []string{
 	`{"error":{"code":-32000,"message":"no","data":{"watched":[1]},"watched":[ {} ]},"id":7,"jsonrpc":"2.0"}`,
 	`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}`,
 	`{"jsonrpc":"2.0","id":1,"result":5}`, `{"jsonrpc":"2.0","id":1,"result":"a\ud83d\ude00é😀\\"}`,
+	`{"jsonrpc":"2.0","id":1,"result":{"a":"x` + strings.Repeat("é", 60) + strings.Repeat("😀", 60) + strings.Repeat(`\ud83d\ude00`, 20) + `y"}}`,
 	`{"jsonrpc":"2.0","id":1,"result":[{"watched":1},[]]}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,
 	`{"\u006asonrpc":"2\u002e0","\u0069d":-0,"re\u0073ult":{"w\u0061tched":"\ud83d\ude00"}}`,
 	`{"x":{"id":3,"id":3},"jsonrpc":"2.0","id":1,"result":{"a":{"b":1,"b":2}}}`,

@@ -21,7 +21,7 @@ type keep struct {
 func Storage(cfg config.Config) storage.Settings {
 	return storage.Settings{
 		DSN: cfg.Store.Reveal(), Dir: cfg.StateDir, Keys: cfg.Storage.Keys.Reveal(),
-		Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections,
+		Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections, MaxBytes: cfg.Storage.MaxSize,
 	}
 }
 

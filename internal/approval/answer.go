@@ -21,9 +21,18 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 	if failed != nil {
 		return d.failure(ctx, t, failed)
 	}
+	return d.answered(ctx, t, o)
+}
+
+// answered keeps the answer to t, and returns how the run ends with it.
+func (d *Desk) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
 	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
 	answer := &source{Reader: object, left: d.cfg.MaxResult}
-	kept, err := task.WriteResult(ctx, d.spooled(t, o.Error), task.AnyOwner().Ref(t.ID), answer)
+	spooler := d.spooled(t, o.Error)
+	kept, err := task.WriteResult(ctx, spooler, task.AnyOwner().Ref(t.ID), answer)
+	if err != nil {
+		spooler.discard(ctx)
+	}
 	switch {
 	case answer.err != nil:
 		return d.failure(ctx, t, unusable(answer.err))

@@ -39,7 +39,7 @@ const arriving = -1
 
 // spooled returns where the chunks of the answer to t are kept, so that those
 // who wait for it hear of them. The first one lets them begin.
-func (d *Desk) spooled(t task.Task, failed bool) task.Blobs {
+func (d *Desk) spooled(t task.Task, failed bool) *spooler {
 	return &spooler{Blobs: d.cfg.Store, desk: d, id: t.ID, spool: &spool{failed: failed, moved: make(chan struct{})}}
 }
 
@@ -63,6 +63,21 @@ func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []by
 		s.desk.spoolBegins(s.id, s.spool)
 	}
 	return nil
+}
+
+// discard frees the room of an answer that will not be whole, which may be all
+// the room there is: how the task ended must be kept as well. What is left of
+// the chunks goes with the task.
+func (s *spooler) discard(ctx context.Context) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.desk.cfg.Lease)
+	defer stop()
+	ref := task.AnyOwner().Ref(s.id)
+	for n := s.spool.chunks - 1; n >= 0; n-- { // nobody else writes it
+		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
+			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "task", s.id, "error", err)
+			return
+		}
+	}
 }
 
 // spoolBegins lets those who wait for the answer to a task have what there is of

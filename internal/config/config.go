@@ -110,6 +110,7 @@ type Tasks struct {
 type Storage struct {
 	Timeout     time.Duration // how long it may take to answer
 	Connections int           // how many there are to it at most; 0 means what suits its kind
+	MaxSize     int64         // bytes of a file, or in memory; 0 means what suits its kind
 	Retention   time.Duration // how long a task is kept after its time is over
 	Keys        Secret        // NAME:BASE64, separated by commas: what stored calls are encrypted with; empty means that they are not
 }

@@ -170,7 +170,7 @@ limits:
   write_timeout: 10s
   keepalive: 11s
 store: 'memory:'
-storage: { timeout: 1s, connections: 9, retention: 48h, keys: 'a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=' }
+storage: { timeout: 1s, connections: 9, max_size: 3GiB, retention: 48h, keys: 'a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=' }
 state_dir: /var/lib/gate
 shutdown: { delay: 12s, drain: 0s }
 telemetry:
@@ -221,7 +221,7 @@ telemetry:
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",
-		Storage:  config.Storage{Timeout: time.Second, Connections: 9, Retention: 48 * time.Hour, Keys: config.NewSecret("a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")},
+		Storage:  config.Storage{Timeout: time.Second, Connections: 9, MaxSize: 3221225472, Retention: 48 * time.Hour, Keys: config.NewSecret("a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")},
 		Shutdown: config.Shutdown{Delay: 12 * time.Second},
 		Telemetry: config.Telemetry{
 			Log: config.Log{Level: slog.LevelError, Format: "text"},

@@ -175,6 +175,7 @@ func TestValues(t *testing.T) {
 			[]string{"0", "-1", "1 MiB", "1mib", "1.5MiB", "1e3", "MiB", "'1073741825'", "2GiB", "9223372036854775807GiB", "-9223372036854775808KiB", "true", "[1]", "0x10"},
 		},
 		{"limits.max_result", []string{"65536", "1024GiB"}, []string{"65535", "1025GiB", "0"}},
+		{"storage.max_size", []string{"0", "10GiB", "1048576GiB"}, []string{"-1", "1048577GiB", "full"}},
 		{"limits.max_header", []string{"1024", "16MiB"}, []string{"1023", "17MiB"}},
 		{"limits.max_depth", []string{"1", "128"}, []string{"0", "129", "1.5", "'5'", "99999999999999999999"}},
 		{"limits.request_timeout", []string{"1ms", "24h", "1m30s"}, []string{"0s", "-1s", "999us", "5", "5 s", "1d", "''"}},

@@ -102,12 +102,7 @@ func (c *Config) settings() group {
 			{"retention", duration(&c.Audit.Retention, 0)},
 		}},
 		{"store", store(&c.Store)},
-		{"storage", group{
-			{"timeout", duration(&c.Storage.Timeout, 10*shortest)},
-			{"connections", upTo(&c.Storage.Connections, 10_000)},
-			{"retention", duration(&c.Storage.Retention, time.Second)},
-			{"keys", storeKeys(&c.Storage.Keys)},
-		}},
+		{"storage", c.Storage.settings()},
 		{"state_dir", text(&c.StateDir)},
 		{"identity", group{
 			{"anonymous", boolean(&c.Identity.Anonymous)},
@@ -163,6 +158,16 @@ func (n *Notifications) settings() group {
 		{"max_per_owner", number(&n.MaxPerOwner, 1_000_000)},
 		{"reconnect_delay", duration(&n.ReconnectDelay, shortest)},
 		{"reconnect_attempts", upTo(&n.ReconnectAttempts, 1000)},
+	}
+}
+
+func (s *Storage) settings() group {
+	return group{
+		{"timeout", duration(&s.Timeout, 10*shortest)},
+		{"connections", upTo(&s.Connections, 10_000)},
+		{"max_size", size(&s.MaxSize, 0, 1<<50)},
+		{"retention", duration(&s.Retention, time.Second)},
+		{"keys", storeKeys(&s.Keys)},
 	}
 }
 

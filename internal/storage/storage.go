@@ -30,6 +30,7 @@ type Settings struct {
 	Dir         string        // where FILE is, unless it says so itself
 	Timeout     time.Duration // how long the store may take to answer
 	Connections int           // how many connections to have to it
+	MaxBytes    int64         // how large a file, or what is in memory, may become
 	Keys        string        // what to encrypt with; see [sealedstore.ParseKeys]
 
 	// Unreadable is told of tasks that cannot be decrypted; nobody is.
@@ -87,9 +88,9 @@ func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
 	file, isFile := s.File()
 	switch {
 	case s.DSN == Memory:
-		return memstore.New(memstore.Options{}), nil
+		return memstore.New(memstore.Options{MaxBytes: s.MaxBytes}), nil
 	case isFile:
-		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file, Readers: s.Connections}))
+		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file, MaxBytes: s.MaxBytes, Readers: s.Connections}))
 	case s.isRedis():
 		return opened(redisstore.Open(ctx, redisstore.Options{URL: s.DSN, Timeout: s.Timeout, Connections: s.Connections}))
 	default:

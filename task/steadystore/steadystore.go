@@ -310,7 +310,7 @@ func (u *use) unavailable(err error) error {
 // bounded part of the caller's context.
 func (u *use) end(caller, bounded context.Context, err error) error {
 	switch {
-	case err == nil || aboutTask(err):
+	case err == nil || aboutTask(err) || u.tooMuch(err):
 		return err
 	case caller.Err() != nil:
 		return caller.Err()
@@ -321,6 +321,12 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 	}
 	u.store.enter(trouble{err: err, reading: !u.writes || errors.Is(err, errNoAnswer)})
 	return u.unavailable(err)
+}
+
+// tooMuch reports whether err is about an answer for which the store has no
+// room. What else it is asked to keep is far smaller.
+func (u *use) tooMuch(err error) bool {
+	return u.action == task.ActionWriteChunk && errors.Is(err, task.ErrCapacityExceeded)
 }
 
 // aboutTask reports whether err is about a task or what was asked of it, and
