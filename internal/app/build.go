@@ -69,6 +69,7 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			MaxIdle:              u.MaxIdleConnections,
 			Log:                  a.log,
 			Metrics:              a.metrics,
+			Tracing:              a.tracing,
 		})
 		a.upstreams = append(a.upstreams, upstream)
 		for _, path := range u.Paths {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -17,6 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -94,13 +96,29 @@ func (c *caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err
 		message = continued(message, t.Execution)
 	}
 	c.upstream.cfg.Log.DebugContext(ctx, "upstream execution", "task", t.ID, "tool", t.Call.Name, "path", path)
+	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepExecution)
+	defer endStep(span, &err)
+	span.SetStep(tracing.StepAttrs{Tool: t.Call.Name, Path: path})
 	outcome, err := c.call(ctx, message)
 	status := metrics.Success
 	if err != nil {
 		status = metrics.Error
 	}
+	if outcome.Report != nil {
+		span.SetStep(tracing.StepAttrs{UpstreamTask: outcome.Report.Task})
+	}
 	c.upstream.cfg.Metrics.UpstreamExecuted(path, status)
 	return outcome, err
+}
+
+// endStep ends the span of a step that may have failed.
+func endStep(span tracing.Span, err *error) {
+	if failed, ok := errors.AsType[*approval.SendError](*err); ok {
+		span.Fail(string(failed.Stage))
+	} else if *err != nil {
+		span.Fail(string(wire.Internal))
+	}
+	span.End()
 }
 
 func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, error) {
@@ -162,6 +180,9 @@ func (c *caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*ht
 // Poll implements [approval.Sender].
 func (c *caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err error) {
 	defer func() { c.upstream.cfg.Metrics.LazyPoll(pollOutcome(ctx, err)) }()
+	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepPoll)
+	defer endStep(span, &err)
+	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	defer recovered(&err)
 	a, era, err := c.ask(ctx, t, mcptask.MethodGet, nil)
 	if err != nil {
@@ -202,7 +223,15 @@ func (c *caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, er
 	if t.Asks() && c.hears == nil {
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks something, and nobody is there to answer"))
 	}
+	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepResult)
+	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	a, era, err := c.ask(ctx, t, mcptask.MethodResult, nil)
+	if a.Body != nil {
+		a.Body = &fetchedBody{Reader: a.Body, span: span, metrics: c.upstream.cfg.Metrics}
+	} else {
+		c.upstream.cfg.Metrics.ResultStreamed(metrics.Error)
+		defer endStep(span, &err)
+	}
 	switch {
 	case err != nil:
 		return approval.Outcome{}, err
@@ -214,6 +243,39 @@ func (c *caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, er
 	default:
 		return a.Outcome, nil
 	}
+}
+
+// A fetchedBody is a result that counts, and whose span ends, when it is closed.
+type fetchedBody struct {
+	io.Reader
+
+	span    tracing.Span
+	metrics *metrics.Metrics
+	read    int64
+	end     error
+}
+
+// Read implements [io.Reader].
+func (b *fetchedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += int64(n)
+	b.end = err
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *fetchedBody) Close() error {
+	status := metrics.Error
+	if errors.Is(b.end, io.EOF) {
+		status = metrics.Success
+	}
+	b.metrics.ResultStreamed(status)
+	b.span.SetStep(tracing.StepAttrs{Bytes: b.read})
+	b.span.End()
+	if c, ok := b.Reader.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 // Answer implements [approval.Sender].

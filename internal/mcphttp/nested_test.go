@@ -319,6 +319,7 @@ func TestNestedCancellation(t *testing.T) {
 	for era, call := range map[string]func(p *plant) (string, string){
 		"legacy": func(p *plant) (string, string) {
 			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 			return id, p.ask(legacyAbout("tasks/cancel", id))
 		},
 		"modern": func(p *plant) (string, string) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -155,6 +156,9 @@ func (h *Handler) hearUpstream(ctx context.Context, c *caller, t task.Task, begu
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	_, span := h.cfg.Tracing.StartStep(ctx, tracing.StepListen)
+	defer span.End()
+	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	h.cfg.Metrics.SubscriptionOpened()
 	defer h.cfg.Metrics.SubscriptionClosed()
 	events := jsonrpc.NewEventReader(resp.Body, maxRewritten)

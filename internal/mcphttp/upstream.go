@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
@@ -34,6 +35,7 @@ type UpstreamConfig struct {
 	MaxIdle              int           // how many are
 	Log                  *slog.Logger
 	Metrics              *metrics.Metrics // nil counts nothing
+	Tracing              *tracing.Tracing // nil traces nothing
 }
 
 // An Upstream is the MCP server behind the gate.

@@ -53,7 +53,9 @@ func (s *workshop) fail(slow func(method string), refuse func(method string) *js
 type plant struct {
 	*house
 
-	shop *workshop
+	shop    *workshop
+	up      string // where the workshop is
+	waiting mcphttp.Waiting
 }
 
 // newPlant starts a gate in front of a workshop, of which the client of the
@@ -71,13 +73,14 @@ func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *pl
 	}
 	up := serve(t, shop.serve)
 	var kept mcphttp.Waiting
-	p := &plant{shop: shop, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	p := &plant{shop: shop, up: up, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 		if adjust != nil {
 			adjust(c, w)
 		}
 		kept = *w
 	})}
+	p.waiting = kept
 	p.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, kept
 		s.upstream.Metrics = s.handler.Metrics

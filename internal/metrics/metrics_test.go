@@ -64,6 +64,7 @@ func TestPage(t *testing.T) {
 	m.WaitEnded(metrics.WaitApproved, time.Minute)
 	m.ResultKept(70)
 	m.ZombiePrevented()
+	m.ResultStreamed(metrics.Success)
 	m.Audited("held")
 	m.AuditFailed()
 

@@ -19,6 +19,7 @@ const (
 type upstreamSeries struct {
 	executions    *prometheus.CounterVec
 	polls         *prometheus.CounterVec
+	results       *prometheus.CounterVec
 	cancellations *prometheus.CounterVec
 }
 
@@ -28,8 +29,18 @@ func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
 			counter("upstream_execution_total", "Approved calls that were made, by the way in which."), []string{"path", "status"})),
 		polls: register(r, prometheus.NewCounterVec(
 			counter("upstream_lazy_polls_total", "Times that an upstream was asked how its task stands, because a client asked."), []string{"status"})),
+		results: register(r, prometheus.NewCounterVec(
+			counter("upstream_result_streams_total", "Results of upstreams' tasks that were fetched."), []string{"status"})),
 		cancellations: register(r, prometheus.NewCounterVec(
 			counter("upstream_cancellations_total", "Times that an upstream was told that nobody waits for a call any more."), []string{"result"})),
+	}
+}
+
+// ResultStreamed counts the fetching of the result of an upstream's task, with
+// [Success] or [Error].
+func (m *Metrics) ResultStreamed(status string) {
+	if m != nil {
+		m.upstreams.results.WithLabelValues(status).Inc()
 	}
 }
 

@@ -107,9 +107,17 @@ func encodeAttributes(attrs []attribute.KeyValue) []*commonpb.KeyValue {
 }
 
 func encodeValue(v attribute.Value) *commonpb.AnyValue {
-	if v.Type() == attribute.BOOL {
+	switch v.Type() {
+	case attribute.BOOL:
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v.AsBool()}}
+	case attribute.INT64:
+		return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: v.AsInt64()}}
+	default:
+		return encodeText(v)
 	}
+}
+
+func encodeText(v attribute.Value) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: text(v.String())}}
 }
 

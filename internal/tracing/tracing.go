@@ -157,6 +157,48 @@ func (t *Tracing) StartPolicy(ctx context.Context) (context.Context, Span) {
 	return t.start(ctx, "policy.evaluate", trace.SpanKindInternal)
 }
 
+// A Step is something that is done upstream for a held call.
+type Step string
+
+// The steps of NF-004 in REQ-GOV-004.
+const (
+	StepExecution Step = "upstream_execution" // the call is made
+	StepPoll      Step = "lazy_poll"          // the upstream's own task is asked for
+	StepResult    Step = "stream_result"      // its result is fetched
+	StepListen    Step = "sse_forward"        // it is listened to
+)
+
+// StartStep starts the span of a step, below the span in ctx if there is one.
+func (t *Tracing) StartStep(ctx context.Context, s Step) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	return t.start(ctx, string(s), trace.SpanKindClient)
+}
+
+// StepAttrs describe a step. Empty ones are left out.
+type StepAttrs struct {
+	Tool         string
+	Path         string // how the call is made
+	UpstreamTask string
+	Bytes        int64 // of the result
+}
+
+// SetStep describes the step of s.
+func (s Span) SetStep(a StepAttrs) {
+	if !s.recording() {
+		return
+	}
+	for name, value := range map[string]string{"tool.name": a.Tool, "execution.path": a.Path, "upstream.task_id": a.UpstreamTask} {
+		if value != "" {
+			s.span.SetAttributes(attribute.String(name, value))
+		}
+	}
+	if a.Bytes > 0 {
+		s.span.SetAttributes(attribute.Int64("bytes_streamed", a.Bytes))
+	}
+}
+
 // A Wait is the time from holding a call to the decision about it.
 type Wait struct {
 	From, To time.Time
