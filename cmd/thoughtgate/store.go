@@ -255,9 +255,9 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, storage.Settings.Open, func(s *sealedstore.Store) error {
-				n, err := s.Rekey(cmd.Context())
+				n, err := storage.Rekey(cmd.Context(), s)
 				if err != nil {
-					return fmt.Errorf("broken off after %s: %w", many(n, "held call"), err)
+					return fmt.Errorf("not finished, %s encrypted anew: %w", many(n, "held call"), err)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s anew with key %s\n", many(n, "held call"), s.Keys().First())
 				return err

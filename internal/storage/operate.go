@@ -27,6 +27,18 @@ func Migrated(s task.Store) string {
 	}
 }
 
+// Rekey encrypts everything in a store with its first key, and reports how many
+// tasks needed it. It then leaves nothing in a file of what was there before,
+// and is not used any more.
+func Rekey(ctx context.Context, s *sealedstore.Store) (int, error) {
+	n, err := s.Rekey(ctx)
+	if _, inFile := Backend(s).(*sqlstore.SQLite); inFile {
+		_, vacuumed := Vacuum(ctx, s)
+		err = errors.Join(err, vacuumed)
+	}
+	return n, err
+}
+
 // Vacuum has the store give back room that it does not use, and reports whether
 // it is of a kind that can.
 func Vacuum(ctx context.Context, s task.Store) (bool, error) {
@@ -42,7 +54,7 @@ type Health struct {
 	Tasks, Pending int
 	Chunks         int
 	Entries        int            // of the journal
-	Keys           map[string]int // how many tasks are encrypted with each; "" is not at all
+	Keys           map[string]int // how many tasks need each; "" is for those that are not encrypted
 	Problems       int
 }
 
@@ -127,13 +139,36 @@ func (c *checker) task(ctx context.Context, stored task.Task) error {
 		return nil
 	}
 	var size counter
-	err = task.ReadResult(ctx, c.store, t, &size)
+	blob := tracer{c.store, make(map[string]bool)}
+	err = task.ReadResult(ctx, blob, t, &size)
 	c.health.Chunks += size.writes
+	for key := range blob.used {
+		if key != sealedstore.KeyOf(stored) {
+			c.health.Keys[key]++
+		}
+	}
 	if errors.Is(err, task.ErrChunkMissing) || errors.Is(err, task.ErrUnreadable) {
 		c.report(err.Error())
 		return nil
 	}
 	return err
+}
+
+// A tracer reads chunks, and notes the keys that they are encrypted with.
+type tracer struct {
+	*sealedstore.Store
+
+	used map[string]bool
+}
+
+// ReadChunk implements [task.Blobs].
+func (t tracer) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	data, err := t.Unwrap().ReadChunk(ctx, ref, n)
+	if err != nil {
+		return nil, err
+	}
+	t.used[sealedstore.KeyOfChunk(data)] = true
+	return t.Keys().OpenChunk(ref.ID, n, data)
 }
 
 // A counter counts what is written to it.

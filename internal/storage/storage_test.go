@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -371,6 +372,60 @@ func TestCheck(t *testing.T) {
 	}
 	if text := strings.Join(problems, "\n"); strings.Contains(text, secret) {
 		t.Errorf("problems tell a secret: %s", text)
+	}
+}
+
+// TestRekey: afterwards nothing needs anything but the first key, and the file
+// has nothing left of what was there before.
+func TestRekey(t *testing.T) {
+	settings := inDir(t)
+	s := open(t, settings)
+	fill(t, s)
+	must(t, s.Close())
+	settings.Keys = key("a")
+	s = open(t, settings)
+	_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref("tg_007"), task.Deliver{}, epoch.Add(time.Second))
+	must(t, err)
+	h, _ := health(t, s)
+	if want := map[string]int{"": 150, "a": 1}; !maps.Equal(h.Keys, want) {
+		t.Errorf("keys %v before; want %v: an answer that is not encrypted counts", h.Keys, want)
+	}
+	if n, err := storage.Rekey(t.Context(), s); n != 150 || err != nil {
+		t.Errorf("%d tasks, %v; want 150", n, err)
+	}
+	h, problems := health(t, s)
+	if want := map[string]int{"a": 150}; !maps.Equal(h.Keys, want) || len(problems) > 0 {
+		t.Errorf("keys %v, want %v; problems %q", h.Keys, want, problems)
+	}
+	file, _ := settings.File()
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(file + suffix)
+		must(t, err)
+		if bytes.Contains(content, []byte(secret)) {
+			t.Errorf("gate.db%s has secrets in the clear", suffix)
+		}
+	}
+}
+
+// TestRekeyGoesOn: what cannot be decrypted keeps nothing else from it.
+func TestRekeyGoesOn(t *testing.T) {
+	settings := storage.Settings{DSN: "memory:", Keys: key("b") + "," + key("a")}
+	s := open(t, settings)
+	lost, err := sealedstore.ParseKeys(key("z"))
+	must(t, err)
+	old, err := sealedstore.ParseKeys(key("a"))
+	must(t, err)
+	for i, keys := range []sealedstore.Keys{old, lost, old} {
+		made, err := task.New(task.Draft{
+			ID: task.ID(fmt.Sprint("tg_", i)), Owner: "ann", TTL: time.Hour,
+			Call: task.Call{Upstream: "u", Method: "tools/call", Name: "x", Arguments: `{}`, Message: `{}`},
+		}, epoch)
+		must(t, err)
+		must(t, sealedstore.New(s.Unwrap(), keys).Create(t.Context(), made, task.Limits{}))
+	}
+	n, err := storage.Rekey(t.Context(), s)
+	if n != 2 || !errors.Is(err, task.ErrUnreadable) || !strings.Contains(err.Error(), "tg_1") {
+		t.Errorf("%d tasks, %v; want 2, and that tg_1 was none of them", n, err)
 	}
 }
 

@@ -32,6 +32,16 @@ func KeyOf(t task.Task) string {
 	return name
 }
 
+// KeyOfChunk is [KeyOf] for a chunk of a blob.
+func KeyOfChunk(data []byte) string {
+	rest, sealed := bytes.CutPrefix(data, []byte(chunkMark))
+	if !sealed {
+		return ""
+	}
+	name, _, _ := bytes.Cut(rest, []byte(chunkEnd))
+	return string(name)
+}
+
 // Seal returns t as it is stored: what a database has to know of it, and all of
 // it sealed. Without keys that is t itself.
 func (k Keys) Seal(t task.Task) (task.Task, error) {

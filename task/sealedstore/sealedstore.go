@@ -229,12 +229,14 @@ func (s *Store) Close() error { return s.inner.Close() }
 
 // Rekey seals everything anew that is not sealed with the first key, whether
 // it was sealed before or not, and reports how many tasks that were. What
-// others change meanwhile is sealed by them.
+// others change meanwhile is sealed by them. What cannot be opened stays as it
+// is, and is told of in the end.
 func (s *Store) Rekey(ctx context.Context) (int, error) {
 	if s.keys.Empty() {
 		return 0, errors.New("there is no key to encrypt with")
 	}
 	resealed := 0
+	var unreadable error
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
 	for {
 		page, err := s.inner.List(ctx, q)
@@ -242,48 +244,59 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 			return resealed, err
 		}
 		for _, t := range page.Tasks {
-			if KeyOf(t) == s.keys.First() {
-				continue
-			}
-			done, err := s.rekey(ctx, t.ID)
-			if err != nil {
+			done, err := s.rekey(ctx, t)
+			switch {
+			case errors.Is(err, task.ErrUnreadable):
+				unreadable = errors.Join(unreadable, err)
+			case err != nil && !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, task.ErrNotFound):
 				return resealed, err
-			}
-			if done {
+			case done:
 				resealed++
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return resealed, nil
+			return resealed, unreadable
 		}
 	}
 }
 
 // rekey seals one task anew, and its blob before it: if that is interrupted,
-// the task shows that it is not done. It reports false if somebody else has
-// changed the task.
-func (s *Store) rekey(ctx context.Context, id task.ID) (bool, error) {
-	ref := task.AnyOwner().Ref(id)
-	t, err := s.Get(ctx, ref)
-	if errors.Is(err, task.ErrNotFound) {
-		return false, nil
+// the task shows that it is not done. It reports whether there was anything to
+// do. The blob may need it though the task does not: every change seals the
+// task, and leaves the blob alone.
+func (s *Store) rekey(ctx context.Context, stored task.Task) (bool, error) {
+	done, err := s.rekeyBlob(ctx, &stored)
+	if err != nil || KeyOf(stored) == s.keys.First() {
+		return done, err
 	}
+	t, err := s.keys.Open(stored)
 	if err != nil {
 		return false, err
 	}
-	for n := 0; t.Result != nil && n < t.Result.Chunks; n++ {
-		data, err := s.ReadChunk(ctx, ref, n)
-		if err == nil {
+	t.Version++
+	err = s.Swap(ctx, t)
+	return err == nil, err
+}
+
+// rekeyBlob seals the chunks of a task anew that need it, and reports whether
+// any did.
+func (s *Store) rekeyBlob(ctx context.Context, stored *task.Task) (done bool, err error) {
+	ref := task.AnyOwner().Ref(stored.ID)
+	for n := 0; stored.Result != nil && n < stored.Result.Chunks; n++ {
+		data, err := s.inner.ReadChunk(ctx, ref, n)
+		if errors.Is(err, task.ErrChunkMissing) || err == nil && KeyOfChunk(data) == s.keys.First() {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		if data, err = s.keys.OpenChunk(stored.ID, n, data); err == nil {
 			err = s.WriteChunk(ctx, ref, n, data)
 		}
 		if err != nil {
-			return false, err
+			return done, err
 		}
+		done = true
 	}
-	t.Version++
-	err = s.Swap(ctx, t)
-	if errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	return done, nil
 }

@@ -207,6 +207,40 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestRotationOfAnswers: an answer is sealed anew though its task was already,
+// because somebody has fetched it since the key was changed.
+func TestRotationOfAnswers(t *testing.T) {
+	for name, before := range map[string]sealedstore.Keys{"in the clear": keys(t), "old key": keys(t, "old")} {
+		t.Run(name, func(t *testing.T) {
+			inner, ref := inMemory(t), task.AnyOwner().Ref("tg_1")
+			made := confession(t, "tg_1")
+			made.Result = &task.Result{Kind: task.ResultOK, Size: 8, Chunks: 2}
+			first := sealedstore.New(inner, before)
+			must(t, first.Create(t.Context(), made, task.Limits{}))
+			for n := range 2 {
+				must(t, first.WriteChunk(t.Context(), ref, n, fmt.Append(nil, "abc", n)))
+			}
+			rotated := sealedstore.New(inner, keys(t, "new", "old"))
+			_, err := task.Advance(t.Context(), rotated, ref, task.Deliver{}, epoch.Add(time.Second))
+			must(t, err)
+
+			if n, err := rotated.Rekey(t.Context()); n != 1 || err != nil {
+				t.Errorf("sealed anew: %d, %v; want 1", n, err)
+			}
+			for n := range 2 {
+				raw, err := inner.ReadChunk(t.Context(), ref, n)
+				must(t, err)
+				if !bytes.HasPrefix(raw, []byte("\x00sealed1\x00new\x00")) {
+					t.Errorf("chunk %d is stored as %q", n, raw)
+				}
+			}
+			if n, err := rotated.Rekey(t.Context()); n != 0 || err != nil {
+				t.Errorf("once more: %d, %v", n, err)
+			}
+		})
+	}
+}
+
 // TestTampering: what is sealed opens only where it belongs.
 func TestTampering(t *testing.T) {
 	for name, tamper := range map[string]func(t *testing.T, stored, other task.Task) task.Task{
