@@ -16,6 +16,7 @@ import (
 // A Call is a request that is to be held.
 type Call struct {
 	Owner     string // whose task it becomes; never taken from the message
+	Peer      string // which of the owner's clients makes it
 	Principal policy.Principal
 	Upstream  string
 	Message   []byte         // the whole request as it was received
@@ -267,6 +268,7 @@ type facts struct {
 	Session     policy.Session     `json:",omitzero"`
 	Description string             `json:",omitzero"`
 	Trace       string             `json:",omitzero"`
+	Peer        string             `json:",omitzero"`
 	Why         *Why               `json:",omitzero"`
 
 	InBatch map[string]policy.Annotations `json:",omitempty"` // of the tools of a batch, by name
@@ -278,7 +280,7 @@ const maxDescription = 2000
 func (c Call) facts() facts {
 	return facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
-		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace,
+		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace, Peer: c.Peer,
 		InBatch: c.InBatch, Why: whyOf(c.Verdict),
 	}
 }
@@ -309,6 +311,9 @@ func readFacts(t task.Task) facts {
 	}
 	return f
 }
+
+// PeerOf returns which of its owner's clients made the call of t, or "".
+func PeerOf(t task.Task) string { return readFacts(t).Peer }
 
 // TraceOf returns the W3C traceparent of the request that became t, or "".
 func TraceOf(t task.Task) string { return readFacts(t).Trace }

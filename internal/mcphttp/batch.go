@@ -108,7 +108,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, body []byte,
 		about[j.Name] = j.Tool.Annotations
 	}
 	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
-		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
+		Owner: owner, Peer: x.from().Key, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
 		Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about, Trace: x.span.Traceparent(),
 	})
 	if err != nil {

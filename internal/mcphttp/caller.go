@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,13 +70,25 @@ func (u *Upstream) Name() string { return u.cfg.Name }
 // Sender returns what makes the call of t with the gate's own credentials, in
 // the name of no client. What is kept of t's owner is no more than its session.
 func (u *Upstream) Sender(t task.Task, g *gate.Gate) approval.Sender {
-	from := gate.Client{Upstream: u.cfg.Name, Key: strings.TrimPrefix(t.Owner, u.cfg.Name+" ")}
+	from := gate.Client{Upstream: u.cfg.Name, Key: cmp.Or(approval.PeerOf(t), strings.TrimPrefix(t.Owner, u.cfg.Name+" "))}
 	header := make(http.Header)
-	if session, ok := strings.CutPrefix(from.Key, sessionKey); ok {
+	if session, ok := sessionIn(from.Key); ok {
 		header.Set("Mcp-Session-Id", session)
 		header.Set("Mcp-Protocol-Version", wire.Version20251125) // the only one that has both sessions and tasks
 	}
 	return newCaller(u, g, from, header)
+}
+
+// sessionIn returns the session in the key of a client, if it has one.
+func sessionIn(key string) (string, bool) {
+	if rest, ok := strings.CutPrefix(key, principalKey); ok {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return "", false
+		}
+		key = strings.TrimPrefix(rest[len(quoted):], " ")
+	}
+	return strings.CutPrefix(key, sessionKey)
 }
 
 // Call implements [approval.Sender].

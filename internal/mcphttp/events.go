@@ -30,8 +30,7 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 		s.change = s.overheard
 	}
 	if x.listens {
-		owner, _ := x.owner()
-		defer x.h.listeners.add(owner, s, x.hearing())()
+		defer x.h.listeners.add(x.peer(), s, x.hearing())()
 		s.awaitFollower(ctx)
 	}
 	if x.w.Header().Get("X-Accel-Buffering") == "" {

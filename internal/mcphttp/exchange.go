@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -35,6 +36,7 @@ type exchange struct {
 	unread  bool          // whether the client may still be sending its body
 	corr    string
 
+	agent     identity.Agent                // see recognise
 	sender    gate.Client                   // see from
 	augmented bool                          // whether the client asks for a task
 	listens   bool                          // whether the answer is a stream without an end of its own

@@ -5,12 +5,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -18,32 +21,69 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// client returns who sent the request, as far as that is known. Until agents
-// are recognised, all of them are anonymous.
-func (x *exchange) client(session string) gate.Client {
-	return gate.Client{Upstream: x.upstream.cfg.Name, Key: x.clientKey(session), Principal: policy.Principal{Anonymous: true}}
+// recognise finds out who sends the request, and takes off what only the gate
+// was to see.
+func (x *exchange) recognise() *wire.Problem {
+	x.agent.Principal.Anonymous = true
+	if x.h.cfg.Identity == nil {
+		return nil
+	}
+	agent, err := x.h.cfg.Identity.Recognise(x.r)
+	if err != nil {
+		return x.unrecognised(err)
+	}
+	x.agent = agent
+	if agent.Spent && !x.upstream.cfg.ForwardCredential {
+		x.r.Header.Del("Authorization")
+	}
+	return nil
 }
 
-// sessionKey is what the key of a client begins with that has a session.
-const sessionKey = "session "
+// What the keys of clients say who they are, or which session they have, with.
+const (
+	principalKey = "principal "
+	sessionKey   = "session "
+)
 
-// clientKey tells clients apart: by their session, or else by their
-// credentials. It is empty where neither shows.
+func (x *exchange) unrecognised(err error) *wire.Problem {
+	why, ok := errors.AsType[*identity.Error](err)
+	if !ok || why.Unavailable {
+		x.w.Header().Set("Retry-After", "10")
+		return &wire.Problem{Type: wire.IdentityDown, RetryAfter: 10, Cause: err}
+	}
+	x.w.Header().Set("WWW-Authenticate", x.h.cfg.Identity.Challenge(x.r.URL.Path, why))
+	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
+}
+
+// client returns who sent the request, as far as that is known.
+func (x *exchange) client(session string) gate.Client {
+	return gate.Client{Upstream: x.upstream.cfg.Name, Key: x.clientKey(session), Principal: x.agent.Principal}
+}
+
+// clientKey tells clients apart: by who they are, and by their session or else by
+// the credentials that the upstream sees. It is empty where nothing shows.
 func (x *exchange) clientKey(session string) string {
+	who := ""
+	if p := x.agent.Principal; !p.Anonymous {
+		who = principalKey + strconv.Quote(p.ID)
+	}
 	if session != "" && x.era == wire.Legacy {
-		return sessionKey + session
+		return strings.TrimPrefix(who+" "+sessionKey+session, " ")
 	}
 	hash, given := sha256.New(), false
 	for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {
+		if name == "Authorization" && x.agent.Spent {
+			continue // it changes while its owner stays the same
+		}
 		for _, value := range x.r.Header[name] {
 			given = true
 			_, _ = fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
 		}
 	}
 	if !given {
-		return ""
+		return who
 	}
-	return "credentials " + hex.EncodeToString(hash.Sum(nil))
+	return strings.TrimPrefix(who+" credentials "+hex.EncodeToString(hash.Sum(nil)), " ")
 }
 
 // from is client for a request that belongs to a session already.
@@ -58,8 +98,17 @@ func (x *exchange) from() gate.Client {
 // can tell the clients with this owner apart; then the id of a task alone
 // gives access to it.
 func (x *exchange) owner() (owner string, shared bool) {
+	if p := x.agent.Principal; !p.Anonymous {
+		return x.upstream.cfg.Name + " " + principalKey + p.ID, false
+	}
+	return x.peer(), x.from().Key == ""
+}
+
+// peer names the client itself: an owner may have several, each with a session
+// and with ids of requests of its own.
+func (x *exchange) peer() string {
 	c := x.from()
-	return c.Upstream + " " + c.Key, c.Key == ""
+	return c.Upstream + " " + c.Key
 }
 
 // govern puts a packet to policy. It returns what may go on to the upstream, and

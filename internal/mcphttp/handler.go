@@ -13,6 +13,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -36,6 +37,8 @@ type Config struct {
 	Desk    *approval.Desk // nil if nothing can be held
 	Waiting Waiting
 	Guard   Guard
+	// Identity recognises agents; nil takes all of them for anonymous.
+	Identity *identity.Recogniser
 	Limits  Limits
 	Log     *slog.Logger
 	Metrics *metrics.Metrics // nil counts nothing
@@ -88,6 +91,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if problem := ambiguous(r.Header); problem != nil {
+		x.refuse(problem)
+		return
+	}
+	if problem := x.recognise(); problem != nil {
 		x.refuse(problem)
 		return
 	}

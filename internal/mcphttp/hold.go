@@ -53,7 +53,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	}
 	owner, shared := x.owner()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
-		Owner: owner, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
+		Owner: owner, Peer: x.from().Key, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
 		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
 		Trace: x.span.Traceparent(),
 		Tool: approval.Tool{
@@ -107,7 +107,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	owner, _ := x.owner()
 	w.prime(owner, t.ID)
 	ref := task.OwnedBy(owner).Ref(t.ID)
-	defer x.release(x.h.held.add(owner, x.id, ref))
+	defer x.release(x.h.held.add(x.peer(), x.id, ref))
 	x.h.held.join(t.ID)
 	defer func() {
 		if last := x.h.held.leave(ref.ID); last && x.gone {

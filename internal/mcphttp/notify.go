@@ -31,17 +31,18 @@ func (x *exchange) hearing() follower {
 	if x.era != wire.Legacy || shared || x.h.cfg.Desk == nil || version != "" && version != wire.Version20251125 {
 		return nil
 	}
-	return func(ctx context.Context, begun func()) { x.h.followOwner(ctx, owner, begun) }
+	peer := x.peer()
+	return func(ctx context.Context, begun func()) { x.h.followOwner(ctx, owner, peer, begun) }
 }
 
-// followOwner tells a legacy client of all its tasks, each step on one of its
-// streams, until ctx ends. A store that is down is asked again.
-func (h *Handler) followOwner(ctx context.Context, owner string, begun func()) {
+// followOwner tells a legacy client of all tasks of its owner, each step on one
+// of its streams, until ctx ends. A store that is down is asked again.
+func (h *Handler) followOwner(ctx context.Context, owner, peer string, begun func()) {
 	for ctx.Err() == nil {
 		f, err := h.cfg.Desk.FollowAll(ctx, owner)
 		begun()
 		if err == nil {
-			h.tellOwner(ctx, owner, f)
+			h.tellPeer(ctx, peer, f)
 			return
 		}
 		h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks at the moment", "cause", err)
@@ -52,7 +53,7 @@ func (h *Handler) followOwner(ctx context.Context, owner string, begun func()) {
 	}
 }
 
-func (h *Handler) tellOwner(ctx context.Context, owner string, f *approval.Following) {
+func (h *Handler) tellPeer(ctx context.Context, peer string, f *approval.Following) {
 	defer f.Close()
 	dialect := mcptask.Dialect{Era: mcptask.Legacy, PendingStatus: h.cfg.Waiting.Pending}
 	for {
@@ -64,15 +65,15 @@ func (h *Handler) tellOwner(ctx context.Context, owner string, f *approval.Follo
 			var message bytes.Buffer
 			text, err := dialect.StatusNotification(t, nil)
 			if err == nil && text.Compose(&message, nil) == nil { // to legacy clients results are not told
-				h.tellOne(owner, t.ID, jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message.Bytes()}))
+				h.tellOne(peer, t.ID, jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message.Bytes()}))
 			}
 		}
 	}
 }
 
 // tellOne sends an event about a task on one stream of a legacy client.
-func (h *Handler) tellOne(owner string, id task.ID, event []byte) {
-	for _, s := range h.listeners.of(owner, id) {
+func (h *Handler) tellOne(peer string, id task.ID, event []byte) {
+	for _, s := range h.listeners.of(peer, id) {
 		if s.insert(event) {
 			h.cfg.Metrics.Notified(metrics.FromGate)
 			return
@@ -186,9 +187,8 @@ func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	defer s.close()
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamPost)
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamPost)
-	owner, _ := x.owner()
 	s.torn = true // nothing comes before the acknowledgement
-	defer x.h.listeners.add(owner, s, nil)()
+	defer x.h.listeners.add(x.peer(), s, nil)()
 	known := x.touch(ctx, x.own)
 	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
 		`},"notifications":{"taskIds":`, string(idArray(known)), `}}}`)

@@ -27,6 +27,7 @@ type UpstreamConfig struct {
 	URL                  *url.URL
 	Headers              http.Header // sent with every request, in place of the client's
 	ForwardAuthorization bool        // send the client's Authorization header on
+	ForwardCredential    bool        // even one by which the gate recognised the client
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
 	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body

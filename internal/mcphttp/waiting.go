@@ -66,8 +66,7 @@ func (w *waiting) tellMeanwhile(id task.ID) (end func()) {
 		return func() {}
 	}
 	w.relay = &eventRelay{x: w.x, about: id}
-	owner, _ := w.x.owner()
-	return w.x.h.listeners.add(owner, w.relay, w.x.hearing())
+	return w.x.h.listeners.add(w.x.peer(), w.relay, w.x.hearing())
 }
 
 // send sends a whole event, or white space.
@@ -242,11 +241,11 @@ type heldRequests struct {
 	waits map[task.ID]int // how many there are for each task
 }
 
-type heldKey struct{ owner, id string }
+type heldKey struct{ peer, id string }
 
 // add takes a request in and returns what takes it out again.
-func (h *heldRequests) add(owner string, id []byte, ref task.Ref) (remove func()) {
-	key := heldKey{owner, string(id)}
+func (h *heldRequests) add(peer string, id []byte, ref task.Ref) (remove func()) {
+	key := heldKey{peer, string(id)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
@@ -262,10 +261,10 @@ func (h *heldRequests) add(owner string, id []byte, ref task.Ref) (remove func()
 	}
 }
 
-func (h *heldRequests) find(owner string, id []byte) (task.Ref, bool) {
+func (h *heldRequests) find(peer string, id []byte) (task.Ref, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ref, ok := h.all[heldKey{owner, string(id)}]
+	ref, ok := h.all[heldKey{peer, string(id)}]
 	if !ok {
 		return task.Ref{}, false
 	}
@@ -310,7 +309,7 @@ func (x *exchange) cancelHeld(ctx context.Context, m *jsonrpc.Message) bool {
 	if shared || x.era == wire.Modern {
 		return false // ids may be another client's; a modern one closes its stream
 	}
-	ref, ok := x.h.held.find(owner, m.Params.Member("requestId").Bytes)
+	ref, ok := x.h.held.find(x.peer(), m.Params.Member("requestId").Bytes)
 	if !ok {
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 )
 
 // An Error says why a request is not served, as far as that may be told.
@@ -86,7 +88,7 @@ func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 }
 
 func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
-	if shown, given := bearer(r); given {
+	if shown, given := bearer.In(r); given {
 		t, ok := a.find(shown)
 		if !ok {
 			return Operator{}, errBadToken

@@ -360,15 +360,3 @@ func TestNew(t *testing.T) {
 		}
 	}
 }
-
-func TestHash(t *testing.T) {
-	h := operator.HashOf(annToken)
-	if got, err := operator.ParseHash(h.String()); err != nil || got != h {
-		t.Errorf("got %v, %v", got, err)
-	}
-	for _, bad := range []string{"", "sha256:", h.String()[1:], h.String() + "0", h.String()[:70], strings.TrimPrefix(h.String(), "sha256:")} {
-		if _, err := operator.ParseHash(bad); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
-}

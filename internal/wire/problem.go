@@ -27,6 +27,8 @@ const (
 	MethodNotAllowed   Type = "method_not_allowed"
 	HostNotAllowed     Type = "host_not_allowed"
 	OriginNotAllowed   Type = "origin_not_allowed"
+	Unauthenticated    Type = "unauthenticated"
+	IdentityDown       Type = "identity_unavailable"
 	Overloaded         Type = "overloaded"
 	ShuttingDown       Type = "shutting_down"
 	UpstreamDown       Type = "upstream_unreachable"
@@ -68,6 +70,8 @@ var table = map[Type]told{
 	MethodNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 405, 0, "method not allowed"},
 	HostNotAllowed:     {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "host not allowed"},
 	OriginNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "origin not allowed"},
+	Unauthenticated:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 401, 0, "credentials are needed"},
+	IdentityDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "it cannot be found out who you are at the moment, try again"},
 	Overloaded:         {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "too many requests at once, try again"},
 	ShuttingDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "the gate is shutting down, try again"},
 	UpstreamDown:       {-32000, jsonrpc.CodeInternal, 0, 502, "the upstream cannot be reached"},

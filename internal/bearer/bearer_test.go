@@ -1,0 +1,47 @@
+package bearer_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+)
+
+func TestHash(t *testing.T) {
+	h := bearer.HashOf("tgo_abc")
+	if got, err := bearer.ParseHash(h.String()); err != nil || got != h {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "sha256:", h.String()[1:], h.String() + "0", h.String()[:70], strings.TrimPrefix(h.String(), "sha256:")} {
+		if _, err := bearer.ParseHash(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	for header, want := range map[string]string{
+		"Bearer abc": "abc", "bearer abc": "abc", "Bearer ": "", "Bearer": "", "Basic abc": "", "abc": "", "": "",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Authorization", header)
+		if got, given := bearer.In(r); got != want || !given {
+			t.Errorf("%q: got %q, %v", header, got, given)
+		}
+		r.Header.Add("Authorization", "Bearer other")
+		if got, given := bearer.In(r); got != "" || !given {
+			t.Errorf("%q and another one: got %q, %v", header, got, given)
+		}
+	}
+	if got, given := bearer.In(httptest.NewRequest("GET", "/", nil)); got != "" || given {
+		t.Errorf("nothing: got %q, %v", got, given)
+	}
+}
+
+func TestNew(t *testing.T) {
+	a, b := bearer.New("tgo"), bearer.New("tgo")
+	if a == b || !strings.HasPrefix(a, "tgo_") || len(a) < bearer.Shortest {
+		t.Errorf("got %q and %q", a, b)
+	}
+}

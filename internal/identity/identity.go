@@ -1,0 +1,245 @@
+// Package identity recognises agents: by a token that the gate was told the hash
+// of, by a JWT that an issuer signed, by the certificate of their connection, or
+// by a header of a proxy that is trusted to have asked them. What an agent says
+// in a message never counts.
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// An Agent is who makes a request.
+type Agent struct {
+	Principal policy.Principal
+	// Spent says that the Authorization header of the request was for the gate,
+	// and is no credential of the upstream's.
+	Spent bool
+}
+
+// A Token is a secret by which an agent is recognised. Only its hash is kept.
+type Token struct {
+	Hash   bearer.Hash
+	Name   string // becomes the id of the principal
+	Groups []string
+	Owner  string // the person whose agent it is, if that is known: they may not approve its calls
+}
+
+// A Proxy is trusted to say who an agent is.
+type Proxy struct {
+	From   []netip.Prefix // its addresses
+	Header string         // with the id of the principal
+	Groups string         // the header with its groups, separated by commas; empty if there is none
+}
+
+// A Field is the part of a certificate that names an agent.
+type Field string
+
+// The fields.
+const (
+	CommonName Field = "cn"
+	DNSName    Field = "dns"
+	URI        Field = "uri"
+	Email      Field = "email"
+	Subject    Field = "subject" // all of it, as in RFC 2253
+)
+
+// A Config says how agents are recognised.
+type Config struct {
+	Anonymous   bool // who shows nothing may come in all the same
+	Tokens      []Token
+	Issuers     []Issuer
+	Certificate Field // empty if certificates do not count; the listener verifies them
+	Proxy       *Proxy
+
+	// URL is where agents reach the gate. If it is known, those that are not
+	// recognised are told where to get a token.
+	URL *url.URL
+
+	Client *http.Client // for what issuers publish
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// A Recogniser recognises agents. It is safe for concurrent use.
+type Recogniser struct {
+	cfg     Config
+	issuers map[string]*issuer
+	known   cache
+}
+
+// New returns a Recogniser.
+func New(c Config) (*Recogniser, error) {
+	if c.Now == nil || len(c.Issuers) > 0 && c.Client == nil {
+		return nil, errors.New("identity: needs a clock, and a client for issuers")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Recogniser{cfg: c, issuers: make(map[string]*issuer)}
+	for _, i := range c.Issuers {
+		if i.URL == "" || len(i.Audiences) == 0 {
+			return nil, errors.New("identity: an issuer needs a URL and audiences")
+		}
+		if r.issuers[i.URL] != nil {
+			return nil, errors.New("identity: an issuer is given twice")
+		}
+		made, err := newIssuer(i, &r.cfg)
+		if err != nil {
+			return nil, err
+		}
+		r.issuers[i.URL] = made
+	}
+	return r, nil
+}
+
+// asks reports whether there is any way to be recognised.
+func (c *Config) asks() bool {
+	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil
+}
+
+// An Error says why an agent was not recognised.
+type Error struct {
+	Reason      string // may be told to the agent
+	Unavailable bool   // it is not the agent's fault: whoever could tell cannot be asked
+	Cause       error  // for the log alone
+
+	given bool // whether there was anything to recognise it by
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Reason }
+
+// Unwrap returns what is behind e.
+func (e *Error) Unwrap() error { return e.Cause }
+
+var (
+	errNothing    = &Error{Reason: "credentials are needed"}
+	errNotKnown   = &Error{Reason: "the credentials are not known", given: true}
+	errTwoNames   = &Error{Reason: "the proxy gives more than one name", given: true}
+	errNoName     = &Error{Reason: "the certificate does not name the agent", given: true}
+	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
+)
+
+// Recognise returns who makes a request, or an [*Error]. The header of the proxy
+// is taken off requests that do not come from it, so that nobody behind the gate
+// believes it either.
+//
+// What vouches for the connection comes before what is in the message: behind a
+// trusted proxy, or with a certificate, an Authorization header is for the
+// upstream.
+func (i *Recogniser) Recognise(r *http.Request) (Agent, error) {
+	for _, way := range []func(*http.Request) (Agent, *Error){i.byProxy, i.byCertificate, i.byToken} {
+		switch agent, err := way(r); {
+		case err == nil:
+			return agent, nil
+		case err.given || err.Unavailable:
+			i.cfg.Log.WarnContext(r.Context(), "agent not recognised", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
+			return Agent{}, err
+		}
+	}
+	if i.cfg.Anonymous || !i.cfg.asks() {
+		return Agent{Principal: policy.Principal{Anonymous: true}}, nil
+	}
+	return Agent{}, errNothing
+}
+
+func (i *Recogniser) byToken(r *http.Request) (Agent, *Error) {
+	if len(i.cfg.Tokens) == 0 && len(i.cfg.Issuers) == 0 {
+		return Agent{}, errNothing // an Authorization header is none of the gate's business
+	}
+	token, given := bearer.In(r)
+	switch {
+	case !given:
+		return Agent{}, errNothing
+	case token == "":
+		return Agent{}, errNotKnown
+	}
+	hash := bearer.HashOf(token)
+	if len(token) >= bearer.Shortest {
+		for _, t := range i.cfg.Tokens {
+			if hash.Equal(t.Hash) {
+				return Agent{Principal: t.principal(), Spent: true}, nil
+			}
+		}
+	}
+	if len(i.issuers) == 0 {
+		return Agent{}, errNotKnown
+	}
+	return i.byJWT(r.Context(), token, hash)
+}
+
+func (t Token) principal() policy.Principal {
+	p := policy.Principal{ID: t.Name, Groups: t.Groups}
+	if t.Owner != "" {
+		p.Aliases = []string{t.Owner}
+	}
+	return p
+}
+
+// byJWT recognises a JWT, without looking closely at one that it has just seen.
+func (i *Recogniser) byJWT(ctx context.Context, token string, hash bearer.Hash) (Agent, *Error) {
+	now := i.cfg.Now()
+	if agent, ok := i.known.get(hash, now); ok {
+		return agent, nil
+	}
+	c, err := i.verify(ctx, token)
+	if err != nil {
+		return Agent{}, err
+	}
+	agent := Agent{Principal: c.principal, Spent: true}
+	i.known.put(hash, agent, c.until, now)
+	return agent, nil
+}
+
+func (i *Recogniser) byCertificate(r *http.Request) (Agent, *Error) {
+	if i.cfg.Certificate == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return Agent{}, errNothing
+	}
+	if len(r.TLS.VerifiedChains) == 0 {
+		return Agent{}, errNotTrusted // the listener should not have let it in
+	}
+	cert := r.TLS.VerifiedChains[0][0]
+	name := nameIn(cert, i.cfg.Certificate)
+	if name == "" {
+		return Agent{}, errNoName
+	}
+	p := policy.Principal{ID: name, Groups: cert.Subject.OrganizationalUnit}
+	p.Aliases = slices.DeleteFunc(append([]string{cert.Subject.CommonName}, cert.EmailAddresses...), func(other string) bool {
+		return other == "" || other == name
+	})
+	return Agent{Principal: p}, nil
+}
+
+// nameIn returns what a field says, if it says one thing.
+func nameIn(c *x509.Certificate, f Field) string {
+	var names []string
+	switch f {
+	case CommonName:
+		names = []string{c.Subject.CommonName}
+	case Subject:
+		names = []string{c.Subject.String()}
+	case DNSName:
+		names = c.DNSNames
+	case Email:
+		names = c.EmailAddresses
+	case URI:
+		for _, u := range c.URIs {
+			names = append(names, u.String())
+		}
+	}
+	if len(names) != 1 {
+		return ""
+	}
+	return names[0]
+}

@@ -1,0 +1,67 @@
+package identity
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+func (i *Recogniser) byProxy(r *http.Request) (Agent, *Error) {
+	p := i.cfg.Proxy
+	if p == nil {
+		return Agent{}, errNothing
+	}
+	if !p.sent(r) {
+		p.strip(r.Header)
+		return Agent{}, errNothing
+	}
+	names := r.Header.Values(p.Header)
+	switch {
+	case len(names) == 0:
+		p.strip(r.Header) // groups of nobody
+		return Agent{}, errNothing
+	case len(names) > 1 || names[0] == "":
+		return Agent{}, errTwoNames
+	}
+	agent := policy.Principal{ID: names[0]}
+	if p.Groups != "" {
+		for _, line := range r.Header.Values(p.Groups) {
+			for group := range strings.SplitSeq(line, ",") {
+				if group = strings.TrimSpace(group); group != "" {
+					agent.Groups = append(agent.Groups, group)
+				}
+			}
+		}
+	}
+	return Agent{Principal: agent}, nil
+}
+
+// sent reports whether a request comes from the proxy.
+func (p *Proxy) sent(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	address := from.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(p.From, func(network netip.Prefix) bool { return network.Contains(address) })
+}
+
+// strip takes off what only the proxy may say, in any spelling that a server
+// could take for it.
+func (p *Proxy) strip(h http.Header) {
+	for name := range h {
+		if sameHeader(name, p.Header) || p.Groups != "" && sameHeader(name, p.Groups) {
+			delete(h, name)
+		}
+	}
+}
+
+// sameHeader compares names as servers do that keep headers in variables, where
+// there is neither case nor any sign but the underscore.
+func sameHeader(a, b string) bool {
+	plain := func(s string) string { return strings.ReplaceAll(s, "_", "-") }
+	return strings.EqualFold(plain(a), plain(b))
+}
