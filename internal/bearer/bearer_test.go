@@ -1,6 +1,7 @@
 package bearer_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestIn(t *testing.T) {
 	for header, want := range map[string]string{
 		"Bearer abc": "abc", "bearer abc": "abc", "Bearer ": "", "Bearer": "", "Basic abc": "", "abc": "", "": "",
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.Header.Set("Authorization", header)
 		if got, given := bearer.In(r); got != want || !given {
 			t.Errorf("%q: got %q, %v", header, got, given)
@@ -34,7 +35,7 @@ func TestIn(t *testing.T) {
 			t.Errorf("%q and another one: got %q, %v", header, got, given)
 		}
 	}
-	if got, given := bearer.In(httptest.NewRequest("GET", "/", nil)); got != "" || given {
+	if got, given := bearer.In(httptest.NewRequest(http.MethodGet, "/", http.NoBody)); got != "" || given {
 		t.Errorf("nothing: got %q, %v", got, given)
 	}
 }

@@ -1,8 +1,8 @@
 package mcphttp
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"

@@ -39,10 +39,10 @@ type Config struct {
 	Guard   Guard
 	// Identity recognises agents; nil takes all of them for anonymous.
 	Identity *identity.Recogniser
-	Limits  Limits
-	Log     *slog.Logger
-	Metrics *metrics.Metrics // nil counts nothing
-	Tracing *tracing.Tracing // nil traces nothing
+	Limits   Limits
+	Log      *slog.Logger
+	Metrics  *metrics.Metrics // nil counts nothing
+	Tracing  *tracing.Tracing // nil traces nothing
 }
 
 // A Handler serves MCP endpoints to agents.

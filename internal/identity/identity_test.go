@@ -1,0 +1,459 @@
+package identity_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const audience = "https://gate.example/mcp"
+
+// A desk recognises agents by the tokens of an issuer, at a time of its own.
+type desk struct {
+	*identity.Recogniser
+
+	issuer *testenv.Issuer
+	ahead  atomic.Int64 // seconds
+}
+
+func open(t *testing.T, change func(*identity.Config)) *desk {
+	t.Helper()
+	d := &desk{issuer: testenv.NewIssuer(t)}
+	c := identity.Config{
+		Issuers: []identity.Issuer{{URL: d.issuer.URL, Audiences: []string{"other", audience}, Skew: time.Minute}},
+		Client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		Now:     func() time.Time { return time.Now().Add(time.Duration(d.ahead.Load()) * time.Second) },
+	}
+	if change != nil {
+		change(&c)
+	}
+	var err error
+	if d.Recogniser, err = identity.New(c); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func request(t *testing.T, token string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", http.NoBody)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+func (d *desk) good(t *testing.T, token string) policy.Principal {
+	t.Helper()
+	agent, err := d.Recognise(request(t, token))
+	if err != nil {
+		t.Fatalf("not recognised: %v", err)
+	}
+	return agent.Principal
+}
+
+func (d *desk) bad(t *testing.T, token, why string) {
+	t.Helper()
+	agent, err := d.Recognise(request(t, token))
+	e, ok := errors.AsType[*identity.Error](err)
+	if !ok || e.Unavailable || !strings.Contains(e.Reason, why) {
+		t.Errorf("recognised %+v, %v; want %q", agent.Principal, err, why)
+	}
+	if strings.Contains(fmt.Sprint(err), token) && token != "" {
+		t.Errorf("the error has the token: %v", err)
+	}
+}
+
+func claims(change map[string]any) map[string]any {
+	all := map[string]any{"aud": audience, "sub": "ann"}
+	maps.Copy(all, change)
+	return all
+}
+
+func TestJWT(t *testing.T) {
+	d := open(t, nil)
+	got := d.good(t, d.issuer.Sign(claims(map[string]any{
+		"groups": []string{"devs", "oncall"}, "email": "Ann@example.com", "act": map[string]any{"sub": "bot"},
+	}), map[jose.HeaderKey]any{"typ": "at+jwt"}))
+	want := policy.Principal{ID: "ann", Groups: []string{"devs", "oncall"}, Aliases: []string{"Ann@example.com", "bot"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := d.good(t, d.issuer.Sign(claims(map[string]any{"aud": []string{"x", audience}, "groups": "one"}), nil)); !cmp.Equal(got.Groups, []string{"one"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// What is wrong with the claims of a token that the issuer did sign.
+func TestJWTClaims(t *testing.T) {
+	now := time.Now().Unix()
+	tests := map[string]struct {
+		change map[string]any
+		want   string
+	}{
+		"audience":             {map[string]any{"aud": "https://gate.example/"}, "meant for somebody else"},
+		"no audience":          {map[string]any{"aud": nil}, "meant for somebody else"},
+		"audience is a number": {map[string]any{"aud": 7}, "meant for somebody else"},
+		"mixed audiences":      {map[string]any{"aud": []any{audience, 7}}, "meant for somebody else"},
+		"issuer":               {map[string]any{"iss": "https://evil.example"}, "issuer is not known"},
+		"no issuer":            {map[string]any{"iss": nil}, "issuer is not known"},
+		"issuer in a list":     {map[string]any{"iss": []string{"x"}}, "issuer is not known"},
+		"expired":              {map[string]any{"exp": now - 61}, "expired"},
+		"expired just now":     {map[string]any{"exp": now - 50}, ""},
+		"no expiry":            {map[string]any{"exp": nil}, "no time at which it expires"},
+		"expiry is a text":     {map[string]any{"exp": "9999999999"}, "no time at which it expires"},
+		"expiry without end":   {map[string]any{"exp": 1e300}, "no time at which it expires"},
+		"not yet":              {map[string]any{"nbf": now + 70}, "time has not come"},
+		"in a moment":          {map[string]any{"nbf": now + 50}, ""},
+		"nbf is a text":        {map[string]any{"nbf": "0"}, "time has not come"},
+		"made in the future":   {map[string]any{"iat": now + 70}, "time has not come"},
+		"bound to a key":       {map[string]any{"cnf": map[string]any{"jkt": "x"}}, "bound to a key"},
+		"nobody":               {map[string]any{"sub": nil}, "no claim sub"},
+		"an empty name":        {map[string]any{"sub": ""}, "no claim sub"},
+		"a name in a list":     {map[string]any{"sub": []string{"ann"}}, "no claim sub"},
+		"groups of all kinds":  {map[string]any{"groups": []any{"a", 1}}, ""},
+	}
+	d := open(t, nil)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			token := d.issuer.Sign(claims(tt.change), nil)
+			if tt.want == "" {
+				if got := d.good(t, token); got.ID != "ann" || len(got.Groups) != 0 {
+					t.Errorf("got %+v", got)
+				}
+				return
+			}
+			d.bad(t, token, tt.want)
+		})
+	}
+}
+
+// What is wrong with the signature, or with what the header says of it.
+func TestJWTSignatures(t *testing.T) {
+	d := open(t, nil)
+	d.good(t, d.issuer.Sign(claims(nil), nil)) // so that the keys are known
+	key, id := d.issuer.Key()
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := claims(map[string]any{"iss": d.issuer.URL, "exp": time.Now().Add(time.Hour).Unix()})
+	sign := func(alg jose.SignatureAlgorithm, key any, header map[jose.HeaderKey]any) string {
+		return testenv.SignWith(t, jose.SigningKey{Algorithm: alg, Key: key}, all, header)
+	}
+	good := d.issuer.Sign(claims(nil), nil)
+	parts := strings.Split(good, ".")
+	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	last := byte('A')
+	if parts[2][40] == 'A' {
+		last = 'B'
+	}
+	tests := map[string]struct{ token, want string }{
+		"none":                     {encode(`{"alg":"none"}`) + "." + parts[1] + ".", "not a JWT with a signature"},
+		"None":                     {encode(`{"alg":"None"}`) + "." + parts[1] + ".", "not a JWT with a signature"},
+		"none with a signature":    {encode(`{"alg":"none","kid":"`+id+`"}`) + "." + parts[1] + "." + parts[2], "not a JWT with a signature"},
+		"HS256 with the key":       {sign(jose.HS256, public, map[jose.HeaderKey]any{"kid": id}), "not a JWT with a signature"},
+		"HS512 with the key":       {sign(jose.HS512, append(public, public...), nil), "not a JWT with a signature"},
+		"another key":              {sign(jose.ES256, stranger, nil), "signature is wrong"},
+		"another key of that name": {sign(jose.ES256, jose.JSONWebKey{Key: stranger, KeyID: id}, nil), "signature is wrong"},
+		"an unknown key":           {sign(jose.ES256, jose.JSONWebKey{Key: stranger, KeyID: "other"}, nil), "key is not one of the issuer's"},
+		"a key in the token":       {sign(jose.ES256, stranger, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: stranger.Public()}}), ""},
+		"a key elsewhere":          {sign(jose.ES256, stranger, map[jose.HeaderKey]any{"jku": "https://evil.example/keys"}), "signature is wrong"},
+		"another algorithm":        {sign(jose.RS256, jose.JSONWebKey{Key: weak, KeyID: id}, nil), "key is not one of the issuer's"},
+		"another purpose":          {d.issuer.Sign(claims(nil), map[jose.HeaderKey]any{"typ": "logout+jwt"}), "another purpose"},
+		"an odd purpose":           {d.issuer.Sign(claims(nil), map[jose.HeaderKey]any{"typ": 7}), ""},
+		"something critical":       {d.issuer.Sign(claims(nil), map[jose.HeaderKey]any{"crit": []string{"exp"}, "exp": 1}), ""},
+		"other claims":             {parts[0] + "." + encode(`{"iss":"`+d.issuer.URL+`","sub":"root","aud":"`+audience+`","exp":99999999999}`) + "." + parts[2], "signature is wrong"},
+		"claims twice":             {parts[0] + "." + encode(`{"iss":"`+d.issuer.URL+`","sub":"a","sub":"b"}`) + "." + parts[2], "claims cannot be read"},
+		"a changed signature":      {parts[0] + "." + parts[1] + "." + parts[2][:40] + string(last) + parts[2][41:], "signature is wrong"},
+		"no signature":             {parts[0] + "." + parts[1] + ".", ""},
+		"two parts":                {parts[0] + "." + parts[1], "not known"},
+		"four parts":               {good + "." + parts[2], "not known"},
+		"too long":                 {strings.Repeat("a", 20000) + "." + parts[1] + "." + parts[2], "not known"},
+		"not a token":              {"hello", "not known"},
+		"JSON":                     {`{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { d.bad(t, tt.token, tt.want) })
+	}
+	if got := d.good(t, good); got.ID != "ann" { // and after all that the right one is still good
+		t.Errorf("got %+v", got)
+	}
+}
+
+// An issuer restricts what is accepted from it.
+func TestAlgorithmsOfIssuer(t *testing.T) {
+	d := open(t, func(c *identity.Config) { c.Issuers[0].Algorithms = []string{"RS256"} })
+	d.bad(t, d.issuer.Sign(claims(nil), nil), "algorithm is not accepted")
+	for _, bad := range []string{"HS256", "none", "", "rs256"} {
+		c := identity.Config{Now: time.Now, Client: http.DefaultClient, Issuers: []identity.Issuer{{URL: "https://a", Audiences: []string{"x"}, Algorithms: []string{bad}}}}
+		if _, err := identity.New(c); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}
+
+// Keys that the issuer changes are found, without asking it more often than it
+// can bear.
+func TestKeyRotation(t *testing.T) {
+	d := open(t, nil)
+	old := d.issuer.Sign(claims(nil), nil)
+	d.good(t, old)
+	d.issuer.Rotate("key-2")
+	rotated := d.issuer.Sign(claims(nil), nil)
+	d.bad(t, rotated, "key is not one") // it was asked a moment ago
+	d.ahead.Store(11)
+	d.good(t, rotated)
+	if n := d.issuer.Fetches(); n != 2 {
+		t.Errorf("the keys were fetched %d times", n)
+	}
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		made := testenv.SignWith(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint(i)}},
+			claims(map[string]any{"iss": d.issuer.URL, "exp": time.Now().Add(time.Hour).Unix()}), nil)
+		d.bad(t, made, "key is not one")
+	}
+	if n := d.issuer.Fetches(); n != 2 {
+		t.Errorf("strangers had the keys fetched %d times", n)
+	}
+	// What the old key signed is good for as long as it is remembered, and then
+	// no more.
+	d.good(t, old)
+	d.ahead.Store(310)
+	d.bad(t, old, "key is not one")
+
+	d.ahead.Store(2000) // the keys are out of date, but still there
+	d.issuer.SetDown(true)
+	d.good(t, d.issuer.Sign(claims(nil), nil))
+}
+
+// If nobody can tell, that is not the agent's fault.
+func TestIssuerDown(t *testing.T) {
+	d := open(t, nil)
+	token := d.issuer.Sign(claims(nil), nil)
+	d.issuer.SetDown(true)
+	_, err := d.Recognise(request(t, token))
+	if e, ok := errors.AsType[*identity.Error](err); !ok || !e.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	d.issuer.SetDown(false)
+	d.ahead.Store(11)
+	d.good(t, token)
+}
+
+// A token that is remembered ends all the same.
+func TestRememberedTokenExpires(t *testing.T) {
+	d := open(t, nil)
+	token := d.issuer.Sign(claims(map[string]any{"exp": time.Now().Add(100 * time.Second).Unix()}), nil)
+	d.good(t, token)
+	d.ahead.Store(150)
+	d.good(t, token)
+	d.ahead.Store(165)
+	d.bad(t, token, "expired")
+}
+
+// Names and groups come from the claims that the configuration names.
+func TestClaimNames(t *testing.T) {
+	d := open(t, func(c *identity.Config) {
+		c.Issuers[0].ID, c.Issuers[0].Groups, c.Issuers[0].Prefix = "email", "realm.roles", "corp:"
+	})
+	all := map[string]any{"email": "a@b.c", "email_verified": true, "realm": map[string]any{"roles": []string{"x"}}}
+	got := d.good(t, d.issuer.Sign(claims(all), nil))
+	if diff := cmp.Diff(policy.Principal{ID: "corp:a@b.c", Groups: []string{"x"}, Aliases: []string{"ann"}}, got); diff != "" {
+		t.Error(diff)
+	}
+	all["email_verified"] = false
+	d.bad(t, d.issuer.Sign(claims(all), nil), "not verified")
+}
+
+const agentToken = "tga_0123456789abcdefghij"
+
+func TestStaticTokens(t *testing.T) {
+	d := open(t, func(c *identity.Config) {
+		c.Issuers = nil
+		c.Tokens = []identity.Token{
+			{Hash: bearer.HashOf(agentToken), Name: "ci", Groups: []string{"bots"}, Owner: "ann"},
+			{Hash: bearer.HashOf("short"), Name: "short"},
+		}
+	})
+	agent, err := d.Recognise(request(t, agentToken))
+	want := identity.Agent{Principal: policy.Principal{ID: "ci", Groups: []string{"bots"}, Aliases: []string{"ann"}}, Spent: true}
+	if diff := cmp.Diff(want, agent); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	for _, token := range []string{"short", agentToken[1:], agentToken + "x", strings.ToUpper(agentToken)} {
+		d.bad(t, token, "not known")
+	}
+	d.bad(t, "", "credentials are needed")
+	for _, header := range []string{"Basic " + agentToken, "Bearer", agentToken} {
+		r := request(t, "")
+		r.Header.Set("Authorization", header)
+		if _, err := d.Recognise(r); err == nil {
+			t.Errorf("%q was accepted", header)
+		}
+	}
+}
+
+// Who shows nothing is nobody, if that is allowed; who shows something wrong is
+// refused even then.
+func TestAnonymous(t *testing.T) {
+	d := open(t, func(c *identity.Config) { c.Anonymous = true })
+	if got := d.good(t, ""); !got.Anonymous {
+		t.Errorf("got %+v", got)
+	}
+	d.bad(t, "wrong", "not known")
+	open(t, nil).bad(t, "", "credentials are needed")
+	nothing := open(t, func(c *identity.Config) { c.Issuers = nil })
+	if got := nothing.good(t, "an upstream's own"); !got.Anonymous {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// The header of a proxy counts if the proxy sends it, and nobody sees it
+// otherwise.
+func TestProxy(t *testing.T) {
+	d := open(t, func(c *identity.Config) {
+		c.Anonymous = true
+		c.Proxy = &identity.Proxy{
+			From:   []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")},
+			Header: "X-Forwarded-User", Groups: "X-Forwarded-Groups",
+		}
+	})
+	ask := func(address string, headers ...string) (*http.Request, policy.Principal, error) {
+		r := request(t, "")
+		r.RemoteAddr = address
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Add(headers[i], headers[i+1])
+		}
+		agent, err := d.Recognise(r)
+		return r, agent.Principal, err
+	}
+	for _, address := range []string{"10.1.2.3:99", "[::ffff:10.1.2.3]:99", "[fd00::1]:99"} {
+		r, got, err := ask(address, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "devs, oncall,", "X-Forwarded-Groups", "x", "Authorization", "Bearer for the upstream")
+		if diff := cmp.Diff(policy.Principal{ID: "ann", Groups: []string{"devs", "oncall", "x"}}, got); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", address, err, diff)
+		}
+		if r.Header.Get("Authorization") == "" || r.Header.Get("X-Forwarded-User") == "" {
+			t.Error("a header of the proxy's is gone")
+		}
+	}
+	for _, address := range []string{"10.2.0.1:99", "127.0.0.1:99", "[::1]:99", "@", ""} {
+		r, got, err := ask(address, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "admins", "X_Forwarded_User", "ann", "x-forwarded_user", "ann", "X-Other", "y")
+		if err != nil || !got.Anonymous {
+			t.Errorf("%s: recognised %+v, %v", address, got, err)
+		}
+		if len(r.Header) != 1 {
+			t.Errorf("left: %v", r.Header)
+		}
+	}
+	if _, got, err := ask("10.1.2.3:99", "X-Forwarded-User", "ann", "X-Forwarded-User", "root"); err == nil {
+		t.Errorf("two names: recognised %+v", got)
+	}
+	if _, got, err := ask("10.1.2.3:99", "X-Forwarded-User", ""); err == nil {
+		t.Errorf("an empty name: recognised %+v", got)
+	}
+	if r, got, err := ask("10.1.2.3:99", "X-Forwarded-Groups", "admins"); err != nil || !got.Anonymous || len(r.Header) != 0 {
+		t.Errorf("groups of nobody: recognised %+v, %v", got, err)
+	}
+}
+
+// Who is not recognised is told how to be.
+func TestChallenge(t *testing.T) {
+	public := &url.URL{Scheme: "https", Host: "gate.example"}
+	d := open(t, func(c *identity.Config) { c.URL = public })
+	_, err := d.Recognise(request(t, "wrong"))
+	e, _ := errors.AsType[*identity.Error](err)
+	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="the credentials are not known", ` +
+		`resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`
+	if got := d.Challenge("/mcp", e); got != want {
+		t.Errorf("got %s", got)
+	}
+	server := httptest.NewServer(d.Metadata([]string{"/mcp"}, http.NotFoundHandler()))
+	defer server.Close()
+	for path, status := range map[string]int{"/mcp": 200, "": 404, "/other": 404} {
+		resp, err := http.Get(server.URL + "/.well-known/oauth-protected-resource" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != status {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// FuzzToken: no text is taken for a token but those that the issuer signed.
+func FuzzToken(f *testing.F) {
+	f.Add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.")
+	f.Add("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwczovL2EiLCJleHAiOjFlOTk5fQ.AAAA")
+	r, err := identity.New(identity.Config{
+		Now: time.Now, Client: &http.Client{Transport: unreachable{}},
+		Issuers: []identity.Issuer{{URL: "https://a", Audiences: []string{"x"}}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		req := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		req.Header["Authorization"] = []string{"Bearer " + token}
+		if agent, err := r.Recognise(req); err == nil {
+			t.Errorf("%q was taken for %+v", token, agent)
+		}
+	})
+}
+
+// FuzzClaims: a signed token with any claims gives a name or an error.
+func FuzzClaims(f *testing.F) {
+	for _, seed := range []string{`{"sub":"a"}`, `{"exp":1e400}`, `{"aud":[[]]}`, `{"groups":{"a":1}}`, `[]`, `null`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		got, err := identity.JudgeClaims(payload, time.Unix(1000, 0))
+		if err == nil && (got.ID == "" || got.Anonymous) {
+			t.Errorf("%s: %+v", payload, got)
+		}
+	})
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("unreachable")
+}
