@@ -59,7 +59,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), err}
 	})
-	root.AddCommand(newServe(), newCheck(), newExplain(), newApprovals(), newAudit(), newStore(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newExplain(), newApprovals(), newAudit(), newStore(), newToken(), newDemo(), newVersion())
 	return root
 }
 

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -40,6 +43,7 @@ type App struct {
 	desk      *approval.Desk
 	workflows atomic.Pointer[[]config.Workflow]
 	handler   *mcphttp.Handler
+	identity  *identity.Recogniser
 	agents    *listener
 	operators *listener
 	ready     atomic.Bool
@@ -72,17 +76,14 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.agents, err = a.listen("agents", cfg.Listen); err != nil {
-		return nil, err
-	}
-	if a.operators, err = a.listen("operators", cfg.Operators.Listen); err != nil {
+	if err := a.bind(); err != nil {
 		return nil, err
 	}
 	if err := a.govern(); err != nil {
 		return nil, err
 	}
 	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
-	a.agents.server.Handler = a.handler
+	a.agents.server.Handler = a.identity.Metadata(slices.Collect(maps.Keys(routes)), a.handler)
 	a.agents.server.ConnState = a.countConnections
 	operators, err := a.operatorRoutes()
 	if err != nil {
@@ -90,6 +91,25 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	}
 	a.operators.server.Handler = a.guard(a.operators).Wrap(operators)
 	return a, nil
+}
+
+// bind takes the addresses, and settles how those who come there are known.
+func (a *App) bind() error {
+	secure, err := serverTLS(a.cfg.ListenTLS, a.cfg.Identity.MTLS.CAFile)
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	if a.agents, err = a.listen("agents", a.cfg.Listen, secure); err != nil {
+		return err
+	}
+	if secure, err = serverTLS(a.cfg.Operators.TLS, ""); err != nil {
+		return fmt.Errorf("listen for operators: %w", err)
+	}
+	if a.operators, err = a.listen("operators", a.cfg.Operators.Listen, secure); err != nil {
+		return err
+	}
+	a.identity, err = newRecogniser(a.cfg.Identity, a.log)
+	return err
 }
 
 // govern builds what judges and holds calls.
@@ -144,7 +164,11 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 func (l *listener) serve() error {
-	if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := l.server.Serve
+	if l.server.TLSConfig != nil {
+		serve = func(l2 net.Listener) error { return l.server.ServeTLS(l2, "", "") }
+	}
+	if err := serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"golang.org/x/net/netutil"
 
@@ -61,6 +62,7 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			URL:                  u.URL,
 			Headers:              headers(u.Headers),
 			ForwardAuthorization: u.ForwardAuthorization,
+			ForwardCredential:    u.ForwardCredential,
 			TLS:                  tlsConfig,
 			ConnectTimeout:       u.ConnectTimeout,
 			ResponseTimeout:      a.cfg.Limits.RequestTimeout,
@@ -110,11 +112,12 @@ func clientTLS(cfg config.TLS) (*tls.Config, error) {
 func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config {
 	limits := a.cfg.Limits
 	return mcphttp.Config{
-		Routes:  routes,
-		Gate:    a.gate,
-		Desk:    a.desk,
-		Waiting: a.waiting(),
-		Guard:   a.guard(a.agents),
+		Routes:   routes,
+		Gate:     a.gate,
+		Desk:     a.desk,
+		Waiting:  a.waiting(),
+		Guard:    a.guard(a.agents),
+		Identity: a.identity,
 		Limits: mcphttp.Limits{
 			Requests:     limits.MaxConcurrentRequests,
 			Streams:      limits.MaxStreams,
@@ -130,7 +133,7 @@ func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config 
 }
 
 // listen binds address for a server whose handler is still to be set.
-func (a *App) listen(who, address string) (*listener, error) {
+func (a *App) listen(who, address string, secure *tls.Config) (*listener, error) {
 	//nolint:noctx // binding a port does not wait for anything
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -139,6 +142,8 @@ func (a *App) listen(who, address string) (*listener, error) {
 	return &listener{
 		Listener: netutil.LimitListener(l, a.cfg.Limits.MaxConnections),
 		server: &http.Server{
+			TLSConfig:         secure,
+			TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1, with TLS and without
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       a.cfg.Limits.Keepalive,
 			MaxHeaderBytes:    int(a.cfg.Limits.MaxHeader),
@@ -153,6 +158,16 @@ func (a *App) guard(l *listener) mcphttp.Guard {
 	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: a.cfg.AllowedHosts, Origins: a.cfg.AllowedOrigins}
 	if l == a.operators {
 		g.Pages = true
+	}
+	if l == a.operators {
+		g.SameOrigin = true // who comes there has a cookie of that very host, or none
+		if u := a.cfg.Operators.URL; u != nil {
+			g.Hosts = append(slices.Clone(g.Hosts), u.Host)
+			g.Origins = append(slices.Clone(g.Origins), u.Scheme+"://"+u.Host)
+		}
+	}
+	if u := a.cfg.Identity.URL; l == a.agents && u != nil && (g.Loopback || len(g.Hosts) > 0) {
+		g.Hosts = append(slices.Clone(g.Hosts), u.Host)
 	}
 	if l == a.operators && !g.Loopback {
 		g.Hosts = nil // probes come by address

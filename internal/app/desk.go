@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -163,32 +161,4 @@ func (a *App) waiting() mcphttp.Waiting {
 			ReconnectDelay: a.cfg.Notifications.ReconnectDelay, ReconnectAttempts: a.cfg.Notifications.ReconnectAttempts,
 		},
 	}
-}
-
-// newAuth returns what knows operators. A token is made if none is configured.
-func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
-	only := operator.Token{Name: operatorName, Role: operator.Admin}
-	token := cfg.Token.Reveal()
-	if token == "" {
-		token = operator.NewToken()
-		a.madeToken, only.Link = token, true
-	}
-	only.Hash = operator.HashOf(token)
-	return operator.New(operator.Config{Tokens: []operator.Token{only}, Key: a.keep.key, Page: login, Now: time.Now, Log: a.log})
-}
-
-// operatorName is who decides when there is only one token.
-const operatorName = "operator"
-
-// MadeToken returns the token that was made because none was configured, or
-// nothing. It is for the one who starts the gate, and is kept nowhere.
-func (a *App) MadeToken() string { return a.madeToken }
-
-// LoginLink returns the link with which the one who starts the gate logs in, or
-// nothing if no token was made.
-func (a *App) LoginLink() string {
-	if a.madeToken == "" {
-		return ""
-	}
-	return "http://" + a.OperatorAddr() + "/login?token=" + a.madeToken
 }

@@ -139,7 +139,7 @@ func needsRestart(old, changed config.Config) bool {
 // fixed returns what of a configuration is fixed at the start, in a form that
 // can be compared.
 func fixed(c config.Config) []any {
-	parts := []any{c.Listen, c.Operators.Listen, c.Identity, c.AllowedHosts, c.AllowedOrigins, c.Limits, c.Shutdown, c.Telemetry.Log, c.Store.Reveal(), c.Storage.Keys.Reveal(), c.Storage.Timeout, c.Storage.Connections, c.Storage.Retention, c.Audit}
+	parts := []any{c.Listen, c.ListenTLS, c.Operators, c.Operators.Token.Reveal(), c.Operators.OIDC.ClientSecret.Reveal(), c.Identity, c.AllowedHosts, c.AllowedOrigins, c.Limits, c.Shutdown, c.Telemetry.Log, c.Store.Reveal(), c.Storage.Keys.Reveal(), c.Storage.Timeout, c.Storage.Connections, c.Storage.Retention, c.Audit}
 	for _, u := range c.Upstreams {
 		parts = append(parts, reveal(u.Headers))
 		u.Headers = nil

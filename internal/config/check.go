@@ -27,8 +27,12 @@ func (l *loader) check() {
 	}
 	l.checkPolicy()
 	l.checkTasks()
+	l.checkIdentity()
 	l.checkListener("listen", l.cfg.Listen)
-	l.checkListener("operators.listen", l.cfg.Operators.Listen)
+	if o := l.cfg.Operators; !loopback(o.Listen) && o.TLS.CertFile == "" && (o.URL == nil || o.URL.Scheme != "https") {
+		const risk = "other machines reach it without TLS: tokens and cookies can be read on the way; give operators.tls, or operators.url if there is a proxy with https"
+		l.warnings = append(l.warnings, Problem{l.origin("operators.listen"), "operators.listen", risk})
+	}
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
 		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
 	}
@@ -94,32 +98,42 @@ func (l *loader) checkUnique(path string, seen map[string]int, i int, values ...
 
 // checkListener refuses to serve strangers by accident.
 func (l *loader) checkListener(path, addr string) {
-	if l.cfg.Identity.Anonymous || loopback(addr) {
+	if l.cfg.Identity.Anonymous || l.cfg.Identity.asks() || loopback(addr) {
 		return
 	}
-	l.report(l.origin(path), path, "other machines could reach it, and this build cannot ask who they are; "+
-		"use a loopback address, or accept that with identity.anonymous: true or --anonymous")
+	l.report(l.origin(path), path, "other machines could reach it, and nobody would be asked who they are; "+
+		"use a loopback address, say with identity how agents are recognised, or accept it with identity.anonymous: true or --anonymous")
 }
 
-// checkAuthorities reads every CA file, which is relative to dir, so that a
-// bad one is found now and not with the first call.
+// checkAuthorities reads every file of certificates, which is relative to dir, so
+// that a bad one is found now and not with the first call.
 func (l *loader) checkAuthorities(dir string) {
 	for i := range l.cfg.Upstreams {
-		file := &l.cfg.Upstreams[i].TLS.CAFile
-		if *file == "" {
-			continue
+		l.checkCertificates(dir, fmt.Sprintf("upstreams[%d].tls.ca_file", i), &l.cfg.Upstreams[i].TLS.CAFile)
+	}
+	l.checkCertificates(dir, "identity.mtls.ca_file", &l.cfg.Identity.MTLS.CAFile)
+	for path, c := range map[string]*Certificate{"listen_tls": &l.cfg.ListenTLS, "operators.tls": &l.cfg.Operators.TLS} {
+		l.checkCertificates(dir, path+".cert_file", &c.CertFile)
+		if c.KeyFile != "" && !filepath.IsAbs(c.KeyFile) {
+			c.KeyFile = filepath.Join(dir, c.KeyFile)
 		}
-		if !filepath.IsAbs(*file) {
-			*file = filepath.Join(dir, *file)
-		}
-		path := fmt.Sprintf("upstreams[%d].tls.ca_file", i)
-		pem, err := readFile(*file)
-		if err != nil {
-			l.report(l.origin(path), path, "cannot be read")
-			continue
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			l.report(l.origin(path), path, "has no certificate in PEM form")
-		}
+	}
+}
+
+// checkCertificates checks a file of certificates, if there is one.
+func (l *loader) checkCertificates(dir, path string, file *string) {
+	if *file == "" {
+		return
+	}
+	if !filepath.IsAbs(*file) {
+		*file = filepath.Join(dir, *file)
+	}
+	pem, err := readFile(*file)
+	if err != nil {
+		l.report(l.origin(path), path, "cannot be read")
+		return
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		l.report(l.origin(path), path, "has no certificate in PEM form")
 	}
 }

@@ -22,6 +22,7 @@ import (
 // default filled in, and is never changed after [Load] has returned it.
 type Config struct {
 	Listen         string // host:port for agents
+	ListenTLS      Certificate
 	Operators      Operators
 	Upstreams      []Upstream // at least one
 	Rules          []Rule     // the first that matches a call decides
@@ -53,8 +54,13 @@ type Config struct {
 
 // Operators says how the people who run the gate reach it.
 type Operators struct {
-	Listen string // host:port for health, readiness and metrics
-	Token  Secret // that a single operator shows; empty means that one is to be made
+	Listen  string        // host:port for the inbox, the API, health, readiness and metrics
+	Token   Secret        // that a single operator shows; empty means that one is to be made
+	URL     *url.URL      // where browsers reach it; nil means at Listen
+	TLS     Certificate   // zero means none
+	Session time.Duration // how long a login lasts
+	Tokens  []Token
+	OIDC    OIDC // without Issuer if there is none
 }
 
 // An Upstream is one MCP server behind the gate.
@@ -64,6 +70,7 @@ type Upstream struct {
 	Paths                []string          // where agents reach it, each used by no other upstream
 	Headers              map[string]Secret // sent with every request; names in canonical form
 	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
+	ForwardCredential    bool              // whether it does even if the gate recognised the client by it
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	IdleTimeout          time.Duration // how long an unused connection is kept
@@ -118,11 +125,6 @@ type Storage struct {
 // Audit says how long it is known what became of held calls.
 type Audit struct {
 	Retention time.Duration // zero means for good
-}
-
-// Identity says how agents are recognised.
-type Identity struct {
-	Anonymous bool // unknown agents may connect from other machines
 }
 
 // Notifications says how clients are told of their tasks on streams.
@@ -181,8 +183,12 @@ type Traces struct {
 // that [Load] adds is there only if no other is given.
 func Default() Config {
 	return Config{
-		Listen:     "127.0.0.1:8080",
-		Operators:  Operators{Listen: "127.0.0.1:8081"},
+		Listen: "127.0.0.1:8080",
+		Operators: Operators{
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups"},
+		},
+		Identity:   Identity{MTLS: MTLS{Name: "cn"}},
 		HideDenied: true,
 		Drafts:     true,
 		Cedar:      Cedar{Timezone: "UTC"},

@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 var revealed = cmp.Options{
 	cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() }),
 	cmpopts.IgnoreFields(config.Config{}, "Origins"),
+	cmpopts.EquateComparable(netip.Prefix{}),
 }
 
 func parse(t *testing.T, src string, environ ...string) (config.Config, error) {
@@ -76,8 +78,12 @@ func TestSmallestFileGetsAllDefaults(t *testing.T) {
 // (REQ-CORE-003 5.3, REQ-GOV-001 5.2 and F-002, REQ-CORE-007 5.2).
 func TestDefaults(t *testing.T) {
 	want := config.Config{
-		Listen:     "127.0.0.1:8080",
-		Operators:  config.Operators{Listen: "127.0.0.1:8081"},
+		Listen: "127.0.0.1:8080",
+		Operators: config.Operators{
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups"},
+		},
+		Identity:   config.Identity{MTLS: config.MTLS{Name: "cn"}},
 		HideDenied: true,
 		Drafts:     true,
 		Cedar:      config.Cedar{Timezone: "UTC"},
@@ -115,13 +121,32 @@ func TestEverySettingIsObeyed(t *testing.T) {
 	got := valid(t, `
 version: 1
 listen: "[::1]:0"
-operators: { listen: localhost:1, token: "${KEY}" }
+listen_tls: { cert_file: ca.pem, key_file: key.pem }
+operators:
+  listen: localhost:1
+  token: "${KEY}"
+  url: https://ops.example/
+  tls: { cert_file: ca.pem, key_file: /key.pem }
+  session: 3h
+  tokens: [{ name: alice, hash: "sha256:00000000000000000000000000000000000000000000000000000000000000AB", groups: [oncall], role: admin }]
+  oidc:
+    issuer: https://idp.example/x
+    client_id: gate
+    client_secret: "${KEY}"
+    name: Example
+    scopes: [groups]
+    name_claim: upn
+    groups_claim: realm.groups
+    allowed_domains: [example.com]
+    allowed_groups: [staff]
+    roles: { viewer: ["group:v"], approver: [bob], admin: [carol] }
 upstreams:
   - name: files-2
     url: https://Files.example:8443/mcp?tenant=a%20b
     path: /a/B_~.c-
     headers: { x-api-key: "${KEY}", Authorization: 'Bearer $$5' }
     forward_authorization: false
+    forward_credential: true
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     idle_timeout: 1m30s
@@ -152,7 +177,21 @@ tasks:
   cleanup_interval: 8s
 audit: { retention: 4h }
 notifications: { idle_timeout: 1m, max_per_owner: 3, reconnect_delay: 4s, reconnect_attempts: 0 }
-identity: { anonymous: true }
+identity:
+  anonymous: true
+  url: https://gate.example
+  tokens: [{ name: ci, hash: "sha256:00000000000000000000000000000000000000000000000000000000000000cd", groups: [bots], owner: alice }]
+  jwt:
+    - issuer: https://idp.example/
+      jwks_uri: http://127.0.0.1:9/keys
+      audiences: [a, b]
+      algorithms: [RS256, EdDSA]
+      clock_skew: 5s
+      id_claim: email
+      groups_claim: roles
+      prefix: "corp:"
+  mtls: { ca_file: ca.pem, name: uri }
+  proxy: { from: [10.0.0.7, "fd00::/8"], header: x-forwarded-user, groups_header: X-Groups }
 allowed_hosts: [Gate.example, "gate.example:8080", "[::1]:3"]
 allowed_origins: [https://App.example, vscode-webview://x1]
 limits:
@@ -179,7 +218,17 @@ telemetry:
 `, "KEY=k=1")
 	want := config.Config{
 		Listen:    "[::1]:0",
-		Operators: config.Operators{Listen: "localhost:1", Token: config.NewSecret("k=1")},
+		ListenTLS: config.Certificate{CertFile: "ca.pem", KeyFile: "key.pem"},
+		Operators: config.Operators{
+			Listen: "localhost:1", Token: config.NewSecret("k=1"), URL: mustURL(t, "https://ops.example/"),
+			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour,
+			Tokens: []config.Token{{Name: "alice", Hash: "sha256:" + strings.Repeat("0", 62) + "ab", Groups: []string{"oncall"}, Role: "admin"}},
+			OIDC: config.OIDC{
+				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1"), Name: "Example", Scopes: []string{"groups"},
+				NameClaim: "upn", GroupsClaim: "realm.groups", AllowedDomains: []string{"example.com"}, AllowedGroups: []string{"staff"},
+				Roles: config.Roles{Viewer: []string{"group:v"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
+			},
+		},
 		Rules: []config.Rule{
 			{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
 			{Match: "b", Action: "policy"},
@@ -207,13 +256,26 @@ telemetry:
 			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),
 			Paths:              []string{"/a/B_~.c-"},
 			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1"), "Authorization": config.NewSecret("Bearer $5")},
+			ForwardCredential:  true,
 			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
 			ConnectTimeout:     time.Second,
 			IdleTimeout:        90 * time.Second,
 			MaxIdleConnections: 2,
 		}},
-		Notifications:  config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3, ReconnectDelay: 4 * time.Second},
-		Identity:       config.Identity{Anonymous: true},
+		Notifications: config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3, ReconnectDelay: 4 * time.Second},
+		Identity: config.Identity{
+			Anonymous: true, URL: mustURL(t, "https://gate.example"),
+			Tokens: []config.Token{{Name: "ci", Hash: "sha256:" + strings.Repeat("0", 62) + "cd", Groups: []string{"bots"}, Owner: "alice"}},
+			JWT: []config.JWT{{
+				Issuer: "https://idp.example/", JWKSURI: "http://127.0.0.1:9/keys", Audiences: []string{"a", "b"}, Algorithms: []string{"RS256", "EdDSA"},
+				ClockSkew: 5 * time.Second, IDClaim: "email", GroupsClaim: "roles", Prefix: "corp:",
+			}},
+			MTLS: config.MTLS{CAFile: "ca.pem", Name: "uri"},
+			Proxy: config.Proxy{
+				From:   []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("fd00::/8")},
+				Header: "X-Forwarded-User", GroupsHeader: "X-Groups",
+			},
+		},
 		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{

@@ -41,12 +41,18 @@ func code(cell string) (string, bool) {
 	return text, cell == "`"+text+"`"
 }
 
+const someHash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
 // place returns a good file with the setting at path written as value, and the
 // same file without it.
 func place(path, value string) (with, without string) {
 	path = strings.TrimSuffix(strings.TrimSuffix(path, ".*"), "[]")
 	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
 	for _, inside := range []struct{ prefix, before, after string }{
+		{"identity.tokens[].", start + "identity: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
+		{"operators.tokens[].", start + "operators: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
+		{"identity.jwt[].", start + "identity: {jwt: [{issuer: 'https://i/', audiences: [a], ", "}]}\n"},
+		{"operators.oidc.", start + "operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}, ", "}}\n"},
 		{"upstreams[].", "version: 1\nupstreams: [{url: https://a/, ", "}]\n"},
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"default.", start + "default: {action: approve, ", "}\n"},
@@ -69,6 +75,10 @@ func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
 	table := rows(readDocs(t))
 	withoutDefault := []string{
 		"version", "upstreams[].url", "upstreams[].path",
+		"identity.tokens[].name", "identity.tokens[].hash", "operators.tokens[].name", "operators.tokens[].hash",
+		"identity.jwt[].issuer", "identity.jwt[].audiences[]", "identity.mtls.ca_file", "identity.mtls.name",
+		"identity.proxy.from[]", "identity.proxy.header", "identity.proxy.groups_header",
+		"operators.oidc.issuer", "operators.oidc.client_id", "operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
 		"rules[].match", "rules[].action", "rules[].principals[]", "default", "default.action",
 	}
 	for _, key := range config.Keys() {

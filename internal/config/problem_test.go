@@ -78,7 +78,9 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 func TestProblems(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
 	const none = "there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM"
-	const open = "other machines could reach it, and this build cannot ask who they are; use a loopback address, or accept that with identity.anonymous: true or --anonymous"
+	const open = "other machines could reach it, and nobody would be asked who they are; use a loopback address, " +
+		"say with identity how agents are recognised, or accept it with identity.anonymous: true or --anonymous"
+	const token = "{name: a, hash: '" + someHash + "'}"
 	const dollar = "has a dollar sign that begins no ${NAME} or ${NAME:-default}; write $$ for the sign itself"
 	tests := []struct {
 		name, src string
@@ -133,7 +135,29 @@ func TestProblems(t *testing.T) {
 		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
 		{"agents from everywhere, by silence", good + "listen: :8080\n", []string{"3:9: listen: " + open}},
 		{"agents from everywhere, by name", good + "listen: gate.example:8080\n", []string{"3:9: listen: " + open}},
-		{"operators from everywhere", good + "operators: {listen: \"[::]:8081\"}\n", []string{"3:21: operators.listen: " + open}},
+		{"a token without a name", good + "identity: {tokens: [{hash: '" + someHash + "'}]}\n", []string{"3:21: identity.tokens[0].name: is required"}},
+		{"a token without a hash", good + "operators: {tokens: [{name: a}]}\n", []string{"3:22: operators.tokens[0].hash: is required"}},
+		{"a token twice", good + "operators: {tokens: [" + token + "," + token + "]}\n", []string{"3:129: operators.tokens[1].hash: is the same as that of operators.tokens[0]"}},
+		{"a role of an agent's", good + "identity: {tokens: [{name: a, role: admin, hash: '" + someHash + "'}]}\n", []string{"3:31: identity.tokens[0].role: unknown key"}},
+		{"an issuer without audiences", good + "identity: {jwt: [{issuer: https://a/}]}\n", []string{
+			"3:18: identity.jwt[0].audiences: is required: without it the gate would take tokens that are meant for others",
+		}},
+		{"an issuer twice", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://a/, audiences: [x], prefix: b}]}\n", []string{
+			"3:65: identity.jwt[1].issuer: is given twice",
+		}},
+		{"two issuers whose names are alike", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://b/, audiences: [x]}]}\n", []string{
+			"3:56: identity.jwt[1].prefix: must differ between issuers, or their names could be mistaken for each other",
+		}},
+		{"a proxy from anywhere", good + "identity: {proxy: {header: X-User}}\n", []string{"3:19: identity.proxy.from: is required: anybody could send the header"}},
+		{"a proxy that says nothing", good + "identity: {proxy: {from: [10.0.0.1]}}\n", []string{"3:19: identity.proxy.header: is required"}},
+		{"certificates of nobody", good + "identity: {mtls: {name: dns}}\n", []string{"3:18: identity.mtls.ca_file: is required"}},
+		{"half a certificate", good + "listen_tls: {key_file: k}\n", []string{"3:13: listen_tls: needs both cert_file and key_file"}},
+		{"a login for the whole world", good + "operators: {url: https://g, oidc: {issuer: https://a/, client_id: c}}\n", []string{
+			"3:35: operators.oidc: lets everybody in who has an account with the issuer; say who may with allowed_domains, allowed_groups or roles",
+		}},
+		{"a login that comes back nowhere", good + "operators: {oidc: {issuer: https://a/, client_id: c, allowed_groups: [x]}}\n", []string{
+			"3:19: operators.url: is required for a login elsewhere, which must know where to come back to",
+		}},
 		{"bare dollar sign", good + "listen: $LISTEN\n", []string{"3:9: listen: " + dollar}},
 		{"open brace", good + "listen: ${LISTEN\n", []string{"3:9: listen: " + dollar}},
 		{"reference in a default", good + "listen: \"${LISTEN:-${OTHER}}\"\n", []string{"3:9: listen: " + dollar}},
@@ -182,6 +206,11 @@ func TestValues(t *testing.T) {
 		{"shutdown.drain", []string{"0s", "1h"}, []string{"-1ns", "0"}},
 		{"identity.anonymous", []string{"true", "false"}, []string{"yes", "'true'", "1", "on"}},
 		{"operators.token", []string{"''", "abc", "'a:b/c=='"}, []string{"a b", "'a\tb'", "ä", "1"}},
+		{"operators.url", []string{"''", "https://a", "http://a:1/"}, []string{"https://a/b", "a", "ftp://a", "https://u@a"}},
+		{"operators.session", []string{"1m", "24h"}, []string{"59s", "0s", "12"}},
+		{"identity.proxy", []string{"{header: x-user, from: [10.0.0.0/8]}"}, []string{"{header: Authorization, from: [10.0.0.1]}", "{header: X, from: [10.0.0.1/8]}", "{header: 'a b', from: ['::1']}", "{header: X, from: [host]}"}},
+		{"identity.jwt", []string{"[{issuer: 'http://[::1]:9/', audiences: [a]}]"}, []string{"[{issuer: 'http://a/', audiences: [a]}]", "[{issuer: https://a, audiences: [a], algorithms: [HS256]}]", "[{issuer: https://a, audiences: ['']}]"}},
+		{"operators.tokens", []string{"[{name: a, hash: '" + someHash + "', role: viewer}]"}, []string{"[{name: a, hash: secret}]", "[{name: a, hash: '" + someHash + "', role: root}]", "[{name: '', hash: '" + someHash + "'}]"}},
 		{"mode", []string{"enforce", "observe"}, []string{"Observe", "off", "''"}},
 		{"visibility", []string{"hide", "show"}, []string{"hidden", "true"}},
 		{"waiting.mode", []string{"any", "tasks-only"}, []string{"tasks", "[any]"}},

@@ -65,10 +65,8 @@ func (c *Config) settings() group {
 	return group{
 		{"version", number(new(int), 1)},
 		{"listen", address(&c.Listen)},
-		{"operators", group{
-			{"listen", address(&c.Operators.Listen)},
-			{"token", bearer(&c.Operators.Token)},
-		}},
+		{"listen_tls", c.ListenTLS.settings()},
+		{"operators", c.Operators.settings()},
 		{"upstreams", list{func() setting {
 			c.Upstreams = append(c.Upstreams, DefaultUpstream())
 			return c.Upstreams[len(c.Upstreams)-1].settings()
@@ -104,9 +102,7 @@ func (c *Config) settings() group {
 		{"store", store(&c.Store)},
 		{"storage", c.Storage.settings()},
 		{"state_dir", text(&c.StateDir)},
-		{"identity", group{
-			{"anonymous", boolean(&c.Identity.Anonymous)},
-		}},
+		{"identity", c.Identity.settings()},
 		{"allowed_hosts", list{func() setting { return host(&c.AllowedHosts) }}},
 		{"allowed_origins", list{func() setting { return origin(&c.AllowedOrigins) }}},
 		{"notifications", c.Notifications.settings()},
@@ -127,6 +123,7 @@ func (u *Upstream) settings() group {
 		{"path", mcpPath(&u.Paths)},
 		{"headers", headers(&u.Headers)},
 		{"forward_authorization", boolean(&u.ForwardAuthorization)},
+		{"forward_credential", boolean(&u.ForwardCredential)},
 		{"tls", group{
 			{"ca_file", text(&u.TLS.CAFile)},
 			{"server_name", text(&u.TLS.ServerName)},

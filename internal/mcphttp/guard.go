@@ -19,6 +19,8 @@ type Guard struct {
 	Hosts    []string // more values of Host that are fine, with or without port
 	Origins  []string // values of Origin that are fine besides local ones
 
+	SameOrigin bool // an Origin that is the very host of the request is fine
+
 	// Pages says that the listener has pages of its own, whose requests are fine.
 	Pages bool
 }
@@ -42,7 +44,7 @@ func (g Guard) check(r *http.Request) *wire.Problem {
 		return nil
 	}
 	for _, origin := range r.Header["Origin"] {
-		if !g.originAllowed(origin) {
+		if !g.originAllowed(origin) && (!g.SameOrigin || !sameHost(origin, r.Host)) {
 			return &wire.Problem{Type: wire.OriginNotAllowed}
 		}
 	}
@@ -73,6 +75,11 @@ func (g Guard) originAllowed(origin string) bool {
 	}
 	u, err := url.Parse(origin)
 	return err == nil && g.Loopback && (u.Scheme == "http" || u.Scheme == "https") && isLoopback(u.Hostname())
+}
+
+func sameHost(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
 // single are headers that say who a client is. They have one line or none: the

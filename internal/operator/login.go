@@ -32,11 +32,15 @@ func LoginURL(r *http.Request) string {
 	return "/login?next=" + url.QueryEscape(r.URL.RequestURI())
 }
 
-// Register adds what people need to log in and out: GET and POST /login, and
-// POST /logout.
+// Register adds what people need to log in and out: GET and POST /login, the way
+// to the identity provider and back if there is one, and POST /logout.
 func (a *Auth) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /login", a.private(a.showLogin))
 	mux.HandleFunc("POST /login", a.private(a.login))
+	if a.provider != nil {
+		mux.HandleFunc("GET /login/oidc", a.private(a.leave))
+		mux.HandleFunc("GET "+callbackPath, a.private(a.comeBack))
+	}
 	mux.HandleFunc("POST /logout", a.Handle(Viewer, a.refuseLogout, a.logout))
 }
 
@@ -141,6 +145,9 @@ func local(next string) string {
 
 func (a *Auth) page(w http.ResponseWriter, r *http.Request, p LoginPage) {
 	p.Token = len(a.cfg.Tokens) > 0
+	if a.provider != nil {
+		p.OIDC = a.provider.Name
+	}
 	a.cfg.Page(w, r, p)
 }
 

@@ -78,6 +78,9 @@ type Token struct {
 	Name   string
 	Groups []string
 	Role   Role
+	// Random says that the token was made at random, so that nothing short is it:
+	// a short one could be guessed from its hash.
+	Random bool
 	// Link says that the token may come in a link, which is how the one that
 	// was made at the start is handed over. It outlives restarts in sessions,
 	// although the token itself is another one each time.
@@ -87,6 +90,8 @@ type Token struct {
 // A Config is what [New] needs to know. Key must be given.
 type Config struct {
 	Tokens []Token
+	// OIDC is where operators can log in as well; nil if nowhere. It needs URL.
+	OIDC *OIDC
 	// Key seals sessions. Replicas that share it share their sessions.
 	Key [32]byte
 	// URL is where browsers reach the gate, if that is known. With https, cookies
@@ -104,23 +109,21 @@ const defaultSession = 12 * time.Hour
 
 // An Auth recognises operators. It is safe for concurrent use.
 type Auth struct {
-	cfg    Config
-	sealer sealer
-	spent  spent    // sessions that were logged out of
-	bad    limiters // by address: those who fail to show who they are
-	calls  limiters // by operator
+	cfg      Config
+	sealer   sealer
+	provider *provider // nil if there is none
+	spent    spent     // sessions that were logged out of
+	bad      limiters  // by address: those who fail to show who they are
+	calls    limiters  // by operator
 }
 
 // New returns an Auth.
 func New(c Config) (*Auth, error) {
-	if c.Key == ([32]byte{}) {
-		return nil, errors.New("operator: needs a key")
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	if c.Session <= 0 {
 		c.Session = defaultSession
-	}
-	if c.Now == nil {
-		return nil, errors.New("operator: needs a clock")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -128,14 +131,29 @@ func New(c Config) (*Auth, error) {
 	if c.Page == nil {
 		c.Page = plainPage
 	}
-	for _, t := range c.Tokens {
-		if t.Name == "" || !t.Role.Includes(Viewer) {
-			return nil, errors.New("operator: a token needs a name and a role")
-		}
-	}
 	s, err := newSealer(c.Key)
 	if err != nil {
 		return nil, err
 	}
-	return &Auth{cfg: c, sealer: s, bad: newLimiters(failures), calls: newLimiters(requests)}, nil
+	a := &Auth{cfg: c, sealer: s, bad: newLimiters(failures), calls: newLimiters(requests)}
+	if c.OIDC != nil {
+		a.provider = newProvider(*c.OIDC)
+	}
+	return a, nil
+}
+
+// check returns what is missing.
+func (c *Config) check() error {
+	if c.Key == ([32]byte{}) || c.Now == nil {
+		return errors.New("operator: needs a key and a clock")
+	}
+	for _, t := range c.Tokens {
+		if t.Name == "" || !t.Role.Includes(Viewer) {
+			return errors.New("operator: a token needs a name and a role")
+		}
+	}
+	if c.OIDC != nil && (c.URL == nil || c.OIDC.Client == nil) {
+		return errors.New("operator: a login elsewhere needs to know where it comes back to, and a client")
+	}
+	return nil
 }

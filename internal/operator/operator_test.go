@@ -42,9 +42,21 @@ type house struct {
 	clock *atomic.Int64 // in seconds, beyond the real one
 	jar   *cookiejar.Jar
 	http  *http.Client
+
+	handler http.Handler
 }
 
 func serve(t *testing.T, change func(*operator.Config)) *house {
+	t.Helper()
+	h := build(t, change)
+	server := httptest.NewServer(h.handler)
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	return h
+}
+
+// build is serve without the server.
+func build(t *testing.T, change func(*operator.Config)) *house {
 	t.Helper()
 	h := &house{t: t, clock: new(atomic.Int64)}
 	c := operator.Config{
@@ -70,9 +82,7 @@ func serve(t *testing.T, change func(*operator.Config)) *house {
 	mux.Handle("GET /{$}", auth.Handle(operator.Viewer, refuse, say))
 	mux.Handle("POST /decide", auth.Handle(operator.Approver, refuse, say))
 	mux.Handle("POST /audit", auth.Handle(operator.Admin, refuse, say))
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	h.url = server.URL
+	h.handler = mux
 	h.browser()
 	return h
 }
@@ -227,6 +237,18 @@ func TestCrossSite(t *testing.T) {
 	// A token in the header is nobody's browser.
 	h.browser()
 	h.want(200, "ann approver [oncall] token", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
+}
+
+// A hash of something short could be turned round, so nothing short is accepted.
+func TestShortTokens(t *testing.T) {
+	h := serve(t, func(c *operator.Config) {
+		c.Tokens = []operator.Token{
+			{Hash: operator.HashOf("swordfish"), Name: "ann", Role: operator.Viewer, Random: true},
+			{Hash: operator.HashOf("hunter2"), Name: "bob", Role: operator.Viewer},
+		}
+	})
+	h.want(401, "unauthorized", "GET", "/", "", "Authorization", "Bearer swordfish")
+	h.want(200, "bob", "GET", "/", "", "Authorization", "Bearer hunter2")
 }
 
 func TestRoles(t *testing.T) {

@@ -171,6 +171,9 @@ func (a *Auth) resume(sealed string) (Operator, *Error) {
 		return Operator{}, errSessionEnded
 	}
 	o := Operator{Way: BySession, session: s}
+	if s.Via == viaOIDC {
+		return a.fromElsewhere(o)
+	}
 	for _, t := range a.cfg.Tokens {
 		if t.via() == s.Via {
 			o.Name, o.Groups, o.Role = t.Name, t.Groups, t.Role
@@ -178,6 +181,20 @@ func (a *Auth) resume(sealed string) (Operator, *Error) {
 		}
 	}
 	return Operator{}, errSessionEnded // its token is no longer one
+}
+
+// fromElsewhere returns who logged in with the identity provider, with the role
+// that they have now.
+func (a *Auth) fromElsewhere(o Operator) (Operator, *Error) {
+	if a.provider == nil {
+		return Operator{}, errSessionEnded
+	}
+	s := o.session
+	o.Way, o.Name, o.Groups, o.Aliases, o.Role = ByOIDC, s.Name, s.Groups, s.Aliases, a.provider.role(s)
+	if o.Role == "" {
+		return Operator{}, errSessionEnded
+	}
+	return o, nil
 }
 
 // spent remembers what must not be used again, until it could not be anyway.

@@ -16,7 +16,7 @@ func NewToken() string { return bearer.New("tgo") }
 func (a *Auth) find(shown string) (found Token, ok bool) {
 	hash := bearer.HashOf(shown)
 	for _, t := range a.cfg.Tokens {
-		if hash.Equal(t.Hash) {
+		if hash.Equal(t.Hash) && (!t.Random || len(shown) >= bearer.Shortest) {
 			found, ok = t, true
 		}
 	}

@@ -1,0 +1,234 @@
+package operator_test
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+// elsewhere serves a gate at which people log in with an issuer.
+func elsewhere(t *testing.T, change func(*operator.OIDC)) (*house, *testenv.Issuer) {
+	t.Helper()
+	issuer := testenv.NewIssuer(t)
+	o := &operator.OIDC{
+		Issuer: issuer.URL, ClientID: issuer.Client, ClientSecret: issuer.Secret, Name: "Example",
+		Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	if change != nil {
+		change(o)
+	}
+	// The gate must know its own address before it is served.
+	server := httptest.NewUnstartedServer(nil)
+	public := &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}
+	h := build(t, func(c *operator.Config) { c.OIDC, c.URL = o, public })
+	server.Config.Handler = h.handler
+	server.Start()
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	return h, issuer
+}
+
+func person(change map[string]any) map[string]any {
+	p := map[string]any{"sub": "1234", "email": "Ann@Example.com", "email_verified": true, "groups": []string{"oncall", "staff"}}
+	maps.Copy(p, change)
+	return p
+}
+
+// depart begins a login and returns where it leads to.
+func (h *house) depart(next string) string {
+	h.t.Helper()
+	header := h.want(303, "", "GET", "/login/oidc?next="+url.QueryEscape(next), "")
+	return header.Get("Location")
+}
+
+// arrive visits the provider, and returns the path with which it sends back.
+func (h *house) arrive(at string) string {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, at, http.NoBody)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp, err := h.http.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp.Body.Close()
+	back, err := resp.Location()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return back.RequestURI()
+}
+
+func TestOIDCLogin(t *testing.T) {
+	h, issuer := elsewhere(t, nil)
+	issuer.LogIn(person(nil), nil)
+	h.want(200, "/login/oidc?next=", "GET", "/login", "")
+	to := h.depart("/approvals/tg_1")
+	asked, _ := url.Parse(to)
+	q := asked.Query()
+	for _, name := range []string{"state", "nonce", "code_challenge"} {
+		if q.Get(name) == "" {
+			t.Errorf("%s is missing in %s", name, to)
+		}
+	}
+	header := h.want(303, "", "GET", h.arrive(to), "")
+	if got := header.Get("Location"); got != "/approvals/tg_1" {
+		t.Errorf("leads to %q", got)
+	}
+	h.want(200, "ann@example.com approver [oncall staff] oidc", "GET", "/", "")
+	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
+	h.want(401, "", "GET", "/", "")
+}
+
+// A login that this browser did not begin, or began before, is none.
+func TestOIDCState(t *testing.T) {
+	h, issuer := elsewhere(t, nil)
+	issuer.LogIn(person(nil), nil)
+	const refused = "not begun here"
+	h.want(401, refused, "GET", "/login/oidc/callback?code=x&state=y", "")
+
+	back := h.arrive(h.depart("/"))
+	u, _ := url.Parse(h.url)
+	var cookies []string
+	for _, c := range h.jar.Cookies(u) {
+		cookies = append(cookies, c.Name+"="+c.Value)
+	}
+	stolen := strings.Join(cookies, "; ")
+	mine := h.http
+	h.browser() // somebody is sent the link that another one was
+	h.want(401, refused, "GET", back, "")
+	h.http = mine
+	h.want(401, refused, "GET", strings.Replace(back, "state=", "state=x", 1), "")
+	h.want(401, refused, "GET", back, "") // one wrong answer, and it must begin again
+
+	back = h.arrive(h.depart("/"))
+	h.want(303, "", "GET", back, "")
+	h.want(401, refused, "GET", back, "")
+	h.browser()
+	h.want(401, "", "GET", back, "", "Cookie", stolen)
+
+	back = h.arrive(h.depart("/"))
+	for _, c := range h.jar.Cookies(u) {
+		if strings.Contains(c.Name, "login") {
+			stolen = c.Name + "=" + c.Value
+		}
+	}
+	h.want(303, "", "GET", back, "")
+	h.browser()
+	h.want(401, refused, "GET", back, "", "Cookie", stolen) // a copy of the cookie does not bring it back
+
+	back = h.arrive(h.depart("/"))
+	h.clock.Store(601)
+	h.want(401, refused, "GET", back, "")
+	h.want(401, "", "GET", "/", "")
+}
+
+// An answer of the provider that is not for this login, or not good.
+func TestOIDCTokens(t *testing.T) {
+	const unverified = "could not be verified"
+	tests := map[string]func(map[string]any){
+		"another nonce":    func(c map[string]any) { c["nonce"] = "other" },
+		"no nonce":         func(c map[string]any) { delete(c, "nonce") },
+		"another audience": func(c map[string]any) { c["aud"] = "other" },
+		"another issuer":   func(c map[string]any) { c["iss"] = "https://evil.example" },
+		"expired":          func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() },
+		"not yet":          func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, issuer := elsewhere(t, nil)
+			issuer.LogIn(person(nil), change)
+			h.want(401, unverified, "GET", h.arrive(h.depart("/")), "")
+			h.want(401, "", "GET", "/", "")
+		})
+	}
+	t.Run("another code", func(*testing.T) {
+		h, issuer := elsewhere(t, nil)
+		issuer.LogIn(person(nil), nil)
+		back := h.arrive(h.depart("/"))
+		h.want(401, unverified, "GET", strings.Replace(back, "code=", "code=x", 1), "")
+	})
+	t.Run("the code of another login", func(*testing.T) { // PKCE
+		h, issuer := elsewhere(t, nil)
+		issuer.LogIn(person(nil), nil)
+		other, _ := url.Parse(h.arrive(h.depart("/")))
+		back, _ := url.Parse(h.arrive(h.depart("/")))
+		q := back.Query()
+		q.Set("code", other.Query().Get("code"))
+		h.want(401, unverified, "GET", "/login/oidc/callback?"+q.Encode(), "")
+	})
+	t.Run("refused by the provider", func(*testing.T) {
+		h, issuer := elsewhere(t, nil)
+		issuer.LogIn(person(nil), nil)
+		back, _ := url.Parse(h.arrive(h.depart("/")))
+		q := url.Values{"state": back.Query()["state"], "error": {"access_denied"}, "error_description": {"<script>"}}
+		h.want(401, "did not log you in", "GET", "/login/oidc/callback?"+q.Encode(), "")
+	})
+	t.Run("a new key", func(*testing.T) {
+		h, issuer := elsewhere(t, nil)
+		issuer.LogIn(person(nil), nil)
+		h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+		issuer.Rotate("key-2")
+		h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+	})
+	t.Run("down", func(*testing.T) {
+		h, issuer := elsewhere(t, nil)
+		issuer.SetDown(true)
+		h.want(502, "cannot be reached", "GET", "/login/oidc", "")
+		h.want(303, "", "POST", "/login", "token="+annToken, sameOrigin, "same-origin") // tokens still work
+	})
+}
+
+// Who may come in, and as what.
+func TestOIDCRoles(t *testing.T) {
+	tests := map[string]struct {
+		change func(*operator.OIDC)
+		person map[string]any
+		status int
+		text   string // on the page of refusal, or as whom
+	}{
+		"domain":               {func(o *operator.OIDC) { o.Domains = []string{"example.COM"} }, nil, 303, "ann@example.com approver"},
+		"another domain":       {func(o *operator.OIDC) { o.Domains = []string{"example.org"} }, nil, 403, "not one that may"},
+		"domain inside":        {func(o *operator.OIDC) { o.Domains = []string{"example.com"} }, map[string]any{"email": "a@example.com@evil.example"}, 403, "not one that may"},
+		"domain, not verified": {func(o *operator.OIDC) { o.Domains, o.NameClaim = []string{"example.com"}, "sub" }, map[string]any{"email_verified": false}, 403, "not one that may"},
+		"not verified":         {nil, map[string]any{"email_verified": false}, 403, "not verified"},
+		"verified as a text":   {nil, map[string]any{"email_verified": "true"}, 403, "not verified"},
+		"nameless":             {func(o *operator.OIDC) { o.NameClaim = "upn" }, nil, 403, "does not say who you are"},
+		"group":                {func(o *operator.OIDC) { o.Groups = []string{"staff"} }, nil, 303, "ann@example.com approver"},
+		"another group":        {func(o *operator.OIDC) { o.Groups = []string{"board"} }, nil, 403, "in no group"},
+		"admin by group": {func(o *operator.OIDC) {
+			o.Roles = map[operator.Role][]string{operator.Admin: {"group:oncall"}, operator.Viewer: {"ann@example.com"}}
+		}, nil, 303, "ann@example.com admin"},
+		"viewer by name": {func(o *operator.OIDC) {
+			o.Roles = map[operator.Role][]string{operator.Admin: {"group:board"}, operator.Viewer: {"ann@example.com"}}
+		}, nil, 303, "ann@example.com viewer"},
+		"no role": {func(o *operator.OIDC) {
+			o.Roles = map[operator.Role][]string{operator.Admin: {"bob", "group:ann@example.com"}}
+		}, nil, 403, "no role"},
+		"few groups count": {func(o *operator.OIDC) { o.Matters = func(g string) bool { return g == "oncall" } }, nil, 303, "approver [oncall] oidc"},
+		"too many groups":  {nil, map[string]any{"groups": strings.Split(strings.Repeat("group-of-people ", 400), " ")}, 500, "more groups"},
+		"a path":           {func(o *operator.OIDC) { o.GroupsClaim = "realm.roles" }, map[string]any{"realm": map[string]any{"roles": []string{"r"}}}, 303, "[r]"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(*testing.T) {
+			h, issuer := elsewhere(t, tt.change)
+			issuer.LogIn(person(tt.person), nil)
+			back := h.arrive(h.depart("/"))
+			if tt.status != 303 {
+				h.want(tt.status, tt.text, "GET", back, "")
+				h.want(401, "", "GET", "/", "")
+				return
+			}
+			h.want(303, "", "GET", back, "")
+			h.want(200, tt.text, "GET", "/", "")
+		})
+	}
+}
