@@ -298,12 +298,19 @@ func (o *OIDC) admit(p people) (s session, why string) {
 		return s, "You are in no group that may log in here."
 	}
 	s.Groups = slices.DeleteFunc(groups, func(g string) bool { return o.Matters != nil && !o.matters(g) })
-	for _, other := range []string{p.text("sub"), email, p.text("preferred_username"), p.text("upn")} {
-		if other != "" && other != s.Name && !slices.Contains(s.Aliases, other) {
-			s.Aliases = append(s.Aliases, other)
+	s.Aliases = p.aliases(s.Name)
+	return s, ""
+}
+
+// aliases returns the other names by which somebody may be known.
+func (p people) aliases(name string) []string {
+	var others []string
+	for _, other := range []string{p.text("sub"), p.email(), p.text("preferred_username"), p.text("upn")} {
+		if other != "" && other != name && !slices.Contains(others, other) {
+			others = append(others, other)
 		}
 	}
-	return s, ""
+	return others
 }
 
 func (o *OIDC) matters(group string) bool {

@@ -1,0 +1,437 @@
+package app_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+const (
+	viewerToken   = "tgo_viewer_0123456789abcdef"
+	approverToken = "tgo_approver_0123456789abcd"
+	adminToken    = "tgo_admin_0123456789abcdefg"
+	agentToken    = "tga_agent_0123456789abcdefg"
+)
+
+// A mirror is an upstream that tells with which headers it was called.
+func mirror(t *testing.T) (url string, last func() http.Header) {
+	t.Helper()
+	var mu sync.Mutex
+	var header http.Header
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		header = r.Header.Clone()
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+	}))
+	t.Cleanup(up.Close)
+	return up.URL, func() http.Header {
+		mu.Lock()
+		defer mu.Unlock()
+		return header
+	}
+}
+
+// guarded describes a gate with named operators and, besides them, whatever
+// identity says of agents.
+func guarded(upstream, identity string) string {
+	hash := func(token string) string { return "hash: '" + bearer.HashOf(token).String() + "'" }
+	return strings.Replace(gatewayFor(upstream), "operators: {listen: 127.0.0.1:0}", "operators: {listen: 127.0.0.1:0, tokens: ["+
+		"{name: vic, role: viewer, "+hash(viewerToken)+"}, {name: ann, role: approver, "+hash(approverToken)+"}, {name: root, role: admin, "+hash(adminToken)+"}]}", 1) +
+		"identity: " + strings.ReplaceAll(identity, "HASH", hash(agentToken)) + "\nwaiting: {hold: 10ms}\n" +
+		"rules: [{match: 'hold_*', action: approve}, {match: 'mine_*', action: forward, principals: [ann-s-bot]}, {match: 'read_*', action: forward}]\ndefault: deny\n"
+}
+
+// request makes a request with headers given as name, value, name, value.
+func request(t *testing.T, client *http.Client, method, url, body string, headers ...string) (int, string, http.Header) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	if body != "" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == "text/event-stream" && method == http.MethodGet {
+		return resp.StatusCode, "", resp.Header
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text), resp.Header
+}
+
+func call(tool string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
+}
+
+// Every route of the operators' listener, and who may use it: nobody gets
+// anywhere without being known, or beyond their role.
+func TestOperatorRoutes(t *testing.T) {
+	up, _ := mirror(t)
+	a, stop := start(t, guarded(up, "{tokens: [{name: ann-s-bot, owner: nobody, HASH}]}"))
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	_, created, _ := request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", strings.Replace(call("hold_x"), `"arguments":{}`, `"task":{}`, 1), "Authorization", "Bearer "+agentToken)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if !strings.HasPrefix(id, "tg_") {
+		t.Fatalf("no task in %s", created)
+	}
+	gate := "http://" + a.OperatorAddr()
+	session := func(token string) string {
+		_, _, header := request(t, client, "POST", gate+"/login", "token="+token, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+		cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
+		return cookie
+	}
+	ended := session(adminToken)
+	_, page, _ := request(t, client, "GET", gate+"/", "", "Cookie", ended)
+	_, form, _ := strings.Cut(page, `name="csrf" value="`)
+	form, _, _ = strings.Cut(form, `"`)
+	request(t, client, "POST", gate+"/logout", "csrf="+form, "Cookie", ended, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+
+	credentials := []struct {
+		name    string
+		level   int // 0 is nobody, 1 viewer, 2 approver, 3 admin
+		headers []string
+	}{
+		{"nothing", 0, nil},
+		{"a wrong token", 0, []string{"Authorization", "Bearer tgo_wrong_0123456789abcdef"}},
+		{"an agent's token", 0, []string{"Authorization", "Bearer " + agentToken}},
+		{"the task", 0, []string{"Authorization", "Bearer " + id}},
+		{"a hash", 0, []string{"Authorization", "Bearer " + bearer.HashOf(adminToken).String()}},
+		{"a token elsewhere", 0, []string{"X-Api-Key", adminToken, "X-Forwarded-User", "root", "Cookie", "token=" + adminToken}},
+		{"a session that has ended", 0, []string{"Cookie", ended}},
+		{"an admin's session, from another site", -3, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "cross-site"}},
+		{"an admin's session, without a page", -3, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "same-origin"}},
+		{"viewer", 1, []string{"Authorization", "Bearer " + viewerToken}},
+		{"approver", 2, []string{"Authorization", "Bearer " + approverToken}},
+		{"admin", 3, []string{"Authorization", "Bearer " + adminToken}},
+	}
+	routes := []struct {
+		route string
+		level int
+	}{
+		{"GET /api/approvals", 1},
+		{"GET /api/approvals/" + id, 1},
+		{"GET /api/approvals/events", 1},
+		{"GET /api/audit", 3},
+		{"GET /api/audit/ends", 3},
+		{"GET /api/nothing", 1},
+		{"POST /api/approvals/" + id + "/approve", 2},
+		{"POST /api/approvals/" + id + "/reject", 2},
+		{"GET /", 1},
+		{"GET /approvals/" + id, 1},
+		{"GET /approvals/" + id + "/arguments", 1},
+		{"GET /history", 1},
+		{"GET /events", 1},
+		{"POST /approvals/" + id + "/approve", 2},
+		{"POST /approvals/" + id + "/reject", 2},
+		{"POST /approvals/reject", 2},
+	}
+	for _, r := range routes {
+		method, path, _ := strings.Cut(r.route, " ")
+		for _, c := range credentials {
+			status, body, header := request(t, client, method, gate+path, "", c.headers...)
+			level, refused := c.level, http.StatusForbidden
+			switch {
+			case level < 0 && method == http.MethodGet:
+				level = -level // looking is not changing
+			case level == 0:
+				refused = http.StatusUnauthorized
+			}
+			toLogin := status == http.StatusSeeOther && strings.HasPrefix(header.Get("Location"), "/login") && c.level == 0
+			switch {
+			case level >= r.level && (status == refused || toLogin || status == http.StatusTooManyRequests):
+				t.Errorf("%s with %s: %d %.200s", r.route, c.name, status, body)
+			case level < r.level && status != refused && !toLogin && (status != http.StatusTooManyRequests || c.level != 0):
+				t.Errorf("%s with %s: %d %.200s; want %d", r.route, c.name, status, body, refused)
+			}
+			if level < r.level && strings.Contains(body, "hold_x") {
+				t.Errorf("%s with %s tells of a call: %s", r.route, c.name, body)
+			}
+		}
+	}
+	// And nobody but an approver has decided: the first of them in the table.
+	_, shown, _ := request(t, client, "GET", gate+"/api/approvals/"+id, "", "Authorization", "Bearer "+viewerToken)
+	if !strings.Contains(shown, `"by":"ann"`) || strings.Contains(shown, `"by":"vic"`) {
+		t.Errorf("decided: %s", shown)
+	}
+	for _, open := range []string{"/healthz", "/readyz", "/metrics", "/login"} {
+		if status, body, _ := request(t, client, "GET", gate+open, ""); status != 200 || strings.Contains(body, id) {
+			t.Errorf("%s: %d", open, status)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Agents are recognised at the wire; their credential stays with the gate, and
+// their tasks are theirs whatever session they make up.
+func TestAgentsAreKnown(t *testing.T) {
+	up, last := mirror(t)
+	issuer := testenv.NewIssuer(t)
+	a, stop := start(t, guarded(up, "{url: 'https://gate.example', tokens: [{name: ann-s-bot, owner: ann, HASH}], jwt: [{issuer: '"+issuer.URL+"', audiences: [gate], prefix: 'jwt:'}]}")+
+		"tasks: {max_pending_per_owner: 2}\n")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	mcp := "http://" + a.AgentAddr() + "/mcp"
+	jwt := issuer.Sign(map[string]any{"sub": "joe", "aud": "gate"}, nil)
+	for name, tt := range map[string]struct {
+		authorization, body string
+		status              int
+		want                string
+	}{
+		"nothing":         {"", call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"wrong":           {"Bearer wrong", call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"an operator's":   {"Bearer " + adminToken, call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"other audience":  {"Bearer " + issuer.Sign(map[string]any{"sub": "joe", "aud": "other"}, nil), call("read_x"), 401, "meant for somebody else"},
+		"a token":         {"Bearer " + agentToken, call("read_x"), 200, `"result"`},
+		"a JWT":           {"Bearer " + jwt, call("read_x"), 200, `"result"`},
+		"what is its own": {"Bearer " + agentToken, call("mine_x"), 200, `"result"`},
+		"what is another": {"Bearer " + jwt, call("mine_x"), 200, `"policy_denied"`},
+		"a list":          {"", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 401, `"error_type":"unauthenticated"`},
+	} {
+		headers := []string{"Authorization", tt.authorization, "X-Forwarded-User", "ann-s-bot"}
+		if tt.authorization == "" {
+			headers = headers[2:]
+		}
+		status, body, header := request(t, client, "POST", mcp, tt.body, headers...)
+		if status != tt.status || !strings.Contains(body, tt.want) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if challenge := header.Get("Www-Authenticate"); (status == 401) != strings.Contains(challenge, `resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`) {
+			t.Errorf("%s: challenge %q", name, challenge)
+		}
+		if status == 200 && last().Get("Authorization") != "" {
+			t.Errorf("%s: the credential went upstream", name)
+		}
+	}
+	status, body, _ := request(t, client, "GET", "http://"+a.AgentAddr()+"/.well-known/oauth-protected-resource/mcp", "")
+	if status != 200 || !strings.Contains(body, issuer.URL) {
+		t.Errorf("metadata: %d %s", status, body)
+	}
+
+	// Limits bind, whatever session is named, and for each by itself.
+	limited := 0
+	for i := range 4 {
+		text := strings.Replace(call("hold_x"), `"arguments":{}`, fmt.Sprintf(`"arguments":{"n":%d},"task":{}`, i), 1)
+		_, body, _ := request(t, client, "POST", mcp, text, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", fmt.Sprint("made-up-", i))
+		if strings.Contains(body, "rate_limited") {
+			limited++
+		}
+	}
+	if limited != 2 {
+		t.Errorf("%d of 4 calls were limited; want 2", limited)
+	}
+	ask := `{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`
+	_, mine, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", "another")
+	_, theirs, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+jwt, "Mcp-Session-Id", "made-up-0")
+	if strings.Count(mine, `"taskId":"tg_`) != 2 || strings.Contains(theirs, "tg_") {
+		t.Errorf("mine: %s\ntheirs: %s", mine, theirs)
+	}
+
+	// Ann may not approve what her own agent asks for.
+	_, rest, _ := strings.Cut(mine, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	path := "http://" + a.OperatorAddr() + "/api/approvals/" + id + "/approve"
+	if status, body, _ := request(t, client, "POST", path, "", "Authorization", "Bearer "+approverToken); status != 403 || !strings.Contains(body, "self_approval") {
+		t.Errorf("ann: %d %s", status, body)
+	}
+	if status, body, _ := request(t, client, "POST", path, "", "Authorization", "Bearer "+adminToken); status != 200 || !strings.Contains(body, `"roles":["viewer","approver","admin"]`) {
+		t.Errorf("root: %d %s", status, body)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The credential goes upstream only where that is said.
+func TestForwardCredential(t *testing.T) {
+	up, last := mirror(t)
+	text := strings.Replace(guarded(up, "{tokens: [{name: ann-s-bot, HASH}]}"), "upstreams: [{url: "+up+"}]", "upstreams: [{url: "+up+", forward_credential: true}]", 1)
+	a, stop := start(t, text)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("read_x"), "Authorization", "Bearer "+agentToken)
+	if got := last().Get("Authorization"); got != "Bearer "+agentToken {
+		t.Errorf("upstream got %q", got)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A proxy's header counts from the proxy alone.
+func TestProxyHeader(t *testing.T) {
+	up, last := mirror(t)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for from, want := range map[string]int{"127.0.0.0/8": 200, "10.0.0.0/8": 401} {
+		a, stop := start(t, guarded(up, "{proxy: {from: ["+from+"], header: X-Forwarded-User}}"))
+		status, body, _ := request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("mine_x"), "X-Forwarded-User", "ann-s-bot", "Authorization", "Bearer upstream")
+		if status != want {
+			t.Errorf("from %s: %d %s", from, status, body)
+		}
+		if want == 200 && last().Get("Authorization") != "Bearer upstream" {
+			t.Error("the upstream's own credential did not reach it")
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	// And one that does not count does not reach the upstream either.
+	a, stop := start(t, guarded(up, "{anonymous: true, proxy: {from: [10.0.0.1], header: X-Forwarded-User}}"))
+	request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("read_x"), "X-Forwarded-User", "ann-s-bot", "X_forwarded_user", "ann-s-bot")
+	for name := range last() {
+		if strings.Contains(strings.ToLower(name), "forwarded") {
+			t.Errorf("the upstream got %s", name)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An authority signs certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.key, a.pem = a.sign(a.cert, nil)
+	return a
+}
+
+// sign makes a key and signs its certificate, with its own if by is nil.
+func (a *authority) sign(c *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if by == nil {
+		by = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// issue returns a certificate for name, and its key.
+func (a *authority) issue(name string, until time.Time, usage x509.ExtKeyUsage) (cert, key []byte) {
+	a.t.Helper()
+	made, cert := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{"bots"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{usage}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, a.key)
+	der, err := x509.MarshalECPrivateKey(made)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+}
+
+// Certificates name agents if the authority signed them for that, and only then.
+func TestCertificates(t *testing.T) {
+	up, _ := mirror(t)
+	ours, theirs := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	cert, key := ours.issue("gate", time.Now().Add(time.Hour), x509.ExtKeyUsageServerAuth)
+	for name, text := range map[string][]byte{"ca.pem": ours.pem, "cert.pem": cert, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, stop := start(t, guarded(up, "{mtls: {ca_file: "+dir+"/ca.pem}}")+"listen_tls: {cert_file: "+dir+"/cert.pem, key_file: "+dir+"/key.pem}\n")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ours.pem)
+	ask := func(cert, key []byte) string {
+		t.Helper()
+		c := &tls.Config{RootCAs: roots}
+		if cert != nil {
+			pair, err := tls.X509KeyPair(cert, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Whatever authorities the server names.
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}}
+		resp, err := client.Post("https://"+a.AgentAddr()+"/mcp", "application/json", bytes.NewReader([]byte(call("mine_x"))))
+		if err != nil {
+			return "refused"
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		switch {
+		case strings.Contains(string(body), `"result"`):
+			return "ran"
+		case strings.Contains(string(body), "policy_denied"):
+			return "denied"
+		default:
+			return fmt.Sprint(resp.StatusCode)
+		}
+	}
+	good := func(a *authority, name string, until time.Duration, usage x509.ExtKeyUsage) string {
+		return ask(a.issue(name, time.Now().Add(until), usage))
+	}
+	for name, tt := range map[string]struct{ got, want string }{
+		"its name":                 {good(ours, "ann-s-bot", time.Hour, x509.ExtKeyUsageClientAuth), "ran"},
+		"another name":             {good(ours, "joe", time.Hour, x509.ExtKeyUsageClientAuth), "denied"},
+		"no name":                  {good(ours, "", time.Hour, x509.ExtKeyUsageClientAuth), "401"},
+		"no certificate":           {ask(nil, nil), "401"},
+		"another authority":        {good(theirs, "ann-s-bot", time.Hour, x509.ExtKeyUsageClientAuth), "refused"},
+		"expired":                  {good(ours, "ann-s-bot", -time.Minute, x509.ExtKeyUsageClientAuth), "refused"},
+		"a server's, not a client": {good(ours, "ann-s-bot", time.Hour, x509.ExtKeyUsageServerAuth), "refused"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: %s; want %s", name, tt.got, tt.want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
