@@ -20,6 +20,8 @@ type spool struct {
 	over    bool          // no more will be kept
 	err     error         // why not, if the answer is not whole
 	moved   chan struct{} // closed, and replaced, with every change
+
+	discarded bool // none of the chunks is what it was
 }
 
 // ErrBrokenOff reports an answer that broke off while it was read. The task has
@@ -72,7 +74,8 @@ func (s *spooler) discard(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.desk.cfg.Lease)
 	defer stop()
 	ref := task.AnyOwner().Ref(s.id)
-	for n := s.spool.chunks - 1; n >= 0; n-- { // nobody else writes it
+	s.spool.change(func() { s.spool.discarded = true }) // first: somebody may be reading it
+	for n := s.spool.chunks - 1; n >= 0; n-- {          // nobody else writes it
 		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
 			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "task", s.id, "error", err)
 			return
@@ -169,8 +172,12 @@ func (d *Desk) openArriving(ctx context.Context, t task.Task) io.Reader {
 		if err := s.await(ctx, n); err != nil {
 			return nil, err
 		}
+		chunk, err := d.cfg.Store.ReadChunk(ctx, ref, n)
+		if again := s.await(ctx, n); again != nil {
+			return nil, again // what was read may be what was left of it when it was discarded
+		}
 		n++
-		return d.cfg.Store.ReadChunk(ctx, ref, n-1)
+		return chunk, err
 	})
 }
 
@@ -178,7 +185,7 @@ func (d *Desk) openArriving(ctx context.Context, t task.Task) io.Reader {
 func (s *spool) await(ctx context.Context, n int) error {
 	for {
 		s.mu.Lock()
-		there, over, err, moved := s.chunks > n, s.over, s.err, s.moved
+		there, over, err, moved := s.chunks > n && !s.discarded, s.over, s.err, s.moved
 		s.mu.Unlock()
 		switch {
 		case there:
