@@ -129,11 +129,15 @@ func TestDocsHaveEveryVariable(t *testing.T) {
 }
 
 func TestExamplesInDocsLoad(t *testing.T) {
-	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(readDocs(t), -1)
+	identity, err := os.ReadFile("../../docs/identity.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(readDocs(t)+string(identity), -1)
 	if len(blocks) < 3 {
 		t.Fatalf("found only %d examples", len(blocks))
 	}
 	for _, b := range blocks {
-		valid(t, b[1], "FILES_KEY=k", "CRM_TOKEN=t")
+		valid(t, b[1], "FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s")
 	}
 }

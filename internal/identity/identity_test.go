@@ -452,6 +452,31 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
+// BenchmarkRecognise is what each request of a recognised agent costs.
+func BenchmarkRecognise(b *testing.B) {
+	issuer := testenv.NewIssuer(b)
+	r, err := identity.New(identity.Config{
+		Tokens:  []identity.Token{{Hash: bearer.HashOf(agentToken), Name: "ci"}},
+		Issuers: []identity.Issuer{{URL: issuer.URL, Audiences: []string{audience}}},
+		Client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Now: time.Now,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, token := range map[string]string{"token": agentToken, "jwt": issuer.Sign(claims(nil), nil)} {
+		req := httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody)
+		req.Header.Set("Authorization", "Bearer "+token)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Recognise(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 type unreachable struct{}
 
 func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {

@@ -25,7 +25,7 @@ type Issuer struct {
 	Client string // the id of the one client that it knows
 	Secret string // of that client
 
-	t *testing.T
+	t testing.TB
 
 	mu      sync.Mutex
 	key     *ecdsa.PrivateKey
@@ -44,7 +44,7 @@ type grant struct {
 }
 
 // NewIssuer starts an issuer.
-func NewIssuer(t *testing.T) *Issuer {
+func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
 	i := &Issuer{t: t, Client: "gate", Secret: "the gate's own", codes: make(map[string]grant)}
 	i.Rotate("key-1")
@@ -119,7 +119,7 @@ func (i *Issuer) Sign(claims map[string]any, header map[jose.HeaderKey]any) stri
 }
 
 // SignWith returns a token that is signed with any key.
-func SignWith(t *testing.T, key jose.SigningKey, claims map[string]any, header map[jose.HeaderKey]any) string {
+func SignWith(t testing.TB, key jose.SigningKey, claims map[string]any, header map[jose.HeaderKey]any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, &jose.SignerOptions{ExtraHeaders: header})
 	if err != nil {
