@@ -52,11 +52,13 @@ type Tasks interface {
 	// [Compare]: newest first. Following Page.Next from page to page visits
 	// every task that was there all the while exactly once, whatever is
 	// created or deleted in between. It returns [ErrInvalidCursor] for a
-	// cursor that did not come from the same query.
+	// cursor that did not come from the same query. If some of the tasks cannot
+	// be read, it returns a page of the others together with [ErrUnreadable].
 	List(ctx context.Context, q Query) (Page, error)
 
 	// Overdue returns up to limit pending tasks with a [Task.Due] before at,
-	// the most overdue first.
+	// the most overdue first. If some of them cannot be read, it returns the
+	// others together with [ErrUnreadable].
 	Overdue(ctx context.Context, at time.Time, limit int) ([]Task, error)
 
 	// Sweep deletes up to limit terminal tasks with a [Task.Due] before the

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -372,6 +373,49 @@ func TestCheck(t *testing.T) {
 	}
 	if text := strings.Join(problems, "\n"); strings.Contains(text, secret) {
 		t.Errorf("problems tell a secret: %s", text)
+	}
+}
+
+// TestDamagedCall: a call that cannot be read hides no other from those who
+// look at lists, page by page, nor from housekeeping. It is told of, and an
+// export does not leave it out in silence.
+func TestDamagedCall(t *testing.T) {
+	settings := inDir(t)
+	s := open(t, settings)
+	fill(t, s)
+	must(t, s.Close())
+	file, _ := settings.File()
+	db, err := sql.Open("sqlite3", "file:"+file)
+	must(t, err)
+	for _, id := range []string{"tg_140", "tg_120", "tg_100"} {
+		_, err = db.ExecContext(t.Context(), "UPDATE tasks SET document = replace(document, '\"state\"', '\"stare\"'), due = 0 WHERE id = $1", id)
+		must(t, err)
+	}
+	must(t, db.Close())
+
+	told := ""
+	settings.Unreadable = func(err error) { told += err.Error() }
+	s = open(t, settings)
+	q := task.Query{Scope: task.AnyOwner(), Limit: 10}
+	seen := 0
+	for {
+		page, err := s.List(t.Context(), q)
+		must(t, err)
+		seen += len(page.Tasks)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	if seen != 147 || !strings.Contains(told, "tg_140") {
+		t.Errorf("%d tasks were listed, and it was told that %q; want all but three", seen, told)
+	}
+	overdue, err := s.Overdue(t.Context(), epoch.Add(24*time.Hour), 2)
+	must(t, err)
+	if len(overdue) != 2 {
+		t.Errorf("%d tasks are overdue; want 2 that can be read", len(overdue))
+	}
+	if _, err := storage.Export(t.Context(), s, io.Discard, storage.AsStored); !errors.Is(err, task.ErrUnreadable) {
+		t.Errorf("an export that is not whole: %v", err)
 	}
 }
 

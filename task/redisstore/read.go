@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -52,7 +53,7 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 		return task.Page{}, nil
 	}
 	found, err := s.search(ctx, q, after)
-	if err != nil {
+	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, s.fault(ctx, task.ActionList, err)
 	}
 	page := task.Page{Tasks: found}
@@ -60,10 +61,11 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 		page.Tasks = found[:size]
 		page.Next = q.CursorAfter(page.Tasks[size-1].Position())
 	}
-	return page, nil
+	return page, s.fault(ctx, task.ActionList, err)
 }
 
-// search returns the tasks of a page of q, and one more if there is one.
+// search returns the tasks of a page of q, and one more if there is one. With
+// [task.ErrUnreadable] it returns all but those that cannot be read.
 func (s *Store) search(ctx context.Context, q task.Query, after task.Position) ([]task.Task, error) {
 	const most = 200 // tasks to read at a time
 	lists, from := s.lists(q), "-"
@@ -71,6 +73,7 @@ func (s *Store) search(ctx context.Context, q task.Query, after task.Position) (
 		from = "(" + member(after)
 	}
 	var found []task.Task
+	var unreadable error
 	want := q.PageSize() + 1
 	for size := want; ; size = min(2*size, most) {
 		members, err := s.members(ctx, lists, from, size)
@@ -78,7 +81,9 @@ func (s *Store) search(ctx context.Context, q task.Query, after task.Position) (
 			return nil, err
 		}
 		tasks, _, err := s.read(ctx, members)
-		if err != nil {
+		if errors.Is(err, task.ErrUnreadable) {
+			unreadable = errors.Join(unreadable, err)
+		} else if err != nil {
 			return nil, err
 		}
 		for _, t := range tasks {
@@ -88,7 +93,7 @@ func (s *Store) search(ctx context.Context, q task.Query, after task.Position) (
 			}
 		}
 		if len(found) == want || len(members) < size {
-			return found, nil
+			return found, unreadable
 		}
 		from = "(" + members[len(members)-1]
 	}
@@ -134,11 +139,13 @@ func (s *Store) each(members []string, fields ...string) rueidis.Commands {
 }
 
 // read returns the tasks that members stand for, and the members of those that
-// are gone.
+// are gone. With [task.ErrUnreadable] it returns all but those that cannot be
+// read.
 func (s *Store) read(ctx context.Context, members []string) (tasks []task.Task, gone []string, err error) {
 	if len(members) == 0 {
 		return nil, nil, nil
 	}
+	var unreadable error
 	for i, reply := range s.client.DoMulti(ctx, s.each(members, "document")...) {
 		fields, err := reply.ToArray()
 		if err != nil {
@@ -154,11 +161,12 @@ func (s *Store) read(ctx context.Context, members []string) (tasks []task.Task, 
 		}
 		t, err := task.Decode(document)
 		if err != nil {
-			return nil, nil, err
+			unreadable = errors.Join(unreadable, err)
+			continue
 		}
 		tasks = append(tasks, t)
 	}
-	return tasks, gone, nil
+	return tasks, gone, unreadable
 }
 
 // dueBefore returns the members of the tasks of one half that are due, those
@@ -183,15 +191,15 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 		return nil, s.fault(ctx, task.ActionList, err)
 	}
 	tasks, gone, err := s.read(ctx, members)
-	if err == nil && len(gone) > 0 {
-		err = s.strike(ctx, gone, at)
+	if len(gone) > 0 {
+		err = errors.Join(err, s.strike(ctx, gone, at))
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return nil, s.fault(ctx, task.ActionList, err)
 	}
 	return slices.DeleteFunc(tasks, func(t task.Task) bool {
 		return t.State.Terminal() || !t.Due().Before(at) // it has changed since it was listed
-	}), nil
+	}), s.fault(ctx, task.ActionList, err)
 }
 
 // strike takes pending tasks that somebody has deleted by hand from the list

@@ -297,3 +297,25 @@ func TestReadOnly(t *testing.T) {
 	do(t, server, "REPLICAOF", "NO", "ONE")
 	add(t, s, 1)
 }
+
+// TestDamagedTask checks that a task that cannot be read hides no other.
+func TestDamagedTask(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	s := open(t, o)
+	for i := range 4 {
+		add(t, s, i)
+	}
+	damaged := add(t, s, 4)
+	do(t, server, "HSET", "{"+o.Prefix+"}:task:"+string(damaged.ID), "document", "{")
+	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner()})
+	mustBe(t, err, task.ErrUnreadable)
+	overdue, err := s.Overdue(t.Context(), epoch.Add(2*ttl), 5)
+	mustBe(t, err, task.ErrUnreadable)
+	if len(page.Tasks) != 4 || len(overdue) != 4 {
+		t.Errorf("%d tasks listed, %d overdue; want 4", len(page.Tasks), len(overdue))
+	}
+}

@@ -35,7 +35,7 @@ type Store struct {
 	keys  Keys
 
 	// Unreadable is told of tasks that are left out of lists because they
-	// cannot be opened. It must not block, and may be nil.
+	// cannot be read or opened. It must not block, and may be nil.
 	Unreadable func(err error)
 }
 
@@ -63,10 +63,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100}
 	for seen := 0; seen < verified; {
 		page, err := s.inner.List(ctx, q)
-		if errors.Is(err, task.ErrUnreadable) {
-			break
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, task.ErrUnreadable) {
 			return err
 		}
 		for _, t := range page.Tasks {
@@ -124,47 +121,57 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	return s.inner.Swap(ctx, sealed, notes...)
 }
 
-// List implements [task.Tasks]. Tasks that cannot be opened are left out: one
-// of them must not hide all others.
+// List implements [task.Tasks]. Tasks that cannot be read or opened are left
+// out: one of them must not hide all others.
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	page, err := s.inner.List(ctx, q)
-	if err != nil {
+	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, err
 	}
-	page.Tasks = s.openAll(page.Tasks)
+	opened, unopened := s.openAll(page.Tasks)
+	page.Tasks = opened
+	s.leftOut(errors.Join(err, unopened))
 	return page, nil
 }
 
-// openAll returns those tasks that can be opened, in the place of all.
-func (s *Store) openAll(stored []task.Task) []task.Task {
-	opened := stored[:0]
+// openAll returns those tasks that can be opened, in the place of all, and why
+// the others cannot.
+func (s *Store) openAll(stored []task.Task) (opened []task.Task, unopened error) {
+	opened = stored[:0]
 	for _, t := range stored {
 		t, err := s.keys.Open(t)
-		if err == nil {
-			opened = append(opened, t)
-		} else if s.Unreadable != nil {
-			s.Unreadable(err)
+		if err != nil {
+			unopened = errors.Join(unopened, err)
+			continue
 		}
+		opened = append(opened, t)
 	}
-	return opened
+	return opened, unopened
+}
+
+func (s *Store) leftOut(err error) {
+	if err != nil && s.Unreadable != nil {
+		s.Unreadable(err)
+	}
 }
 
 // maxOverdue is how many overdue tasks are looked at in search of some that
 // can be opened.
 const maxOverdue = 10_000
 
-// Overdue implements [task.Tasks]. Tasks that cannot be opened are left out,
-// and do not take the place of others.
+// Overdue implements [task.Tasks]. Tasks that cannot be read or opened are left
+// out, and do not take the place of others.
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	limit = max(0, limit)
 	for ask := limit; ; ask *= 2 {
 		stored, err := s.inner.Overdue(ctx, at, ask)
-		if err != nil {
+		if err != nil && !errors.Is(err, task.ErrUnreadable) {
 			return nil, err
 		}
-		found := len(stored)
-		opened := s.openAll(stored)
-		if found < ask || len(opened) >= limit || ask >= maxOverdue {
+		all := err == nil && len(stored) < ask
+		opened, unopened := s.openAll(stored)
+		if all || len(opened) >= limit || ask >= maxOverdue {
+			s.leftOut(errors.Join(err, unopened))
 			return opened[:min(limit, len(opened))], nil
 		}
 	}
@@ -240,7 +247,9 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
 	for {
 		page, err := s.inner.List(ctx, q)
-		if err != nil {
+		if errors.Is(err, task.ErrUnreadable) {
+			unreadable = errors.Join(unreadable, err)
+		} else if err != nil {
 			return resealed, err
 		}
 		for _, t := range page.Tasks {

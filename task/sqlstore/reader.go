@@ -80,7 +80,7 @@ func (r *reader) documents(ctx context.Context, after string) ([]document, error
 const (
 	getTask      = "SELECT document FROM tasks WHERE id = $1"
 	getChunk     = "SELECT owner, data FROM tasks LEFT JOIN chunks ON task = id AND n = $1 WHERE id = $2"
-	overdueTasks = "SELECT document FROM tasks WHERE pending = TRUE AND due < $1 ORDER BY due LIMIT $2"
+	overdueTasks = "SELECT created_at, id, document FROM tasks WHERE pending = TRUE AND due < $1 ORDER BY due LIMIT $2"
 )
 
 // row runs a query for one row.
@@ -130,11 +130,11 @@ func (r *reader) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil {
 		return task.Page{}, r.fault(ctx, task.ActionList, err)
 	}
-	found, err := tasksOf(rows)
+	found, unreadable, err := tasksOf(rows)
 	if err != nil {
 		return task.Page{}, r.fault(ctx, task.ActionList, err)
 	}
-	return pageOf(q, found), nil
+	return pageOf(q, found), r.fault(ctx, task.ActionList, unreadable)
 }
 
 // Overdue implements [task.Tasks].
@@ -146,8 +146,11 @@ func (r *reader) Overdue(ctx context.Context, at time.Time, limit int) ([]task.T
 	if err != nil {
 		return nil, r.fault(ctx, task.ActionList, err)
 	}
-	found, err := tasksOf(rows)
-	return found, r.fault(ctx, task.ActionList, err)
+	found, unreadable, err := tasksOf(rows)
+	if err != nil {
+		return nil, r.fault(ctx, task.ActionList, err)
+	}
+	return readable(found), r.fault(ctx, task.ActionList, unreadable)
 }
 
 // ReadChunk implements [task.Blobs].

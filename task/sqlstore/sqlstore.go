@@ -87,22 +87,31 @@ func (r *record) pending() bool { return !r.State.Terminal() }
 // comparing whole microseconds with it is the same as comparing times.
 func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-// tasksOf returns the tasks whose documents are the only column of rows.
-func tasksOf(rows *sql.Rows) ([]task.Task, error) {
+// tasksOf returns the tasks whose place and documents are the columns of rows.
+// Of one that cannot be read it returns the place alone, and with all others an
+// error about it.
+func tasksOf(rows *sql.Rows) (found []task.Task, unreadable, err error) {
 	defer rows.Close()
-	var found []task.Task
 	for rows.Next() {
+		var created int64
+		var id string
 		var document sql.RawBytes
-		if err := rows.Scan(&document); err != nil {
-			return nil, err
+		if err := rows.Scan(&created, &id, &document); err != nil {
+			return nil, nil, err
 		}
 		t, err := task.Decode(document)
 		if err != nil {
-			return nil, err
+			unreadable = errors.Join(unreadable, err)
+			t = task.Task{ID: task.ID(id), CreatedAt: time.UnixMicro(created)}
 		}
 		found = append(found, t)
 	}
-	return found, rows.Err()
+	return found, unreadable, rows.Err()
+}
+
+// readable returns the tasks that could be read, in the place of all.
+func readable(found []task.Task) []task.Task {
+	return slices.DeleteFunc(found, func(t task.Task) bool { return t.Version == 0 })
 }
 
 // A selection is the query for a page. Its parameters are numbered in the
@@ -150,18 +159,20 @@ func (s *selection) statement(q task.Query) string {
 	terminal := len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal)
 	switch {
 	case q.Digest != task.Digest{}:
-		return s.half("document")
+		return s.half()
 	case pending && !terminal:
-		return s.half("document", "pending = TRUE")
+		return s.half("pending = TRUE")
 	case terminal && !pending:
-		return s.half("document", "pending = FALSE")
+		return s.half("pending = FALSE")
 	}
-	const columns = "created_at, id, document"
-	return "SELECT document FROM (SELECT * FROM (" + s.half(columns, "pending = TRUE") +
-		") AS p UNION ALL SELECT * FROM (" + s.half(columns, "pending = FALSE") + ") AS t) AS halves" + s.order()
+	return "SELECT * FROM (SELECT * FROM (" + s.half("pending = TRUE") +
+		") AS p UNION ALL SELECT * FROM (" + s.half("pending = FALSE") + ") AS t) AS halves" + s.order()
 }
 
-func (s *selection) half(columns string, and ...string) string {
+// columns are what tasksOf reads.
+const columns = "created_at, id, document"
+
+func (s *selection) half(and ...string) string {
 	statement := "SELECT " + columns + " FROM tasks"
 	if where := slices.Concat(s.where, and); len(where) > 0 {
 		statement += " WHERE " + strings.Join(where, " AND ")
@@ -175,11 +186,13 @@ func (s *selection) order() string {
 }
 
 // pageOf makes a page of q from one task more than it has, if there is one.
+// Those that could not be read keep their place and are not shown.
 func pageOf(q task.Query, found []task.Task) task.Page {
 	page := task.Page{Tasks: found}
 	if size := q.PageSize(); len(found) > size {
 		page.Tasks = found[:size]
 		page.Next = q.CursorAfter(page.Tasks[size-1].Position())
 	}
+	page.Tasks = readable(page.Tasks)
 	return page
 }
