@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 )
 
 // keep makes a copy of r the result of t, unless r makes no sense.
@@ -21,9 +22,13 @@ func (t *Task) keep(r Result) *Error {
 	return nil
 }
 
+// writing is how many chunks of an answer are written at a time: a store that
+// makes every write durable is far faster at several than at one by one.
+const writing = 4
+
 // WriteResult reads an answer to its end. One that is shorter than a chunk is
 // returned as it is; of a longer one every chunk is kept in s as soon as it is
-// read, so that one chunk is all that is ever in memory. The result becomes
+// read, so that a few chunks are all that is ever in memory. The result becomes
 // the task's only when the task is completed with it: give it a Kind and pass
 // it to [CompleteWithResult].
 //
@@ -36,11 +41,29 @@ func WriteResult(ctx context.Context, s Blobs, ref Ref, answer io.Reader) (Resul
 		return Result{Inline: slices.Clone(chunk[:n]), Size: int64(n)}, nil
 	}
 	var r Result
-	for ; err == nil && n > 0; n, err = fill(chunk, answer) {
-		if err := s.WriteChunk(ctx, ref, r.Chunks, chunk[:n]); err != nil {
-			return Result{}, err
-		}
+	var writers sync.WaitGroup
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	free := make(chan []byte, writing)
+	for range writing - 1 {
+		free <- nil // made when it is needed
+	}
+	for ; err == nil && n > 0 && ctx.Err() == nil; n, err = fill(chunk, answer) {
+		data, place := chunk[:n], r.Chunks
+		writers.Go(func() {
+			defer func() { free <- data[:cap(data)] }()
+			if err := s.WriteChunk(ctx, ref, place, data); err != nil {
+				stop(err)
+			}
+		})
 		r.Chunks, r.Size = r.Chunks+1, r.Size+int64(n)
+		if chunk = <-free; chunk == nil {
+			chunk = make([]byte, ChunkSize)
+		}
+	}
+	writers.Wait()
+	if err == nil {
+		err = context.Cause(ctx) // which also ends the reading
 	}
 	if err != nil {
 		return Result{}, err

@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -11,6 +12,24 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
+
+// An answer that nobody waits for any more is not taken for whole.
+func TestWriteResultStopped(t *testing.T) {
+	s := newStore(t)
+	store(t, s, task.Executing)
+	ctx, cancel := context.WithCancel(t.Context())
+	endless := readerFunc(func(p []byte) (int, error) {
+		cancel()
+		return len(p), nil
+	})
+	if r, err := task.WriteResult(ctx, s, ref, endless); !errors.Is(err, context.Canceled) {
+		t.Errorf("WriteResult = %+v, %v; want the context's error", r, err)
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestWriteResult checks what is kept where, and that broken parts are noticed.
 func TestWriteResult(t *testing.T) {

@@ -15,7 +15,9 @@ type spool struct {
 	failed bool // the answer is an error object
 
 	mu      sync.Mutex
-	chunks  int // how many are kept
+	chunks  int              // how many are kept, without a gap
+	written int              // how far the chunks go that are kept, be it with gaps
+	early   map[int]struct{} // those behind a gap
 	readers int
 	over    bool          // no more will be kept
 	err     error         // why not, if the answer is not whole
@@ -60,11 +62,31 @@ func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []by
 	if err != nil {
 		return err
 	}
-	s.spool.change(func() { s.spool.chunks = n + 1 })
-	if n == 0 {
+	if s.spool.kept(n) {
 		s.desk.spoolBegins(s.id, s.spool)
 	}
 	return nil
+}
+
+// kept takes note of chunk n, and reports whether it was the first that can be
+// read. Chunks may be written in any order.
+func (s *spool) kept(n int) (first bool) {
+	s.change(func() {
+		if s.early == nil {
+			s.early = make(map[int]struct{})
+		}
+		s.early[n] = struct{}{}
+		s.written = max(s.written, n+1)
+		first = n == 0
+		for {
+			if _, next := s.early[s.chunks]; !next {
+				return
+			}
+			delete(s.early, s.chunks)
+			s.chunks++
+		}
+	})
+	return first
 }
 
 // discard frees the room of an answer that will not be whole, which may be all
@@ -75,7 +97,7 @@ func (s *spooler) discard(ctx context.Context) {
 	defer stop()
 	ref := task.AnyOwner().Ref(s.id)
 	s.spool.change(func() { s.spool.discarded = true }) // first: somebody may be reading it
-	for n := s.spool.chunks - 1; n >= 0; n-- {          // nobody else writes it
+	for n := s.spool.written - 1; n >= 0; n-- {         // nobody else writes it
 		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
 			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "task", s.id, "error", err)
 			return
