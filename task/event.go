@@ -75,8 +75,8 @@ type (
 	Admit struct{ By, Reason string }
 
 	// Approve is one approver's yes. The last one that the quorum needs makes
-	// [InputRequired] into [Approved]. Names are compared exactly: it is for
-	// the caller to know that By is authentic and spelled in one way.
+	// [InputRequired] into [Approved]. It is for the caller to know that By is
+	// authentic. Who might be the same person counts once; see [Decision.IsBy].
 	Approve struct {
 		By, Reason string
 		As         Standing
@@ -283,7 +283,7 @@ func (e Approve) apply(t *Task, now time.Time) *Error {
 	switch {
 	case (e.By == t.Owner || e.As.Own) && !a.SelfApproval:
 		return &Error{Kind: KindSelfApproval}
-	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.By == e.By }):
+	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):
 		return &Error{Kind: KindAlreadyDecided}
 	}
 	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason})

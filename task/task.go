@@ -35,6 +35,7 @@ package task
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -145,6 +146,17 @@ type Standing struct {
 	Groups []string `json:"groups,omitempty"`
 	Roles  []string `json:"roles,omitempty"`
 	Own    bool     `json:"own,omitzero"` // the call is their own, perhaps made under another name
+	// Aliases are other names of the same person, under which they count no
+	// second time.
+	Aliases []string `json:"aliases,omitempty"`
+}
+
+// IsBy reports whether d might be a decision of the person who has any of the
+// given names, in whatever case.
+func (d Decision) IsBy(names ...string) bool {
+	return slices.ContainsFunc(append([]string{d.By}, d.Aliases...), func(mine string) bool {
+		return mine != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(mine, name) })
+	})
 }
 
 // DecidedAt returns when the decision became final, or the zero time while it

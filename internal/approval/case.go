@@ -69,7 +69,7 @@ func (d *Desk) objection(t task.Task, who Approver) error {
 		return err
 	}
 	for _, a := range t.Approval.Approvals {
-		if a.By == who.Name {
+		if a.IsBy(append([]string{who.Name}, who.Aliases...)...) {
 			return task.ErrAlreadyDecided
 		}
 	}

@@ -35,7 +35,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, what Decisi
 		return before, err
 	}
 	reason = plainText(reason, maxReason)
-	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(before, who)}
+	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(before, who), Aliases: who.Aliases}
 	var e task.Event
 	switch what {
 	case Approve:

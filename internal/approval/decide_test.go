@@ -86,6 +86,37 @@ func TestDecideWithoutWorkflow(t *testing.T) {
 	mustBe(t, err, approval.ErrForbidden)
 }
 
+// Whoever might be the same person counts once, whichever of their credentials
+// comes first.
+func TestDecideQuorumOfDistinctPeople(t *testing.T) {
+	login := approval.Approver{Name: "alice@example.com", Aliases: []string{"00u1", "alice"}}
+	for name, both := range map[string][2]approval.Approver{
+		"in another case":         {alice, {Name: "Alice"}},
+		"a token and a login":     {alice, login},
+		"a login and a token":     {login, alice},
+		"two names in common":     {login, {Name: "a.smith", Aliases: []string{"00U1"}}},
+		"the name of the other's": {{Name: "ALICE@example.com"}, login},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := open(t, nil)
+			c := call("ann", "/a")
+			c.Verdict.Workflow = "two"
+			held := o.hold(t, c)
+			if _, err := o.Decide(t.Context(), held.ID, both[0], approval.Approve, ""); err != nil {
+				t.Fatal(err)
+			}
+			_, err := o.Decide(t.Context(), held.ID, both[1], approval.Approve, "")
+			mustBe(t, err, task.ErrAlreadyDecided)
+			mustState(t, o.now(t, held.ID), task.InputRequired)
+			seen, err := o.Case(t.Context(), held.ID, both[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustBe(t, seen.Objection, task.ErrAlreadyDecided)
+		})
+	}
+}
+
 func TestDecideQuorum(t *testing.T) {
 	o := open(t, nil)
 	c := call("ann", "/a")

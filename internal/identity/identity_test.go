@@ -95,6 +95,21 @@ func claims(change map[string]any) map[string]any {
 	return all
 }
 
+// A prefix keeps names of issuers apart, but a person does not become another
+// one by it: they could approve their own calls.
+func TestJWTPrefixHidesNobody(t *testing.T) {
+	for claim, want := range map[string]policy.Principal{
+		"sub":       {ID: "corp:ann", Aliases: []string{"ann"}},
+		"client_id": {ID: "corp:bot", Aliases: []string{"bot", "ann"}},
+	} {
+		d := open(t, func(c *identity.Config) { c.Issuers[0].Prefix, c.Issuers[0].ID = "corp:", claim })
+		got := d.good(t, d.issuer.Sign(claims(map[string]any{"client_id": "bot"}), nil))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("by %s: %s", claim, diff)
+		}
+	}
+}
+
 func TestJWT(t *testing.T) {
 	d := open(t, nil)
 	got := d.good(t, d.issuer.Sign(claims(map[string]any{
@@ -295,7 +310,7 @@ func TestClaimNames(t *testing.T) {
 	})
 	all := map[string]any{"email": "a@b.c", "email_verified": true, "realm": map[string]any{"roles": []string{"x"}}}
 	got := d.good(t, d.issuer.Sign(claims(all), nil))
-	if diff := cmp.Diff(policy.Principal{ID: "corp:a@b.c", Groups: []string{"x"}, Aliases: []string{"ann"}}, got); diff != "" {
+	if diff := cmp.Diff(policy.Principal{ID: "corp:a@b.c", Groups: []string{"x"}, Aliases: []string{"a@b.c", "ann"}}, got); diff != "" {
 		t.Error(diff)
 	}
 	all["email_verified"] = false

@@ -179,7 +179,7 @@ func (i *issuer) judge(c claims, now time.Time) (verified, *Error) {
 		return verified{}, badToken("its e-mail address is not verified", nil)
 	}
 	return verified{
-		principal: policy.Principal{ID: i.Prefix + name, Groups: c.texts(i.Groups), Aliases: c.aliases(name)},
+		principal: policy.Principal{ID: i.Prefix + name, Groups: c.texts(i.Groups), Aliases: c.aliases(i.Prefix+name, name)},
 		until:     until,
 	}, nil
 }
@@ -248,14 +248,16 @@ func (c claims) time(name string) (time.Time, bool) {
 	return time.Unix(int64(math.Floor(seconds)), 0), true
 }
 
-// aliases returns the other names by which a person might be known.
-func (c claims) aliases(name string) []string {
+// aliases returns the other names by which a person might be known whose id is
+// made of name.
+func (c claims) aliases(id, name string) []string {
 	var others []string
 	add := func(other string) {
-		if other != "" && other != name && !slices.Contains(others, other) {
+		if other != "" && other != id && !slices.Contains(others, other) {
 			others = append(others, other)
 		}
 	}
+	add(name)
 	for _, claim := range []string{"sub", "email", "preferred_username", "upn", "act.sub"} {
 		add(c.text(claim))
 	}

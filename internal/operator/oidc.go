@@ -281,25 +281,35 @@ func (p people) email() string {
 
 // admit returns the session of somebody, or says why they may not come in.
 func (o *OIDC) admit(p people) (s session, why string) {
-	email, groups := p.email(), p.texts(o.GroupsClaim)
-	s = session{Via: viaOIDC, Name: p.text(o.NameClaim)}
+	s = session{Via: viaOIDC, Issuer: o.Issuer, Name: p.text(o.NameClaim), Email: p.email(), Groups: p.texts(o.GroupsClaim)}
 	if o.NameClaim == "email" {
-		s.Name = email
+		s.Name = s.Email
 	}
-	_, domain, _ := strings.Cut(email, "@")
 	switch {
 	case s.Name == "" && o.NameClaim == "email":
 		return s, "Your e-mail address is not verified."
 	case s.Name == "":
 		return s, "The identity provider does not say who you are."
-	case len(o.Domains) > 0 && !slices.ContainsFunc(o.Domains, func(d string) bool { return strings.EqualFold(d, domain) }):
-		return s, "Your e-mail address is not one that may log in here."
-	case len(o.Groups) > 0 && !slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(o.Groups, g) }):
-		return s, "You are in no group that may log in here."
 	}
-	s.Groups = slices.DeleteFunc(groups, func(g string) bool { return o.Matters != nil && !o.matters(g) })
+	if why = o.bars(s); why != "" {
+		return s, why
+	}
+	s.Groups = slices.DeleteFunc(s.Groups, func(g string) bool { return o.Matters != nil && !o.matters(g) })
 	s.Aliases = p.aliases(s.Name)
 	return s, ""
+}
+
+// bars returns why somebody may not be here, or nothing.
+func (o *OIDC) bars(s session) string {
+	_, domain, _ := strings.Cut(s.Email, "@")
+	switch {
+	case len(o.Domains) > 0 && !slices.ContainsFunc(o.Domains, func(d string) bool { return strings.EqualFold(d, domain) }):
+		return "Your e-mail address is not one that may log in here."
+	case len(o.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g string) bool { return slices.Contains(o.Groups, g) }):
+		return "You are in no group that may log in here."
+	default:
+		return ""
+	}
 }
 
 // aliases returns the other names by which somebody may be known.

@@ -232,3 +232,33 @@ func TestOIDCRoles(t *testing.T) {
 		})
 	}
 }
+
+// A login holds no rights: whoever would not be let in any more is out, although
+// their role names nobody.
+func TestOIDCRightsAreThoseOfNow(t *testing.T) {
+	tests := map[string]struct {
+		change func(*operator.OIDC)
+		status int
+	}{
+		"nothing changed": {func(*operator.OIDC) {}, 200},
+		"other domains":   {func(o *operator.OIDC) { o.Domains = []string{"example.org"} }, 401},
+		"other groups":    {func(o *operator.OIDC) { o.Groups = []string{"board"} }, 401},
+		"another issuer":  {func(o *operator.OIDC) { o.Issuer = "https://login.example.org" }, 401},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, issuer := elsewhere(t, func(o *operator.OIDC) { o.Domains = []string{"example.com"} })
+			issuer.LogIn(person(nil), nil)
+			h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+			u, _ := url.Parse(h.url)
+			after := serve(t, func(c *operator.Config) {
+				c.URL = u
+				c.OIDC = &operator.OIDC{Issuer: issuer.URL, ClientID: issuer.Client, Domains: []string{"example.com"}, Client: http.DefaultClient}
+				tt.change(c.OIDC)
+			})
+			for _, c := range h.jar.Cookies(u) {
+				after.want(tt.status, "", "GET", "/", "", "Cookie", c.Name+"="+c.Value)
+			}
+		})
+	}
+}

@@ -26,6 +26,8 @@ type session struct {
 	Name    string   `json:"n,omitzero"` // this and what follows only if the login was elsewhere
 	Groups  []string `json:"g,omitempty"`
 	Aliases []string `json:"a,omitempty"`
+	Email   string   `json:"e,omitzero"` // verified
+	Issuer  string   `json:"u,omitzero"`
 }
 
 // Logins that are not those with a token of the configuration.
@@ -183,15 +185,15 @@ func (a *Auth) resume(sealed string) (Operator, *Error) {
 	return Operator{}, errSessionEnded // its token is no longer one
 }
 
-// fromElsewhere returns who logged in with the identity provider, with the role
-// that they have now.
+// fromElsewhere returns who logged in with the identity provider, if they would
+// be let in now, with the role that they have now.
 func (a *Auth) fromElsewhere(o Operator) (Operator, *Error) {
 	if a.provider == nil {
 		return Operator{}, errSessionEnded
 	}
 	s := o.session
 	o.Way, o.Name, o.Groups, o.Aliases, o.Role = ByOIDC, s.Name, s.Groups, s.Aliases, a.provider.role(s)
-	if o.Role == "" {
+	if o.Role == "" || s.Issuer != a.provider.Issuer || a.provider.bars(s) != "" {
 		return Operator{}, errSessionEnded
 	}
 	return o, nil
