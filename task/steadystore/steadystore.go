@@ -319,7 +319,10 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 	case errors.Is(context.Cause(bounded), errNoAnswer):
 		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
 	}
-	u.store.enter(trouble{err: err, reading: !u.writes || errors.Is(err, errNoAnswer)})
+	// Who reads the journal may have to write first. That there is no room for
+	// it keeps nobody from reading the rest.
+	reading := !u.writes && !errors.Is(err, task.ErrCapacityExceeded) || errors.Is(err, errNoAnswer)
+	u.store.enter(trouble{err: err, reading: reading})
 	return u.unavailable(err)
 }
 

@@ -186,6 +186,14 @@ func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return p.Store.Get(ctx, ref)
 }
 
+// Ends has to write before it reads, as in stores that chain the journal later.
+func (p *patient) Ends(ctx context.Context) (task.Ends, error) {
+	if err := p.ill(ctx, &p.writes); err != nil {
+		return task.Ends{}, err
+	}
+	return p.Store.Ends(ctx)
+}
+
 // probe says the same as the next calls would.
 func (p *patient) probe(ctx context.Context, _ task.Store, _ error) error {
 	return errors.Join(p.ill(ctx, &p.reads), p.ill(ctx, &p.writes))
@@ -224,6 +232,23 @@ func TestTrouble(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNoRoomForTheJournal: a journal that cannot be read, because there is no
+// room to put it in order, keeps nobody from reading tasks.
+func TestNoRoomForTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient()
+		s := open(t, p.options())
+		must(t, s.Create(t.Context(), build(t, "tg_1"), task.Limits{}))
+		full := error(&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("no space left")})
+		p.writes.Store(&full)
+		_, err := s.Ends(t.Context())
+		mustBe(t, err, task.ErrUnavailable)
+		_, err = s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
+		must(t, err)
+		mustBe(t, s.Create(t.Context(), build(t, "tg_2"), task.Limits{}), task.ErrUnavailable)
+	})
 }
 
 // TestSlow: nobody waits for long for a store that does not answer, and only
