@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -62,7 +64,7 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 		}
 		return ledger{c, c.Audit, func() error { return nil }}, nil
 	}
-	cfg, _, err := load(cmd.ErrOrStderr(), config.Sources{File: *a.config})
+	cfg, _, err := config.LoadStorage(config.Sources{File: *a.config, Environ: os.Environ()})
 	if err != nil {
 		return ledger{}, err
 	}
@@ -70,14 +72,12 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 	if !s.Durable() {
 		return ledger{}, errors.New("this configuration keeps the audit log in the memory of the gate: use --url")
 	}
-	if file, ok := s.File(); ok {
-		if _, err := os.Stat(file); err != nil {
-			return ledger{}, fmt.Errorf("there is no store: %w", err)
-		}
+	store, err := existing(storage.Settings.OpenUnread)(s, cmd.Context()) // held calls may be encrypted; the journal is not
+	if storage.InUse(err) {
+		err = fmt.Errorf("%w (a gate that runs on it can be asked with --url)", err)
 	}
-	store, err := s.OpenUnread(cmd.Context()) // held calls may be encrypted; the journal is not
 	if err != nil {
-		return ledger{}, fmt.Errorf("%w (a gate that runs on it can be asked with --url)", err)
+		return ledger{}, err
 	}
 	find := func(ctx context.Context, f audit.Filter) (audit.Page, error) { return audit.Find(ctx, store, f) }
 	return ledger{store, find, store.Close}, nil
@@ -220,17 +220,12 @@ func newAuditExport(a auditFlags) *cobra.Command {
 }
 
 // export writes entries, and returns the last of them.
-func export(cmd *cobra.Command, l ledger, f audit.Filter, output string) (task.Link, error) {
-	out := cmd.OutOrStdout()
-	if output == "" {
-		return writeLines(cmd.Context(), out, l, f)
-	}
-	file, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return task.Link{}, err
-	}
-	head, err := writeLines(cmd.Context(), file, l, f)
-	return head, errors.Join(err, file.Close())
+func export(cmd *cobra.Command, l ledger, f audit.Filter, output string) (head task.Link, err error) {
+	err = toFile(cmd.OutOrStdout(), cmp.Or(output, "-"), func(w io.Writer) error {
+		head, err = writeLines(cmd.Context(), w, l, f)
+		return err
+	})
+	return head, err
 }
 
 func writeLines(ctx context.Context, out io.Writer, l ledger, f audit.Filter) (head task.Link, err error) {

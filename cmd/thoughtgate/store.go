@@ -40,9 +40,25 @@ func newStore() *cobra.Command {
 // storeFlags say which store is meant.
 type storeFlags struct{ file, dsn *string }
 
+// An opening is a way to open a store.
+type opening func(storage.Settings, context.Context) (*sealedstore.Store, error)
+
+// existing is how for those who want nothing of a file that is not there: its
+// name may be a wrong one.
+func existing(how opening) opening {
+	return func(s storage.Settings, ctx context.Context) (*sealedstore.Store, error) {
+		if file, ok := s.File(); ok {
+			if _, err := os.Stat(file); err != nil {
+				return nil, fmt.Errorf("there is no store: %w", err)
+			}
+		}
+		return how(s, ctx)
+	}
+}
+
 // open opens that store. Those who only want to have a look at it, or pass it
 // on, need not be able to read all of it.
-func (f storeFlags) open(cmd *cobra.Command, how func(storage.Settings, context.Context) (*sealedstore.Store, error)) (*sealedstore.Store, error) {
+func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, error) {
 	sources := config.Sources{File: *f.file, Environ: os.Environ()}
 	if *f.dsn != "" {
 		sources.Overrides = []config.Override{{Source: "--store", Setting: "store", Values: []string{*f.dsn}}}
@@ -68,7 +84,7 @@ func (f storeFlags) open(cmd *cobra.Command, how func(storage.Settings, context.
 const openPatience = 30 * time.Second
 
 // with runs do on the store, and closes it.
-func (f storeFlags) with(cmd *cobra.Command, how func(storage.Settings, context.Context) (*sealedstore.Store, error), do func(*sealedstore.Store) error) error {
+func (f storeFlags) with(cmd *cobra.Command, how opening, do func(*sealedstore.Store) error) error {
 	store, err := f.open(cmd, how)
 	if err != nil {
 		return err
@@ -100,7 +116,7 @@ func newStoreCheck(f storeFlags) *cobra.Command {
 			"and the chain of the journal. Prints what is wrong, and fails if anything is.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error { return check(cmd, s) })
+			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error { return check(cmd, s) })
 		},
 	}
 }
@@ -154,7 +170,7 @@ func newStoreExport(f storeFlags) *cobra.Command {
 		if *plain {
 			form = storage.Plain
 		}
-		return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
+		return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error {
 			return toFile(cmd.OutOrStdout(), name, func(w io.Writer) error {
 				moved, err := storage.Export(cmd.Context(), s, w, form)
 				if err == nil {
@@ -254,7 +270,7 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 			"or not at all. Afterwards the other keys are not needed any more.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, storage.Settings.Open, func(s *sealedstore.Store) error {
+			return f.with(cmd, existing(storage.Settings.Open), func(s *sealedstore.Store) error {
 				n, err := storage.Rekey(cmd.Context(), s)
 				if err != nil {
 					return fmt.Errorf("not finished, %s encrypted anew: %w", many(n, "held call"), err)
@@ -274,7 +290,7 @@ func newStoreVacuum(f storeFlags) *cobra.Command {
 			"much room again. PostgreSQL does by itself what this does, now and then. Redis has nothing to give back.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
+			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error {
 				can, err := storage.Vacuum(cmd.Context(), s)
 				if err != nil {
 					return err
