@@ -30,7 +30,7 @@ func Storage(cfg config.Config) storage.Settings {
 // cannot be reached does not keep the gate from starting.
 func (a *App) openStore() (keep, error) {
 	settings := Storage(a.cfg)
-	settings.Unreadable = a.unreadable
+	settings.Unreadable, settings.Doubtful = a.unreadable, a.doubtful
 	if !a.gate.Governs() {
 		settings.DSN = storage.Memory
 	}
@@ -70,4 +70,9 @@ func (a *App) storeChanged(trouble error) {
 // unreadable is told of held calls that are left out of lists.
 func (a *App) unreadable(err error) {
 	a.log.Error("a held call cannot be read", "err", err)
+}
+
+// doubtful is told that the store may lose what it has acknowledged.
+func (a *App) doubtful(err error) {
+	a.log.Warn("held calls may be lost, or run twice, if the server of the store crashes", "err", err)
 }

@@ -33,8 +33,12 @@ type Settings struct {
 	MaxBytes    int64         // how large a file, or what is in memory, may become
 	Keys        string        // what to encrypt with; see [sealedstore.ParseKeys]
 
-	// Unreadable is told of tasks that cannot be decrypted; nobody is.
+	// Unreadable is told of tasks that cannot be read or decrypted; nobody is.
 	Unreadable func(error)
+
+	// Doubtful is told, when a store is opened, that it may lose what it has
+	// acknowledged; nobody is.
+	Doubtful func(error)
 }
 
 // Memory is the DSN of the store that keeps nothing.
@@ -92,10 +96,21 @@ func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
 	case isFile:
 		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file, MaxBytes: s.MaxBytes, Readers: s.Connections}))
 	case s.isRedis():
-		return opened(redisstore.Open(ctx, redisstore.Options{URL: s.DSN, Timeout: s.Timeout, Connections: s.Connections}))
+		return opened(s.openRedis(ctx))
 	default:
 		return opened(sqlstore.OpenPostgres(ctx, sqlstore.PostgresOptions{URL: s.DSN, Timeout: s.Timeout, MaxConns: s.Connections}))
 	}
+}
+
+func (s Settings) openRedis(ctx context.Context) (*redisstore.Store, error) {
+	store, err := redisstore.Open(ctx, redisstore.Options{URL: s.DSN, Timeout: s.Timeout, Connections: s.Connections})
+	if err != nil || s.Doubtful == nil {
+		return store, err
+	}
+	if doubt := store.Check(ctx); errors.Is(doubt, redisstore.ErrNotDurable) {
+		s.Doubtful(doubt)
+	}
+	return store, nil
 }
 
 // opened returns no store if there is an error: a nil of some type is not nil.

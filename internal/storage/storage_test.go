@@ -23,6 +23,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
@@ -373,6 +374,21 @@ func TestCheck(t *testing.T) {
 	}
 	if text := strings.Join(problems, "\n"); strings.Contains(text, secret) {
 		t.Errorf("problems tell a secret: %s", text)
+	}
+}
+
+// TestDoubtful: whoever opens a server that keeps nothing is told.
+func TestDoubtful(t *testing.T) {
+	server, err := testenv.StartRedis(t.Context(), "--appendonly", "no")
+	if !testenv.Available(t, err) {
+		return
+	}
+	t.Cleanup(func() { must(t, server.Stop()) })
+	var told []error
+	settings := storage.Settings{DSN: server.URL(), Doubtful: func(err error) { told = append(told, err) }}
+	open(t, settings)
+	if len(told) != 1 || !errors.Is(told[0], redisstore.ErrNotDurable) {
+		t.Errorf("told %v; want that it is not durable", told)
 	}
 }
 
