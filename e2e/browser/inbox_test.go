@@ -295,6 +295,36 @@ func TestHostileArguments(t *testing.T) {
 	p.eventually(`document.body.innerText.includes("\\u202egpj.exe")`, "what cannot be seen is spelled out")
 }
 
+// No part of a value can be placed where the name of another would be.
+func TestValuesPretendNothing(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	s.ask(t, "refund_payment", map[string]any{
+		"amount": 9000, "currency": "EUR\namount: 1.00", "note": "fine" + strings.Repeat(" ", 200) + "amount: 1.00",
+		"to": map[string]any{"name": "Rosa\namount: 1.00"}, "why": strings.Repeat("because ", 30) + "so",
+	})
+	p.sees("amount: 1.00")
+	p.click(".row .open")
+	p.sees("Why it is held")
+	for _, width := range []int64{1280, 390} {
+		p.resize(width, 860)
+		astray := value[int](p, `[...document.querySelectorAll(".tree li > .value")].filter((v) => {
+			const name = v.parentElement.querySelector(":scope > .key").getClientRects()[0].left;
+			return [...v.getClientRects()].some((line) => line.left < name + 12);
+		}).length`)
+		if astray > 0 {
+			t.Errorf("%d values begin a line where names do, at a width of %d", astray, width)
+		}
+	}
+	if n := value[int](p, `document.querySelectorAll(".tree .quoted").length`); n != 3 {
+		t.Errorf("%d values are in quotes", n)
+	}
+}
+
 // Another site can neither have a browser decide nor show the pages in its own.
 func TestOtherSites(t *testing.T) {
 	s := open(t, plainRules)

@@ -34,6 +34,7 @@ type site struct {
 	agents    string // where agents find the gate
 	operators string // where people do
 	token     string // of the only operator, if there are no others
+	agent     string // the token of agents, if they need one
 	upstream  *upstream
 }
 
@@ -136,7 +137,7 @@ func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	client := mcp.NewClient(&mcp.Implementation{Name: "support-agent", Version: "2.1"}, nil)
-	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.agents}, nil)
+	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.agents, HTTPClient: &http.Client{Transport: s}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +160,15 @@ func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 		_ = session.Close()
 	})
 	return c
+}
+
+// RoundTrip sends what an agent sends, with its token.
+func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.agent != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+s.agent)
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // wait returns what became of the call.

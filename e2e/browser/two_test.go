@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -184,6 +186,65 @@ func TestOwnCall(t *testing.T) {
 	if got := c.wait(t); got != string(task.Rejected) {
 		t.Errorf("the agent gets %s", got)
 	}
+}
+
+// The same through a whole gate, with people, an agent and a workflow as its
+// configuration has them: alice's agent asks, alice may not approve, and it takes
+// two others.
+func TestTwoPeopleAtTheGate(t *testing.T) {
+	const agent = "tga_the-token-of-the-agent-of-alice"
+	token := func(name string) string { return "tgo_the-token-of-" + name + "-at-the-gate" }
+	rules := fmt.Sprintf("identity: {tokens: [{name: alice-s-bot, owner: Alice, hash: %q}]}\n", bearer.HashOf(agent)) + "operators:\n  tokens:\n"
+	for _, name := range []string{"alice", "bob", "carol"} {
+		rules += fmt.Sprintf("    - {name: %s, groups: [finance], hash: %q}\n", name, bearer.HashOf(token(name)))
+	}
+	s := open(t, rules+`
+workflows: {pairs: {approvers: ["group:finance"], quorum: 2}}
+rules: [{match: "refund_*", action: approve, workflow: pairs}]
+default: deny
+waiting: {hold: 1h}
+`)
+	s.agent = agent
+	people := map[string]*person{}
+	for _, name := range []string{"alice", "bob", "carol"} {
+		p, ok := visit(t, s)
+		if !ok {
+			return
+		}
+		p.open("/")
+		p.do(chromedp.SendKeys(chromedp.CSS("#token"), token(name)), chromedp.Submit(chromedp.CSS("#token")))
+		p.sees("Nothing waits for you")
+		people[name] = p
+	}
+	c := s.ask(t, "refund_payment", map[string]any{"amount": 9000})
+	for _, p := range people {
+		p.sees("alice-s-bot")
+		p.click(".row .open")
+		p.sees("It needs 2 more people.")
+	}
+	alice, bob, carol := people["alice"], people["bob"], people["carol"]
+	alice.sees("You asked for this call yourself, so somebody else has to approve it.")
+	alice.tolerate("403")
+	value[bool](alice, `(() => {
+		const form = document.querySelector("#decision");
+		form.action = form.action.replace(/reject$/, "approve"); // although there is no button for it
+		form.submit();
+		return true;
+	})()`)
+	alice.sees("Your approval was not recorded")
+	bob.click("#approve")
+	bob.sees("1 of 2 approvals, by bob. It needs one more person.")
+	bob.sees("You have approved this.")
+	carol.sees("1 of 2 approvals, by bob. It needs one more person.")
+	if ran := s.upstream.calls(); len(ran) > 0 {
+		t.Errorf("with one approval of two it ran: %v", ran)
+	}
+	carol.click("#approve")
+	carol.sees("Approved by bob and carol")
+	if got := c.wait(t); got != "done: refund_payment" {
+		t.Errorf("the agent gets %q", got)
+	}
+	alice.sees("Approved by bob and carol")
 }
 
 // However many tabs somebody has open, all of them are live.

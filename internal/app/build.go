@@ -158,8 +158,6 @@ func (a *App) guard(l *listener) mcphttp.Guard {
 	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: a.cfg.AllowedHosts, Origins: a.cfg.AllowedOrigins}
 	if l == a.operators {
 		g.Pages = true
-	}
-	if l == a.operators {
 		g.SameOrigin = true // who comes there has a cookie of that very host, or none
 		if u := a.cfg.Operators.URL; u != nil {
 			g.Hosts = append(slices.Clone(g.Hosts), u.Host)

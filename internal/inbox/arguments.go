@@ -158,7 +158,7 @@ func (l *layout) member(of string, depth int) (node, error) {
 		if err != nil {
 			return node{}, err
 		}
-		name = l.cut(token.String(), maxName)
+		name = l.label(token.String())
 	}
 	n, err := l.value(depth + 1)
 	n.named, n.name = named, name
@@ -212,7 +212,7 @@ func (l *layout) text() (node, error) {
 		return node{kind: "redacted", whole: true}, nil
 	}
 	s := token.String()
-	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s)}
+	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s) || pretends(s)}
 	n.fold = n.note != "" || len(s) > longText || strings.Count(s, "\n") >= longLines
 	n.text, n.whole = l.runs(s, maxInline)
 	if !n.whole {
@@ -221,9 +221,16 @@ func (l *layout) text() (node, error) {
 	return n, nil
 }
 
+// pretends reports whether s has blanks by which a part of it could look like
+// something beside it.
+func pretends(s string) bool { return strings.ContainsAny(s, "\n\t") || strings.Contains(s, "  ") }
+
 // runs returns foreign text as runs of at most so many bytes.
-func (l *layout) runs(text string, most int) ([]run, bool) {
-	m := marker{find: l.find, most: max(minInline, min(most, l.bytes))}
+func (l *layout) runs(text string, most int) ([]run, bool) { return l.mark(text, most, nil) }
+
+// mark is runs for text in which some characters are odd.
+func (l *layout) mark(text string, most int, odd func(rune) bool) ([]run, bool) {
+	m := marker{find: l.find, odd: odd, most: max(minInline, min(most, l.bytes))}
 	runs, whole := m.runs(text)
 	if !whole {
 		m.found = count(text, l.find)
@@ -238,6 +245,19 @@ func (l *layout) runs(text string, most int) ([]run, bool) {
 // cut is runs for text of which the end does not matter much.
 func (l *layout) cut(text string, most int) []run {
 	runs, whole := l.runs(text, most)
+	if !whole {
+		runs = append(runs, run{text: "…"})
+	}
+	return runs
+}
+
+// label returns the name of a member so that it looks like no other: with
+// letters marked that may be taken for others, and in quotes if its ends are blank.
+func (l *layout) label(name string) []run {
+	if name == "" || strings.TrimSpace(name) != name {
+		name = `"` + name + `"`
+	}
+	runs, whole := l.mark(name, maxName, notASCII)
 	if !whole {
 		runs = append(runs, run{text: "…"})
 	}

@@ -67,6 +67,18 @@ func TestHiddenCharacters(t *testing.T) {
 	mustHave(t, alice.get("/approvals/"+string(id)+"/arguments"), `\u202egpj.exe`, `\u200b\u200d`, `\udb40\udc41`)
 }
 
+// Names of members that look alike are told apart.
+func TestNamesThatLookAlike(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{args: `{"path":"/a","path ":"/b","p\u0430th":"/c","":"/d","pa\nth":"/e"}`})
+	page := regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(alice.get("/approvals/"+string(id)), "")
+	mustHave(t, page,
+		`<span class="key">path</span>`, `<span class="key">&#34;path &#34;</span>`, `<span class="key">&#34;&#34;</span>`,
+		`p<span class="odd" title="U+0430 Cyrillic">а</span>th`, `pa<span class="code-point" title="is a control character">U+000A`,
+	)
+}
+
 // Large arguments are folded, searched as a whole, and can be had in full.
 func TestLargeArguments(t *testing.T) {
 	o := open(t)

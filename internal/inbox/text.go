@@ -232,11 +232,13 @@ type name struct {
 	odd  []run // the characters in it that are not plain ASCII
 }
 
+func notASCII(r rune) bool { return r >= utf8.RuneSelf }
+
 // maxName is about how many bytes are shown of a name.
 const maxName = 400
 
 func newName(text string) name {
-	m := marker{odd: func(r rune) bool { return r >= utf8.RuneSelf }, most: maxName}
+	m := marker{odd: notASCII, most: maxName}
 	runs, whole := m.runs(text)
 	if !whole {
 		runs = append(runs, run{text: "…"})
