@@ -389,21 +389,25 @@ const cancelAtOnce = 16
 
 // Overheard is [Desk.Report] for what is said of an upstream's task where only
 // its owner is known. It reports whether that is a task which the upstream made
-// of a held call: its id is not for the owner to see. While a call is being made
-// its task is not known yet, so then that is assumed.
+// of a held call, also of one that has ended: its id is not for the owner to
+// see. While a call is being made, or was a moment ago when it was cancelled, its
+// task is not known, so then that is assumed.
 func (d *Desk) Overheard(ctx context.Context, owner string, r Report) (ours bool, err error) {
-	q := task.Query{Scope: task.OwnedBy(owner), States: []task.State{task.Executing}, Limit: sweepBatch}
+	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
 		if err != nil {
 			return true, err
 		}
 		for _, t := range page.Tasks {
-			if t.Execution.UpstreamTask == r.Task {
+			switch {
+			case t.Execution == nil:
+			case t.Execution.UpstreamTask == r.Task:
 				_, err := d.Report(ctx, q.Scope.Ref(t.ID), r)
 				return true, err
+			case t.Execution.UpstreamTask == "" && t.Result == nil && d.busy(t):
+				ours = true
 			}
-			ours = ours || t.Execution.UpstreamTask == "" && d.busy(t)
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return ours, nil

@@ -43,9 +43,9 @@ func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
 // isOwn takes note of what the upstream says of its task, and reports whether
 // that is one of a held call.
 func (x *exchange) isOwn(m *jsonrpc.Message) bool {
-	owner, shared := x.owner()
+	owner, _ := x.owner()
 	report, err := readReport(m.Params.Value, wire.Legacy)
-	if err != nil || shared || x.h.cfg.Desk == nil {
+	if err != nil || x.h.cfg.Desk == nil {
 		return false
 	}
 	ours, err := x.h.cfg.Desk.Overheard(x.r.Context(), owner, report)
