@@ -189,7 +189,7 @@ func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamPost)
 	s.torn = true // nothing comes before the acknowledgement
 	defer x.h.listeners.add(x.peer(), s, nil)()
-	known := x.touch(ctx, x.own)
+	known := x.known(ctx)
 	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
 		`},"notifications":{"taskIds":`, string(idArray(known)), `}}}`)
 	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
@@ -231,7 +231,7 @@ func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
 		case err == nil && x.answeredBy(m) && m.Error.Present():
 			return nil, errRefused
 		case err == nil && m.Method == "notifications/subscriptions/acknowledged":
-			known := x.touch(ctx, x.own)
+			known := x.known(ctx)
 			s.change, s.after = nil, func() {
 				following.Go(func() { x.followNamed(ctx, s, known) })
 			}
@@ -281,6 +281,7 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 	defer f.Close()
 	upstreams := followedUpstreams{x: x}
 	defer upstreams.leave()
+	x.touch(ctx, ids)
 	for {
 		news, err := f.Next(ctx, x.h.cfg.Waiting.Beat)
 		if err != nil {
@@ -326,15 +327,26 @@ func (x *exchange) tellStatus(ctx context.Context, s *eventRelay, t task.Task) b
 	return told
 }
 
-// touch shows that the owner of tasks is there, which lets approved ones begin.
-// It returns those that exist and are the client's.
-func (x *exchange) touch(ctx context.Context, ids []task.ID) []task.ID {
+// known returns those of the tasks that a client wants to hear of that exist and
+// are its own. No upstream is asked for that: it may take its time.
+func (x *exchange) known(ctx context.Context) []task.ID {
 	owner, _ := x.owner()
 	var found []task.ID
-	for _, id := range ids {
-		if _, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send()); err == nil {
+	for _, id := range x.own {
+		if _, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(id)); err == nil {
 			found = append(found, id)
 		}
 	}
 	return found
+}
+
+// touch shows that the owner of tasks is there, which lets approved ones begin.
+func (x *exchange) touch(ctx context.Context, ids []task.ID) {
+	owner, _ := x.owner()
+	for _, id := range ids {
+		_, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send())
+		if err != nil && ctx.Err() == nil {
+			x.h.cfg.Log.DebugContext(ctx, "task not touched", "task", id, "cause", err)
+		}
+	}
 }

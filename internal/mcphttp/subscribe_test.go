@@ -350,3 +350,20 @@ func TestUpstreamHeardOnGetStream(t *testing.T) {
 	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", own)), "made")
 }
+
+// An upstream that cannot be asked at the moment is no reason not to tell a
+// client of its task: that goes on.
+func TestListenWhileUpstreamCannotBeAsked(t *testing.T) {
+	p := newPlant(t, nil)
+	own, _ := p.runs(t)
+	p.shop.fail(nil, func(method string) *jsonrpc.Error {
+		if method != "tasks/get" {
+			return nil
+		}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "not now"}
+	})
+	message, headers := listenTo(own)
+	next := p.stream(t, http.MethodPost, message, headers...)
+	wantText(t, "acknowledged", next(), "subscriptions/acknowledged", own)
+	wantText(t, "status", next(), own, `"status":"working"`)
+}
