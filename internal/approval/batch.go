@@ -63,7 +63,7 @@ func subjectOf(m *jsonrpc.Message) (string, bool) {
 // that cannot be read it returns what nobody allows.
 func inBatch(t task.Task, f facts, now time.Time) []policy.Call {
 	p, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
-	if err != nil {
+	if err != nil || len(f.InBatch) != len(p.Messages) {
 		return []policy.Call{{Time: now}}
 	}
 	var calls []policy.Call
@@ -73,7 +73,7 @@ func inBatch(t task.Task, f facts, now time.Time) []policy.Call {
 			calls = append(calls, policy.Call{
 				Upstream: t.Call.Upstream, Method: m.Method, Name: subject,
 				Arguments: jsontext.Value(m.Params.Arguments.Bytes),
-				Principal: f.Principal, Annotations: f.InBatch[subject], Session: f.Session, Time: now,
+				Principal: f.Principal, Annotations: f.InBatch[i], Session: f.Session, Time: now,
 			})
 		}
 	}

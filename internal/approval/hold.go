@@ -36,8 +36,9 @@ type Call struct {
 	// this owner because nobody can tell them apart.
 	Alone bool
 
-	// InBatch has, for a batch, what upstreams say of its tools, by name.
-	InBatch map[string]policy.Annotations
+	// InBatch has, for a batch, what the upstream says of the tool that each of
+	// its messages is about.
+	InBatch []policy.Annotations
 }
 
 // A Tool is what an upstream says of one of its tools.
@@ -271,7 +272,7 @@ type facts struct {
 	Peer        string             `json:",omitzero"`
 	Why         *Why               `json:",omitzero"`
 
-	InBatch map[string]policy.Annotations `json:",omitempty"` // of the tools of a batch, by name
+	InBatch []policy.Annotations `json:",omitempty"` // of the tools of a batch, by the places of its messages
 }
 
 // maxDescription is how many characters of a tool's description are kept.

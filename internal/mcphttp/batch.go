@@ -24,10 +24,10 @@ import (
 // and reports false if the client has its answer.
 func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
 	var held []gate.Judged
-	problems := make([]*wire.Problem, len(p.Messages))
+	problems, about := make([]*wire.Problem, len(p.Messages)), make([]policy.Annotations, len(p.Messages))
 	for i := range p.Messages {
 		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
-		problems[i] = problem
+		problems[i], about[i] = problem, judged.Tool.Annotations
 		if problem != nil {
 			x.problem = problem
 		} else if judged.Handling != policy.PassOn {
@@ -45,7 +45,7 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 			Type: wire.InvalidRequest, Detail: "the calls of this batch need different approvals, so none of them ran: make them one by one",
 		})
 	default:
-		x.holdBatch(ctx, p, body, held)
+		x.holdBatch(ctx, p, approval.Call{Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about})
 	}
 	return nil, false
 }
@@ -99,18 +99,14 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 	return array(answers)
 }
 
-// holdBatch holds a whole batch for one approval, keeps the client waiting, and
-// answers with what became of all of it.
-func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, body []byte, held []gate.Judged) {
+// holdBatch holds a whole batch, of which c says what it is and how it was
+// judged, for one approval, keeps the client waiting, and answers with what
+// became of all of it.
+func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.Call) {
 	owner, shared := x.owner()
-	about := make(map[string]policy.Annotations, len(held))
-	for _, j := range held {
-		about[j.Name] = j.Tool.Annotations
-	}
-	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
-		Owner: owner, Peer: x.from().Key, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
-		Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about, Trace: x.span.Traceparent(),
-	})
+	c.Owner, c.Alone, c.Peer, c.Principal = owner, shared, x.from().Key, x.from().Principal
+	c.Upstream, c.Trace = x.upstream.cfg.Name, x.span.Traceparent()
+	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {
 		x.h.cfg.Log.InfoContext(ctx, "batch not held", "correlation_id", x.correlationID(), "cause", err)
 		x.answerEach(p, func(int) []byte { return x.refused(err) })

@@ -5,13 +5,17 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // newBatchHouse returns a gate that holds batches as a whole, in front of an
@@ -120,4 +124,56 @@ func TestWholeBatchDrifts(t *testing.T) {
 	<-asked.done
 	wantText(t, "the client", asked.body, `"id":1,"error":{"code":-32011,`, `"id":2,"error":{"code":-32011,`)
 	h.wantRan()
+}
+
+// What became of a held call is delivered with the other answers of its batch or
+// not at all: if those do not come, it can be had again, and is not run again.
+func TestOutcomeInBatchThatFails(t *testing.T) {
+	h := newHouse(t, nil)
+	wantText(t, "pending", h.ask(batch(toolCall("1", "hold_b", ""))), "waiting for a person")
+	id := h.pending(1)[0]
+	h.approve(id)
+	eventually(t, "it has run", func() bool {
+		now, err := h.desk.Get(t.Context(), task.AnyOwner().Ref(id))
+		return err == nil && now.State == task.Completed
+	})
+	h.batch = func(http.ResponseWriter, jsonrpc.Packet) { panic(http.ErrAbortHandler) }
+	if told := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))); strings.Contains(told, "done hold_b") {
+		t.Fatalf("the batch did not fail: %s", told)
+	}
+	wantText(t, "again", h.ask(toolCall("3", "hold_b", "")), "done hold_b")
+	h.wantRan(`hold_b {"x":1}`, `get_a {"x":1}`)
+}
+
+// Before a batch runs, each of its calls is judged again with what the upstream
+// says of it, whether it was held itself or not, and whatever else has its name.
+func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
+	var mu sync.Mutex
+	judged := make(map[string]policy.Annotations)
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+		w.WholeBatches = true
+		judge := c.Judge
+		c.Judge = func(call policy.Call) policy.Verdict {
+			mu.Lock()
+			defer mu.Unlock()
+			judged[call.Method+" "+call.Name] = call.Annotations
+			return judge(call)
+		}
+	})
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"get_a","inputSchema":{},"annotations":{"readOnlyHint":true}},{"name":"hold_b","inputSchema":{},"annotations":{"destructiveHint":true}}]}}`, id)
+	}
+	h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	h.batch = newBatchHouse(t, tellArray).batch
+	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), strings.Replace(toolCall("3", "hold_b", ""), "tools/call", "prompts/get", 1)))
+	h.approve(h.pending(1)[0])
+	wantText(t, "the client", asked.wait(t), "done get_a", "done hold_b")
+	mu.Lock()
+	defer mu.Unlock()
+	yes := true
+	want := map[string]policy.Annotations{"tools/call get_a": {ReadOnly: &yes}, "tools/call hold_b": {Destructive: &yes}, "prompts/get hold_b": {}}
+	if diff := cmp.Diff(want, judged); diff != "" {
+		t.Errorf("judged with (-want +got):\n%s", diff)
+	}
 }

@@ -42,6 +42,7 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 		x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal}))
 	}
 	s.send(nil)
+	x.handOver(ctx)
 	if x.own != nil {
 		defer x.merge(ctx, s)()
 	}

@@ -72,9 +72,6 @@ func (x *exchange) post() {
 	if passed, ok := x.govern(ctx, packet, body); ok {
 		x.forwardTraced(ctx, packet, body, passed)
 	}
-	for _, t := range x.handed {
-		x.delivered(ctx, t)
-	}
 }
 
 // read reads the body and makes sure that it is a packet which the upstream

@@ -188,6 +188,7 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 		return array(passed), true
 	case len(x.refusals) > 0:
 		x.answer(array(x.refusals))
+		x.handOver(ctx)
 	default:
 		x.begin(http.StatusAccepted) // nothing but notifications
 	}
@@ -237,6 +238,13 @@ func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gat
 	}
 	x.handed = append(x.handed, t)
 	return message.Bytes()
+}
+
+// handOver notes that the outcomes among the answers to a batch have been told.
+func (x *exchange) handOver(ctx context.Context) {
+	for _, t := range x.handed {
+		x.delivered(ctx, t)
+	}
 }
 
 // judge puts a message to policy and returns the problem if it may not pass,

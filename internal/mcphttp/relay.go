@@ -39,7 +39,7 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
 	defer body.stop()
 	if x.refusals != nil && resp.StatusCode < http.StatusMultipleChoices {
-		x.relayBatch(body)
+		x.relayBatch(ctx, body)
 		return
 	}
 	if x.rewrite != nil && resp.StatusCode == http.StatusOK {
@@ -91,7 +91,7 @@ func (x *exchange) relayRewritten(resp *http.Response, kind string, body io.Read
 
 // relayBatch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
-func (x *exchange) relayBatch(body io.Reader) {
+func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
 	answered, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
 	if err == nil && len(answered) > maxRewritten {
 		err = errUnchecked
@@ -107,6 +107,7 @@ func (x *exchange) relayBatch(body io.Reader) {
 	}
 	x.w.Header().Del("Content-Length")
 	x.answer(array(append(elements, x.refusals...)))
+	x.handOver(ctx)
 }
 
 // readBatch returns the messages of an upstream's answer to a batch.
