@@ -159,7 +159,7 @@ type (
 		Upstream      UpstreamState // UpstreamAsks is implied if InputRequests are given
 		Message       string
 		PollInterval  time.Duration
-		InputRequests jsontext.Value // a JSON object; nil when it asks for nothing
+		InputRequests jsontext.Value // a JSON object; one without members asks to be called again, nil for nothing
 		RequestState  string
 
 		// Release ends the executor's part: from now on the run needs no process.

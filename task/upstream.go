@@ -23,13 +23,17 @@ func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
 	}
 	x.UpstreamTask, x.Upstream, x.Message, x.PollInterval = e.UpstreamTask, e.Upstream, e.Message, e.PollInterval.Truncate(time.Microsecond)
 	x.InputRequests, x.RequestState, x.Answers = asked, e.RequestState, nil
-	if len(asked) > len("{}") {
+	switch {
+	case len(asked) > len("{}"):
 		x.Upstream = UpstreamAsks
+	case asked != nil && x.UpstreamTask == "" && x.Upstream == UpstreamAsks:
+		// It asks nothing, so that everything is answered.
+		x.Upstream, x.InputRequests, x.Answers = UpstreamWorks, nil, asked
 	}
 	if e.Release {
 		x.Executor, x.LeaseUntil = "", time.Time{}
 	}
-	if x.UpstreamTask == "" && x.Upstream != UpstreamAsks && x.Detached() {
+	if x.UpstreamTask == "" && x.Upstream != UpstreamAsks && x.Answers == nil && x.Detached() {
 		return &Error{Kind: KindInvalid, Detail: "nobody would know what becomes of the call"}
 	}
 	t.Execution = x

@@ -148,7 +148,7 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	switch kind := a.resultType(); {
 	case a.Error:
 		return a.Outcome, nil
-	case isTaken(&a, era):
+	case isTaken(&a, m):
 		report, err := taken(&a, era)
 		return approval.Outcome{Report: &report}, err
 	case kind != resultComplete:

@@ -6,9 +6,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -176,5 +179,90 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 	}
 	if len(seen) != 2 || !strings.Contains(seen[1], "as you said") {
 		t.Errorf("the client saw %q; want the question and the answer", seen)
+	}
+}
+
+// newAsking is a house whose upstream answers a call with questions, and goes on
+// with retry when it is called again.
+func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *house {
+	t.Helper()
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+	})
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+		if err != nil {
+			t.Errorf("the upstream got %q: %v", body, err)
+			return
+		}
+		m := &p.Messages[0]
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case m.Params.Member("requestState").Present():
+			retry(w, m)
+		case m.Method == "tools/call":
+			w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"resultType":"input_required","requestState":"theirs","inputRequests":`+questions+`}`)))
+		default:
+			w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"resultType":"complete","capabilities":{}}`)))
+		}
+	})
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+	})
+	return h
+}
+
+// A client that was given a state with which to come again, and loses its
+// connection when it does, has not withdrawn its call.
+func TestLostWithAnswers(t *testing.T) {
+	begun, finish := make(chan bool, 10), make(chan bool)
+	let := sync.OnceFunc(func() { close(finish) })
+	defer let()
+	h := newAsking(t, `{"q":{"method":"roots/list"}}`, func(w http.ResponseWriter, m *jsonrpc.Message) {
+		begun <- true
+		<-finish
+		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)))
+	})
+	first := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
+	id := h.pending(1)[0]
+	h.approve(id)
+	state := regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(first.wait(t))
+	if state == nil {
+		t.Fatalf("not asked: %s", first.body)
+	}
+	again := func() *request {
+		return h.send(strings.Replace(modernCall("hold_x", ""), `"arguments"`, `"requestState":"`+state[1]+`","inputResponses":{"q":{"roots":[]}},"arguments"`, 1), modernHeaders("hold_x")...)
+	}
+	lost := again()
+	<-begun
+	lost.cancel()
+	<-lost.done
+	eventually(t, "the gate has seen that it is gone", func() bool {
+		return strings.Contains(scrape(h.gateway), `thoughtgate_blocking_approval_total{result="client_disconnected"} 1`)
+	})
+	retry := again()
+	let()
+	wantText(t, "result", retry.wait(t), "made it")
+}
+
+// An upstream that asks nothing, but wants to be called again with its state, is
+// called again: there is nothing that a client could do about it.
+func TestNothingIsAsked(t *testing.T) {
+	for name, capabilities := range map[string]string{"held": "", "task": tasksExtension} {
+		t.Run(name, func(t *testing.T) {
+			h := newAsking(t, `{}`, func(w http.ResponseWriter, m *jsonrpc.Message) {
+				w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)))
+			})
+			first := h.send(modernCall("hold_x", capabilities), modernHeaders("hold_x")...)
+			id := h.pending(1)[0]
+			h.approve(id)
+			if capabilities == "" {
+				wantText(t, "result", first.wait(t), "made it")
+				return
+			}
+			get, headers := about("tasks/get", string(id))
+			eventually(t, "it has ended", func() bool { return strings.Contains(h.ask(get, headers...), "made it") })
+		})
 	}
 }

@@ -120,7 +120,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil && t.Asks():
-		w.end(x.comeAgain(t, round))
+		w.end(x.comeAgain(t, max(1, round))) // with the state it can come again
 	case err == nil:
 		w.deliver(ctx, t, x.dialect().Answer)
 	case !errors.Is(err, task.ErrNotReady):

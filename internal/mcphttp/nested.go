@@ -154,9 +154,9 @@ func continued(message []byte, x *task.Execution) []byte {
 
 // isTaken reports whether the answer to a call is none yet: the upstream has
 // made a task of the call, or asks something first.
-func isTaken(a *answer, era wire.Era) bool {
-	if era == wire.Legacy {
-		return a.member("task").IsObject()
+func isTaken(a *answer, call *jsonrpc.Message) bool {
+	if eraOf(call) == wire.Legacy {
+		return call.Params.Task.Present() && a.member("task").IsObject()
 	}
 	kind := a.resultType()
 	return kind == string(mcptask.TaskResult) || kind == resultInputRequired

@@ -161,3 +161,16 @@ func TestResultTooLarge(t *testing.T) {
 		})
 	}
 }
+
+// A result that happens to have a member called task is a result all the same,
+// if no task was asked for.
+func TestResultWithTaskMember(t *testing.T) {
+	h := newHouse(t, nil)
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"made it"}],"task":{"title":"laundry"}}}`)
+	}
+	held := h.send(toolCall("7", "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	wantText(t, "result", held.wait(t), "made it", "laundry")
+}
