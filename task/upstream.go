@@ -22,14 +22,8 @@ func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
 		return refused
 	}
 	x.UpstreamTask, x.Upstream, x.Message, x.PollInterval = e.UpstreamTask, e.Upstream, e.Message, e.PollInterval.Truncate(time.Microsecond)
-	x.InputRequests, x.RequestState, x.Answers = asked, e.RequestState, nil
-	switch {
-	case len(asked) > len("{}"):
-		x.Upstream = UpstreamAsks
-	case asked != nil && x.UpstreamTask == "" && x.Upstream == UpstreamAsks:
-		// It asks nothing, so that everything is answered.
-		x.Upstream, x.InputRequests, x.Answers = UpstreamWorks, nil, asked
-	}
+	x.RequestState = e.RequestState
+	x.ask(asked)
 	if e.Release {
 		x.Executor, x.LeaseUntil = "", time.Time{}
 	}
@@ -38,6 +32,18 @@ func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
 	}
 	t.Execution = x
 	return nil
+}
+
+// ask notes what the upstream asks, which may be nothing.
+func (x *Execution) ask(asked jsontext.Value) {
+	x.InputRequests, x.Answers = asked, nil
+	switch {
+	case len(asked) > len("{}"):
+		x.Upstream = UpstreamAsks
+	case asked != nil && x.UpstreamTask == "" && x.Upstream == UpstreamAsks:
+		// It wants no more than to be called again: all that it asks is answered.
+		x.Upstream, x.InputRequests, x.Answers = UpstreamWorks, nil, asked
+	}
 }
 
 // check returns the questions of e in one way to write them, or what is wrong

@@ -238,8 +238,8 @@ func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) bool {
 			d.settledAs(ctx, after)
 			return true
 		}
-		if overtaken(err) || errors.Is(err, task.ErrNotFound) {
-			d.cfg.Log.WarnContext(ctx, "answer dropped: the task has ended before", "task", t.ID, "state", after.State)
+		if overtaken(err) || errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrNotExecutor) {
+			d.cfg.Log.WarnContext(ctx, "answer dropped: the task has ended before, or another replica is at it", "task", t.ID, "state", after.State)
 			return false
 		}
 		d.cfg.Log.ErrorContext(ctx, "answer not kept", "task", t.ID, "error", err)

@@ -97,12 +97,25 @@ func (s *spooler) discard(ctx context.Context) {
 	defer stop()
 	ref := task.AnyOwner().Ref(s.id)
 	s.spool.change(func() { s.spool.discarded = true }) // first: somebody may be reading it
-	for n := s.spool.written - 1; n >= 0; n-- {         // nobody else writes it
+	if !s.desk.aloneAt(ctx, ref) {
+		return
+	}
+	for n := s.spool.written - 1; n >= 0; n-- { // nobody else writes it
 		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
 			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "task", s.id, "error", err)
 			return
 		}
 	}
+}
+
+// aloneAt reports whether no other replica can be keeping an answer to a task, or
+// have kept one, because this one was silent for too long.
+func (d *Desk) aloneAt(ctx context.Context, ref task.Ref) bool {
+	t, err := d.cfg.Store.Get(ctx, ref)
+	if err != nil || t.Result != nil || t.Execution == nil {
+		return false
+	}
+	return t.State.Terminal() || t.Execution.Executor == d.cfg.Name && d.busy(t)
 }
 
 // spoolBegins lets those who wait for the answer to a task have what there is of

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,4 +277,52 @@ func TestCallGoesOnWithAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lapsing store does not let leases be renewed while it is cut off.
+type lapsingStore struct {
+	task.Store
+
+	off atomic.Bool
+}
+
+func (s *lapsingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if s.off.Load() {
+		return errors.New("cut off")
+	}
+	return s.Store.Swap(ctx, t, notes...)
+}
+
+// A replica that lost its lease while it fetched an outcome, and then fails to,
+// leaves alone what the one after it has kept.
+func TestLateFetcherLeavesTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
+		r := newRemote()
+		var store *lapsingStore
+		o, held := nested(t, r, func(c *approval.Config) {
+			store = &lapsingStore{Store: c.Store}
+			c.Store, c.Execution = store, 5*time.Minute
+		})
+		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+		body, upstream := io.Pipe()
+		r.outcome = func() (approval.Outcome, error) { return approval.Outcome{Body: body}, nil }
+		late := o.wait(t.Context(), mine(held), r)
+		go io.WriteString(upstream, large[:200<<10])
+		<-late.done
+		store.off.Store(true)
+		r.outcome = func() (approval.Outcome, error) { return answer(large), nil }
+		other := branch(t, o.store, nil)
+		got, err := other.Wait(t.Context(), mine(held), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, got, task.Completed)
+		store.off.Store(false)
+		upstream.CloseWithError(errors.New("cut off"))
+		synctest.Wait()
+		if text, _, err := other.result(t, mine(held)); err != nil || text != large {
+			t.Errorf("the outcome has %d of %d bytes, %v", len(text), len(large), err)
+		}
+	})
 }
