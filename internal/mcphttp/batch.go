@@ -40,6 +40,10 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 	case len(held) == 0:
 		x.awaits = true
 		return body, true
+	case repeats(p):
+		x.refuseAll(p, &wire.Problem{
+			Type: wire.InvalidRequest, Detail: "two requests of this batch have the same id, so that nobody could tell their answers apart: none of them ran",
+		})
 	case differ(held):
 		x.refuseAll(p, &wire.Problem{
 			Type: wire.InvalidRequest, Detail: "the calls of this batch need different approvals, so none of them ran: make them one by one",
@@ -48,6 +52,20 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 		x.holdBatch(ctx, p, approval.Call{Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about})
 	}
 	return nil, false
+}
+
+// repeats reports whether two requests of a batch have the same id.
+func repeats(p jsonrpc.Packet) bool {
+	seen := make(map[string]bool)
+	for i := range p.Messages {
+		if id := string(p.Messages[i].ID.Bytes); p.Messages[i].Kind == jsonrpc.Request {
+			if seen[id] {
+				return true
+			}
+			seen[id] = true
+		}
+	}
+	return false
 }
 
 // differ reports whether calls are to be approved in different ways.
@@ -232,7 +250,7 @@ func file(data []byte, p jsonrpc.Packet, answers [][]byte) (filed int) {
 	for i := range said.Messages {
 		m := &said.Messages[i]
 		place := slices.IndexFunc(p.Messages, func(asked jsonrpc.Message) bool {
-			return asked.Kind == jsonrpc.Request && bytes.Equal(asked.ID.Bytes, m.ID.Bytes)
+			return asked.Kind == jsonrpc.Request && sameID(asked.ID.Bytes, m.ID.Bytes)
 		})
 		if m.Kind == jsonrpc.Response && place >= 0 && string(answers[place]) == "null" {
 			answers[place] = bytes.Clone(m.Raw)

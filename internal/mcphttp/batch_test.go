@@ -177,3 +177,11 @@ func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 		t.Errorf("judged with (-want +got):\n%s", diff)
 	}
 }
+
+// A batch whose answers could not be told apart is not held, and does not run.
+func TestWholeBatchRepeatsAnID(t *testing.T) {
+	h := newBatchHouse(t, tellArray)
+	wantText(t, "the client", h.ask(batch(toolCall("1", "get_a", ""), toolCall("1", "hold_b", ""))), `"id":1,"error":{"code":-32600,"message":"two requests of this batch have the same id`)
+	h.pending(0)
+	h.wantRan()
+}

@@ -222,7 +222,7 @@ func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
 
 // answeredBy reports whether m is the response to the exchange's request.
 func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Response && bytes.Equal(m.ID.Bytes, x.id)
+	return m.Kind == jsonrpc.Response && sameID(m.ID.Bytes, x.id)
 }
 
 // end sends what was held back when the stream ended as it should.

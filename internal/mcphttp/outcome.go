@@ -113,7 +113,7 @@ func (b *answerBody) Read(p []byte) (n int, err error) {
 		return n, nil
 	case !errors.Is(err, io.EOF):
 		return n, invalidAnswer(err)
-	case !bytes.Equal(b.r.ID().Bytes, b.id):
+	case !sameID(b.r.ID().Bytes, b.id):
 		return n, invalidAnswer(errNoAnswer)
 	}
 	if kind, given := b.r.Member(memberResultType).Text(); given && !b.typed && kind != resultComplete {
@@ -124,6 +124,17 @@ func (b *answerBody) Read(p []byte) (n int, err error) {
 
 // Close gives the rest of the answer up.
 func (b *answerBody) Close() error { return b.from.Close() }
+
+// sameID reports whether two ids are the same. An upstream may write one in
+// another way than it was sent.
+func sameID(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	one, text := jsonrpc.Value{Bytes: a}.Text()
+	other, too := jsonrpc.Value{Bytes: b}.Text()
+	return text && too && one == other
+}
 
 // invalidAnswer says that an answer is none that the gate can use.
 func invalidAnswer(cause error) error {
@@ -157,7 +168,7 @@ var errNoAnswer = errors.New("the upstream's answer is not one to the call")
 func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	r := jsonrpc.NewResponseReader(body, memberResultType)
 	head, err := r.Head()
-	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !bytes.Equal(given.Bytes, id)) {
+	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !sameID(given.Bytes, id)) {
 		err = errNoAnswer
 	}
 	return r, head, err

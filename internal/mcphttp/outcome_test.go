@@ -174,3 +174,13 @@ func TestResultWithTaskMember(t *testing.T) {
 	h.approve(h.pending(1)[0])
 	wantText(t, "result", held.wait(t), "made it", "laundry")
 }
+
+// An upstream that writes the id of a call in another way has answered it, and
+// the client gets its own back.
+func TestIDWrittenOtherwise(t *testing.T) {
+	h := newHouse(t, nil)
+	h.answer = answerWith("application/json", `{"jsonrpc":"2.0","id":"a","result":{"content":[{"type":"text","text":"made it"}]}}`)
+	held := h.send(toolCall(`"\u0061"`, "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	wantText(t, "result", held.wait(t), "made it", `"id":"\u0061"`)
+}
