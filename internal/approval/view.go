@@ -151,7 +151,7 @@ func (d *Desk) view(t task.Task, most int) Approval {
 		Principal: shownName(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
 		Client:   plainText(f.Session.Client+" "+f.Session.Version, maxName),
 		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Why: f.Why, Description: f.Description,
-		Hints: hints(f.Annotations), ClientReason: clientReason(t),
+		Hints: f.hints(), ClientReason: clientReason(t),
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
@@ -173,7 +173,13 @@ func shownName(name string, most int) string {
 	return plainText(strings.ReplaceAll(Visible(name), "\n", `\u000a`), most)
 }
 
-func hints(a policy.Annotations) *Hints {
+// hints returns what is said of the tool, or of a batch the worst that is said of
+// any tool in it.
+func (f facts) hints() *Hints {
+	a := f.Annotations
+	for _, one := range f.InBatch {
+		a.Destructive, a.OpenWorld = either(a.Destructive, one.Destructive), either(a.OpenWorld, one.OpenWorld)
+	}
 	if a == (policy.Annotations{}) {
 		return nil
 	}
@@ -181,6 +187,14 @@ func hints(a policy.Annotations) *Hints {
 		Title: plainText(a.Title, maxName), ReadOnly: a.ReadOnly, Destructive: a.Destructive,
 		Idempotent: a.Idempotent, OpenWorld: a.OpenWorld,
 	}
+}
+
+// either returns the one that is true, or else any that says something.
+func either(a, b *bool) *bool {
+	if a != nil && *a || b == nil {
+		return a
+	}
+	return b
 }
 
 func clientReason(t task.Task) *Untrusted {

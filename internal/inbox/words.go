@@ -180,6 +180,8 @@ func whyText(a approval.Approval) string {
 		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
 	case w.Rule == 0:
 		return "No rule is about this " + subject(a) + ", and what no rule is about needs approval."
+	case a.Method == approval.MethodBatch:
+		return fmt.Sprintf("Rule %d wants approval for what matches %s, and something in this batch does.", w.Rule, w.Match)
 	default:
 		return fmt.Sprintf("Rule %d wants approval for every %s that matches %s.", w.Rule, subject(a), w.Match)
 	}
