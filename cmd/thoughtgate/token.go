@@ -34,18 +34,24 @@ func newTokenNew() *cobra.Command {
 	groups := cmd.Flags().StringSlice("groups", nil, "their `groups`, separated by commas")
 	role := cmd.Flags().String("role", "approver", "what an operator may do: viewer, approver or admin")
 	agent := cmd.Flags().Bool("agent", false, "make it for an agent")
+	owner := cmd.Flags().String("owner", "", "`name` of the person whose agent it is, who may then not approve its calls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case strings.TrimSpace(*name) == "":
 			return &usageError{cmd.CommandPath(), errors.New("give a --name")}
 		case *agent && cmd.Flags().Changed("role"):
 			return &usageError{cmd.CommandPath(), errors.New("agents have no --role")}
+		case !*agent && *owner != "":
+			return &usageError{cmd.CommandPath(), errors.New("only agents have an --owner")}
 		case *role != "viewer" && *role != "approver" && *role != "admin":
 			return &usageError{cmd.CommandPath(), fmt.Errorf("%q is no role: viewer, approver or admin", *role)}
 		}
 		kind, place, more := "tgo", "operators.tokens", ", role: "+*role
 		if *agent {
 			kind, place, more = "tga", "identity.tokens", ""
+		}
+		if *owner != "" {
+			more = ", owner: " + strconv.Quote(*owner)
 		}
 		if len(*groups) > 0 {
 			more = ", groups: [" + strings.Join(quoteAll(*groups), ", ") + "]" + more

@@ -300,12 +300,17 @@ func TestProxyHeader(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for from, want := range map[string]int{"127.0.0.0/8": 200, "10.0.0.0/8": 401} {
 		a, stop := start(t, guarded(up, "{proxy: {from: ["+from+"], header: X-Forwarded-User}}"))
-		status, body, _ := request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("mine_x"), "X-Forwarded-User", "ann-s-bot", "Authorization", "Bearer upstream")
+		status, body, _ := request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("mine_x"), "X-Forwarded-User", "ann-s-bot", "X_forwarded_user", "root", "Authorization", "Bearer upstream")
 		if status != want {
 			t.Errorf("from %s: %d %s", from, status, body)
 		}
 		if want == 200 && last().Get("Authorization") != "Bearer upstream" {
 			t.Error("the upstream's own credential did not reach it")
+		}
+		for name, value := range last() {
+			if value[0] == "root" {
+				t.Errorf("the upstream got %s, which the proxy did not say", name)
+			}
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -18,6 +18,7 @@ func (i *Recogniser) byProxy(r *http.Request) (Agent, *Error) {
 		p.strip(r.Header)
 		return Agent{}, errNothing
 	}
+	p.strip(r.Header, p.Header, p.Groups) // other spellings are not the proxy's
 	names := r.Header.Values(p.Header)
 	switch {
 	case len(names) == 0:
@@ -50,9 +51,12 @@ func (p *Proxy) sent(r *http.Request) bool {
 }
 
 // strip takes off what only the proxy may say, in any spelling that a server
-// could take for it.
-func (p *Proxy) strip(h http.Header) {
+// could take for it but those to keep.
+func (p *Proxy) strip(h http.Header, keep ...string) {
 	for name := range h {
+		if slices.Contains(keep, name) {
+			continue
+		}
 		if sameHeader(name, p.Header) || p.Groups != "" && sameHeader(name, p.Groups) {
 			delete(h, name)
 		}

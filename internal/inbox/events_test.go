@@ -3,11 +3,34 @@ package inbox_test
 import (
 	"bufio"
 	"context"
+	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 )
+
+// Who logs out in one tab is not told anything in another any more.
+func TestEventsEndWithLogout(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/events", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := alice.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	alice.send("/", "/logout", url.Values{})
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Errorf("the stream does not end: %v", err)
+	}
+}
 
 // The events of a page that is open tell what changes, and end with the session.
 func TestEvents(t *testing.T) {

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"crypto/subtle"
 	"net/http"
 	"net/url"
@@ -187,11 +186,9 @@ func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc
 			why.WriteHeaders(header)
 			refuse(seen, r, why)
 		} else {
-			if !o.Expires().IsZero() {
-				ctx, cancel := context.WithTimeout(r.Context(), o.Expires().Sub(a.cfg.Now()))
-				defer cancel()
-				r = r.WithContext(ctx)
-			}
+			ctx, done := a.during(r.Context(), o.session)
+			defer done()
+			r = r.WithContext(ctx)
 			serve(seen, r, o)
 		}
 		if o.Name != "" {

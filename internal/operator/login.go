@@ -119,6 +119,7 @@ func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next strin
 func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
 	if who.session.ID != "" {
 		a.spent.add(who.session.ID, who.Expires(), a.cfg.Now())
+		a.served.end(who.session.ID)
 	}
 	a.setCookie(w, r, sessionCookie, "", 0)
 	http.Redirect(w, r, "/login", http.StatusSeeOther)

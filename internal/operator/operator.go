@@ -113,6 +113,7 @@ type Auth struct {
 	sealer   sealer
 	provider *provider // nil if there is none
 	spent    spent     // sessions that were logged out of
+	served   served    // requests of sessions that are not
 	bad      limiters  // by address: those who fail to show who they are
 	calls    limiters  // by operator
 }

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -197,6 +198,53 @@ func (a *Auth) fromElsewhere(o Operator) (Operator, *Error) {
 		return Operator{}, errSessionEnded
 	}
 	return o, nil
+}
+
+// during returns a context that ends with a session, be its time over or be it
+// logged out of, and what to call when it is no longer needed.
+func (a *Auth) during(ctx context.Context, s session) (context.Context, func()) {
+	if s.ID == "" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Unix(s.Expires, 0).Sub(a.cfg.Now()))
+	leave := a.served.add(s.ID, cancel)
+	if a.spent.has(s.ID) { // since it was looked at
+		cancel()
+	}
+	return ctx, func() { leave(); cancel() }
+}
+
+// served knows what is being served to each session, to be able to end it.
+type served struct {
+	mu sync.Mutex
+	of map[string]map[*context.CancelFunc]struct{}
+}
+
+func (s *served) add(id string, end context.CancelFunc) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = make(map[string]map[*context.CancelFunc]struct{})
+	}
+	if s.of[id] == nil {
+		s.of[id] = make(map[*context.CancelFunc]struct{})
+	}
+	s.of[id][&end] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if delete(s.of[id], &end); len(s.of[id]) == 0 {
+			delete(s.of, id)
+		}
+	}
+}
+
+func (s *served) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for end := range s.of[id] {
+		(*end)()
+	}
 }
 
 // spent remembers what must not be used again, until it could not be anyway.
