@@ -296,6 +296,11 @@ func (l *loader) checkIssuers(all []JWT) {
 			l.report(l.origin(at), at+".prefix", "must differ between issuers, or their names could be mistaken for each other")
 		}
 		issuers[j.Issuer], prefixes[j.Prefix] = true, true
+		if i := &l.cfg.Identity; j.Prefix == "" && (len(i.Tokens) > 0 || i.MTLS.CAFile != "" || len(i.Proxy.From) > 0) {
+			l.warnings = append(l.warnings, Problem{
+				l.origin(at), at + ".prefix", "is empty, so who gets a token for a name that is also known otherwise is taken for that agent",
+			})
+		}
 	}
 }
 

@@ -226,6 +226,20 @@ func TestNothingIsAnError(t *testing.T) {
 	}
 }
 
+// Names of an issuer and of the file are one space, so that one can pose as the
+// other unless a prefix keeps them apart.
+func TestIssuerNamesMayCollide(t *testing.T) {
+	const jwt = "jwt: [{issuer: 'https://login.example', audiences: [gate]PREFIX}]"
+	const token = ", tokens: [{name: ci, hash: '" + someHash + "'}]"
+	for identity, want := range map[string]int{jwt: 0, jwt + token: 1, strings.Replace(jwt, "PREFIX", ", prefix: 'corp:'", 1) + token: 0} {
+		file := goodFile + "identity: {" + strings.Replace(identity, "PREFIX", "", 1) + "}\n"
+		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		if err != nil || strings.Count(strings.Join(lines(warnings), "\n"), "identity.jwt[0].prefix: is empty") != want {
+			t.Errorf("%s: %v %v", identity, lines(warnings), err)
+		}
+	}
+}
+
 func TestAnonymousFlagOpensListeners(t *testing.T) {
 	s := config.Sources{Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/", "THOUGHTGATE_LISTEN=0.0.0.0:1", "THOUGHTGATE_OPERATORS_LISTEN=:2"}}
 	_, _, err := config.Load(s)
