@@ -126,6 +126,7 @@ func (h *Handler) listenUpstream(ctx context.Context, c *caller, t task.Task) {
 				h.cfg.Metrics.Reconnected(metrics.Success)
 			}
 			attempt = 0
+			h.catchUp(ctx, c, t) // with what was said before it was listened to
 		})
 		if again && attempt > 0 {
 			h.cfg.Metrics.Reconnected(metrics.Failed)
@@ -223,12 +224,21 @@ func (h *Handler) upstreamSays(ctx context.Context, c *caller, t task.Task, m *j
 		return
 	}
 	h.cfg.Metrics.Notified(metrics.FromUpstream)
-	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	if report.State.Ended() {
-		_, err = h.cfg.Desk.Contact(ctx, ref, c)
-	} else {
-		_, err = h.cfg.Desk.Report(ctx, ref, report)
+		h.catchUp(ctx, c, t)
+		return
 	}
+	_, err = h.cfg.Desk.Report(ctx, task.OwnedBy(t.Owner).Ref(t.ID), report)
+	h.unnoted(ctx, t, err)
+}
+
+// catchUp asks the upstream how its task stands that t has become.
+func (h *Handler) catchUp(ctx context.Context, c *caller, t task.Task) {
+	_, err := h.cfg.Desk.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), c)
+	h.unnoted(ctx, t, err)
+}
+
+func (h *Handler) unnoted(ctx context.Context, t task.Task, err error) {
 	if err != nil && ctx.Err() == nil {
 		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task", t.ID, "cause", err)
 	}

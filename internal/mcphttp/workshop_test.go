@@ -30,6 +30,7 @@ import (
 type workshop struct {
 	t       *testing.T
 	tasks   *mcptask.Server
+	plain   bool // it knows nothing of tasks
 	works   sync.WaitGroup
 	results chan jsontext.Value
 	answers chan mcptask.Object // what clients answer to the tasks' questions
@@ -62,15 +63,7 @@ type plant struct {
 // legacy session s-1 knows what it says at first.
 func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *plant {
 	t.Helper()
-	store := memstore.New(memstore.Options{})
-	shop := &workshop{t: t, results: make(chan jsontext.Value), tasks: &mcptask.Server{
-		Store: store, Now: time.Now, Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
-	}}
-	shop.answers = make(chan mcptask.Object, 10)
-	shop.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
-		shop.answers <- responses
-		return nil
-	}
+	shop := newWorkshop(t)
 	up := serve(t, shop.serve)
 	var kept mcphttp.Waiting
 	p := &plant{shop: shop, up: up, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
@@ -85,13 +78,31 @@ func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *pl
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, kept
 		s.upstream.Metrics = s.handler.Metrics
 	})
-	t.Cleanup(func() {
-		close(shop.results)
-		shop.works.Wait()
-		store.Close()
-	})
-	p.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+	t.Cleanup(shop.close)
+	p.ask(initialize)
 	return p
+}
+
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+
+// newWorkshop returns a workshop that has to be closed before whatever it serves.
+func newWorkshop(t *testing.T) *workshop {
+	shop := &workshop{t: t, results: make(chan jsontext.Value), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
+		Store: memstore.New(memstore.Options{}), Now: time.Now,
+		Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
+	}}
+	shop.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
+		shop.answers <- responses
+		return nil
+	}
+	return shop
+}
+
+// close ends the tools that run.
+func (s *workshop) close() {
+	close(s.results)
+	s.works.Wait()
+	_ = s.tasks.Store.Close()
 }
 
 // done lets the oldest tool that runs return a result.
@@ -187,8 +198,14 @@ func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string)
 	dialect := dialectOf(m)
 	switch m.Method {
 	case "initialize":
+		if s.plain {
+			return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
+		}
 		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
 	case "server/discover":
+		if s.plain {
+			return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
+		}
 		return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
 	case "tools/list":
 		var tools []string
@@ -211,7 +228,9 @@ func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string)
 func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
 	name, _ := m.Params.Name.Text()
 	asked := m.Params.Task.Present()
-	if dialect.Era == mcptask.Modern {
+	if s.plain {
+		asked = false
+	} else if dialect.Era == mcptask.Modern {
 		var meta mcptask.Object
 		_ = json.Unmarshal(m.Params.Meta.Bytes, &meta)
 		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
@@ -219,7 +238,7 @@ func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask
 		return nil, mcptask.TaskForbidden()
 	}
 	if !asked {
-		if strings.HasSuffix(name, "_required") {
+		if strings.HasSuffix(name, "_required") && !s.plain {
 			return nil, dialect.TaskRequired()
 		}
 		result, err := s.work(ctx)

@@ -1,0 +1,273 @@
+package mcphttp_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A storm is a plant whose workshop can be killed and started again, behind a
+// network that can break.
+type storm struct {
+	*plant
+
+	t       *testing.T
+	network *netfault.Proxy
+	addr    string // of the workshop
+	kill    func()
+}
+
+func newStorm(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *storm {
+	t.Helper()
+	s := &storm{t: t, addr: "127.0.0.1:0"}
+	p := newPlant(t, adjust)
+	s.plant = p
+	s.open(p.shop)
+	t.Cleanup(func() { s.kill() })
+	var err error
+	if s.network, err = netfault.Start(t.Context(), s.addr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.network.Close() })
+	p.gateway = startGate(t, "http://"+s.network.Addr(), func(c settings) {
+		c.handler.Gate, c.handler.Desk, c.handler.Waiting = p.gate, p.desk, p.waiting
+		c.upstream.Metrics = c.handler.Metrics
+	})
+	p.ask(initialize)
+	return s
+}
+
+// open has a workshop serve where the one before did.
+func (s *storm) open(shop *workshop) {
+	s.t.Helper()
+	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.addr, s.shop = listener.Addr().String(), shop
+	server := &http.Server{Handler: http.HandlerFunc(shop.serve), ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	s.kill = func() {
+		_ = server.Close()
+		<-done
+		s.kill = func() {}
+	}
+}
+
+// replace kills the workshop and opens another one, which knows nothing of what
+// the first one did.
+func (s *storm) replace(plain bool) {
+	s.t.Helper()
+	s.kill()
+	shop := newWorkshop(s.t)
+	shop.plain = plain
+	s.t.Cleanup(shop.close)
+	s.open(shop)
+}
+
+// eras are how clients of both generations make a call that becomes a task, and
+// ask about it.
+var eras = map[string]struct {
+	call  []string
+	about func(method, id string) []string
+}{
+	"legacy": {
+		[]string{toolCall("7", "hold_required", `,"task":{}`)},
+		func(method, id string) []string { return []string{legacyAbout(method, id)} },
+	},
+	"modern": {
+		append([]string{modernCall("hold_required", tasksExtension)}, modernHeaders("hold_required")...),
+		func(method, id string) []string {
+			message, headers := about(method, id)
+			return append([]string{message}, headers...)
+		},
+	},
+}
+
+// taken makes a call and returns its task once the workshop has one too, and
+// what asks how it stands.
+func (s *storm) taken(era string) (id string, get func() string) {
+	s.t.Helper()
+	call := eras[era].call
+	id = s.start(call[0], call[1:]...)
+	eventually(s.t, "there is a task", func() bool { return s.state(id).Execution.UpstreamTask != "" })
+	asks := eras[era].about("tasks/get", id)
+	return id, func() string { return s.ask(asks[0], asks[1:]...) }
+}
+
+// outcome returns a result, once the client can have it.
+func (s *storm) outcome(era, id string) string {
+	s.t.Helper()
+	method := map[string]string{"legacy": "tasks/result", "modern": "tasks/get"}[era]
+	asks := eras[era].about(method, id)
+	var answer string
+	eventually(s.t, "there is an outcome", func() bool {
+		answer = s.ask(asks[0], asks[1:]...)
+		return json.Valid([]byte(answer)) && !strings.Contains(answer, `"status":"working"`) && !strings.Contains(answer, `"retry_after"`)
+	})
+	return answer
+}
+
+// 10.4 "Upstream crash after task created": a client that asks meanwhile is told
+// to ask again, and the task goes on; an upstream that comes back with its tasks
+// has the result, one that has lost them has not. NF-003.1, NF-003.2.
+func TestUpstreamKilled(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			s := newStorm(t, nil)
+			id, get := s.taken(era)
+			s.kill()
+			for range 3 {
+				wantText(t, "get", get(), `"error":{`, `"error_type":"upstream_`, `"retry_after"`)
+			}
+			if state := s.state(id).State; state != task.Executing {
+				t.Fatalf("state %s; want it to go on", state)
+			}
+			s.open(s.shop)
+			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
+			s.shop.done(madeIt)
+			wantText(t, "outcome", s.outcome(era, id), "made it")
+
+			id, _ = s.taken(era)
+			calls := len(s.shop.heard("tools/call"))
+			s.replace(false)
+			wantText(t, "outcome", s.outcome(era, id), `"error_type":"upstream_task_not_found"`)
+			if again := s.shop.heard("tools/call"); calls != 2 || len(again) != 0 {
+				t.Errorf("%d calls, and then %v; want two, and none again", calls, again)
+			}
+		})
+	}
+}
+
+// 10.4 "Network partition during stream": whoever reads a result that breaks off
+// notices, and gets all of it by asking again. NF-003.3.
+func TestNetworkCutDuringResult(t *testing.T) {
+	text := strings.Repeat("made it ", 300_000)
+	result := `{"resultType":"complete","content":[{"type":"text","text":"` + text + `"}]}`
+	const half = 1 << 20
+	faults := map[string]netfault.Fault{
+		"reset":     {Down: netfault.Way{Reset: half}},
+		"truncated": {Down: netfault.Way{Truncate: half}},
+	}
+	for era := range eras {
+		for name, fault := range faults {
+			for _, accept := range []string{asJSON, asJSON + ", " + asEvents} {
+				t.Run(era+" "+name+" "+accept, func(t *testing.T) {
+					s := newStorm(t, nil)
+					id, _ := s.taken(era)
+					s.shop.done(result)
+					eventually(t, "the workshop is done", func() bool { return s.shop.ended(s.shop.made()[0]) })
+					s.network.Set(fault)
+					method := map[string]string{"legacy": "tasks/result", "modern": "tasks/get"}[era]
+					asks := eras[era].about(method, id)
+					resp := s.answering(t.Context(), asks[0], append(asks[1:], "Accept", accept)...)
+					body, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					got := string(body)
+					if whole := err == nil && strings.Contains(got, "made it"); whole || era == "legacy" && err == nil {
+						t.Errorf("%d bytes end as if that were all: %v, %.200q", len(body), err, got)
+					}
+					s.network.Heal()
+					if answer := s.outcome(era, id); !strings.Contains(answer, text) {
+						t.Errorf("asked again: %d bytes %.300q; want all", len(answer), answer)
+					}
+				})
+			}
+		}
+	}
+}
+
+// 10.2 "Upstream slow", 10.4: a network that takes longer than a poll may is told
+// to the client, and changes nothing. F-005.12.
+func TestNetworkTooSlow(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			s := newStorm(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 200 * time.Millisecond })
+			id, get := s.taken(era)
+			s.network.Set(netfault.Fault{Down: netfault.Way{Delay: time.Second}})
+			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
+			s.network.Set(netfault.Partition())
+			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
+			s.network.Heal()
+			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
+			s.shop.done(madeIt)
+			wantText(t, "outcome", s.outcome(era, id), "made it")
+		})
+	}
+}
+
+// 10.4 "SSE upstream disconnect": an upstream that is lost in the middle of a word
+// is listened to again, and what it would have said meanwhile is told; half a
+// word is not.
+func TestNetworkCutDuringNotification(t *testing.T) {
+	r := &radio{greets: true}
+	s := newStorm(t, func(_ *approval.Config, w *mcphttp.Waiting) {
+		w.Events = mcphttp.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 1000}
+		w.Beat = time.Hour // nothing is asked just because somebody listens
+	})
+	s.shop.mu.Lock()
+	s.shop.speak = r.serve
+	s.shop.mu.Unlock()
+	own, theirs := s.runs(t)
+	listen, headers := listenTo(own)
+	next := s.stream(t, http.MethodPost, listen, headers...)
+	next()
+	wantText(t, "how it stands", next(), own)
+	eventually(t, "the upstream is listened to", func() bool { now, _ := r.listeners(); return now == 1 })
+	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}, Refuse: true})
+	r.say(modernStatus(theirs, "working", "half done"))
+	eventually(t, "the upstream is lost", func() bool { now, _ := r.listeners(); return now == 0 })
+	s.network.Heal()
+	eventually(t, "it is listened to again", func() bool { now, _ := r.listeners(); return now == 1 })
+	r.say(modernStatus(theirs, "working", "nearly done"))
+	wantText(t, "progress", next(), own, "nearly done")
+
+	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}, Refuse: true})
+	s.shop.done(madeIt)
+	eventually(t, "the workshop is done", func() bool { return s.shop.ended(theirs) })
+	r.say(modernStatus(theirs, "completed", ""))
+	eventually(t, "the upstream is lost", func() bool { now, _ := r.listeners(); return now == 0 })
+	s.network.Heal()
+	wantText(t, "the end", next(), own, `"status":"completed"`, "made it")
+}
+
+// The same for a legacy client, whose own stream it is: it breaks off too, and
+// is taken up again by the client.
+func TestNetworkCutDuringLegacyNotification(t *testing.T) {
+	r := new(radio)
+	s := newStorm(t, nil)
+	s.shop.mu.Lock()
+	s.shop.speak = r.serve
+	s.shop.mu.Unlock()
+	id, _ := s.taken("legacy")
+	theirs := s.shop.made()[0]
+	say := func(message string) {
+		r.say(strings.Replace(strings.Replace(modernStatus(theirs, "working", message), "notifications/tasks", "notifications/tasks/status", 1), "ttlMs", "ttl", 1))
+	}
+	listening := s.sendAs(http.MethodGet, "")
+	eventually(t, "the upstream is listened to", func() bool { now, _ := r.listeners(); return now == 1 })
+	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}})
+	say("half done")
+	if got := listening.wait(t); strings.Contains(got, "half done") || strings.Contains(got, theirs) {
+		t.Errorf("half a word was told: %s", got)
+	}
+	s.network.Heal()
+	next := s.stream(t, http.MethodGet, "")
+	eventually(t, "it is listened to again", func() bool { now, _ := r.listeners(); return now == 1 })
+	say("nearly done")
+	told := next()
+	wantText(t, "progress", told, id, "nearly done")
+	if strings.Contains(told, theirs) {
+		t.Errorf("the upstream's id is told: %s", told)
+	}
+}
