@@ -1,13 +1,14 @@
 package mcphttp_test
 
 import (
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
@@ -113,7 +114,7 @@ func (s *storm) outcome(era, id string) string {
 	var answer string
 	eventually(s.t, "there is an outcome", func() bool {
 		answer = s.ask(asks[0], asks[1:]...)
-		return json.Valid([]byte(answer)) && !strings.Contains(answer, `"status":"working"`) && !strings.Contains(answer, `"retry_after"`)
+		return jsontext.Value(answer).IsValid() && !strings.Contains(answer, `"status":"working"`) && !strings.Contains(answer, `"retry_after"`)
 	})
 	return answer
 }
@@ -187,7 +188,7 @@ func TestNetworkCutDuringResult(t *testing.T) {
 	}
 }
 
-// 10.2 "Upstream slow", 10.4: a network that takes longer than a poll may is told
+// 10.4: a network that takes longer than a poll may is told
 // to the client, and changes nothing. F-005.12.
 func TestNetworkTooSlow(t *testing.T) {
 	for era := range eras {

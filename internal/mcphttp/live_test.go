@@ -56,7 +56,7 @@ func (a *slowAnswer) check(t *testing.T, what, begin string, resp *http.Response
 	}
 }
 
-// design 5: a large answer reaches those who wait for it while it is being kept;
+// 10.1 "Sync execution streams", design 5: a large answer reaches those who wait for it while it is being kept;
 // all of them share one execution, and it can be had again.
 func TestAnswerArrives(t *testing.T) {
 	h := newHouse(t, nil)

@@ -27,8 +27,8 @@ func (p *plant) start(call string, headers ...string) string {
 	return id
 }
 
-// 10.1 "Sync path selection", "Task path selection", 10.2 "Optional uses task
-// path"; F-002.1, F-002.2: which way a call is made depends on the tool, and on
+// 10.1 "Sync path selection", "Task path selection",
+// 10.2 "Optional uses task path"; F-002.1, F-002.2: which way a call is made depends on the tool, and on
 // how its client waits.
 func TestExecutionPath(t *testing.T) {
 	tests := []struct {
@@ -81,8 +81,9 @@ func TestAnnotationIsAskedFor(t *testing.T) {
 	}
 }
 
-// 10.2 "Full task flow", 10.1 "Task creation", "Lazy poll: working", "Lazy poll:
-// completed", "Stream result: success"; F-004, F-005.11: for a legacy client the
+// 10.2 "Full task flow", "Upstream slow", 10.1 "Task creation",
+// "Lazy poll: working", "Lazy poll: completed", "Stream result: success",
+// "tasks/result routing: task path"; F-004, F-005.11: for a legacy client the
 // upstream is asked when it asks, and the result is fetched when it wants it.
 func TestNestedLegacyTask(t *testing.T) {
 	p := newPlant(t, nil)
@@ -205,7 +206,7 @@ func (p *plant) state(id string) task.Task {
 	return got
 }
 
-// F-005.12, NF-003.1, 10.2 "Upstream slow": an upstream that cannot be asked
+// F-005.12, NF-003.1: an upstream that cannot be asked
 // changes nothing; the client may ask again.
 func TestPollFailsTaskGoesOn(t *testing.T) {
 	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 100 * time.Millisecond })
@@ -261,7 +262,8 @@ func TestUpstreamTaskGone(t *testing.T) {
 	}
 }
 
-// Concurrent readers share one fetch, and the client that asks first may leave.
+// 10.1 "Stream result: not ready": who asks before there is a result waits for
+// it, as MCP has it; concurrent readers share one fetch.
 func TestOneFetchForAllReaders(t *testing.T) {
 	p := newPlant(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -278,7 +280,7 @@ func TestOneFetchForAllReaders(t *testing.T) {
 	}
 }
 
-// After a crash of the gate a call that is the upstream's task goes on being
+// 10.4 "ThoughtGate restart": tasks are not lost. After a crash of the gate a call that is the upstream's task goes on being
 // asked for, by whoever is there; it is not unknown.
 func TestAnotherReplicaGoesOn(t *testing.T) {
 	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Durable, c.Lease = true, time.Second })
@@ -313,8 +315,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 	}
 }
 
-// F-007.1, F-007.2, 10.1 "Cancellation", 10.2 "Client abandons task": the
-// upstream is told, without making the client wait.
+// F-007.1, F-007.2, 10.1 "Cancellation": the upstream is told, without making the client wait.
 func TestNestedCancellation(t *testing.T) {
 	for era, call := range map[string]func(p *plant) (string, string){
 		"legacy": func(p *plant) (string, string) {
@@ -406,7 +407,8 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 	}
 }
 
-// F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task": the end of a task's
+// F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task",
+// 10.2 "Client abandons task": the end of a task's
 // time is told to the upstream too, and an upstream that is stuck holds up nobody.
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64

@@ -103,7 +103,8 @@ func TestStatusOnSubscription(t *testing.T) {
 	wantText(t, "without the extension", undeclared.wait(t), `"code":-32021`)
 }
 
-// GOV-004 10.2, TG-SSE: every step of F-012 is told on the GET stream, with the
+// GOV-004 10.2 "TG-SSE: approval received", "TG-SSE: execution started",
+// "TG-SSE: completed", "TG-SSE: cancelled", "TG-SSE: rejected": every step of F-012 is told on the GET stream, with the
 // status and the words that belong to it, once and in order.
 func TestStatusOfEveryStep(t *testing.T) {
 	const approved, running = `"status":"working","statusMessage":"Approved`, `"status":"working","statusMessage":"Running`
@@ -142,7 +143,8 @@ func TestStatusOfEveryStep(t *testing.T) {
 	}
 }
 
-// GOV-004 10.2, TG-SSE: expired, and that nobody listening is no error.
+// GOV-004 10.2 "TG-SSE: expired", "TG-SSE: no subscribers": nobody listening is
+// no error.
 func TestStatusOfExpiry(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
 		c.Workflow = func(string) (approval.Workflow, bool) {

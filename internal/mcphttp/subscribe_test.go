@@ -135,8 +135,10 @@ func modernStatus(id, status, message string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":%q,"status":%q,"statusMessage":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null}}`, id, status, message)
 }
 
-// GOV-004 10.5, lazy SSE: nobody listens to the upstream while clients only
-// ask; the first who listens begins that, all share it, the last one ends it.
+// GOV-004 10.1 "SSE capability check: supported", 10.2 "SSE full flow",
+// 10.5 "SSE advertised, client subscribes", "Client subscribes mid-execution",
+// "Task completes via SSE", "Lazy SSE: polling only", "Lazy SSE: first subscriber":
+// nobody listens to the upstream while clients only ask; the first who listens begins that, all share it, the last one ends it.
 // F-010.2, F-010.3, F-010.4, F-010.6, F-010.8.
 func TestUpstreamHeardWhileSomebodyListens(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
@@ -188,7 +190,7 @@ func (s *workshop) ended(id string) bool {
 	return err == nil && t.State.Terminal()
 }
 
-// The last client that goes takes the connection to the upstream with it.
+// 10.5 "Lazy SSE: last unsubscribe": the last client that goes takes the connection to the upstream with it.
 func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	own, _ := p.runs(t)
@@ -199,7 +201,8 @@ func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
 	eventually(t, "nobody listens", func() bool { now, _ := radio.listeners(); return now == 0 })
 }
 
-// GOV-004 10.4, 10.5: a stream that is lost is taken up again, and what is said
+// GOV-004 10.2 and 10.4 "SSE upstream disconnect",
+// 10.5 "Upstream SSE reconnect success", "Upstream SSE reconnect exhausted": a stream that is lost is taken up again, and what is said
 // then is heard; an upstream that stays away is left alone after some attempts,
 // and said so; the gate's own news go on all the while. F-010.5, NF-003.4.
 func TestUpstreamLost(t *testing.T) {
@@ -229,7 +232,9 @@ func TestUpstreamLost(t *testing.T) {
 	wantText(t, "the gate's own news", next(), own, `"status":"cancelled"`)
 }
 
-// GOV-004 10.5: an upstream that has no such streams is asked for one once; what
+// GOV-004 10.1 "SSE capability check: not supported",
+// "SSE client subscribe: SSE not advertised", 10.2 "No upstream SSE: client attempt",
+// 10.5 "SSE not advertised, client subscribes": an upstream that has no such streams is asked for one once; what
 // the gate itself knows is told all the same.
 func TestUpstreamSilent(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
@@ -248,7 +253,7 @@ func TestUpstreamSilent(t *testing.T) {
 	}
 }
 
-// GOV-004 10.4, mass reconnect: many tasks whose upstream streams all break are
+// GOV-004 10.4 "Mass SSE reconnect": many tasks whose upstream streams all break are
 // listened to again, and not all at the same moment. F-011.5.
 func TestUpstreamLostByMany(t *testing.T) {
 	const many, delay = 30, 300 * time.Millisecond
@@ -267,7 +272,7 @@ func TestUpstreamLostByMany(t *testing.T) {
 	}
 }
 
-// GOV-004 10.5, lazy SSE: of ten tasks that run upstream, those two are listened
+// GOV-004 10.5 "Lazy SSE: multiple tasks": of ten tasks that run upstream, those two are listened
 // to there that somebody listens to here.
 func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
@@ -288,7 +293,7 @@ func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
 	}
 }
 
-// GOV-004 10.5: an upstream that says that its task has failed is asked why, and
+// GOV-004 10.5 "Task fails via SSE": an upstream that says that its task has failed is asked why, and
 // the client is told.
 func TestUpstreamFailureHeard(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)

@@ -20,7 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// GOV-004 10.4: 100 subscribers lose their streams and all come again at once.
+// GOV-004 10.1 "SSE registry: add/remove", 10.4 "SSE client disconnect": 100 subscribers lose their streams and all come again at once.
 // Each is told how its task stands, and how it ends, once; nothing is left of
 // those that went. F-009.7, F-011.2.
 func TestHundredSubscribersReconnect(t *testing.T) {

@@ -55,7 +55,8 @@ func status(t *testing.T, events *jsonrpc.EventReader, id string, want ...string
 	}
 }
 
-// F-009, F-012, GOV-004 10.5: a dashboard hears of every step and then no more;
+// F-009, F-012, GOV-004 10.1 "SSE client subscribe: valid", "SSE broadcast",
+// 10.2 "SSE + polling hybrid", 10.5 "Multiple clients same task": a dashboard hears of every step and then no more;
 // looking on has nothing run; several hear the same.
 func TestTaskEvents(t *testing.T) {
 	h := newHouse(t, nil)
@@ -71,6 +72,7 @@ func TestTaskEvents(t *testing.T) {
 	for _, events := range all {
 		status(t, events, "1", `{"taskId":"`+id+`","status":"working","statusMessage":"Waiting for approval"`)
 	}
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"working","statusMessage":"Waiting for approval"`)
 	h.approve(task.ID(id))
 	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), "done hold_x")
 	for _, events := range all {
@@ -81,12 +83,13 @@ func TestTaskEvents(t *testing.T) {
 			t.Errorf("after the end: %+v, %v; want the end of the stream", e, err)
 		}
 	}
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
 	eventually(t, "nobody watches", func() bool {
 		return strings.Contains(scrape(h.gateway), `thoughtgate_sse_streams_active{kind="events"} 0`)
 	})
 }
 
-// F-009.4: a task that has ended is told of once. A browser that comes again
+// F-009.4, 10.1 "SSE client subscribe: terminal": a task that has ended is told of once. A browser that comes again
 // after that is told to stop, and one that missed something is told that.
 func TestTaskEventsResumed(t *testing.T) {
 	h := newHouse(t, nil)
@@ -112,7 +115,8 @@ func TestTaskEventsResumed(t *testing.T) {
 	}
 }
 
-// F-009.2, F-009.3: unknown tasks, those of others, and the upstream's own.
+// F-009.2, F-009.3, 10.1 "SSE client subscribe: passthrough task", 10.5
+// "Passthrough task SSE": unknown tasks, those of others, and the upstream's own.
 func TestTaskEventsRefused(t *testing.T) {
 	h := newHouse(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
