@@ -228,13 +228,14 @@ func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string)
 func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
 	name, _ := m.Params.Name.Text()
 	asked := m.Params.Task.Present()
-	if s.plain {
+	switch {
+	case s.plain:
 		asked = false
-	} else if dialect.Era == mcptask.Modern {
+	case dialect.Era == mcptask.Modern:
 		var meta mcptask.Object
 		_ = json.Unmarshal(m.Params.Meta.Bytes, &meta)
 		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
-	} else if asked && (strings.HasSuffix(name, "_forbidden") || strings.HasSuffix(name, "_plain")) {
+	case asked && (strings.HasSuffix(name, "_forbidden") || strings.HasSuffix(name, "_plain")):
 		return nil, mcptask.TaskForbidden()
 	}
 	if !asked {
