@@ -291,3 +291,23 @@ func TestNotification(t *testing.T) {
 	b.ask(t, "zoe")
 	alice.eventually(`document.querySelectorAll(".row").length === 2 && shown.length === 1`, "it is not told of")
 }
+
+// However much agents make happen, a page asks the gate only so often.
+func TestBusyAgents(t *testing.T) {
+	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	alice, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	const count = `performance.getEntriesByType("resource").filter((e) => e.initiatorType === "fetch").length`
+	began := time.Now()
+	for n := 0; time.Since(began) < 3*time.Second; n++ {
+		id, _ := b.ask(t, fmt.Sprint("ann ", n))
+		if _, err := b.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked, most := value[int](alice, count), int(time.Since(began)/(400*time.Millisecond))+2; asked > most || asked < 2 {
+		t.Errorf("the page asked %d times in %v; want at most %d", asked, time.Since(began), most)
+	}
+}

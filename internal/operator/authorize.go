@@ -109,7 +109,11 @@ func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
 	if err != nil {
 		return o, err
 	}
-	if wait := a.calls.take(o.Name, a.cfg.Now()); wait > 0 {
+	often := a.changes
+	if safe(r.Method) {
+		often = a.looks
+	}
+	if wait := often.take(o.Name, a.cfg.Now()); wait > 0 {
 		return o, tooMany(wait)
 	}
 	if !o.Role.Includes(role) {

@@ -115,7 +115,9 @@ type Auth struct {
 	spent    spent     // sessions that were logged out of
 	served   served    // requests of sessions that are not
 	bad      limiters  // by address: those who fail to show who they are
-	calls    limiters  // by operator
+	// By operator. Pages look by themselves whenever an agent does something, so
+	// that must not use up what is there to decide.
+	looks, changes limiters
 }
 
 // New returns an Auth.
@@ -136,7 +138,7 @@ func New(c Config) (*Auth, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Auth{cfg: c, sealer: s, bad: newLimiters(failures), calls: newLimiters(requests)}
+	a := &Auth{cfg: c, sealer: s, bad: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests)}
 	if c.OIDC != nil {
 		a.provider = newProvider(*c.OIDC)
 	}

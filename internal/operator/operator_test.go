@@ -367,6 +367,9 @@ func TestRequestsLimited(t *testing.T) {
 		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	}
 	h.want(429, "rate_limited", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	// Looking is what pages do by themselves, as often as agents make them. It
+	// keeps nobody from deciding.
+	h.want(200, "ann", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
 	h.want(200, "vic", "GET", "/", "", "Authorization", "Bearer "+vicToken)
 }
 

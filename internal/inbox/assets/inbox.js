@@ -47,11 +47,14 @@ function tick() {
 
 // Staying up to date
 
-let busy = false, again = false, timer = 0, ended = false;
+let busy = false, again = false, timer = 0, ended = false, refreshed = -Infinity;
+
+// However much an agent makes happen, a page asks only so often.
+const pause = 400;
 
 function refreshSoon(delay = 60) {
   if (ended || timer) return;
-  timer = setTimeout(() => { timer = 0; refresh(); }, delay);
+  timer = setTimeout(() => { timer = 0; refresh(); }, Math.max(delay, refreshed + pause - performance.now()));
 }
 
 async function refresh() {
@@ -70,6 +73,7 @@ async function refresh() {
     refreshSoon(3000);
   } finally {
     busy = false;
+    refreshed = performance.now();
     if (again) { again = false; refreshSoon(); }
   }
 }
