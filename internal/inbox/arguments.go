@@ -301,7 +301,7 @@ const (
 // binary says what the content of s looks like, or nothing if it looks like
 // text.
 func binary(s string) string {
-	if head, data, ok := strings.Cut(s, ","); ok && strings.HasPrefix(head, "data:") && len(head) < 100 {
+	if head, data, ok := strings.Cut(s, ","); ok && isDataURL(head, data) {
 		return "data URL, about " + bytesText(len(data))
 	}
 	if len(s) >= minBase64 {
@@ -320,6 +320,12 @@ func binary(s string) string {
 		return "binary, " + bytesText(len(s))
 	}
 	return ""
+}
+
+// isDataURL reports whether what stands before and after a comma is one. None has
+// blanks.
+func isDataURL(head, data string) bool {
+	return strings.HasPrefix(head, "data:") && len(head) < 100 && !strings.ContainsAny(head+data, " \t\n")
 }
 
 // describe names the kind of content that begins with head, if that is known.

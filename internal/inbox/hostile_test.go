@@ -148,7 +148,8 @@ func TestFolded(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
 	id := o.hold(t, held{args: `{"image":"` + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 50) + `","url":"data:text/html;base64,` +
-		strings.Repeat("PHNjcmlwdD4", 20) + `","word":"` + strings.Repeat("a", 290) + `","raw":"\u0001\u0002\u0003\u0004\u0005","long":"` + strings.Repeat("word ", 100) + `"}`})
+		strings.Repeat("PHNjcmlwdD4", 20) + `","word":"` + strings.Repeat("a", 290) + `","raw":"\u0001\u0002\u0003\u0004\u0005","long":"` + strings.Repeat("word ", 100) +
+		`","posing":"data:, ` + strings.Repeat("x", 100) + `; rm -rf /"}`})
 	page := alice.get("/approvals/" + string(id))
 	mustHave(t, page, "base64, about 900 bytes, looks like image/png", "data URL, about 220 bytes", "binary, 5 bytes", "500 bytes")
 	if got := strings.Count(page, `<details class="long">`); got != 4 {
