@@ -134,7 +134,8 @@ func (d *Desk) count(ctx context.Context) error {
 	for _, s := range task.Pending() {
 		pending[s] = 0
 	}
-	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: sweepBatch}
+	const few = 10 // at a time: each may hold large arguments
+	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: few}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
 		if err != nil {

@@ -61,6 +61,7 @@ type Store struct {
 	running sync.WaitGroup
 	alarm   chan struct{} // holds a token when trouble has begun
 
+	telling sync.Mutex // held from a change to the end of telling of it, so that they are told in order
 	mu      sync.Mutex
 	trouble *trouble // nil while the store is well
 }
@@ -171,6 +172,8 @@ func (s *Store) open(ctx context.Context) error {
 
 // enter begins a time of trouble, or makes one worse.
 func (s *Store) enter(t trouble) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.mu.Lock()
 	begins := s.trouble == nil
 	if begins || t.reading && !s.trouble.reading {
@@ -189,6 +192,8 @@ func (s *Store) enter(t trouble) {
 
 // leave ends the time of trouble.
 func (s *Store) leave() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.mu.Lock()
 	s.trouble = nil
 	s.mu.Unlock()

@@ -331,3 +331,69 @@ func TestReopen(t *testing.T) {
 		mustBe(t, err, task.ErrNotFound)
 	})
 }
+
+// A brittleStore fails when it is told to.
+type brittleStore struct {
+	task.Store
+
+	down *atomic.Bool
+}
+
+func (b brittleStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if b.down.Load() {
+		return task.Task{}, errDown
+	}
+	return b.Store.Get(ctx, ref)
+}
+
+// TestTroubleComesBack: what is told last is so, also when trouble comes back
+// while its end is being told.
+func TestTroubleComesBack(t *testing.T) {
+	var down atomic.Bool
+	told, goOn := make(chan error, 10), make(chan struct{})
+	s := open(t, steadystore.Options{
+		FirstWait: time.Millisecond,
+		Open: func(ctx context.Context) (task.Store, error) {
+			inner, err := memory(ctx)
+			return brittleStore{inner, &down}, err
+		},
+		Probe: func(context.Context, task.Store, error) error {
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		},
+		Changed: func(err error) {
+			if err == nil {
+				goOn <- struct{}{}
+				<-goOn
+			}
+			told <- err
+		},
+	})
+	get := func() { _, _ = s.Get(t.Context(), task.AnyOwner().Ref("tg_1")) }
+	down.Store(true)
+	get()
+	down.Store(false)
+	<-goOn // the end of it is about to be told
+	down.Store(true)
+	again := make(chan struct{})
+	go func() {
+		defer close(again)
+		get()
+	}()
+	select {
+	case <-again: // it did not wait to be told of
+	case <-time.After(50 * time.Millisecond):
+	}
+	goOn <- struct{}{}
+	<-again
+	for i, want := range []error{errDown, nil, errDown} {
+		if got := <-told; !errors.Is(got, want) {
+			t.Errorf("told %d: %v; want %v", i, got, want)
+		}
+	}
+	down.Store(false)
+	<-goOn
+	goOn <- struct{}{}
+}
