@@ -41,7 +41,7 @@ generate: ## Make the Go code of the inbox's pages from internal/inbox/*.templ.
 	$(TEMPL) generate -path internal/inbox
 
 FUZZTIME ?= 10s
-fuzz: ## Run each fuzzer for FUZZTIME.
+fuzz: ## Run each fuzzer for FUZZTIME, a time or a number such as 3000x.
 	@for pkg in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 			echo "fuzz $$pkg $$target"; \
