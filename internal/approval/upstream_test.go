@@ -102,7 +102,7 @@ func nested(t *testing.T, r *remote, change func(*approval.Config)) (*office, ta
 	return o, o.now(t, held.ID)
 }
 
-// NF-001.3: nothing at all is done about a call that runs as a task of the
+// GOV-004 10.3 "No client polling", NF-001.3: nothing at all is done about a call that runs as a task of the
 // upstream's while nobody asks: the store is not touched, and no lease lapses.
 func TestNestedCallNeedsNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package mcphttp_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -21,7 +23,6 @@ import (
 type storm struct {
 	*plant
 
-	t       *testing.T
 	network *netfault.Proxy
 	addr    string // of the workshop
 	kill    func()
@@ -29,9 +30,8 @@ type storm struct {
 
 func newStorm(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *storm {
 	t.Helper()
-	s := &storm{t: t, addr: "127.0.0.1:0"}
 	p := newPlant(t, adjust)
-	s.plant = p
+	s := &storm{plant: p, addr: "127.0.0.1:0"}
 	s.open(p.shop)
 	t.Cleanup(func() { s.kill() })
 	var err error
@@ -270,5 +270,135 @@ func TestNetworkCutDuringLegacyNotification(t *testing.T) {
 	wantText(t, "progress", told, id, "nearly done")
 	if strings.Contains(told, theirs) {
 		t.Errorf("the upstream's id is told: %s", told)
+	}
+}
+
+// support returns what the client is told of a tool's task support.
+func (s *storm) support(tool string) string {
+	s.t.Helper()
+	list := s.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	_, rest, ok := strings.Cut(list, `"name":"`+tool+`"`)
+	if !ok {
+		s.t.Fatalf("no %s in %s", tool, list)
+	}
+	rest, _, _ = strings.Cut(rest, `"name":`)
+	_, rest, _ = strings.Cut(rest, `"taskSupport":"`)
+	support, _, _ := strings.Cut(rest, `"`)
+	return support
+}
+
+// nests makes a call as a client that waits by task, and reports whether the
+// workshop made a task of it.
+func (s *storm) nests(era string) bool {
+	s.t.Helper()
+	made, called := len(s.shop.made()), len(s.shop.heard("tools/call"))
+	call := eras[era].call
+	id := taskID(s.t, s.ask(call[0], call[1:]...))
+	s.approve(task.ID(id))
+	eventually(s.t, "the call is made", func() bool { return len(s.shop.heard("tools/call")) > called })
+	s.shop.done(madeIt)
+	wantText(s.t, "outcome", s.outcome(era, id), "made it")
+	return len(s.shop.made()) > made
+}
+
+// 10.2 "No upstream SSE: handshake": whatever the upstream can do, the gate has
+// tasks and tells of them. An upstream that comes back with other capabilities is
+// called, and its tools are published, as it is now, once the client has met it.
+func TestUpstreamComesBackOtherwise(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			s := newStorm(t, nil)
+			meet := func(plain bool) {
+				message, want := initialize, `"tasks":{`
+				var headers []string
+				if era == "modern" {
+					message = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + modernMeta("") + `}}`
+					headers, want = modernHeaders(""), `"io.modelcontextprotocol/tasks":{`
+					headers[3] = "server/discover"
+				}
+				eventually(t, "the upstream is back", func() bool { return strings.Contains(s.ask(message, headers...), want) })
+				published := "required"
+				if plain {
+					published = "forbidden"
+				}
+				if got := s.support("get_required"); era == "legacy" && got != published {
+					t.Errorf("get_required is published as %q; want %q", got, published)
+				}
+				if got := s.nests(era); got == plain {
+					t.Errorf("a task of the upstream's: %t; want %t", got, !plain)
+				}
+			}
+			meet(false)
+			for _, plain := range []bool{true, false, true} {
+				s.replace(plain)
+				meet(plain)
+			}
+		})
+	}
+}
+
+// 10.5 "Upstream gains SSE on reconnect", "Upstream loses SSE on reconnect",
+// "Client subscribes after SSE lost", "Existing SSE clients when SSE lost": clients
+// are served by the gate all the while; the upstream is heard when it speaks.
+func TestUpstreamSpeaksNowAndThen(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	set := func(status int) {
+		radio.mu.Lock()
+		radio.refuses = status
+		radio.mu.Unlock()
+		radio.cut(false)
+	}
+	own, theirs := p.runs(t)
+	listen, headers := listenTo(own)
+	subscribe := func() (next func() string, leave func()) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		resp := p.answering(ctx, listen, headers...)
+		events := jsonrpc.NewEventReader(resp.Body, 1<<20)
+		next = func() string {
+			t.Helper()
+			for {
+				e, err := events.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(e.Data) > 0 {
+					return string(e.Data)
+				}
+			}
+		}
+		next()
+		wantText(t, "how it stands", next(), own, `"status":"working"`)
+		return next, func() { cancel(); resp.Body.Close() }
+	}
+	listened := func(times int) {
+		t.Helper()
+		eventually(t, "the upstream is asked", func() bool { _, ever := radio.listeners(); return ever == times })
+	}
+
+	set(http.StatusNotFound)
+	_, leave := subscribe()
+	listened(1)
+	leave()
+	eventually(t, "nobody listens", func() bool { return p.handler.Listening() == 0 })
+
+	set(0)
+	early, _ := subscribe()
+	listened(2)
+	eventually(t, "the upstream is heard", func() bool { now, _ := radio.listeners(); return now == 1 })
+	radio.say(modernStatus(theirs, "working", "half done"))
+	wantText(t, "gained", early(), own, "half done")
+
+	set(http.StatusNotFound)
+	listened(3)
+	late, _ := subscribe()
+	cancel, about := about("tasks/cancel", own)
+	p.ask(cancel, about...)
+	for name, next := range map[string]func() string{"before it was lost": early, "afterwards": late} {
+		told := next()
+		for strings.Contains(told, `"status":"working"`) {
+			told = next()
+		}
+		wantText(t, name, told, own, `"status":"cancelled"`)
 	}
 }

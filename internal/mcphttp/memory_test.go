@@ -161,10 +161,9 @@ func (c *tailCutter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// GOV-004 10.2 "Large result streaming", 10.3 "Streaming 1GB result" (which the
-// benchmark measures; here it is smaller), NF-002.2: a result of any size passes
-// from the upstream to the store, and from there to every reader, in a heap that
-// hardly grows.
+// GOV-004 10.3 "Streaming 1GB result" (which the benchmark measures; here it is
+// smaller), NF-002.2: a result of any size passes from the upstream to the store,
+// and from there to every reader, in a heap that hardly grows.
 func TestHugeResultInLittleMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage does not count
 	store, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")})

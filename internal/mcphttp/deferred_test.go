@@ -1,0 +1,68 @@
+package mcphttp_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// GOV-004 10.1 "Deferred sync setup", "Deferred sync: tasks/get",
+// "Deferred sync: tasks/result triggers execution",
+// "tasks/result routing: deferred path", 10.2 "Full deferred sync flow": if that
+// is how the gate is set, an approved call waits until its result is asked for.
+// "Deferred sync: no storage" does not stand: the result can be had again.
+func TestDeferredUntilResult(t *testing.T) {
+	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
+	p.approve(task.ID(id))
+	for range 3 {
+		wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
+	}
+	if state, called := p.state(id).State, p.shop.heard("tools/call"); state != task.Approved || len(called) != 0 {
+		t.Fatalf("state %s, called %v; want it to wait", state, called)
+	}
+	result := p.send(legacyAbout("tasks/result", id))
+	p.shop.done(madeIt)
+	wantText(t, "result", result.wait(t), "made it")
+	wantText(t, "again", p.ask(legacyAbout("tasks/result", id)), "made it")
+	if made, called := p.shop.made(), p.shop.heard("tools/call"); len(made) != 0 || len(called) != 1 {
+		t.Errorf("made %v, called %v; want one plain call", made, called)
+	}
+}
+
+// GOV-004 10.2 "Deferred sync: client abandons": a call whose client does not
+// come back once it is approved never runs.
+func TestDeferredIsAbandoned(t *testing.T) {
+	var shift atomic.Int64
+	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+		c.Start = approval.StartOnResult
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
+		c.Sweep = 20 * time.Millisecond
+	})
+	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
+	p.approve(task.ID(id))
+	shift.Store(int64(48 * time.Hour))
+	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "not run")
+	if called := p.shop.heard("tools/call"); len(called) != 0 {
+		t.Errorf("called %v", called)
+	}
+}
+
+// GOV-004 10.1 "Deferred sync: timeout": an upstream that does not answer in time
+// fails the task.
+func TestDeferredTakesTooLong(t *testing.T) {
+	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+		c.Start, c.Execution = approval.StartOnResult, 100*time.Millisecond
+	})
+	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
+	p.approve(task.ID(id))
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), `"code":-32001`, `"error_type":"upstream_timeout"`)
+	if state := p.state(id).State; state != task.Failed {
+		t.Errorf("state %s; want failed", state)
+	}
+}

@@ -1,0 +1,189 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+// heapInUse returns the size of what is reachable.
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers held
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below what overflows
+}
+
+// GOV-004 10.3 "100 concurrent Executing tasks", NF-002.1: calls that run as tasks
+// of the upstream take little memory beyond what the upstream's tasks take
+// themselves, and nobody is at work for them.
+func TestHundredExecutingTasks(t *testing.T) {
+	const tasks = 100
+	p := newPlant(t, nil)
+	theirs := func(i int) {
+		p.ask(strings.Replace(toolCall("7", "get_required", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":%d`, i), 1))
+	}
+	own := func(i int) {
+		id := taskID(t, p.ask(strings.Replace(toolCall("7", "hold_required", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":%d`, i), 1)))
+		p.approve(task.ID(id))
+		eventually(t, "the workshop has the task", func() bool {
+			x := p.state(id).Execution
+			return x != nil && x.UpstreamTask != "" && x.Detached()
+		})
+	}
+	growth := func(begin func(i int)) int64 {
+		begin(0) // whatever is needed once
+		before := heapInUse()
+		for i := range tasks {
+			begin(1 + i)
+		}
+		return heapInUse() - before
+	}
+	alone, both := growth(theirs), growth(own)
+	t.Logf("%d tasks take %d KiB at the upstream, and %d KiB more at the gate", tasks, alone>>10, (both-alone)>>10)
+	if both-alone > 1<<20 {
+		t.Errorf("%d tasks take %d bytes; want less than a mebibyte", tasks, both-alone)
+	}
+	if made := len(p.shop.made()); made != 2*(tasks+1) {
+		t.Fatalf("the workshop has made %d tasks; want %d", made, 2*(tasks+1))
+	}
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, work := range []string{"approval.(*Desk).run", "approval.(*Desk).collect", "mcphttp.(*caller)"} {
+		if strings.Contains(string(stacks), work) {
+			t.Errorf("%s is still at work", work)
+		}
+	}
+}
+
+// GOV-004 10.3 "100 SSE client connections", NF-002.3: clients that listen take
+// little memory, their own side of the connection included.
+func TestHundredListenersInLittleMemory(t *testing.T) {
+	const listeners = 100
+	h := newHouse(t, nil)
+	ids := make([]string, listeners+1)
+	for i := range ids {
+		ids[i] = taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), h.as(i)...))
+	}
+	listen := func(i int) *http.Response {
+		resp := h.watch(t, eventsOf(ids[i]), h.as(i)...)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("listener %d: %s", i, resp.Status)
+		}
+		return resp
+	}
+	listen(listeners)
+	before := heapInUse()
+	for i := range listeners {
+		listen(i)
+	}
+	wantText(t, "metrics", scrape(h.gateway), `thoughtgate_sse_streams_active{kind="events"} 101`)
+	grown := heapInUse() - before
+	t.Logf("%d listeners take %d KiB", listeners, grown>>10)
+	if grown > 5<<20 {
+		t.Errorf("%d listeners take %d bytes; want less than five mebibytes", listeners, grown)
+	}
+}
+
+// GOV-004 10.3 "100 SSE upstream subscriptions": each is one connection to the
+// upstream, and none is left when its client goes.
+func TestHundredUpstreamSubscriptions(t *testing.T) {
+	const subscriptions = 100
+	r := &radio{greets: true}
+	s := newStorm(t, func(_ *approval.Config, w *mcphttp.Waiting) {
+		w.Events = mcphttp.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 3}
+		w.Beat = time.Hour
+	})
+	s.shop.mu.Lock()
+	s.shop.speak = r.serve
+	s.shop.mu.Unlock()
+	requests := make([]*request, subscriptions)
+	for i := range subscriptions {
+		own := taskID(t, s.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
+		s.approve(task.ID(own))
+		listen, headers := listenTo(own)
+		requests[i] = s.send(listen, as(headers, i)...)
+	}
+	eventually(t, "all are listened to", func() bool { now, _ := r.listeners(); return now == subscriptions })
+	if n := s.network.Connections(); n < subscriptions {
+		t.Errorf("%d connections; want one for each", n)
+	}
+	for _, r := range requests {
+		r.cancel()
+	}
+	eventually(t, "nobody is listened to", func() bool { now, _ := r.listeners(); return now == 0 })
+	eventually(t, "no connection of theirs is left", func() bool { return s.network.Connections() < subscriptions/10 })
+	eventually(t, "it is counted", func() bool {
+		return strings.Contains(scrape(s.gateway), "thoughtgate_sse_upstream_connections_active 0")
+	})
+}
+
+// GOV-004 10.2 "Large result streaming": the result of a task of the upstream's
+// passes in a heap that hardly grows, and can be had again from the store.
+func TestHugeNestedResultInLittleMemory(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage does not count
+	store, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	var waiting mcphttp.Waiting
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+		c.Store, c.Execution = store, time.Hour
+		waiting = *w
+	})
+	want := make(chan string, 1)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+		if err != nil {
+			t.Errorf("the upstream got %q: %v", body, err)
+			return
+		}
+		w.Header().Set("Content-Type", asJSON)
+		id := string(p.Messages[0].ID.Bytes)
+		const ready = `"taskId":"theirs","status":"completed","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null`
+		switch p.Messages[0].Method {
+		case "tasks/result":
+			want <- fmt.Sprintf("%x", writeHuge(w, id).Sum(nil))
+		case "tasks/get":
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{`+ready+`}}`)
+		case "tools/call":
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"task":{`+ready+`}}}`)
+		default:
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"tools":[{"name":"hold_x","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}}`)
+		}
+	})
+	h.gateway = startGate(t, up, func(s settings) { s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting })
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	h.approve(task.ID(id))
+	var sent string
+	for range 2 {
+		heap := watchHeap()
+		got := digest(t, h.answering(t.Context(), legacyAbout("tasks/result", id), "Accept", asJSON))
+		heap.check(t, "tasks/result")
+		if sent == "" {
+			sent = <-want
+		}
+		if got != sent {
+			t.Error("the client got another result")
+		}
+	}
+	if len(want) != 0 {
+		t.Error("the result was fetched again")
+	}
+}
