@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -40,14 +41,26 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 		err = w.compose(x.outcomeText(t, answer), x.h.cfg.Desk.Open(ctx, t), func() { x.delivered(ctx, t) })
 	}
 	if errors.Is(err, approval.ErrBrokenOff) { // before anything of it was sent
-		if t, err = x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil {
+		if t, err = x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil && t.State.Terminal() {
 			w.deliver(ctx, t, shown)
+			return
+		}
+		if err == nil {
+			w.endLater()
 			return
 		}
 	}
 	if err != nil {
 		w.end(x.errorMessage(x.dialect().Error(err)))
 	}
+}
+
+// endLater tells a client whose answer broke off that the upstream still has it.
+func (w *waiting) endLater() {
+	w.x.problem = &wire.Problem{
+		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task goes on; ask again",
+	}
+	w.end(w.x.problem.AppendResponse(nil, w.x.era, w.x.id, w.x.correlationID()))
 }
 
 // compose answers with text, and the upstream's answer in its place, as JSON or
