@@ -54,10 +54,10 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 	return page, err
 }
 
-// UpstreamTasks returns the ids of the tasks that the upstream made of calls of
-// an owner's.
-func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]bool, error) {
-	ids := make(map[string]bool)
+// UpstreamTasks returns which tasks the upstream made of calls of an owner's, and
+// by which ids the owner knows them.
+func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task.ID, error) {
+	ids := make(map[string]task.ID)
 	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
@@ -66,7 +66,7 @@ func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]bool
 		}
 		for _, t := range page.Tasks {
 			if t.Execution != nil && t.Execution.UpstreamTask != "" {
-				ids[t.Execution.UpstreamTask] = true
+				ids[t.Execution.UpstreamTask] = t.ID
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {

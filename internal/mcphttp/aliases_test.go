@@ -42,3 +42,28 @@ func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 		})
 	}
 }
+
+// What a legacy upstream asks on the GET stream because of a task that it made of
+// a held call belongs to the task that the client knows.
+func TestQuestionOnGetStream(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	radio.greets = false
+	next := p.stream(t, http.MethodGet, "")
+	own := p.start(toolCall("3", "hold_required", `,"task":{}`))
+	eventually(t, "the gate knows the task", func() bool { return p.state(own).Execution.UpstreamTask != "" })
+	ask := func(id string) {
+		radio.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"sure?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":%q}}}}`, id))
+	}
+	ask(p.shop.made()[0])
+	ask("theirs")
+	for told := ""; !strings.Contains(told, "elicitation/create"); {
+		if told = next(); strings.Contains(told, "elicitation/create") {
+			wantText(t, "the client", told, `"io.modelcontextprotocol/related-task":{"taskId":"`+own+`"}`, "sure?")
+		}
+	}
+	for told := ""; !strings.Contains(told, "elicitation/create"); {
+		if told = next(); strings.Contains(told, "elicitation/create") {
+			wantText(t, "the client", told, `{"taskId":"theirs"}`)
+		}
+	}
+}

@@ -22,7 +22,7 @@ func (x *exchange) resumes() bool {
 // again, lists may come on it.
 func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
 	resumed := s.x.resumes()
-	if !resumed && !bytes.Contains(raw, []byte("tasks/status")) && bytes.IndexByte(raw, '\\') < 0 {
+	if !resumed && !aboutTask(raw) {
 		return raw, nil
 	}
 	event := eventOf(raw)
@@ -35,9 +35,36 @@ func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
 		return jsonrpc.AppendEvent(nil, event), nil
 	case m.Kind == jsonrpc.Response && resumed:
 		return s.resumedList(raw, event, m), nil
+	case m.Params.Meta.Member(mcptask.MetaRelatedTask).Present():
+		event.Data = s.x.asKnown(m).Raw
+		return jsonrpc.AppendEvent(nil, event), nil
 	default:
 		return raw, nil
 	}
+}
+
+// aboutTask reports whether an event may be about a task. What is escaped may be
+// anything.
+func aboutTask(raw []byte) bool {
+	return bytes.Contains(raw, []byte("tasks/status")) || bytes.Contains(raw, []byte("related-task")) || bytes.IndexByte(raw, '\\') >= 0
+}
+
+// asKnown returns a message that the upstream sends because of one of its tasks,
+// with the id by which the client knows that if it was made of a held call.
+func (x *exchange) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
+	if x.h.cfg.Desk == nil {
+		return m
+	}
+	owner, _ := x.owner()
+	ids, err := x.h.cfg.Desk.UpstreamTasks(x.r.Context(), owner)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(x.r.Context(), "which task an upstream speaks of is not known", "cause", err)
+	}
+	upstreams, _ := m.Params.Meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
+	if own, ok := ids[upstreams]; ok {
+		return renamed(m, upstreams, string(own))
+	}
+	return m
 }
 
 // isOwn takes note of what the upstream says of its task, and reports whether

@@ -298,7 +298,7 @@ func (x *exchange) showUpstreams(ctx context.Context, answer *jsonrpc.Message, o
 	nested, err := x.h.cfg.Desk.UpstreamTasks(ctx, owner)
 	var shown [][]byte
 	for entry := range listed.Elements() {
-		if id, _ := entry.Member("taskId").Text(); err == nil && !nested[id] {
+		if id, _ := entry.Member("taskId").Text(); err == nil && nested[id] == "" {
 			shown = append(shown, entry.Bytes)
 		}
 	}
