@@ -197,7 +197,7 @@ func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond) // operators may not ask more often for long
 	defer tick.Stop()
 	for !done() {
 		select {

@@ -78,6 +78,15 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 // the desk is closed before, the error is [task.ErrClosed]. A store that is in
 // trouble for a while is waited for.
 func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	t, err := d.await(ctx, ref, send)
+	if err != nil && ctx.Err() != nil {
+		err = d.notReady(t, ctx.Err())
+	}
+	return d.told(t), err
+}
+
+// await is Wait, with whatever error ended it.
+func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changed, err := d.cfg.Store.Watch(watching, ref)
@@ -91,7 +100,7 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	}
 	t, err := d.get(first, ref)
 	if err != nil || waitedFor(t) {
-		return d.told(t), err
+		return t, err
 	}
 	d.join(ref.ID)
 	defer func() { d.leave(ctx, ref, t) }()
@@ -109,10 +118,7 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 		v.again.Reset(soon)
 		next, err = d.next(ctx, &v)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = d.notReady(t, ctx.Err())
-	}
-	return d.told(t), err
+	return t, err
 }
 
 // waitedFor reports whether the owner of t has something to do now.

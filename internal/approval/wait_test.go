@@ -316,3 +316,14 @@ func TestWaitWithoutTime(t *testing.T) {
 		t.Errorf("after the approval it is %s; want it started", got.State)
 	}
 }
+
+// Who leaves before the wait has begun is told no less than who leaves later.
+func TestWaitOfOneWhoLeft(t *testing.T) {
+	o := open(t, nil)
+	held := o.hold(t, call("ann", "/a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := o.Wait(ctx, mine(held), nil)
+	mustBe(t, err, task.ErrNotReady)
+	mustBe(t, err, context.Canceled)
+}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -134,8 +135,9 @@ func TestCancelWhileAnswerArrives(t *testing.T) {
 func TestCancelWithoutReader(t *testing.T) {
 	h := newHouse(t, nil)
 	interrupted := make(chan struct{})
+	once := sync.OnceFunc(func() { close(interrupted) }) // the upstream is also told that the call is cancelled
 	h.answer = func(w http.ResponseWriter, id string) {
-		defer close(interrupted)
+		defer once()
 		w.Header().Set("Content-Type", asJSON)
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":"`)
 		piece := strings.Repeat("x", 64<<10)

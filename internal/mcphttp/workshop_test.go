@@ -36,6 +36,7 @@ type workshop struct {
 	answers chan mcptask.Object // what clients answer to the tasks' questions
 
 	mu     sync.Mutex
+	closed bool
 	log    []string                           // methods, and what they were about
 	ids    []string                           // of its tasks
 	refuse func(method string) *jsonrpc.Error // answers instead of the workshop; may be nil
@@ -100,6 +101,9 @@ func newWorkshop(t *testing.T) *workshop {
 
 // close ends the tools that run.
 func (s *workshop) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	close(s.results)
 	s.works.Wait()
 	_ = s.tasks.Store.Close()
@@ -258,9 +262,12 @@ func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask
 	if err != nil {
 		return nil, dialect.Error(err)
 	}
-	s.mu.Lock()
+	s.mu.Lock() // closing waits for what has begun by then
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, dialect.Error(task.ErrClosed)
+	}
 	s.ids = append(s.ids, string(t.ID))
-	s.mu.Unlock()
 	s.works.Go(func() { _, _ = s.tasks.Run(context.WithoutCancel(ctx), task.OwnedBy(owner).Ref(t.ID), s.work) })
 	result, err := dialect.CreateResult(t)
 	if err != nil {

@@ -210,7 +210,8 @@ function listen() {
 // without encryption, a tab that is not looked at does not listen.
 function lead() {
   if (navigator.locks) {
-    navigator.locks.request("inbox", () => { listen(); return new Promise(() => {}); });
+    // A page that is left before its turn comes has nothing to listen for.
+    navigator.locks.request("inbox", () => { listen(); return new Promise(() => {}); }).catch(() => {});
     refreshSoon(); // what has changed since the page was made
     return;
   }
