@@ -89,8 +89,8 @@ var journalFaults = map[string]func(*faulty){
 	"the journal counts from zero":   changeEntries(func(e *task.Entry) { e.Seq-- }),
 	"the journal forgets its hashes": changeEntries(func(e *task.Entry) { e.Prev = task.Hash{} }),
 	"writers chain to the same head": func(f *faulty) {
-		head := task.Link{}
 		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+			var head task.Link
 			entries, err := f.good.Entries(ctx, q)
 			for i, e := range entries {
 				if i%2 == 0 {
