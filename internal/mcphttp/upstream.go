@@ -44,7 +44,7 @@ type Upstream struct {
 	cfg       UpstreamConfig
 	transport *http.Transport
 	calls     *http.Transport // for calls of tools
-	patient   *http.Transport // for held calls, whose time is limited by their context alone
+	patient   *http.Transport // for held calls: limited by their context alone, and each on a connection of its own
 	streams   *http.Transport // for streams, most of which are idle, so with small buffers
 }
 
@@ -76,6 +76,9 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 	u.calls.ResponseHeaderTimeout = cfg.CallTimeout
 	u.patient = u.transport.Clone()
 	u.patient.ResponseHeaderTimeout = 0
+	// Nobody can tell whether a kept connection still works until something was
+	// sent on it, and then the call must not be sent again.
+	u.patient.DisableKeepAlives = true
 	u.streams = u.transport.Clone()
 	u.streams.ReadBufferSize, u.streams.WriteBufferSize = 2<<10, 1<<10
 	return u
