@@ -119,6 +119,7 @@ func (p *passage) passes(t token, at int) (last bool) {
 		p.member, p.noted = "", p.noted[:0]
 		if name := p.lastName(); slices.Contains(p.watch, string(name)) {
 			p.member = string(name)
+			p.found[p.member] = Value{}
 		}
 		return false
 	case p.member != "":
@@ -159,6 +160,13 @@ func (p *passage) memberEnds() {
 // Member returns a member of the value that was to be watched. It is absent if
 // there is none, none so far, or one of more than 1 KiB.
 func (p *passage) Member(name string) Value { return p.found[name] }
+
+// Has reports whether the value, as far as it was read, has a member that was
+// to be watched, however long that is.
+func (p *passage) Has(name string) bool {
+	_, ok := p.found[name]
+	return ok
+}
 
 // An ObjectReader reads a JSON object of any size, and nothing else, and passes
 // its bytes on as it checks them. It never holds more than 64 KiB. What it

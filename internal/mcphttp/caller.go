@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -144,6 +146,9 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	if err != nil {
 		return approval.Outcome{}, err
 	}
+	if err := a.clear(); err != nil {
+		return approval.Outcome{}, err
+	}
 	era := eraOf(m)
 	switch kind := a.resultType(); {
 	case a.Error:
@@ -179,16 +184,29 @@ func (c *caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]
 	if err != nil {
 		return answer{}, sendError(err)
 	}
-	return readAnswer(resp, m.ID.Bytes, aside)
+	return readAnswer(resp, m, aside)
 }
 
-// post sends a body with the headers that belong to m.
+// post sends a body with the headers that belong to m. The error is an
+// [*unsentError] if no byte was sent.
 func (c *caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*http.Response, error) {
-	return c.upstream.sendBy(ctx, c.upstream.patient, &http.Request{
+	header, err := c.as.headerOf(m)
+	if err != nil {
+		return nil, &unsentError{err}
+	}
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	resp, err := c.upstream.sendBy(traced, c.upstream.patient, &http.Request{
 		Method: http.MethodPost,
 		URL:    new(url.URL),
-		Header: c.as.headerOf(m),
+		Header: header,
 	}, body)
+	if err != nil && !connected.Load() {
+		err = &unsentError{err}
+	}
+	return resp, err
 }
 
 // Poll implements [approval.Sender].
@@ -205,6 +223,10 @@ func (c *caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	if a.Error {
 		return approval.Report{}, taskError(&a)
 	}
+	if id, told := a.member("taskId").Text(); told && id != t.Execution.UpstreamTask {
+		a.close()
+		return approval.Report{}, errOtherTask()
+	}
 	status, _ := a.member("status").Text()
 	if era == wire.Modern && (status == string(mcptask.Completed) || status == string(mcptask.Failed)) {
 		return readEnd(&a)
@@ -213,8 +235,15 @@ func (c *caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	if err != nil {
 		return approval.Report{}, err
 	}
-	return readReport(result, era)
+	report, err := readReport(result, era)
+	if err == nil && report.Task != t.Execution.UpstreamTask {
+		err = errOtherTask()
+	}
+	return report, err
 }
+
+// errOtherTask says that an upstream was asked for one task and told of another.
+func errOtherTask() error { return invalidAnswer(errors.New("the upstream told of another task")) }
 
 func pollOutcome(ctx context.Context, err error) string {
 	known, ok := errors.AsType[*approval.SendError](err)

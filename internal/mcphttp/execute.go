@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -24,7 +25,9 @@ type guise struct {
 
 // headerOf turns the headers of a contact into those of the call itself, which
 // the contact may have been about rather than made.
-func (g guise) headerOf(m *jsonrpc.Message) http.Header {
+//
+// The error says that the tool's definition cannot be followed.
+func (g guise) headerOf(m *jsonrpc.Message) (http.Header, error) {
 	header := g.header.Clone()
 	header.Set("Content-Type", "application/json")
 	header.Set("Accept", "application/json, text/event-stream")
@@ -40,7 +43,7 @@ func (g guise) headerOf(m *jsonrpc.Message) http.Header {
 		if header.Get("Mcp-Protocol-Version") >= wire.Version20260728 {
 			header.Del("Mcp-Protocol-Version")
 		}
-		return header
+		return header, nil
 	}
 	subject, named := subjectOf(m).Text()
 	header.Set("Mcp-Protocol-Version", version)
@@ -51,10 +54,10 @@ func (g guise) headerOf(m *jsonrpc.Message) http.Header {
 	}
 	if kind, _ := policy.Governed(m.Method); kind == policy.Tool && g.definition != nil {
 		if tool := g.definition(subject); tool != nil {
-			wire.MirrorArguments(header, jsonrpc.Value{Bytes: tool}, m.Params.Arguments)
+			return header, wire.MirrorArguments(header, jsonrpc.Value{Bytes: tool}, m.Params.Arguments)
 		}
 	}
-	return header
+	return header, nil
 }
 
 // subjectOf returns the member of params that names what a request is about.
@@ -91,6 +94,9 @@ func plainCall(m *jsonrpc.Message) []byte {
 
 // sendError says how far a call got whose request failed.
 func sendError(err error) error {
+	if unsent, ok := errors.AsType[*unsentError](err); ok {
+		return unsent.failure()
+	}
 	problem, ok := errors.AsType[*wire.Problem](err)
 	if !ok {
 		return err
@@ -100,6 +106,29 @@ func sendError(err error) error {
 	case wire.UpstreamDown:
 		failure.Stage, failure.Ran = task.StageUpstreamUnreachable, task.RanNo
 	case wire.UpstreamTimeout:
+		failure.Stage = task.StageUpstreamTimeout
+	default:
+	}
+	return failure
+}
+
+// An unsentError is the failure of a request of which no byte was sent.
+type unsentError struct{ cause error }
+
+// Error implements error.
+func (e *unsentError) Error() string { return "not sent: " + e.cause.Error() }
+
+// Unwrap returns the cause of e.
+func (e *unsentError) Unwrap() error { return e.cause }
+
+// failure says the same of a held call: it did not run.
+func (e *unsentError) failure() *approval.SendError {
+	failure := &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: e}
+	problem, ok := errors.AsType[*wire.Problem](e.cause)
+	switch {
+	case ok && problem.Type == wire.UpstreamDown:
+		failure.Stage = task.StageUpstreamUnreachable
+	case ok && problem.Type == wire.UpstreamTimeout, errors.Is(e.cause, context.DeadlineExceeded):
 		failure.Stage = task.StageUpstreamTimeout
 	default:
 	}

@@ -260,6 +260,9 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	if err != nil {
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}
+	if problem := x.checkMirrors(m, judged.Tool); problem != nil {
+		return judged, problem
+	}
 	switch judged.Handling {
 	case policy.PassOn:
 		return judged, nil
@@ -271,6 +274,15 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	default:
 		return judged, x.denial(judged)
 	}
+}
+
+// checkMirrors refuses a modern call one of whose headers contradicts the
+// arguments: the upstream might act by either.
+func (x *exchange) checkMirrors(m *jsonrpc.Message, tool gate.Tool) *wire.Problem {
+	if x.era != wire.Modern || tool.Mirrored == nil {
+		return nil
+	}
+	return wire.CheckMirrors(x.r.Header, jsonrpc.Value{Bytes: tool.Mirrored}, m.Params.Arguments)
 }
 
 // holdable returns the problem of a call that cannot be held: because nobody
@@ -403,10 +415,22 @@ func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
 	return wire.RewriteList(answer, method, func(l wire.Listed) wire.View {
 		hidden, support := view.See(l.Name, l.URI, l.Entry)
 		if x.era == wire.Modern {
+			hidden = hidden || x.uncallable(l)
 			support = "" // modern tools have no such member
 		}
 		return wire.View{Hidden: hidden, TaskSupport: support}
 	})
+}
+
+// uncallable reports whether no modern client can call a tool, because its
+// definition demands headers that cannot be sent. Such a tool is not listed.
+func (x *exchange) uncallable(l wire.Listed) bool {
+	_, err := wire.Mirrors(l.Entry)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(x.r.Context(), "tool left out of the list",
+			"upstream", x.upstream.cfg.Name, "tool", l.Name, "cause", err)
+	}
+	return err != nil
 }
 
 // remembered answers a list that the upstream fails to give with what it gave

@@ -156,7 +156,7 @@ func continued(message []byte, x *task.Execution) []byte {
 // made a task of the call, or asks something first.
 func isTaken(a *answer, call *jsonrpc.Message) bool {
 	if eraOf(call) == wire.Legacy {
-		return call.Params.Task.Present() && a.member("task").IsObject()
+		return call.Params.Task.Present() && a.member(memberTask).IsObject()
 	}
 	kind := a.resultType()
 	return kind == string(mcptask.TaskResult) || kind == resultInputRequired
@@ -171,7 +171,7 @@ func taken(a *answer, era wire.Era) (approval.Report, error) {
 	}
 	switch {
 	case era == wire.Legacy:
-		return readReport(result.Member("task"), era)
+		return readReport(result.Member(memberTask), era)
 	case kind == string(mcptask.TaskResult):
 		r, err := readReport(result, era)
 		if r.State.Ended() {

@@ -38,6 +38,8 @@ func (a *answer) resultType() string {
 
 const (
 	memberResultType = "resultType"
+	memberTask       = "task"    // of the result of a legacy call that became a task
+	memberContent    = "content" // of the result of a tool
 	resultComplete   = "complete"
 )
 
@@ -45,6 +47,19 @@ func (a *answer) close() {
 	if c, ok := a.Body.(io.Closer); ok {
 		_ = c.Close()
 	}
+}
+
+// clear reads an answer to its end of which the beginning does not tell whether
+// it is a result or a task.
+func (a *answer) clear() error {
+	body, ok := a.Body.(*answerBody)
+	if !ok || a.Error || !body.unclear() {
+		return nil
+	}
+	body.called = true // which will show
+	text, err := a.whole()
+	a.Body, a.result = bytes.NewReader(text.Bytes), text
+	return err
 }
 
 // whole reads the answer to its end and returns the result, or the error.
@@ -57,10 +72,11 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 	return jsonrpc.Value{Bytes: text}, err
 }
 
-// readAnswer reads the answer to the request with the given id, as far as it
-// takes to tell what it is. Resp is closed with the answer's Body, or when there
+// readAnswer reads the answer to the request m, as far as it takes to tell what
+// it is. Resp is closed with the answer's Body, or when there
 // is no answer. Aside, which may be nil, is given what the upstream says before.
-func readAnswer(resp *http.Response, id []byte, aside func(message []byte)) (answer, error) {
+func readAnswer(resp *http.Response, m *jsonrpc.Message, aside func(message []byte)) (answer, error) {
+	id := m.ID.Bytes
 	find := findAnswer
 	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
 		find = func(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
@@ -78,11 +94,12 @@ func readAnswer(resp *http.Response, id []byte, aside func(message []byte)) (ans
 		_ = resp.Body.Close()
 		return answer{}, err
 	}
-	body := &answerBody{r: r, from: resp.Body, id: id, typed: head.Failed}
+	body := &answerBody{r: r, from: resp.Body, id: id, typed: head.Failed, called: head.Failed || !m.Params.Task.Present()}
 	a := answer{Outcome: approval.Outcome{Body: body, Error: head.Failed}}
 	if !head.Failed {
 		a.result = head.Begin
 		body.typed = a.member(memberResultType).Present()
+		body.called = body.called || a.member(memberTask).Present()
 	}
 	return a, nil
 }
@@ -93,7 +110,15 @@ type answerBody struct {
 	from  io.Closer
 	id    []byte
 	typed bool // what the result is has been told at its beginning, or it is none
+
+	// called says that the result is known to be that of a call, or to be a task:
+	// the call did not ask for a task, or the task stands at the beginning.
+	called bool
 }
+
+// unclear reports whether the beginning does not tell if the result is that of a
+// call or a task.
+func (b *answerBody) unclear() bool { return !b.called && !b.r.Has(memberContent) }
 
 // Read reads on. Only at the end is it known that the answer is one: until then
 // it can turn out to be another message. No exchange is there to turn a panic
@@ -119,8 +144,15 @@ func (b *answerBody) Read(p []byte) (n int, err error) {
 	if kind, given := b.r.Member(memberResultType).Text(); given && !b.typed && kind != resultComplete {
 		return n, invalidType(kind)
 	}
+	if !b.called && b.r.Has(memberTask) {
+		return n, invalidAnswer(errLateTask)
+	}
 	return n, io.EOF
 }
+
+// errLateTask says that an upstream made a task of a call, and told of so much
+// else first that the answer was taken for the tool's.
+var errLateTask = errors.New("the upstream's answer has a task behind its first 64 KiB")
 
 // Close gives the rest of the answer up.
 func (b *answerBody) Close() error { return b.from.Close() }
@@ -166,7 +198,7 @@ var errNoAnswer = errors.New("the upstream's answer is not one to the call")
 // findAnswer reads the beginning of the message in body, which must be the
 // answer to the request with the given id, as far as the beginning tells.
 func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
-	r := jsonrpc.NewResponseReader(body, memberResultType)
+	r := jsonrpc.NewResponseReader(body, memberResultType, memberTask, memberContent)
 	head, err := r.Head()
 	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !sameID(given.Bytes, id)) {
 		err = errNoAnswer

@@ -188,8 +188,12 @@ func (c *caller) listen(ctx context.Context, t task.Task) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
+	header, err := c.as.headerOf(request)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := c.upstream.sendBy(ctx, c.upstream.streams, &http.Request{
-		Method: http.MethodPost, URL: new(url.URL), Header: c.as.headerOf(request),
+		Method: http.MethodPost, URL: new(url.URL), Header: header,
 	}, request.Raw)
 	switch {
 	case err != nil:

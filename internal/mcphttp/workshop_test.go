@@ -41,7 +41,31 @@ type workshop struct {
 	ids    []string                           // of its tasks
 	refuse func(method string) *jsonrpc.Error // answers instead of the workshop; may be nil
 	slow   func(method string)                // is called before anything is answered; may be nil
+	reply  intercept                          // answers instead of the workshop if it reports true; may be nil
 	speak  http.HandlerFunc                   // answers GET and subscriptions/listen; may be nil
+}
+
+// An intercept may answer a message in place of a workshop, and reports whether
+// it did.
+type intercept func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool
+
+// intercepted has messages put to reply first.
+func (s *workshop) intercepted(reply intercept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reply = reply
+}
+
+// replying returns an intercept that answers requests with the given method.
+func replying(method, result string) intercept {
+	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
+		if m.Method != method {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(result)))
+		return true
+	}
 }
 
 // fail has what is about some methods answered otherwise.
@@ -157,8 +181,11 @@ func (s *workshop) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.log = append(s.log, strings.TrimSpace(m.Method+" "+about))
-	slow, refuse := s.slow, s.refuse
+	slow, refuse, reply := s.slow, s.refuse, s.reply
 	s.mu.Unlock()
+	if reply != nil && reply(w, r, m) {
+		return
+	}
 	if slow != nil {
 		slow(m.Method)
 	}

@@ -1,0 +1,217 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// serveOnce starts an upstream that keeps its connections open and answers only
+// the first request on each. It stands for one behind a firewall that forgets
+// connections: what is sent on a kept one is lost, and nobody is told.
+func serveOnce(t *testing.T) (target string, ran *atomic.Int32) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	ran = new(atomic.Int32)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go answerOnce(conn, ran)
+		}
+	}()
+	return "http://" + listener.Addr().String(), ran
+}
+
+func answerOnce(conn net.Conn, ran *atomic.Int32) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for n := 0; ; n++ {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+		if err != nil || n > 0 {
+			return // and the answer never comes
+		}
+		m := &p.Messages[0]
+		if m.Method == "tools/call" {
+			ran.Add(1)
+		}
+		answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"content":[{"type":"text","text":"done"}]}}`, m.ID.Bytes)
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
+	}
+}
+
+// A held call is not lost because the upstream has given up a connection that
+// the gate keeps: it has a connection of its own.
+func TestHeldCallsOverForgottenConnections(t *testing.T) {
+	up, ran := serveOnce(t)
+	h := newHouse(t, nil)
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Gate, s.handler.Desk = h.gate, h.desk
+		s.handler.Waiting = mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: time.Second}
+	})
+	const calls = 20
+	for i := range calls {
+		req := h.send(toolCall(fmt.Sprint(i), fmt.Sprintf("hold_%d", i), ""))
+		h.approve(h.pending(1)[0])
+		wantText(t, "answer", req.wait(t), `"text":"done"`)
+	}
+	if n := ran.Load(); n != calls {
+		t.Errorf("%d of %d approved calls ran", n, calls)
+	}
+}
+
+// malformed is a tool that no modern client can call: its mark is no name of a
+// header.
+const malformed = `{"name":"hold_bad","inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"a b"}}}}`
+
+// A tool whose definition demands a header that cannot be sent is not listed to
+// modern clients, and a held call of it is said not to have run.
+func TestMalformedMirrors(t *testing.T) {
+	p := newPlant(t, nil)
+	p.shop.intercepted(replying("tools/list", `{"tools":[`+malformed+`,{"name":"hold_plain","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}`))
+	listed := p.modernList()
+	if strings.Contains(listed, "hold_bad") || !strings.Contains(listed, "hold_plain") {
+		t.Errorf("listed %s; want all but hold_bad", listed)
+	}
+	wantText(t, "log", p.log.String(), "tool left out of the list", "hold_bad", "not the name of a header")
+
+	req := p.send(modernCall("hold_bad", ""), modernHeaders("hold_bad")...)
+	p.approve(p.pending(1)[0])
+	wantText(t, "held call", req.wait(t), "did not run")
+	if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+		t.Errorf("the upstream heard %v", heard)
+	}
+
+	legacy := p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	wantText(t, "legacy list", legacy, "hold_bad") // legacy calls have no such headers
+}
+
+// A header that contradicts the argument that it repeats is refused, whether the
+// call is held or not.
+func TestContradictingMirrors(t *testing.T) {
+	const schema = `"inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"X"}}}`
+	p := newPlant(t, nil)
+	p.shop.intercepted(replying("tools/list", `{"tools":[{"name":"hold_plain",`+schema+`},{"name":"get_plain",`+schema+`}],"resultType":"complete"}`))
+	p.modernList()
+	for _, tool := range []string{"hold_plain", "get_plain"} {
+		req := p.send(modernCall(tool, ""), append(modernHeaders(tool), "Mcp-Param-X", "2")...)
+		wantText(t, tool, req.wait(t), "-32020", "Mcp-Param-X")
+		if req.status != http.StatusBadRequest {
+			t.Errorf("%s: status %d; want 400", tool, req.status)
+		}
+	}
+	if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+		t.Errorf("the upstream heard %v", heard)
+	}
+}
+
+// An upstream that is asked for one task and tells of another makes no sense, in
+// both eras. The task goes on.
+func TestPollTellsOfAnotherTask(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			p := newPlant(t, nil)
+			id, get := p.running(t, era)
+			p.shop.intercepted(replying("tasks/get", `{"resultType":"complete","taskId":"another","status":"completed",`+
+				`"ttl":1000,"ttlMs":1000,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z",`+
+				`"result":{"content":[{"type":"text","text":"stolen"}]}}`))
+			eventually(t, "the lie is refused", func() bool { // the upstream is not asked each time
+				answer := get()
+				if strings.Contains(answer, "stolen") || strings.Contains(answer, "internal_error") {
+					t.Fatalf("answer %s", answer)
+				}
+				return strings.Contains(answer, "upstream_invalid_response")
+			})
+			p.shop.intercepted(nil)
+			eventually(t, "the truth is told", func() bool {
+				answer := get()
+				return strings.Contains(answer, id) && strings.Contains(answer, `"status":"working"`)
+			})
+			p.shop.done(madeIt)
+		})
+	}
+}
+
+// A legacy upstream that makes a task of a call, and says so at great length, is
+// not taken to have run the tool.
+func TestLargeCreateTaskResult(t *testing.T) {
+	filler := strings.Repeat("x", 70<<10)
+	const about = `{"taskId":"t-1","status":"working","ttl":1000,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"`
+	for name, result := range map[string]string{
+		"behind metadata": `{"_meta":{"a":"` + filler + `"},"task":` + about + `}}`,
+		"large itself":    `{"task":` + about + `,"statusMessage":"` + filler + `"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t, nil)
+			p.shop.intercepted(replying("tools/call", result))
+			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+			eventually(t, "the upstream's task is known", func() bool {
+				x := p.state(id).Execution
+				return x != nil && x.UpstreamTask == "t-1"
+			})
+			if state := p.state(id).State; state != task.Executing {
+				t.Errorf("state %s; want it to run", state)
+			}
+		})
+	}
+}
+
+// A result that has both content and, behind 64 KiB, a task makes no sense.
+func TestResultThatIsAlsoTask(t *testing.T) {
+	p := newPlant(t, nil)
+	p.shop.intercepted(replying("tools/call", `{"content":[{"type":"text","text":"`+strings.Repeat("x", 70<<10)+`"}],"task":{"taskId":"t-1"}}`))
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
+	f := p.state(id).Failure
+	if f == nil || f.Stage != task.StageUpstreamInvalid || f.Ran != task.RanUnknown {
+		t.Errorf("failure %+v; want an answer that makes no sense", f)
+	}
+}
+
+// running returns the id of a task whose call the workshop runs as one of its
+// own, and what asks for it.
+func (p *plant) running(t *testing.T, era string) (id string, get func() string) {
+	t.Helper()
+	if era == "legacy" {
+		id = p.start(toolCall("7", "hold_required", `,"task":{}`))
+		get = func() string { return p.ask(legacyAbout(mcptask.MethodGet, id)) }
+	} else {
+		id = p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
+		get = func() string {
+			message, headers := about(mcptask.MethodGet, id)
+			return p.ask(message, headers...)
+		}
+	}
+	eventually(t, "the upstream has a task", func() bool { return len(p.shop.made()) > 0 })
+	wantText(t, "running", get(), `"status":"working"`)
+	return id, get
+}
+
+// modernList asks for the tools of the upstream as a modern client.
+func (p *plant) modernList() string {
+	headers := modernHeaders("")
+	headers[3] = "tools/list"
+	return p.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta("")+`}}`, headers...)
+}
