@@ -42,6 +42,12 @@ const (
 	ActionAppend     Action = "append to the journal"
 	ActionRead       Action = "read the journal"
 	ActionTrim       Action = "trim the journal"
+
+	ActionPutRecord    Action = "put record"
+	ActionGetRecord    Action = "get record"
+	ActionDeleteRecord Action = "delete record"
+	ActionListRecords  Action = "list records"
+	ActionSweepRecords Action = "sweep records"
 )
 
 // An Event is something that happens to a task. The set is closed.

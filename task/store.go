@@ -22,6 +22,7 @@ type Store interface {
 	Blobs
 	Watcher
 	Journal
+	Records
 
 	// Close frees what the store holds and ends every watch. A second call
 	// does nothing.

@@ -108,6 +108,9 @@ func (d *Desk) sweep(ctx context.Context) error {
 			break
 		}
 	}
+	if _, err := d.cfg.Store.SweepRecords(ctx, d.cfg.Now(), sweepBatch); err != nil {
+		return err
+	}
 	d.prune()
 	if err := d.count(ctx); err != nil {
 		return err

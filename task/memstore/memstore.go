@@ -37,6 +37,7 @@ type Store struct {
 	stored  atomic.Int64 // tasks, terminal ones included
 	bytes   atomic.Int64 // of calls and answers
 	journal journal
+	records records
 	ids     [shardCount]directory
 	shards  [shardCount]shard
 }

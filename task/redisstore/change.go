@@ -28,10 +28,12 @@ var (
 	chainSource string
 	//go:embed scripts/trim.lua
 	trimSource string
+	//go:embed scripts/record.lua
+	recordSource string
 )
 
 // The scripts say what their keys and arguments are.
-type scripts struct{ create, swap, remove, write, page, chain, trim *rueidis.Lua }
+type scripts struct{ create, swap, remove, write, page, chain, trim, record *rueidis.Lua }
 
 func loadScripts() scripts {
 	return scripts{
@@ -42,6 +44,7 @@ func loadScripts() scripts {
 		page:   rueidis.NewLuaScriptReadOnly(pageSource),
 		chain:  rueidis.NewLuaScript(chainSource),
 		trim:   rueidis.NewLuaScript(trimSource),
+		record: rueidis.NewLuaScript(recordSource),
 	}
 }
 

@@ -22,16 +22,19 @@ func newKeyspace(prefix string) (keyspace, error) {
 	return keyspace("{" + prefix + "}:"), nil
 }
 
-func (k keyspace) format() string           { return string(k) + "format" }
-func (k keyspace) changes() string          { return string(k) + "changes" }
-func (k keyspace) task(id task.ID) string   { return string(k) + "task:" + string(id) }
-func (k keyspace) blob(id task.ID) string   { return string(k) + "blob:" + string(id) }
-func (k keyspace) list(s task.State) string { return string(k) + "list:" + string(s) }
-func (k keyspace) journal() string          { return string(k) + "journal" }
-func (k keyspace) inbox() string            { return string(k) + "journal:inbox" }
-func (k keyspace) ends() string             { return string(k) + "journal:ends" }
-func (k keyspace) story(id task.ID) string  { return string(k) + "story:" + string(id) }
-func (k keyspace) due(h half) string        { return string(k) + "due:" + string(h) }
+func (k keyspace) format() string            { return string(k) + "format" }
+func (k keyspace) changes() string           { return string(k) + "changes" }
+func (k keyspace) task(id task.ID) string    { return string(k) + "task:" + string(id) }
+func (k keyspace) blob(id task.ID) string    { return string(k) + "blob:" + string(id) }
+func (k keyspace) list(s task.State) string  { return string(k) + "list:" + string(s) }
+func (k keyspace) journal() string           { return string(k) + "journal" }
+func (k keyspace) inbox() string             { return string(k) + "journal:inbox" }
+func (k keyspace) ends() string              { return string(k) + "journal:ends" }
+func (k keyspace) story(id task.ID) string   { return string(k) + "story:" + string(id) }
+func (k keyspace) records() string           { return string(k) + "records" }
+func (k keyspace) recordsDue() string        { return string(k) + "records:due" }
+func (k keyspace) record(name string) string { return string(k) + "record:" + name }
+func (k keyspace) due(h half) string         { return string(k) + "due:" + string(h) }
 
 func (k keyspace) owned(s task.State, owner string) string { return k.list(s) + ":" + owner }
 

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // Keys are what tasks are sealed with: the first seals, and all of them open.
@@ -95,11 +93,11 @@ func (k Keys) needed(name string) (key, error) {
 	}
 }
 
-// aead returns the cipher for one task. Each has a key of its own: so few
-// messages are sealed with it that random nonces cannot meet, and nothing that
-// belongs to one task opens as another's.
-func (k key) aead(id task.ID) (cipher.AEAD, error) {
-	derived, err := hkdf.Expand(sha256.New, k.secret[:], "thoughtgate sealed task 1 "+string(id), secretSize)
+// aead returns the cipher for one task or record, which what names. Each has a
+// key of its own: so few messages are sealed with it that random nonces cannot
+// collide, and nothing that belongs to one opens as another's.
+func (k key) aead(what string) (cipher.AEAD, error) {
+	derived, err := hkdf.Expand(sha256.New, k.secret[:], "thoughtgate sealed "+what, secretSize)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (k Keys) Seal(t task.Task) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	aead, err := first.aead(t.ID)
+	aead, err := first.aead(taskKey(t.ID))
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -82,7 +82,7 @@ func (k Keys) open(t *task.Task, name string) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	aead, err := known.aead(t.ID)
+	aead, err := known.aead(taskKey(t.ID))
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -100,6 +100,9 @@ func (k Keys) open(t *task.Task, name string) (task.Task, error) {
 	}
 	return opened, err
 }
+
+// taskKey names the key of one task and of its blob.
+func taskKey(id task.ID) string { return "task 1 " + string(id) }
 
 // taskContext is what a sealed task belongs to: it opens nowhere else.
 func taskContext(t *task.Task) []byte {
@@ -126,7 +129,7 @@ func (k Keys) SealChunk(id task.ID, n int, data []byte) ([]byte, error) {
 		return data, nil
 	}
 	first := k.all[0]
-	aead, err := first.aead(id)
+	aead, err := first.aead(taskKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +155,7 @@ func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	aead, err := known.aead(id)
+	aead, err := known.aead(taskKey(id))
 	if err != nil {
 		return nil, err
 	}

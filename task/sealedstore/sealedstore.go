@@ -17,8 +17,8 @@
 //
 // Keys have names, which are stored with what they seal. To change the key, put
 // a new one before the old one, and take that away when nothing needs it any
-// more; [Store.Rekey] sees to it at once. What is not sealed is read as it is,
-// and sealed with its next change.
+// more; [Store.Rekey] sees to it at once. A task that is not sealed is read as it
+// is, and sealed with its next change. A record that is not sealed is not read.
 package sealedstore
 
 import (
@@ -243,7 +243,10 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 		return 0, errors.New("there is no key to encrypt with")
 	}
 	resealed := 0
-	var unreadable error
+	unreadable := s.rekeyRecords(ctx)
+	if unreadable != nil && !errors.Is(unreadable, task.ErrUnreadable) {
+		return resealed, unreadable
+	}
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
 	for {
 		page, err := s.inner.List(ctx, q)

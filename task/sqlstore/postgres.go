@@ -34,6 +34,8 @@ type PostgresOptions struct {
 // replicas.
 type Postgres struct {
 	reader
+	recordWriter
+
 	pool     *pgxpool.Pool
 	relay    *relay
 	chaining *chaining
@@ -72,6 +74,7 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 		reader: reader{name: "in PostgreSQL", db: stdlib.OpenDBFromPool(pool), explain: legiblePostgres},
 		pool:   pool,
 	}
+	s.apply = s.changeRecords
 	if err := s.start(ctx, config.ConnConfig); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

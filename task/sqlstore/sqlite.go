@@ -32,6 +32,8 @@ type SQLiteOptions struct {
 // long as the process lives.
 type SQLite struct {
 	reader
+	recordWriter
+
 	lock   *os.File
 	writer *writer
 	hub    task.Hub
@@ -64,6 +66,7 @@ func openSQLite(ctx context.Context, o SQLiteOptions) (*SQLite, error) {
 		return nil, err
 	}
 	s := &SQLite{reader: reader{name: o.File, prepared: make(prepared), explain: legible}}
+	s.apply = s.changeRecords
 	if s.lock, err = claim(file); err != nil {
 		return nil, err
 	}

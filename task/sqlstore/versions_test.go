@@ -158,8 +158,8 @@ func TestPostgresUpdateTogether(t *testing.T) {
 
 var answerParts = []string{`{"content":[{"type":"text",`, `"text":"done"}]}`}
 
-// populate makes a task in each of the states, called after it, and, if there
-// is one, an entry in the journal.
+// populate makes a task in each of the states, called after it, an entry in the
+// journal, and a record.
 func populate(t *testing.T, s task.Store) {
 	t.Helper()
 	submit := task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(ttl / 2)}
@@ -189,6 +189,7 @@ func populate(t *testing.T, s task.Store) {
 		must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref("tg_completed"), n, []byte(part)))
 	}
 	must(t, s.Append(t.Context(), task.Note{At: epoch, Step: "populated", Actor: "the test"}))
+	must(t, s.PutRecord(t.Context(), task.Record{Name: "populated", Version: 1, Value: []byte("by the test"), Expires: epoch}))
 }
 
 // goOn goes on with what populate has made.
@@ -236,12 +237,26 @@ func goOn(t *testing.T, s task.Store) {
 	if n := len(entries); n == 0 || entries[n-1].Step != "went on" {
 		t.Errorf("the journal is %+v", entries)
 	}
+	keepRecords(t, s)
 	if ended, err := task.SettleOverdue(t.Context(), s, "gate 3", epoch.Add(2*ttl)); len(ended) != 4 || err != nil {
 		t.Errorf("%d tasks are overdue, %v; want 4", len(ended), err)
 	}
 	if n, err := s.Sweep(t.Context(), epoch.Add(3*ttl), 100); n != 9 || err != nil {
 		t.Errorf("%d tasks are swept, %v; want 9", n, err)
 	}
+}
+
+// keepRecords goes on with the record of populate, which databases of versions
+// without records do not have.
+func keepRecords(t *testing.T, s task.Store) {
+	t.Helper()
+	next := task.Record{Name: "populated", Version: 2, Value: []byte("again")}
+	if r, err := s.GetRecord(t.Context(), next.Name); errors.Is(err, task.ErrNotFound) {
+		next.Version = 1
+	} else if string(r.Value) != "by the test" || !r.Expires.Equal(epoch) || err != nil {
+		t.Errorf("the record is %+v, %v", r, err)
+	}
+	must(t, s.PutRecord(t.Context(), next))
 }
 
 // write keeps the database as that of a version.

@@ -36,6 +36,7 @@ type outcome struct {
 	refused error // why this one was not made
 	changed []touched
 	trimmed int // entries of the journal
+	records int // records that were changed
 }
 
 // A touched is a task that was created, changed or deleted.

@@ -108,3 +108,33 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 	return ask(ctx, use{store: s, action: task.ActionTrim, writes: true},
 		func(ctx context.Context, s task.Store) (int, error) { return s.Trim(ctx, before, limit) })
 }
+
+// PutRecord implements [task.Records].
+func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
+	return tell(ctx, use{store: s, action: task.ActionPutRecord, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.PutRecord(ctx, r) })
+}
+
+// GetRecord implements [task.Records].
+func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error) {
+	return ask(ctx, use{store: s, action: task.ActionGetRecord},
+		func(ctx context.Context, s task.Store) (task.Record, error) { return s.GetRecord(ctx, name) })
+}
+
+// DeleteRecord implements [task.Records].
+func (s *Store) DeleteRecord(ctx context.Context, name string) error {
+	return tell(ctx, use{store: s, action: task.ActionDeleteRecord, writes: true},
+		func(ctx context.Context, s task.Store) error { return s.DeleteRecord(ctx, name) })
+}
+
+// ListRecords implements [task.Records].
+func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	return ask(ctx, use{store: s, action: task.ActionListRecords},
+		func(ctx context.Context, s task.Store) ([]task.Record, error) { return s.ListRecords(ctx, q) })
+}
+
+// SweepRecords implements [task.Records].
+func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
+	return ask(ctx, use{store: s, action: task.ActionSweepRecords, writes: true},
+		func(ctx context.Context, s task.Store) (int, error) { return s.SweepRecords(ctx, before, limit) })
+}

@@ -30,11 +30,12 @@ func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	}
 }
 
-// RunReplicas checks that several replicas write one journal. The stores must
-// be handles on the same, empty store.
+// RunReplicas checks that several replicas write one journal, and see each
+// other's records. The stores must be handles on the same, empty store.
 func RunReplicas(t *testing.T, replicas ...task.Store) {
 	t.Helper()
 	journalOf(t, replicas)
+	recordsOf(t, replicas)
 }
 
 // A reporter is the part of [testing.T] that cases need. It lets this
@@ -51,7 +52,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), journalCases(), lifeCases())
+	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), journalCases(), recordCases(), lifeCases())
 }
 
 // epoch has microseconds, the precision that a store must keep.

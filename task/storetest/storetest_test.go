@@ -107,6 +107,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 // A faulty store does what its fields say, which is what a good store does
 // until one of them is replaced.
 type faulty struct {
+	task.Records
+
 	good    *memstore.Store
 	mu      sync.Mutex // for faults with a memory
 	offsets map[string]int
@@ -129,7 +131,7 @@ type faulty struct {
 
 func sound(good *memstore.Store) *faulty {
 	return &faulty{
-		good:   good,
+		Records: good, good: good,
 		create: good.Create, get: good.Get, swap: good.Swap, list: good.List, overdue: good.Overdue, sweep: good.Sweep,
 		write: good.WriteChunk, read: good.ReadChunk, watch: good.Watch,
 		append: good.Append, entries: good.Entries, ends: good.Ends, trim: good.Trim, close: good.Close,
@@ -187,7 +189,7 @@ func (f *faulty) Close() error { return f.close() }
 // faults returns ways to break a store, named by what is wrong with it.
 func faults() map[string]func(*faulty) {
 	all := make(map[string]func(*faulty))
-	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults, journalFaults} {
+	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults, journalFaults, recordFaults} {
 		maps.Copy(all, some)
 	}
 	return all

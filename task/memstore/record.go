@@ -1,0 +1,115 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// records are the named records of a store.
+type records struct {
+	mu  sync.RWMutex
+	all map[string]task.Record
+}
+
+// PutRecord implements [task.Records].
+func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
+	if err := s.usable(ctx, task.ActionPutRecord); err != nil {
+		return err
+	}
+	if err := r.Check(); err != nil {
+		return err
+	}
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	old := s.records.all[r.Name] // version 0 if there is none
+	if old.Version != r.Version-1 {
+		return r.Overtaken()
+	}
+	if full := s.grow(int64(len(r.Value) - len(old.Value))); full != nil {
+		full.Action = task.ActionPutRecord
+		return full
+	}
+	if s.records.all == nil {
+		s.records.all = make(map[string]task.Record)
+	}
+	s.records.all[r.Name] = copied(r)
+	return nil
+}
+
+// copied returns a record that shares no memory with r.
+func copied(r task.Record) task.Record {
+	r.Value = slices.Clone(r.Value)
+	if !r.Expires.IsZero() {
+		r.Expires = r.Expires.UTC().Truncate(time.Microsecond)
+	}
+	return r
+}
+
+// GetRecord implements [task.Records].
+func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error) {
+	if err := s.usable(ctx, task.ActionGetRecord); err != nil {
+		return task.Record{}, err
+	}
+	s.records.mu.RLock()
+	defer s.records.mu.RUnlock()
+	r, ok := s.records.all[name]
+	if !ok {
+		return task.Record{}, task.NoRecord(name)
+	}
+	return copied(r), nil
+}
+
+// DeleteRecord implements [task.Records].
+func (s *Store) DeleteRecord(ctx context.Context, name string) error {
+	if err := s.usable(ctx, task.ActionDeleteRecord); err != nil {
+		return err
+	}
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	s.deleteRecord(name)
+	return nil
+}
+
+func (s *Store) deleteRecord(name string) {
+	s.grow(-int64(len(s.records.all[name].Value)))
+	delete(s.records.all, name)
+}
+
+// ListRecords implements [task.Records].
+func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	if err := s.usable(ctx, task.ActionListRecords); err != nil {
+		return nil, err
+	}
+	s.records.mu.RLock()
+	defer s.records.mu.RUnlock()
+	var found []task.Record
+	for name, r := range s.records.all {
+		if q.Selects(name) {
+			found = append(found, copied(r))
+		}
+	}
+	slices.SortFunc(found, func(a, b task.Record) int { return cmp.Compare(a.Name, b.Name) })
+	return found[:min(max(0, q.Limit), len(found))], nil
+}
+
+// SweepRecords implements [task.Records].
+func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
+	if err := s.usable(ctx, task.ActionSweepRecords); err != nil {
+		return 0, err
+	}
+	s.records.mu.Lock()
+	defer s.records.mu.Unlock()
+	swept := 0
+	for name, r := range s.records.all {
+		if swept < limit && !r.Expires.IsZero() && r.Expires.Before(before) {
+			s.deleteRecord(name)
+			swept++
+		}
+	}
+	return swept, nil
+}
