@@ -103,7 +103,8 @@ const rulesFile = "rules.yaml"
 // rules returns a configuration whose rules are all tried before a call is
 // forwarded: the budgets are for a gate with policy on.
 func rules() []byte {
-	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + " }\ndefault: forward\nrules:\n")
+	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + ", max_connections: 8 }\ndefault: forward\n" +
+		"limits: { max_requests_per_client: 1000000, max_streams_per_client: 1000000, max_connections_per_client: 1000000 }\nrules:\n")
 	for i := range 100 {
 		text = fmt.Appendf(text, "  - { match: \"*_%d\", action: approve }\n", i)
 	}

@@ -17,7 +17,7 @@ const (
 
 	streamBuffer = 1 << 10
 	openers      = 32
-	spareFiles   = 64 // that a proxy needs beside two for each stream
+	spareFiles   = 256 // that a proxy needs beside two for each stream
 )
 
 // idleStreams measures what a stream costs that is open and silent.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
@@ -46,6 +47,8 @@ type App struct {
 	identity  *identity.Recogniser
 	agents    *listener
 	operators *listener
+	room      descriptors
+	bodies    *admission.Pool
 	ready     atomic.Bool
 	madeToken string
 
@@ -63,12 +66,13 @@ type listener struct {
 // New builds the gateway that cfg describes and binds its addresses, so that
 // from then on clients can connect. [App.Run] serves them.
 func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{cfg: cfg, log: log, metrics: metrics.New()}
+	a := &App{cfg: cfg, log: log, metrics: metrics.New(), bodies: newBodies(cfg.Limits)}
 	defer func() {
 		if err != nil {
 			_ = a.Close()
 		}
 	}()
+	a.fit()
 	if a.tracing, err = newTracing(cfg.Telemetry.Traces, log); err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.operators.server.Handler = a.guard(a.operators).Wrap(operators)
+	a.operators.server.Handler = bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators).Wrap(operators))
 	return a, nil
 }
 
@@ -99,13 +103,19 @@ func (a *App) bind() error {
 	if err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
-	if a.agents, err = a.listen("agents", a.cfg.Listen, secure); err != nil {
+	agents := place{who: "agents", address: a.cfg.Listen, secure: secure, trusted: a.cfg.Identity.Proxy.From, room: admission.Limits{
+		Total: int64(a.room.agents), Client: quarter(a.cfg.Limits.MaxConnectionsPerClient, a.room.agents),
+	}}
+	if a.agents, err = a.listen(agents); err != nil {
 		return err
 	}
 	if secure, err = serverTLS(a.cfg.Operators.TLS, ""); err != nil {
 		return fmt.Errorf("listen for operators: %w", err)
 	}
-	if a.operators, err = a.listen("operators", a.cfg.Operators.Listen, secure); err != nil {
+	operators := place{who: "operators", address: a.cfg.Operators.Listen, secure: secure, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
+		Total: int64(a.room.operators), Client: int64(max(1, a.room.operators/2)), // one address is not everybody
+	}}
+	if a.operators, err = a.listen(operators); err != nil {
 		return err
 	}
 	a.identity, err = newRecogniser(a.cfg.Identity, a.log)
@@ -149,6 +159,7 @@ func (a *App) Run(ctx context.Context) error {
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
 	serving.Go(func() error { return a.desk.Run(keeping) })
+	serving.Go(func() error { a.reclaim(ctx); return nil })
 	if a.reloader != nil {
 		serving.Go(func() error { a.reloader.run(ctx); return nil })
 	}

@@ -12,11 +12,11 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"golang.org/x/net/netutil"
-
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -52,6 +52,7 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 // connect makes the clients of all upstreams and returns them by path.
 func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 	routes := make(map[string]*mcphttp.Upstream)
+	connections := mcphttp.NewConnections(a.room.upstreams)
 	for _, u := range a.cfg.Upstreams {
 		tlsConfig, err := clientTLS(u.TLS)
 		if err != nil {
@@ -69,6 +70,7 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			CallTimeout:          a.cfg.Limits.CallTimeout,
 			IdleTimeout:          u.IdleTimeout,
 			MaxIdle:              u.MaxIdleConnections,
+			Connections:          connections,
 			Log:                  a.log,
 			Metrics:              a.metrics,
 			Tracing:              a.tracing,
@@ -118,9 +120,10 @@ func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config 
 		Waiting:  a.waiting(),
 		Guard:    a.guard(a.agents),
 		Identity: a.identity,
+		Bodies:   a.bodies,
 		Limits: mcphttp.Limits{
-			Requests:     limits.MaxConcurrentRequests,
-			Streams:      limits.MaxStreams,
+			Requests:     a.shares(limits.MaxConcurrentRequests, limits.MaxRequestsPerClient),
+			Streams:      a.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
 			Body:         limits.MaxRequestBody,
 			Parse:        jsonrpc.Limits{Depth: limits.MaxDepth, Batch: limits.MaxBatch},
 			ReadTimeout:  limits.ReadTimeout,
@@ -132,17 +135,20 @@ func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config 
 	}
 }
 
-// listen binds address for a server whose handler is still to be set.
-func (a *App) listen(who, address string, secure *tls.Config) (*listener, error) {
+// listen binds an address for a server whose handler is still to be set.
+func (a *App) listen(p place) (*listener, error) {
 	//nolint:noctx // binding a port does not wait for anything
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", p.address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", who, err)
+		return nil, fmt.Errorf("listen for %s: %w", p.who, err)
 	}
 	return &listener{
-		Listener: netutil.LimitListener(l, a.cfg.Limits.MaxConnections),
+		Listener: &boundedListener{
+			Listener: l, pool: admission.NewPool(p.room), trusted: p.trusted, secure: p.secure != nil, patient: p.patient,
+			slots: make(chan struct{}, refusing), refused: func(t wire.Type) { a.metrics.Refused(string(t)) },
+		},
 		server: &http.Server{
-			TLSConfig:         secure,
+			TLSConfig:         p.secure,
 			TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1, with TLS and without
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       a.cfg.Limits.Keepalive,

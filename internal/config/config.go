@@ -60,7 +60,9 @@ type Operators struct {
 	TLS     Certificate   // zero means none
 	Session time.Duration // how long a login lasts
 	Tokens  []Token
-	OIDC    OIDC // without Issuer if there is none
+
+	MaxConnections int  // at a time, of all operators
+	OIDC           OIDC // without Issuer if there is none
 }
 
 // An Upstream is one MCP server behind the gate.
@@ -139,18 +141,26 @@ type Notifications struct {
 // Limits bound what one client, or all of them, can ask of the gate.
 type Limits struct {
 	MaxConcurrentRequests int
-	MaxStreams            int   // open GET streams
-	MaxConnections        int   // per listener
-	MaxRequestBody        int64 // bytes
-	MaxResult             int64 // bytes of a held call's result
-	MaxHeader             int64 // bytes
-	MaxBatch              int
-	MaxDepth              int
-	RequestTimeout        time.Duration // until the upstream's response headers
-	CallTimeout           time.Duration // the same for tools/call, which is the upstream's to be slow at
-	ReadTimeout           time.Duration // until a client has sent its whole body
-	WriteTimeout          time.Duration // until a client has taken one chunk
-	Keepalive             time.Duration // how long an unused client connection is kept
+	MaxStreams            int // streams without an end of their own
+	MaxConnections        int // of agents
+
+	// What one agent may have of each, or everybody without an identity at one
+	// address; zero means a quarter.
+	MaxRequestsPerClient    int
+	MaxStreamsPerClient     int
+	MaxConnectionsPerClient int
+
+	MaxRequestBody int64 // bytes
+	MaxBodyMemory  int64 // bytes of all requests under way
+	MaxResult      int64 // bytes of a held call's result
+	MaxHeader      int64 // bytes
+	MaxBatch       int
+	MaxDepth       int
+	RequestTimeout time.Duration // until the upstream's response headers
+	CallTimeout    time.Duration // the same for tools/call, which is the upstream's to be slow at
+	ReadTimeout    time.Duration // until a client has sent its whole body
+	WriteTimeout   time.Duration // until a client has taken one chunk
+	Keepalive      time.Duration // how long an unused client connection is kept
 }
 
 // Shutdown says how the gate stops.
@@ -185,7 +195,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080",
 		Operators: Operators{
-			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
 			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:   Identity{MTLS: MTLS{Name: "cn"}},
@@ -210,6 +220,7 @@ func Default() Config {
 			MaxStreams:            10_000,
 			MaxConnections:        25_000,
 			MaxRequestBody:        1 << 20,
+			MaxBodyMemory:         256 << 20,
 			MaxResult:             1 << 30,
 			MaxHeader:             64 << 10,
 			MaxBatch:              50,

@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 	want := config.Config{
 		Listen: "127.0.0.1:8080",
 		Operators: config.Operators{
-			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
 			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:   config.Identity{MTLS: config.MTLS{Name: "cn"}},
@@ -95,7 +95,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
+			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
@@ -128,6 +128,7 @@ operators:
   url: https://ops.example/
   tls: { cert_file: ca.pem, key_file: /key.pem }
   session: 3h
+  max_connections: 18
   tokens: [{ name: alice, hash: "sha256:00000000000000000000000000000000000000000000000000000000000000AB", groups: [oncall], role: admin }]
   oidc:
     issuer: https://idp.example/x
@@ -198,6 +199,10 @@ limits:
   max_concurrent_requests: 3
   max_streams: 13
   max_connections: 14
+  max_requests_per_client: 15
+  max_streams_per_client: 16
+  max_connections_per_client: 17
+  max_body_memory: 3MiB
   max_request_body: 4
   max_result: 2GiB
   max_header: 5kB
@@ -221,7 +226,7 @@ telemetry:
 		ListenTLS: config.Certificate{CertFile: "ca.pem", KeyFile: "key.pem"},
 		Operators: config.Operators{
 			Listen: "localhost:1", Token: config.NewSecret("k=1"), URL: mustURL(t, "https://ops.example/"),
-			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour,
+			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour, MaxConnections: 18,
 			Tokens: []config.Token{{Name: "alice", Hash: "sha256:" + strings.Repeat("0", 62) + "ab", Groups: []string{"oncall"}, Role: "admin"}},
 			OIDC: config.OIDC{
 				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1"), Name: "Example", Scopes: []string{"groups"},
@@ -279,7 +284,8 @@ telemetry:
 		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestBody: 4, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
+			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestsPerClient: 15, MaxStreamsPerClient: 16, MaxConnectionsPerClient: 17,
+			MaxRequestBody: 4, MaxBodyMemory: 3 << 20, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",

@@ -141,6 +141,7 @@ func (o *Operators) settings() group {
 		{"url", optional(base(&o.URL))},
 		{"tls", o.TLS.settings()},
 		{"session", duration(&o.Session, time.Minute)},
+		{"max_connections", number(&o.MaxConnections, 1_000_000)},
 		{"tokens", list{func() setting {
 			o.Tokens = append(o.Tokens, Token{Role: "approver"})
 			t := &o.Tokens[len(o.Tokens)-1]

@@ -130,8 +130,8 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.C
 		x.answerEach(p, func(int) []byte { return x.refused(err) })
 		return
 	}
-	leave, ok := x.enterWaiting()
-	if !ok {
+	leave, err := x.enterWaiting()
+	if err != nil {
 		x.answerEach(p, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) })
 		return
 	}

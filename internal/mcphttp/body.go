@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,17 +46,77 @@ func (x *exchange) readBody() ([]byte, *wire.Problem) {
 	return body, nil
 }
 
+// bodyPatience is how long a request waits for room for its body.
+const bodyPatience = 2 * time.Second
+
+// readAll reads the body in few pieces of known size. A client gets memory for
+// what it has sent, not for what it announces, except that the room is reserved
+// before: several clients that wait for each other's room would all get none.
 func (x *exchange) readAll(limit int64) ([]byte, error) {
-	if x.r.ContentLength < 0 || x.r.ContentLength > pieceSize {
-		// A client gets memory for what it has sent, not for what it announces.
-		return io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
+	size := x.r.ContentLength
+	announced := size
+	if size < 0 {
+		announced = pieceSize
 	}
-	body := make([]byte, x.r.ContentLength)
-	_, err := io.ReadFull(x.r.Body, body)
+	if err := x.reserve(announced); err != nil {
+		return nil, err
+	}
+	if 0 <= size && size <= pieceSize {
+		body := make([]byte, size)
+		_, err := io.ReadFull(x.r.Body, body)
+		return body, err
+	}
+	first := make([]byte, pieceSize)
+	n, err := io.ReadFull(x.r.Body, first)
+	switch {
+	case size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		return first[:n], nil
+	case err != nil:
+		return nil, err
+	case size < 0:
+		return x.readUnannounced(first, limit)
+	}
+	body := make([]byte, size)
+	copy(body, first)
+	_, err = io.ReadFull(x.r.Body, body[n:])
 	return body, err
 }
 
+// readUnannounced reads what comes after the first piece of a body whose size
+// the client did not announce.
+func (x *exchange) readUnannounced(first []byte, limit int64) ([]byte, error) {
+	if err := x.reserve(max(0, limit-pieceSize)); err != nil {
+		return nil, err
+	}
+	rest := http.MaxBytesReader(x.w, x.r.Body, limit-int64(len(first)))
+	pieces := [][]byte{first}
+	for {
+		piece := make([]byte, pieceSize)
+		n, err := io.ReadFull(rest, piece)
+		pieces = append(pieces, piece[:n])
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return slices.Concat(pieces...), nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// reserve takes room for n bytes of a body, which the exchange gives back when
+// it ends.
+func (x *exchange) reserve(n int64) error {
+	if err := x.h.cfg.Bodies.Wait(x.r.Context(), x.guest, n, bodyPatience); err != nil {
+		return x.crowded(err)
+	}
+	x.reserved += n
+	return nil
+}
+
 func bodyProblem(err error) *wire.Problem {
+	if problem, ok := errors.AsType[*wire.Problem](err); ok {
+		return problem
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &wire.Problem{Type: wire.BodyTooLarge, Cause: err}
 	}

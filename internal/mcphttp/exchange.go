@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -37,6 +38,9 @@ type exchange struct {
 	corr    string
 
 	agent     identity.Agent                // see recognise
+	guest     admission.Client              // see room
+	place     *admission.Pool               // in which the exchange counts; see moveTo
+	reserved  int64                         // bytes of memory for the body; see reserve
 	sender    gate.Client                   // see from
 	augmented bool                          // whether the client asks for a task
 	listens   bool                          // whether the answer is a stream without an end of its own
@@ -65,6 +69,10 @@ func (x *exchange) post() {
 		ctx = x.traceRequest(ctx, packet)
 	}
 	if x.listens {
+		if err := x.moveTo(x.h.streams); err != nil {
+			x.refuseCrowded(err)
+			return
+		}
 		var stop func()
 		ctx, stop = x.endable(ctx)
 		defer stop()

@@ -103,7 +103,7 @@ func sendError(err error) error {
 	}
 	failure := &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem.Cause}
 	switch problem.Type {
-	case wire.UpstreamDown:
+	case wire.UpstreamDown, wire.Overloaded: // not connected, so nothing was sent
 		failure.Stage, failure.Ran = task.StageUpstreamUnreachable, task.RanNo
 	case wire.UpstreamTimeout:
 		failure.Stage = task.StageUpstreamTimeout

@@ -154,7 +154,7 @@ func TestMaxConcurrency(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 	})
-	g := startGate(t, up, func(s settings) { s.handler.Limits.Requests = 1 })
+	g := startGate(t, up, func(s settings) { s.handler.Limits.Requests.Total = 1 })
 	first := make(chan string)
 	go func() {
 		_, body := g.call(t, ping)

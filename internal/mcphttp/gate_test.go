@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -51,7 +52,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		Gate:  gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
 		Guard: mcphttp.Guard{Loopback: true},
 		Limits: mcphttp.Limits{
-			Requests: 1000, Streams: 1000, Body: 1 << 20,
+			Requests: admission.Limits{Total: 1000}, Streams: admission.Limits{Total: 1000}, Body: 1 << 20,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		},
 		Log:     slog.New(slog.NewJSONHandler(g.log, nil)),

@@ -8,9 +8,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
@@ -22,8 +22,8 @@ import (
 
 // Limits bounds what clients can make the gate do.
 type Limits struct {
-	Requests     int // POST and DELETE requests at a time
-	Streams      int // GET streams at a time
+	Requests     admission.Limits // POST and DELETE requests at a time
+	Streams      admission.Limits // streams without an end of their own at a time, and as many requests that wait
 	Body         int64
 	Parse        jsonrpc.Limits
 	ReadTimeout  time.Duration // for a body to arrive
@@ -40,6 +40,7 @@ type Config struct {
 	// Identity recognises agents; nil takes all of them for anonymous.
 	Identity *identity.Recogniser
 	Limits   Limits
+	Bodies   *admission.Pool // the memory of requests' bodies in bytes; nil bounds nothing
 	Log      *slog.Logger
 	Metrics  *metrics.Metrics // nil counts nothing
 	Tracing  *tracing.Tracing // nil traces nothing
@@ -48,8 +49,9 @@ type Config struct {
 // A Handler serves MCP endpoints to agents.
 type Handler struct {
 	cfg       Config
-	requests  atomic.Int64
-	streams   atomic.Int64
+	requests  *admission.Pool
+	streams   *admission.Pool
+	waiting   *admission.Pool // requests that are kept open until somebody decides
 	listeners listeners
 	held      heldRequests
 	waiters   waiters
@@ -62,7 +64,15 @@ type Handler struct {
 
 // NewHandler returns a handler for the endpoints of cfg.
 func NewHandler(cfg Config) *Handler {
-	h := &Handler{cfg: cfg, seal: newSealer(cfg.Waiting.Key)}
+	if cfg.Bodies == nil {
+		cfg.Bodies = admission.NewPool(admission.Limits{})
+	}
+	h := &Handler{
+		cfg: cfg, seal: newSealer(cfg.Waiting.Key),
+		requests: admission.NewPool(cfg.Limits.Requests),
+		streams:  admission.NewPool(cfg.Limits.Streams),
+		waiting:  admission.NewPool(cfg.Limits.Streams),
+	}
 	h.drain, h.endAll = context.WithCancel(context.Background())
 	return h
 }
@@ -99,30 +109,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if events != "" {
-		h.within(&h.streams, h.cfg.Limits.Streams, x, func() { x.taskEvents(events) })
+		x.within(h.streams, func() { x.taskEvents(events) })
 		return
 	}
 	switch r.Method {
 	case http.MethodPost:
-		h.within(&h.requests, h.cfg.Limits.Requests, x, x.post)
+		x.within(h.requests, x.post)
 	case http.MethodDelete:
-		h.within(&h.requests, h.cfg.Limits.Requests, x, x.delete)
+		x.within(h.requests, x.delete)
 	case http.MethodGet:
-		h.within(&h.streams, h.cfg.Limits.Streams, x, x.get)
+		x.within(h.streams, x.get)
 	default:
 		w.Header().Set("Allow", "POST, GET, DELETE")
 		x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
-}
-
-// within runs serve if fewer than limit run already, and refuses the exchange
-// otherwise, before any of its body was read.
-func (h *Handler) within(active *atomic.Int64, limit int, x *exchange, serve func()) {
-	defer active.Add(-1)
-	if active.Add(1) > int64(limit) {
-		x.w.Header().Set("Retry-After", "1")
-		x.refuse(&wire.Problem{Type: wire.Overloaded, RetryAfter: 1})
-		return
-	}
-	serve()
 }

@@ -96,8 +96,8 @@ func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) 
 // has waited already.
 func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) {
 	if !t.State.Terminal() {
-		leave, ok := x.enterWaiting()
-		if !ok {
+		leave, err := x.enterWaiting()
+		if err != nil {
 			x.answer(x.stillPending(t)) // too many wait already: this one comes again later
 			return
 		}

@@ -125,9 +125,9 @@ func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
 		x.answerError(mcptask.MissingExtension())
 		return true
 	}
-	leave, ok := x.enterWaiting()
-	if !ok {
-		x.refuseWaiting()
+	leave, err := x.enterWaiting()
+	if err != nil {
+		x.refuseCrowded(err)
 		return true
 	}
 	defer leave()

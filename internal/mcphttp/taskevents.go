@@ -58,9 +58,9 @@ func (x *exchange) taskEvents(id string) {
 		x.refuse(problem)
 		return
 	}
-	leave, ok := x.h.watchers.enter(x, x.h.cfg.Waiting.Events.PerOwner)
-	if !ok {
-		x.refuseWaiting()
+	leave, err := x.h.watchers.enter(x, x.h.cfg.Waiting.Events.PerOwner)
+	if err != nil {
+		x.refuseCrowded(err)
 		return
 	}
 	defer leave()

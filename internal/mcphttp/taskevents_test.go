@@ -162,10 +162,10 @@ func TestTaskEventsBounded(t *testing.T) {
 	other := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
 	first, second := h.watch(t, eventsOf(id)), h.watch(t, eventsOf(id))
 	third := h.watch(t, eventsOf(id))
-	if third.StatusCode != http.StatusServiceUnavailable || third.Header.Get("Retry-After") == "" {
+	if third.StatusCode != http.StatusTooManyRequests || third.Header.Get("Retry-After") == "" {
 		t.Errorf("a third stream: %s, Retry-After %q", third.Status, third.Header.Get("Retry-After"))
 	}
-	wantText(t, "a third stream", readBody(t, third), `"error_type":"overloaded"`)
+	wantText(t, "a third stream", readBody(t, third), `"error_type":"client_limit"`)
 	if resp := h.watch(t, eventsOf(other), "Mcp-Session-Id", "s-2"); resp.StatusCode != http.StatusOK {
 		t.Errorf("another owner's stream: %s", resp.Status)
 	}

@@ -108,9 +108,9 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 		x.answerError(x.dialect().Error(err))
 		return
 	}
-	leave, ok := x.enterWaiting()
-	if !ok {
-		x.refuseWaiting()
+	leave, err := x.enterWaiting()
+	if err != nil {
+		x.refuseCrowded(err)
 		return
 	}
 	defer leave()

@@ -34,6 +34,7 @@ type UpstreamConfig struct {
 	CallTimeout          time.Duration // the same for calls of tools
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
+	Connections          *Connections  // shared by all upstreams; nil means any number
 	Log                  *slog.Logger
 	Metrics              *metrics.Metrics // nil counts nothing
 	Tracing              *tracing.Tracing // nil traces nothing
@@ -54,8 +55,13 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
+	if cfg.Connections == nil {
+		cfg.Connections = NewConnections(0)
+	}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, address)
+		conn, err := cfg.Connections.dial(ctx, func(ctx context.Context) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -81,6 +87,7 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 	u.patient.DisableKeepAlives = true
 	u.streams = u.transport.Clone()
 	u.streams.ReadBufferSize, u.streams.WriteBufferSize = 2<<10, 1<<10
+	cfg.Connections.onShortage(u.Close)
 	return u
 }
 
@@ -226,6 +233,9 @@ func namedIn(lines []string, name string) bool {
 func upstreamProblem(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if known, ok := errors.AsType[*wire.Problem](err); ok {
+		return known
 	}
 	problem := &wire.Problem{Type: wire.UpstreamInvalid, Cause: err}
 	if neverConnected(err) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -145,57 +146,51 @@ func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration
 
 var errPanicked = errors.New("waiting for the task failed")
 
-// waiters counts the requests that wait. They take no place of requests that
-// are being served, or whoever makes people slow would make the gate slow.
+// waiters counts the requests of each owner that wait.
 type waiters struct {
 	mu      sync.Mutex
-	total   int
 	byOwner map[string]int
 }
 
-// enterWaiting lets the exchange wait, if not too many do: of its client, which
-// is not told from others if they share an owner, or in all. It returns what
-// ends that.
-func (x *exchange) enterWaiting() (leave func(), ok bool) {
-	out, ok := x.h.waiters.enter(x, x.h.cfg.Waiting.PerOwner)
-	if !ok {
-		return nil, false
+// enterWaiting lets the exchange wait, unless its owner, its client or all of
+// them have too many that do. Exchanges that wait take no place of requests that
+// are being served, or slow approvers would make the gate slow. A stream keeps
+// the place that it has. The result ends the wait.
+func (x *exchange) enterWaiting() (leave func(), err error) {
+	leave, err = x.h.waiters.enter(x, x.h.cfg.Waiting.PerOwner)
+	if err != nil {
+		return nil, err
 	}
-	x.h.requests.Add(-1)
-	return func() {
-		x.h.requests.Add(1)
-		out()
-	}, true
+	if x.place == x.h.requests {
+		err = x.moveTo(x.h.waiting)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
-// enter counts one more, if there are not too many already: of its client, for
-// whom most is the limit, or in all.
-func (w *waiters) enter(x *exchange, most int) (leave func(), ok bool) {
+// enter counts one more for the owner of x, unless that has as many as it may.
+// Clients that nobody can tell apart share an owner, so that limits nothing.
+func (w *waiters) enter(x *exchange, most int) (leave func(), err error) {
 	owner, shared := x.owner()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.total >= x.h.cfg.Limits.Streams || !shared && most > 0 && w.byOwner[owner] >= most {
-		return nil, false
+	if !shared && most > 0 && w.byOwner[owner] >= most {
+		return nil, admission.ErrClient
 	}
 	if w.byOwner == nil {
 		w.byOwner = make(map[string]int)
 	}
-	w.total++
 	w.byOwner[owner]++
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.total--
 		if w.byOwner[owner]--; w.byOwner[owner] == 0 {
 			delete(w.byOwner, owner)
 		}
-	}, true
-}
-
-// refuseWaiting tells a client that it cannot wait because too many do.
-func (x *exchange) refuseWaiting() {
-	x.w.Header().Set("Retry-After", "1")
-	x.refuse(&wire.Problem{Type: wire.Overloaded, RetryAfter: 1})
+	}, nil
 }
 
 // beat shows the client that the gate is still there.

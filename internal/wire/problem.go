@@ -30,6 +30,7 @@ const (
 	Unauthenticated    Type = "unauthenticated"
 	IdentityDown       Type = "identity_unavailable"
 	Overloaded         Type = "overloaded"
+	ClientLimit        Type = "client_limit"
 	ShuttingDown       Type = "shutting_down"
 	UpstreamDown       Type = "upstream_unreachable"
 	UpstreamTimeout    Type = "upstream_timeout"
@@ -73,6 +74,7 @@ var table = map[Type]told{
 	Unauthenticated:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 401, 0, "credentials are needed"},
 	IdentityDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "it cannot be found out who you are at the moment, try again"},
 	Overloaded:         {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "too many requests at once, try again"},
+	ClientLimit:        {codeUnavailable, jsonrpc.CodeInternal, 429, 0, "you have too many requests or streams open at once, try again when some have ended"},
 	ShuttingDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "the gate is shutting down, try again"},
 	UpstreamDown:       {-32000, jsonrpc.CodeInternal, 0, 502, "the upstream cannot be reached"},
 	UpstreamTimeout:    {-32001, jsonrpc.CodeInternal, 0, 504, "the upstream did not answer in time"},

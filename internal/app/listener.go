@@ -1,0 +1,151 @@
+package app
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+const (
+	// refusing is how many clients are told at a time that there is no room for
+	// their connection. More are cut off without a word.
+	refusing = 32
+	// refusalTime is how long one of them may take to hear it.
+	refusalTime = time.Second
+)
+
+// A boundedListener accepts connections within the limits of a pool. It refuses
+// more at once, so that a client that opens connections and says nothing keeps
+// nobody else waiting.
+type boundedListener struct {
+	net.Listener
+
+	pool    *admission.Pool
+	trusted []netip.Prefix // proxies: one address, many clients
+	secure  bool           // there is no use in telling a refused client anything but TLS
+	slots   chan struct{}  // of the refusals under way
+	refused func(wire.Type)
+	patient time.Duration // how long a client may take to read what it is sent; zero leaves that to the handler
+}
+
+// Accept implements [net.Listener].
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client := l.clientOf(conn.RemoteAddr())
+		err = l.pool.Try(client, 1)
+		if err == nil {
+			return &boundedConn{Conn: conn, patient: l.patient, release: sync.OnceFunc(func() { l.pool.Release(client, 1) })}, nil
+		}
+		l.turnAway(conn, err)
+	}
+}
+
+// clientOf returns whose share a connection counts to. A proxy may have as many
+// as there are.
+func (l *boundedListener) clientOf(remote net.Addr) admission.Client {
+	addr, err := netip.ParseAddrPort(remote.String())
+	if err == nil && slices.ContainsFunc(l.trusted, func(p netip.Prefix) bool { return p.Contains(addr.Addr().Unmap()) }) {
+		return admission.Principal("connection " + remote.String())
+	}
+	return admission.Address(remote.String())
+}
+
+// turnAway closes a connection for which there is no room, and tells its client
+// so if not too many are being told.
+func (l *boundedListener) turnAway(conn net.Conn, why error) {
+	problem := &wire.Problem{Type: wire.Overloaded, RetryAfter: 1}
+	if errors.Is(why, admission.ErrClient) {
+		problem.Type = wire.ClientLimit
+	}
+	l.refused(problem.Type)
+	select {
+	case l.slots <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.slots }()
+		defer func() { _ = conn.Close() }()
+		if !l.secure {
+			tell(conn, problem)
+		}
+	}()
+}
+
+// tell answers whatever the client is about to ask, and waits for it to hear
+// that: closing a connection with unread requests would take the answer back.
+func tell(conn net.Conn, problem *wire.Problem) {
+	if err := conn.SetDeadline(time.Now().Add(refusalTime)); err != nil {
+		return
+	}
+	body := problem.AppendResponse(nil, wire.Legacy, nil, "")
+	status := problem.Status(false)
+	_, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nRetry-After: %d\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s",
+		status, http.StatusText(status), problem.RetryAfter, strconv.Itoa(len(body)), body)
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, conn, 64<<10)
+	}
+}
+
+// A boundedConn gives its place back when it is closed.
+type boundedConn struct {
+	net.Conn
+
+	patient time.Duration
+	release func()
+}
+
+// Write implements [net.Conn].
+func (c *boundedConn) Write(p []byte) (int, error) {
+	if c.patient > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(c.patient)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// Close implements [net.Conn].
+func (c *boundedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// bodiesInTime gives clients limited time to send what they announce. The server
+// reads what a handler leaves of a body, so that without a limit a client could
+// keep a connection for good.
+func bodiesInTime(patience time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// A place is where a listener is bound, and for whom.
+type place struct {
+	who, address string
+	secure       *tls.Config
+	room         admission.Limits
+	trusted      []netip.Prefix
+	patient      time.Duration
+}

@@ -1,0 +1,64 @@
+package mcphttp
+
+import (
+	"errors"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// room returns the client whose share of the gate the exchange uses: the
+// principal, or everybody without an identity at the same address. A session
+// does not count, because a client can make up as many as it likes.
+func (x *exchange) room() admission.Client {
+	if p := x.agent.Principal; !p.Anonymous {
+		return admission.Principal(p.ID)
+	}
+	return admission.Address(x.r.RemoteAddr)
+}
+
+// within runs serve if the pool has a place for the exchange. Otherwise it
+// refuses the exchange before any of its body was read.
+func (x *exchange) within(pool *admission.Pool, serve func()) {
+	x.guest = x.room()
+	if err := x.moveTo(pool); err != nil {
+		x.refuseCrowded(err)
+		return
+	}
+	defer func() {
+		x.place.Release(x.guest, 1)
+		if x.reserved > 0 {
+			x.h.cfg.Bodies.Release(x.guest, x.reserved)
+		}
+	}()
+	serve()
+}
+
+// moveTo takes a place in another pool and gives up the one that the exchange
+// has. If there is none, the exchange keeps its place.
+func (x *exchange) moveTo(pool *admission.Pool) error {
+	if x.place == pool {
+		return nil
+	}
+	if err := pool.Try(x.guest, 1); err != nil {
+		return err
+	}
+	if x.place != nil {
+		x.place.Release(x.guest, 1)
+	}
+	x.place = pool
+	return nil
+}
+
+// refuseCrowded tells a client that there is no room for its request.
+func (x *exchange) refuseCrowded(err error) { x.refuse(x.crowded(err)) }
+
+// crowded returns the problem of a request for which there is no room, because
+// of what its client does or because of what all do.
+func (x *exchange) crowded(err error) *wire.Problem {
+	x.w.Header().Set("Retry-After", "1")
+	if errors.Is(err, admission.ErrClient) {
+		return &wire.Problem{Type: wire.ClientLimit, RetryAfter: 1, Cause: err}
+	}
+	return &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Cause: err}
+}

@@ -1,0 +1,155 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+)
+
+// unfinished opens a connection and sends a request without the last byte of its
+// body. A size below zero is not announced.
+func unfinished(t *testing.T, from, to string, announced int, sent string) net.Conn {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	size := fmt.Sprintf("Content-Length: %d", announced)
+	if announced < 0 {
+		size, sent = "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", len(sent), sent)
+	}
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n\r\n%s", size, sent)
+	return conn
+}
+
+// answerEmpty answers every request with an empty result.
+func answerEmpty(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+}
+
+func answerOn(t *testing.T, conn net.Conn) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp, string(body)
+}
+
+// Bodies that do not arrive take a client's share of the memory, and no more. A
+// client with a large body at another address gets through meanwhile, and so does
+// this one as soon as the others are gone.
+func TestUnfinishedBodies(t *testing.T) {
+	up := serve(t, answerEmpty)
+	const large = 300 << 10
+	bodies := admission.NewPool(admission.Limits{Total: 4 * large, Client: 2 * large})
+	g := startGate(t, up, func(s settings) {
+		s.handler.Bodies = bodies
+		s.handler.Limits.ReadTimeout = time.Minute
+	})
+	address := g.Listener.Addr().String()
+	text := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"pad":"` + strings.Repeat("x", large-60) + `"}}`
+	first := unfinished(t, "127.0.0.2", address, len(text), text[:len(text)-1])
+	second := unfinished(t, "127.0.0.2", address, len(text), text[:len(text)-1])
+	eventually(t, "both have room", func() bool { return bodies.Used() == 2*int64(len(text)) })
+	for range 2 {
+		resp, body := answerOn(t, unfinished(t, "127.0.0.2", address, len(text), text[:len(text)-1]))
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"error_type":"client_limit"`) {
+			t.Errorf("over the client's share: %s %s", resp.Status, body)
+		}
+	}
+	resp, body := answerOn(t, unfinished(t, "127.0.0.3", address, len(text), text))
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"result"`) {
+		t.Errorf("a large body of another client: %s %s", resp.Status, body)
+	}
+	unfinished(t, "127.0.0.4", address, len(text), "{")
+	unfinished(t, "127.0.0.4", address, len(text), "{")
+	eventually(t, "all memory is reserved", func() bool { return bodies.Used() >= 4*int64(len(text)) })
+	if resp, body := answerOn(t, unfinished(t, "127.0.0.3", address, len(text), text)); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"error_type":"overloaded"`) {
+		t.Errorf("over what there is: %s %s", resp.Status, body)
+	}
+	first.Close()
+	eventually(t, "there is room after another one left", func() bool {
+		resp, _ := answerOn(t, unfinished(t, "127.0.0.2", address, len(text), text))
+		return resp.StatusCode == http.StatusOK
+	})
+	io.WriteString(second, text[len(text)-1:])
+	if resp, body := answerOn(t, second); resp.StatusCode != http.StatusOK {
+		t.Errorf("a body that arrives after all: %s %s", resp.Status, body)
+	}
+}
+
+// A body whose size is not announced takes room as it comes, and gives all of it
+// back.
+func TestUnannouncedBodies(t *testing.T) {
+	up := serve(t, answerEmpty)
+	bodies := admission.NewPool(admission.Limits{Total: 2 << 20})
+	g := startGate(t, up, func(s settings) { s.handler.Bodies = bodies })
+	for _, size := range []int{100, 64 << 10, 64<<10 + 1, 200 << 10, 1 << 20} {
+		text := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"pad":"`
+		text += strings.Repeat("x", size-len(text)-3) + `"}}`
+		resp, err := http.Post(g.URL+"/mcp", "application/json", io.MultiReader(strings.NewReader(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := readBody(t, resp)
+		resp.Body.Close()
+		if len(text) != size || !strings.Contains(body, `"result"`) {
+			t.Errorf("%d bytes: %s %.200s", size, resp.Status, body)
+		}
+	}
+	over, err := http.Post(g.URL+"/mcp", "application/json", io.MultiReader(strings.NewReader(strings.Repeat(" ", 1<<20+1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	over.Body.Close()
+	if over.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a byte too many: %s", over.Status)
+	}
+	eventually(t, "all memory is given back", func() bool { return bodies.Used() == 0 })
+}
+
+// Requests of one client that the upstream does not answer leave places to
+// others.
+func TestRequestsOfOneClient(t *testing.T) {
+	release := make(chan struct{})
+	entered := make(chan struct{}, 10)
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "stuck") {
+			entered <- struct{}{}
+			<-release
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	})
+	t.Cleanup(func() { close(release) })
+	g := startGate(t, up, func(s settings) { s.handler.Limits.Requests = admission.Limits{Total: 6, Client: 2} })
+	address := g.Listener.Addr().String()
+	const stuck = `{"jsonrpc":"2.0","id":1,"method":"stuck"}`
+	for range 2 {
+		unfinished(t, "127.0.0.2", address, len(stuck), stuck)
+		<-entered
+	}
+	resp, body := answerOn(t, unfinished(t, "127.0.0.2", address, len(stuck), "{")) // whose body is not read
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"client_limit"`) {
+		t.Errorf("a third request: %s %s", resp.Status, body)
+	}
+	if resp, body := answerOn(t, unfinished(t, "127.0.0.3", address, len(ping), ping)); resp.StatusCode != http.StatusOK {
+		t.Errorf("another client: %s %s", resp.Status, body)
+	}
+}
