@@ -18,9 +18,10 @@ demo: ## Start the gate in front of a small built-in server, and say what to try
 build: ## Build the one static binary, bin/thoughtgate.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/thoughtgate ./cmd/thoughtgate
 
+# The timeout is for a package, on a machine whose cores are busy.
 test: ## Run every test.
 	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
-	$(GO) test $(RACE) ./...
+	$(GO) test $(RACE) -timeout 30m ./...
 
 check: ## Format, vet, lint; generated code and dependencies up to date; no dead code.
 	$(LINT) fmt --diff

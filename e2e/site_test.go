@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should happen soon. It is only
 // ever used up by a test that fails, or by 10 MiB on a slow machine.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 const modernVersion = "2026-07-28"
 

@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long anything in a script may take.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){

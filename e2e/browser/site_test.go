@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long a test waits for what should happen soon.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A site is a gate with an upstream behind it.
 type site struct {

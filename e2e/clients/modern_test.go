@@ -8,14 +8,15 @@ import (
 // A modern client that does not know tasks is sent round until somebody has
 // decided.
 func TestModernRounds(t *testing.T) {
+	t.Parallel()
 	t.Run("approved", func(t *testing.T) {
-		s := open(t, shortHold)
-		a := start(t, "modern.mjs", s.url)
-		call := a.tell("call", removing())
-		held := s.pending(t)
-		eventually(t, func() bool { return sendsOf(a) >= 4 })
-		s.ran(t, 0)
-		s.approve(t, held)
+		s := open(t, "1s")
+		s.watch(t)
+		s.onCall(4, func() {
+			s.ran(t, 0)
+			s.approve(t, s.pending(t))
+		})
+		call := start(t, "modern.mjs", s.url).tell("call", removing())
 		var got result
 		call.await("returned", &got)
 		deleted(t, got.told())
@@ -26,11 +27,9 @@ func TestModernRounds(t *testing.T) {
 	})
 	t.Run("rejected", func(t *testing.T) {
 		s := open(t, shortHold)
-		a := start(t, "modern.mjs", s.url)
-		call := a.tell("call", removing())
-		held := s.pending(t)
-		eventually(t, func() bool { return sendsOf(a) >= 2 })
-		s.reject(t, held)
+		s.watch(t)
+		s.onCall(2, func() { s.reject(t, s.pending(t)) })
+		call := start(t, "modern.mjs", s.url).tell("call", removing())
 		var got result
 		call.await("returned", &got)
 		if end := got.told(); !strings.Contains(end.reason(modernVersion), "Rejected by an approver") {
@@ -40,25 +39,19 @@ func TestModernRounds(t *testing.T) {
 	})
 	t.Run("undecided", func(t *testing.T) {
 		s := open(t, "20ms")
+		s.watch(t)
 		a := start(t, "modern.mjs", s.url)
 		var got result
 		a.tell("call", removing()).await("returned", &got)
 		if end := got.told(); !end.isError || end.text != undecided {
 			t.Errorf("the client was told %+v", end)
 		}
-		if n := sendsOf(a); n != 10 {
+		if n := s.calls(); n != 10 {
 			t.Errorf("the client sent the call %d times; want 10", n)
 		}
 		s.pending(t)
 		s.ran(t, 0)
 	})
-}
-
-func sendsOf(a *agent) int {
-	a.t.Helper()
-	var n int
-	a.tell("sends", nil).await("returned", &n)
-	return n
 }
 
 // A modern client does not see what only legacy tools have.

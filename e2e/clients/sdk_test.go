@@ -3,6 +3,7 @@ package clients_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -86,13 +87,14 @@ func TestSDKCallTool(t *testing.T) {
 	})
 }
 
-// Approval takes longer than the client has patience for one request. It is
-// told so in time, calls again, joins the pending call and gets its result.
+// Approval takes longer than the gate holds a request. The client is told so
+// before it loses patience, calls again, joins the pending call and gets its
+// result.
 func TestSDKSlowApproval(t *testing.T) {
-	s := open(t, "1s")
+	s := open(t, shortHold)
 	a := start(t, "sdk.mjs", s.url)
 	call := removing()
-	call.Timeout = 1500
+	call.Timeout = int(patience.Milliseconds())
 	var pending result
 	for range 3 {
 		a.tell("call", call).await("returned", &pending)
@@ -103,11 +105,12 @@ func TestSDKSlowApproval(t *testing.T) {
 	held := s.pending(t)
 	s.ran(t, 0)
 
-	last := a.tell("call", call)
 	s.approve(t, held)
-	var got result
-	last.await("returned", &got)
-	deleted(t, got.told())
+	deleted(t, untilAnswered(t, func() told {
+		var got result
+		a.tell("call", call).await("returned", &got)
+		return got.told()
+	}))
 	if all := s.approvals(t, "all"); len(all) != 1 {
 		t.Errorf("%d approvals were asked for", len(all))
 	}
@@ -118,15 +121,38 @@ func TestSDKSlowApproval(t *testing.T) {
 // protocol wants it to. Nobody can approve it any more.
 func TestSDKTimesOut(t *testing.T) {
 	s := open(t, longHold)
+	a := start(t, "sdk.mjs", s.url)
 	call := removing()
-	call.Timeout = 500
-	var got failure
-	start(t, "sdk.mjs", s.url).tell("call", call).await("threw", &got)
-	if got.Code != -32001 || !strings.Contains(got.Message, "timed out") {
-		t.Errorf("the client threw %+v", got)
+	for call.Timeout = 500; ; call.Timeout *= 4 {
+		var got failure
+		a.tell("call", call).await("threw", &got)
+		if got.Code != -32001 || !strings.Contains(got.Message, "timed out") {
+			t.Fatalf("the client threw %+v", got)
+		}
+		// On a slow machine the client may leave before its call is held, and
+		// then there is nothing that it could cancel.
+		if s.cancelledWithin(t, 10*time.Second) {
+			break
+		}
+		if call.Timeout > int(patience.Milliseconds()) {
+			t.Fatal("the call is not cancelled")
+		}
 	}
 	s.inState(t, "cancelled")
 	s.ran(t, 0)
+}
+
+// cancelledWithin reports whether a call is cancelled within a time.
+func (s *site) cancelledWithin(t *testing.T, long time.Duration) bool {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(long); time.Now().Before(late); <-tick.C {
+		if len(s.approvals(t, "cancelled")) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // A taskView is what a client sees of a task.
@@ -214,13 +240,14 @@ func TestSDKCallToolStream(t *testing.T) {
 
 // A call as a task outlives any number of the client's timeouts.
 func TestSDKStreamOutlivesTimeout(t *testing.T) {
+	t.Parallel()
 	s := open(t, longHold)
 	a := start(t, "sdk.mjs", s.url)
 	input := removing()
-	input.Timeout = 400
+	input.Timeout = 10_000 // which no single request of the task takes
 	call := a.tell("stream", input)
 	call.await("taskCreated", nil)
-	for range 10 { // a poll takes at least 100 ms
+	for outlived := time.Now().Add(11 * time.Second); time.Now().Before(outlived); {
 		call.await("taskStatus", nil)
 	}
 	s.approve(t, s.pending(t))

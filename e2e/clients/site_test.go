@@ -13,16 +13,20 @@
 package clients_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,13 +39,15 @@ import (
 )
 
 // patience is how long a test waits for what should happen soon.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
-// Two ways to hold requests that wait without a task: longer than any test
-// takes, and shorter than anybody decides.
+// Ways to hold requests that wait without a task: longer than any test takes,
+// for as long as an approved call takes to run on a slow machine, and shorter
+// than anybody decides.
 const (
-	longHold  = "1h"
-	shortHold = "300ms"
+	longHold   = "1h"
+	mediumHold = "3s"
+	shortHold  = "300ms"
 )
 
 // bonuses is the file that the tests want deleted.
@@ -51,6 +57,7 @@ const bonuses = "/payroll/bonuses.csv"
 type site struct {
 	demo     *demo.Server
 	url      string // for agents
+	door     *door  // what stands before the gate, if somebody looks at what comes in
 	operator string // for approvers
 	token    string
 }
@@ -68,6 +75,70 @@ waiting: {hold: `+hold+`}
 tasks: {min_poll_interval: 100ms, max_poll_interval: 100ms}
 `)
 	return s
+}
+
+// A door is a proxy before the gate that counts the calls of tools, and does
+// something before one of them goes in. So a decision is made between two sends
+// of a client, however long anything takes.
+type door struct {
+	*httputil.ReverseProxy
+
+	mu     sync.Mutex
+	calls  int
+	before map[int]func()
+}
+
+// watch puts a door before the gate, for clients that connect from now on.
+func (s *site) watch(t *testing.T) {
+	t.Helper()
+	inner, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.door = &door{before: map[int]func(){}, ReverseProxy: &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL, r.Out.Host = inner, inner.Host },
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}}
+	server := httptest.NewServer(s.door)
+	t.Cleanup(server.Close)
+	s.url = server.URL + inner.Path
+}
+
+// onCall has something done before the n-th call of a tool goes in.
+func (s *site) onCall(n int, do func()) {
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	s.door.before[n] = do
+}
+
+// calls returns how many calls of tools have come in.
+func (s *site) calls() int {
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	return s.door.calls
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if bytes.Contains(body, []byte(`"tools/call"`)) {
+		if do := d.count(); do != nil {
+			do()
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	d.ReverseProxy.ServeHTTP(w, r)
+}
+
+func (d *door) count() func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls++
+	return d.before[d.calls]
 }
 
 // openGate starts a gate in front of an upstream and returns where agents find

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what should happen soon.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // settings are those of every gate here.
 const settings = `

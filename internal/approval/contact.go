@@ -80,45 +80,60 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
 	t, err := d.await(ctx, ref, send)
 	if err != nil && ctx.Err() != nil {
-		err = d.notReady(t, ctx.Err())
+		err = d.notReady(ref.ID, t, ctx.Err())
 	}
 	return d.told(t), err
 }
 
 // await is Wait, with whatever error ended it.
 func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	watching, stop := context.WithCancel(ctx)
+	visiting, stop := context.WithCancel(ctx)
 	defer stop()
-	changed, err := d.cfg.Store.Watch(watching, ref)
-	if err != nil && ctx.Err() == nil {
-		return task.Task{}, err
-	}
-	// Who has no time to wait is there all the same.
-	first := ctx
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		first = context.WithoutCancel(ctx)
-	}
-	t, err := d.get(first, ref)
-	if err != nil || waitedFor(t) {
-		return t, err
-	}
-	d.join(ref.ID)
-	defer func() { d.leave(ctx, ref, t) }()
-	v := visit{ref: ref, send: send, changed: changed, begun: d.beginning(), again: time.NewTimer(maxSilence)}
+	v := visit{ref: ref, send: send, begun: d.beginning(), again: time.NewTimer(maxSilence)}
 	defer v.again.Stop()
-	next, err := d.look(first, &v, d.polling(&v)) // at once, to note the contact
+	next, err := d.arrive(visiting, &v)
+	defer d.depart(ctx, &v)
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
-		soon := troubleBeat // the task is there all the same, and so is who waits
+		soon := troubleBeat // the store is in trouble; the task still exists, and its owner waits on
 		if err == nil {
-			if t = d.asAnswered(next); waitedFor(t) {
+			if v.last = d.asAnswered(next); waitedFor(v.last) {
 				break
 			}
-			soon = d.lookAgain(t)
+			soon = d.lookAgain(v.last)
 		}
 		v.again.Reset(soon)
-		next, err = d.next(ctx, &v)
+		next, err = d.next(visiting, &v)
 	}
-	return t, err
+	return v.last, err
+}
+
+// arrive begins a visit: it looks at the task and notes the contact.
+func (d *Desk) arrive(ctx context.Context, v *visit) (task.Task, error) {
+	v.watch(ctx, d.cfg.Store)
+	// A caller whose deadline has passed still counts as present.
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		ctx = context.WithoutCancel(ctx)
+	}
+	t, err := d.get(ctx, v.ref)
+	if err == nil {
+		v.last = t
+	}
+	if err != nil && !errors.Is(err, task.ErrUnavailable) || waitedFor(v.last) {
+		return t, err
+	}
+	d.join(v.ref.ID)
+	v.joined = true
+	if err != nil {
+		return t, err
+	}
+	return d.look(ctx, v, d.polling(v))
+}
+
+// depart ends a visit.
+func (d *Desk) depart(ctx context.Context, v *visit) {
+	if v.joined {
+		d.leave(ctx, v.ref, v.last)
+	}
 }
 
 // waitedFor reports whether the owner of t has something to do now.
@@ -128,12 +143,25 @@ func waitedFor(t task.Task) bool {
 
 // A visit is an owner that waits.
 type visit struct {
-	ref     task.Ref
-	send    Sender
-	changed <-chan struct{}
-	begun   <-chan struct{} // closed when an answer begins to be kept
-	again   *time.Timer     // when to look without having been woken
-	tried   bool            // the outcome was to be fetched since then
+	ref      task.Ref
+	send     Sender
+	last     task.Task       // as it was last seen; zero if it has not been seen yet
+	changed  <-chan struct{} // nil while the store does not tell of changes
+	begun    <-chan struct{} // closed when an answer begins to be kept
+	again    *time.Timer     // when to look without having been woken
+	tried    bool            // the outcome was to be fetched since then
+	joined   bool            // the desk counts this owner as one that waits
+}
+
+// watch has the store tell of changes, unless it does already. If it cannot do
+// so now, the timer finds changes, and watch is called again.
+func (v *visit) watch(ctx context.Context, s task.Store) {
+	if v.changed != nil {
+		return
+	}
+	if changed, err := s.Watch(ctx, v.ref); err == nil {
+		v.changed = changed
+	}
 }
 
 // next looks at the task that v waits for when there is a reason to.
@@ -153,6 +181,7 @@ func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 		return d.look(ctx, v, d.get)
 	case <-v.again.C:
 		v.tried = false
+		v.watch(ctx, d.cfg.Store)
 		return d.look(ctx, v, d.polling(v))
 	}
 }
@@ -195,9 +224,9 @@ func (d *Desk) polling(v *visit) func(context.Context, task.Ref) (task.Task, err
 	}
 }
 
-func (d *Desk) notReady(t task.Task, cause error) error {
+func (d *Desk) notReady(id task.ID, t task.Task, cause error) error {
 	return &task.Error{
-		Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionWatch, Err: cause,
+		Kind: task.KindNotReady, ID: id, State: t.State, Action: task.ActionWatch, Err: cause,
 		RetryAfter: d.told(t).PollInterval,
 	}
 }
@@ -236,7 +265,7 @@ const gone = time.Microsecond
 // leave ends a wait. The last one to leave because its client has gone notes
 // that nobody is there any more, for whichever replica the decision comes to.
 func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
-	if !d.last(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || !unstarted(t) || d.recentSender(ref.ID) != nil {
+	if !d.last(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || t.ID == "" || !unstarted(t) || d.recentSender(ref.ID) != nil {
 		return
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)

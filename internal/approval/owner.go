@@ -116,7 +116,7 @@ func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task
 		return d.told(t), err
 	}
 	if !t.State.Terminal() {
-		return d.told(t), d.notReady(t, nil)
+		return d.told(t), d.notReady(t.ID, t, nil)
 	}
 	if _, err := io.Copy(w, d.Open(ctx, t)); err != nil {
 		return d.told(t), err

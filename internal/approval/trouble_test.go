@@ -98,3 +98,45 @@ func TestWaitThroughTrouble(t *testing.T) {
 		store.down.Store(false)
 	})
 }
+
+// A wait that begins while the store is in trouble goes on until the store is
+// back: the client's answer has begun by then, so there is no better moment to
+// refuse it.
+func TestWaitBegunInTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere := open(t, nil)
+		store := &troubledStore{Store: elsewhere.store}
+		o := branch(t, store, nil)
+		held := o.hold(t, call("ann", "/a"))
+		store.down.Store(true)
+		w := o.wait(t.Context(), mine(held), o.ledger.slow(0))
+		pass(time.Minute)
+		select {
+		case <-w.done:
+			t.Fatalf("the wait ended: %v", w.err)
+		default:
+		}
+		store.down.Store(false)
+		pass(10 * time.Second)
+		elsewhere.approve(t, held.ID)
+		decided := time.Now()
+		<-w.done
+		if w.err != nil {
+			t.Fatal(w.err)
+		}
+		mustState(t, w.task, task.Completed)
+		if late := time.Since(decided); late > 0 {
+			t.Errorf("woken %s after the decision; want the store to have told of it", late)
+		}
+
+		// A wait that has to end does, though it has never seen the task.
+		held = o.hold(t, call("ann", "/b"))
+		store.down.Store(true)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		w = o.wait(ctx, mine(held), nil)
+		<-w.done
+		mustBe(t, w.err, task.ErrNotReady)
+		store.down.Store(false)
+	})
+}

@@ -116,7 +116,7 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	}()
 	began := time.Now()
 	w.lend()
-	t, err := w.wait(ctx, ref, x.patience(m), w.sender())
+	t, err := w.wait(ctx, t, x.patience(m), w.sender())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil && t.Asks():

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,17 +371,67 @@ func TestPendingAnswerAndAttach(t *testing.T) {
 	wantText(t, "another client", h.ask(toolCall("9", "hold_x", ""), "Mcp-Session-Id", "s-2"), "has not run")
 	h.pending(3)
 	h.approve(id)
-	eventually(t, "the result is there", func() bool {
+	h.askUntil("done hold_x", func() string {
 		answer := h.ask(toolCall("10", "hold_x", ""))
 		if strings.Contains(answer, "has not run") {
 			t.Fatalf("after the approval: %s", answer)
 		}
-		return strings.Contains(answer, "done hold_x")
+		return answer
 	})
 	wantText(t, "again", h.ask(toolCall("11", "hold_x", "")), "has not run")
 	if ran := h.ran(); len(ran) != 1 {
 		t.Errorf("ran %v; want one call", ran)
 	}
+}
+
+// A slowStore does not answer those who look while they wait before their time
+// is over.
+type slowStore struct {
+	task.Store
+
+	slow atomic.Bool
+}
+
+// Get implements [task.Tasks].
+func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if _, bounded := ctx.Deadline(); bounded && s.slow.Load() {
+		<-ctx.Done()
+		return task.Task{}, ctx.Err()
+	}
+	return s.Store.Get(ctx, ref)
+}
+
+// A client whose wait ends before the store has answered once is sent round, or
+// told to call again, like any other, and finds its call.
+func TestWaitOverBeforeTheFirstLook(t *testing.T) {
+	var store slowStore
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+		store.Store = c.Store
+		c.Store, w.Hold = &store, 20*time.Millisecond
+	})
+	store.slow.Store(true)
+	wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"isError":true`, "has not run", "same arguments")
+	state := stateIn(t, h.ask(modernCall("hold_x", ""), modernHeaders("hold_x")...))
+	store.slow.Store(false)
+	for _, id := range h.pending(2) {
+		h.approve(id)
+	}
+	h.askUntil("done hold_x", func() string {
+		return h.ask(toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta("")), modernHeaders("hold_x")...)
+	})
+}
+
+// askUntil asks again as long as the client is sent round or told to call again,
+// as clients of a gate that holds requests briefly do, and demands that the
+// answer then has a text in it.
+func (h *house) askUntil(want string, ask func() string) {
+	h.t.Helper()
+	answer := ""
+	eventually(h.t, want, func() bool {
+		answer = ask()
+		return !strings.Contains(answer, `"requestState"`) && !strings.Contains(answer, "Call the tool again")
+	})
+	wantText(h.t, "the answer", answer, want)
 }
 
 // Signs of life: comments, progress for those who want it, white space in JSON.

@@ -104,7 +104,8 @@ func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
 
 // taskResult waits until a task has ended and answers with what became of it.
 func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
-	if _, err := x.h.cfg.Desk.Get(ctx, ref); err != nil {
+	t, err := x.h.cfg.Desk.Get(ctx, ref)
+	if err != nil {
 		x.answerError(x.dialect().Error(err))
 		return
 	}
@@ -116,7 +117,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	defer leave()
 	w := x.beginWaiting(m)
 	defer w.tellMeanwhile(ref.ID)()
-	t, err := w.wait(ctx, ref, longestResult, w.sender())
+	t, err = w.wait(ctx, t, longestResult, w.sender())
 	if err != nil && x.r.Context().Err() != nil {
 		x.leave()
 	}

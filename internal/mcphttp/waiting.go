@@ -110,8 +110,10 @@ func progressToken(m *jsonrpc.Message) jsonrpc.Value {
 	}
 }
 
-// wait waits for the task to end, at most as long as patience allows.
-func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration, send approval.Sender) (task.Task, error) {
+// wait waits for t to end, at most as long as patience allows, and returns it
+// as it was last seen.
+func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration, send approval.Sender) (task.Task, error) {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	type ended struct {
@@ -137,6 +139,9 @@ func (w *waiting) wait(ctx context.Context, ref task.Ref, patience time.Duration
 	for {
 		select {
 		case e := <-done:
+			if e.task.ID == "" { // the store could not be read meanwhile
+				e.task = t
+			}
 			return e.task, e.err
 		case <-beat.C:
 			w.beat()

@@ -70,7 +70,7 @@ func TestPostgresMissed(t *testing.T) {
 		waited := make(chan error, 1)
 		began := time.Now()
 		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			_, err := task.Wait(ctx, far, task.AnyOwner().Ref(made.ID), isOver)
 			waited <- err
@@ -154,7 +154,7 @@ func TestPostgresHalfDone(t *testing.T) {
 	_, err = lock.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
 	must(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	began := time.Now()
 	must(t, near.Create(ctx, second, limits))

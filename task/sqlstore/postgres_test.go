@@ -172,7 +172,7 @@ func TestPostgresReplicas(t *testing.T) {
 
 func mustWake(t *testing.T, changed <-chan struct{}) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	select {
 	case _, ok := <-changed:
@@ -222,7 +222,7 @@ func TestPostgresRestarted(t *testing.T) {
 // eventually calls f until it succeeds.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := f()
 	for err != nil && ctx.Err() == nil {

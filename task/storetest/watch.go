@@ -22,7 +22,7 @@ func watchCases() []testCase {
 }
 
 // patience is how long a case waits for what must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func watch(t reporter, s task.Store, ref task.Ref) <-chan struct{} {
 	t.Helper()
@@ -82,20 +82,26 @@ func watchScope(t reporter, s task.Store) {
 func watchSoon(t reporter, s task.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	changed := watch(t, s, anyone("tg_a"))
-	const rounds = 9
+	// A busy machine may stall for a while, but a store that tells in time does
+	// so most of the time in one of many attempts. One that polls, or waits for
+	// more changes, does so in none.
+	const attempts, rounds = 30, 9
 	soon := 0
-	for range rounds {
-		advance(t, s, "tg_a", epoch, task.Contact{})
-		if woken(t.Context(), changed, 100*time.Millisecond) {
-			soon++
-			continue
+	for range attempts {
+		soon = 0
+		for range rounds {
+			advance(t, s, "tg_a", epoch, task.Contact{})
+			if woken(t.Context(), changed, 100*time.Millisecond) {
+				soon++
+				continue
+			}
+			mustWake(t, changed, "a contact")
 		}
-		mustWake(t, changed, "a contact")
+		if soon > rounds/2 {
+			return
+		}
 	}
-	// A busy machine may stall once or twice, but not every other time.
-	if soon <= rounds/2 {
-		t.Fatalf("told within 100 ms only %d times out of %d", soon, rounds)
-	}
+	t.Fatalf("told within 100 ms only %d times out of %d, and no better before", soon, rounds)
 }
 
 func watchLast(t reporter, s task.Store) {
