@@ -143,14 +143,14 @@ func waitedFor(t task.Task) bool {
 
 // A visit is an owner that waits.
 type visit struct {
-	ref      task.Ref
-	send     Sender
-	last     task.Task       // as it was last seen; zero if it has not been seen yet
-	changed  <-chan struct{} // nil while the store does not tell of changes
-	begun    <-chan struct{} // closed when an answer begins to be kept
-	again    *time.Timer     // when to look without having been woken
-	tried    bool            // the outcome was to be fetched since then
-	joined   bool            // the desk counts this owner as one that waits
+	ref     task.Ref
+	send    Sender
+	last    task.Task       // as it was last seen; zero if it has not been seen yet
+	changed <-chan struct{} // nil while the store does not tell of changes
+	begun   <-chan struct{} // closed when an answer begins to be kept
+	again   *time.Timer     // when to look without having been woken
+	tried   bool            // the outcome was to be fetched since then
+	joined  bool            // the desk counts this owner as one that waits
 }
 
 // watch has the store tell of changes, unless it does already. If it cannot do
