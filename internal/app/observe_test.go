@@ -96,7 +96,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 // answer before that is counted.
 func awaitMetric(t *testing.T, operators, line string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		_, page := get(t, "http://"+operators+"/metrics")
 		if strings.Contains(page, line) {
 			return

@@ -187,7 +187,7 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *house {
 	t.Helper()
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
-		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 	})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -45,7 +45,7 @@ func TestCallTimeout(t *testing.T) {
 	})
 	t.Cleanup(func() { close(release) })
 	g := startGate(t, up, func(s settings) {
-		s.upstream.ResponseTimeout, s.upstream.CallTimeout = 20*time.Millisecond, 2*time.Second
+		s.upstream.ResponseTimeout, s.upstream.CallTimeout = 20*time.Millisecond, patience
 	})
 	if status, body := g.call(t, toolCall("1", "slow", "")); status != 200 || !strings.Contains(body, `"result"`) {
 		t.Errorf("%d %s; want a result", status, body)
@@ -211,7 +211,7 @@ func TestClientDisconnects(t *testing.T) {
 			<-gone
 			select {
 			case <-left:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("the upstream was not told")
 			}
 			eventually(t, "the exchange is counted", func() bool {
@@ -273,10 +273,6 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 
 // A body that comes too slowly, is too large, or ends early.
 func TestBadBodies(t *testing.T) {
-	g := startGate(t, "http://127.0.0.1:1", func(s settings) {
-		s.handler.Limits.Body = 100
-		s.handler.Limits.ReadTimeout = 50 * time.Millisecond
-	})
 	const head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	tests := []struct {
 		name, request string
@@ -290,6 +286,12 @@ func TestBadBodies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			g := startGate(t, "http://127.0.0.1:1", func(s settings) {
+				s.handler.Limits.Body = 100
+				if tt.name == "slow" {
+					s.handler.Limits.ReadTimeout = 50 * time.Millisecond
+				}
+			})
 			conn, err := net.Dial("tcp", g.addr)
 			if err != nil {
 				t.Fatal(err)

@@ -29,6 +29,10 @@ type gateway struct {
 	log     *logBuffer
 }
 
+// patience is how long a test waits for what must happen. Only a test that
+// fails uses it up.
+const patience = time.Minute
+
 // settings are what tests change about the gate they start.
 type settings struct {
 	upstream *mcphttp.UpstreamConfig
@@ -46,14 +50,14 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	g := &gateway{target: target, metrics: metrics.New(), log: new(logBuffer)}
 	upstream := mcphttp.UpstreamConfig{
 		Name: "test", URL: u, ForwardAuthorization: true,
-		ConnectTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, CallTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxIdle: 100,
+		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := mcphttp.Config{
 		Gate:  gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
 		Guard: mcphttp.Guard{Loopback: true},
 		Limits: mcphttp.Limits{
 			Requests: admission.Limits{Total: 1000}, Streams: admission.Limits{Total: 1000}, Body: 1 << 20,
-			ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+			ReadTimeout: patience, WriteTimeout: patience,
 		},
 		Log:     slog.New(slog.NewJSONHandler(g.log, nil)),
 		Metrics: g.metrics,
@@ -128,7 +132,7 @@ func (b *logBuffer) String() string {
 // eventually waits until condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {

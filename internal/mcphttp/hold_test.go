@@ -143,7 +143,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 		},
 		Judge: func(c policy.Call) policy.Verdict { return h.gate.Recheck(c) },
 	}
-	waiting := mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
+	waiting := mcphttp.Waiting{Hold: patience, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
 	if adjust != nil {
 		adjust(rules, &desk, &waiting)
 	}
@@ -164,7 +164,6 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 	})
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting
-		s.handler.Limits.WriteTimeout = 3 * time.Second
 	})
 	return h
 }
@@ -219,7 +218,7 @@ func (r *request) wait(t *testing.T) string {
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * patience):
 		t.Fatal("no answer")
 	}
 	var data string

@@ -226,7 +226,10 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 		}
 		return nil
 	})
-	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"code":-32002`, `"error_type":"upstream_invalid_response"`)
+	eventually(t, "its error is told", func() bool {
+		answer := p.ask(legacyAbout("tasks/get", id))
+		return strings.Contains(answer, `"code":-32002`) && strings.Contains(answer, `"error_type":"upstream_invalid_response"`)
+	})
 	p.shop.fail(nil, nil)
 	if state := p.state(id).State; state != task.Executing {
 		t.Fatalf("state %s; want it to go on", state)
@@ -235,7 +238,7 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
 	for _, line := range []string{
 		`thoughtgate_upstream_execution_total{path="task",status="success"} 1`,
-		`thoughtgate_upstream_lazy_polls_total{status="timeout"} 1`,
+		`thoughtgate_upstream_lazy_polls_total{status="timeout"} `, // more than one on a slow machine
 		`thoughtgate_upstream_lazy_polls_total{status="error"} 1`,
 	} {
 		wantText(t, "metrics", scrape(p.gateway), line)
@@ -296,7 +299,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 		t.Errorf("a gate that comes back cancelled %v", cancelled)
 	}
 	next, err := approval.New(approval.Config{
-		Store: p.store, Judge: p.gate.Recheck, Polling: task.Polling{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond},
+		Store: p.store, Judge: p.gate.Recheck, Polling: task.Polling{Min: 10 * time.Millisecond, Max: time.Minute},
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{}, true },
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,10 +147,10 @@ func TestStatusOfEveryStep(t *testing.T) {
 // GOV-004 10.2 "TG-SSE: expired", "TG-SSE: no subscribers": nobody listening is
 // no error.
 func TestStatusOfExpiry(t *testing.T) {
+	var shift atomic.Int64
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
-		c.Workflow = func(string) (approval.Workflow, bool) {
-			return approval.Workflow{Timeout: 300 * time.Millisecond}, true
-		}
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
+		c.Sweep = 20 * time.Millisecond
 	})
 	h.get = silent
 	unheard := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -157,6 +158,7 @@ func TestStatusOfExpiry(t *testing.T) {
 	next()
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
 	wantText(t, "held", next(), id, `"status":"working"`)
+	shift.Store(int64(61 * time.Minute)) // which is longer than the workflow allows
 	wantText(t, "expired", next(), id, `"status":"failed"`, "in time")
 	wantText(t, "unheard", h.ask(legacyAbout("tasks/get", unheard)), `"status":"failed"`)
 }

@@ -1,6 +1,7 @@
 package mcphttp_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
@@ -156,7 +157,7 @@ func TestTaskEventsRefused(t *testing.T) {
 // has lasted too long; and not too many streams of one owner.
 func TestTaskEventsBounded(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
+		w.Events = mcphttp.Events{Idle: time.Hour, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	other := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
@@ -170,10 +171,26 @@ func TestTaskEventsBounded(t *testing.T) {
 		t.Errorf("another owner's stream: %s", resp.Status)
 	}
 	for _, resp := range []*http.Response{first, second} {
-		body := readBody(t, resp)
-		if strings.Count(body, "data: ") != 1 || strings.Count(body, ": ping\n") < 3 {
-			t.Errorf("idle: %q; want one event, and signs of life until the end", body)
+		var seen strings.Builder
+		for lines := bufio.NewReader(resp.Body); strings.Count(seen.String(), ": ping\n") < 3; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("after %q: %v; want signs of life", seen.String(), err)
+			}
+			seen.WriteString(line)
 		}
+		resp.Body.Close()
 	}
 	eventually(t, "the owner may watch again", func() bool { return h.watch(t, eventsOf(id)).StatusCode == http.StatusOK })
+}
+
+// F-009.6: a stream on which nothing happens for too long ends.
+func TestTaskEventsIdle(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+		w.Events = mcphttp.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
+	})
+	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
+	if body := readBody(t, h.watch(t, eventsOf(id))); strings.Count(body, "data: ") != 1 {
+		t.Errorf("idle: %q; want one event, and then the end", body)
+	}
 }
