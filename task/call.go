@@ -46,34 +46,54 @@ type Call struct {
 	Name      string `json:"name"`               // of the tool or prompt, or the URI of the resource
 	Arguments string `json:"arguments,omitzero"` // JSON, empty when there are none
 	Message   string `json:"message"`            // the whole request
+
+	// Also is what reaches the upstream with the call besides its name and
+	// arguments, a JSON object; empty when there is nothing, and in tasks of
+	// versions that did not show it, which are sent without it.
+	Also string `json:"also,omitzero"`
 }
 
-// Digest returns the digest of c. It fails if the arguments are not strict
-// JSON: no duplicate names, no invalid UTF-8.
+// Digest returns the digest of c. It fails if the arguments, or what is sent
+// besides, are not strict JSON: no duplicate names, no invalid UTF-8.
 func (c Call) Digest() (Digest, error) {
-	b := make([]byte, 0, 4*lengthSize+len(c.Upstream)+len(c.Method)+len(c.Name)+len(c.Arguments))
+	b := make([]byte, 0, 5*lengthSize+len(c.Upstream)+len(c.Method)+len(c.Name)+len(c.Arguments)+len(c.Also))
 	for _, part := range [...]string{c.Upstream, c.Method, c.Name} {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
 		b = append(b, part...)
 	}
+	b, err := appendCanonical(b, c.Arguments)
+	if err != nil {
+		return Digest{}, fmt.Errorf("arguments: %w", err)
+	}
+	if c.Also != "" {
+		if b, err = appendCanonical(b, c.Also); err != nil {
+			return Digest{}, fmt.Errorf("what is sent besides: %w", err)
+		}
+	}
+	return sha256.Sum256(b), nil
+}
+
+// appendCanonical appends the canonical form of a JSON value, if there is one,
+// after its length.
+func appendCanonical(b []byte, value string) ([]byte, error) {
 	at := len(b)
 	b = binary.BigEndian.AppendUint64(b, 0) // until the length is known
-	if c.Arguments != "" {
+	if value != "" {
 		var err error
-		if b, err = jsontext.AppendFormat(b, c.Arguments, jsontext.ReorderRawObjects(true)); err != nil {
-			return Digest{}, fmt.Errorf("arguments: %w", err)
+		if b, err = jsontext.AppendFormat(b, value, jsontext.ReorderRawObjects(true)); err != nil {
+			return nil, err
 		}
 	}
 	binary.BigEndian.PutUint64(b[at:], uint64(len(b[at+lengthSize:])))
-	return sha256.Sum256(b), nil
+	return b, nil
 }
 
 // lengthSize is how many bytes the length of each part of a digest takes.
 const lengthSize = 8
 
-// A Digest tells calls apart: SHA-256 over upstream, method, name and
-// arguments, each preceded by its length as eight bytes, big endian. Arguments
-// are compared as JSON: order of members, white space and the spelling of
+// A Digest tells calls apart: SHA-256 over upstream, method, name, arguments and,
+// if there is anything, what is sent besides, each preceded by its length as
+// eight bytes, big endian. The last two are compared as JSON: order of members, white space and the spelling of
 // strings do not matter. Numbers count as written, since what reads them may
 // tell 1, 1.0 and 1e0 apart.
 type Digest [sha256.Size]byte

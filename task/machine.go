@@ -87,7 +87,7 @@ func (d Draft) check() string {
 		return "negative poll interval"
 	}
 	for _, text := range []string{
-		string(d.ID), d.Owner, d.Workflow, d.Call.Upstream, d.Call.Method, d.Call.Name, d.Call.Message,
+		string(d.ID), d.Owner, d.Workflow, d.Call.Upstream, d.Call.Method, d.Call.Name, d.Call.Message, d.Call.Also,
 		d.Verdict.Reason, d.Verdict.Snapshot, d.Verdict.ToolDigest, d.Verdict.Facts,
 	} {
 		if !utf8.ValidString(text) {

@@ -141,6 +141,9 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 	}
 	row("digest", oneLine(fmt.Sprint(a.Digest), maxCell))
 	row("arguments", argumentText(a))
+	if len(a.AlsoSent) > 0 {
+		row("also sent", argumentText(approval.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
+	}
 	_, err := io.WriteString(s.w, b.String())
 	return err
 }

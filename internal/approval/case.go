@@ -21,6 +21,11 @@ type Case struct {
 	Whole    jsontext.Value
 	Redacted map[jsontext.Pointer]bool
 
+	// Beside is what is sent besides the arguments, without what RedactedBeside
+	// names.
+	Beside         jsontext.Value
+	RedactedBeside map[jsontext.Pointer]bool
+
 	Story     []task.Entry // what happened so far, oldest first
 	Approvers []string     // who may decide, as in [Workflow]
 	Objection error        // why the one who looks may not approve it, if so
@@ -52,7 +57,8 @@ func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error)
 	if known {
 		c.Approvers = w.Approvers
 	}
-	c.Whole, c.Redacted = d.whole(t)
+	c.Whole, c.Redacted = whole(t.Call.Arguments, d.redactions(t))
+	c.Beside, c.RedactedBeside = whole(t.Call.Also, d.redactionsBeside(t))
 	if c.Story, err = d.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 		return Case{}, err
 	}
@@ -76,9 +82,9 @@ func (d *Desk) objection(t task.Task, who Approver) error {
 	return nil
 }
 
-// whole returns the arguments of t, and what of them is redacted.
-func (d *Desk) whole(t task.Task) (jsontext.Value, map[jsontext.Pointer]bool) {
-	text, hidden, err := withoutRedacted(t.Call.Arguments, d.redactions(t), 0)
+// whole returns JSON without what paths name, and what of it is redacted.
+func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]bool) {
+	text, hidden, err := withoutRedacted(value, paths, 0)
 	if err != nil {
 		return jsontext.Value(`"[unreadable]"`), nil
 	}
@@ -97,6 +103,16 @@ func (d *Desk) redactions(t task.Task) []path {
 		paths = pathsInBatch(paths)
 	}
 	return paths
+}
+
+// redactionsBeside returns the paths that nobody is shown of what is sent
+// besides the arguments: what is secret there has the same name here.
+func (d *Desk) redactionsBeside(t task.Task) []path {
+	var beside []path
+	for _, p := range d.redactions(t) {
+		beside = append(beside, append(path{"*"}, p...))
+	}
+	return beside
 }
 
 // earlier returns what else the owner of t wanted of the same tool.

@@ -253,10 +253,14 @@ func readCall(upstream string, message []byte) (task.Call, error) {
 	if !governed || m.Kind != jsonrpc.Request {
 		return task.Call{}, errNotHeld
 	}
+	also, err := alsoSent(m)
+	if err != nil {
+		return task.Call{}, err
+	}
 	args := m.Params.Arguments
 	return task.Call{
 		Upstream: upstream, Method: m.Method, Name: subject, Message: text,
-		Arguments: text[args.Offset:][:len(args.Bytes)],
+		Arguments: text[args.Offset:][:len(args.Bytes)], Also: also,
 	}, nil
 }
 

@@ -100,8 +100,8 @@ func below(paths []path, name string) []path {
 	return inner
 }
 
-// whole reports whether one of the paths names the value itself.
-func whole(paths []path) bool {
+// namesAll reports whether one of the paths names the value itself.
+func namesAll(paths []path) bool {
 	for _, p := range paths {
 		if len(p) == 0 {
 			return true
@@ -112,7 +112,7 @@ func whole(paths []path) bool {
 
 // copy copies one value, without what paths name in it.
 func (r *redaction) copy(paths []path) error {
-	if whole(paths) {
+	if namesAll(paths) {
 		if err := r.from.SkipValue(); err != nil {
 			return err
 		}

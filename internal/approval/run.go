@@ -101,8 +101,34 @@ const tooOld = "the approval is too old"
 // made for, and that its approvers saw.
 func intact(t task.Task) bool {
 	call, err := readCall(t.Call.Upstream, []byte(t.Call.Message))
-	if err != nil || call != t.Call {
+	if err != nil {
 		return false
+	}
+	if early(t, call) {
+		call.Also = ""
+	}
+	digest, err := call.Digest()
+	return err == nil && call == t.Call && digest == t.Digest
+}
+
+// early reports whether t was made by a version of the gate that did not show
+// what is sent with a call besides its arguments, where call is what its message
+// says. Such a task is sent without that.
+func early(t task.Task, call task.Call) bool { return t.Call.Also == "" && call.Also != "" }
+
+// SameCall reports whether a message, to the upstream of t, is the call that t
+// was made for.
+func SameCall(t task.Task, message []byte) bool {
+	held, err := readCall(t.Call.Upstream, []byte(t.Call.Message))
+	if err != nil {
+		return false
+	}
+	call, err := readCall(t.Call.Upstream, message)
+	if err != nil {
+		return false
+	}
+	if early(t, held) {
+		call.Also = ""
 	}
 	digest, err := call.Digest()
 	return err == nil && digest == t.Digest

@@ -13,7 +13,7 @@ import (
 
 // An Approval is a held call as approvers see it. Its arguments are redacted
 // and bounded, and nothing in it hides characters from the reader; but Tool,
-// Arguments, Description and ClientReason are what agents and upstreams say.
+// Arguments, AlsoSent, Description and ClientReason are what agents and upstreams say.
 type Approval struct {
 	ID                 task.ID         `json:"id"`
 	State              task.State      `json:"state"`
@@ -22,6 +22,7 @@ type Approval struct {
 	Upstream           string          `json:"upstream"`
 	Arguments          jsontext.Value  `json:"arguments,omitzero"` // a string with their beginning if they are too long
 	ArgumentsTruncated bool            `json:"argumentsTruncated,omitzero"`
+	AlsoSent           jsontext.Value  `json:"alsoSent,omitzero"` // what reaches the upstream besides; a string with its beginning if it is too long
 	Principal          string          `json:"principal"`
 	Anonymous          bool            `json:"anonymous,omitzero"`
 	Client             string          `json:"client,omitzero"` // what the agent's program calls itself
@@ -156,6 +157,7 @@ func (d *Desk) view(t task.Task, most int) Approval {
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
 	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, d.redactions(t), most)
+	a.AlsoSent, _ = shown(t.Call.Also, d.redactionsBeside(t), most)
 	if p := t.Approval; p != nil {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
 		if t.State == task.InputRequired {

@@ -73,6 +73,7 @@ type Upstream struct {
 	Headers              map[string]Secret // sent with every request; names in canonical form
 	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
 	ForwardCredential    bool              // whether it does even if the gate recognised the client by it
+	CredentialHeaders    []string          // which of a client's headers go with a held call; none means the usual ones
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	IdleTimeout          time.Duration // how long an unused connection is kept
@@ -161,6 +162,9 @@ type Limits struct {
 	ReadTimeout    time.Duration // until a client has sent its whole body
 	WriteTimeout   time.Duration // until a client has taken one chunk
 	Keepalive      time.Duration // how long an unused client connection is kept
+
+	ToolsFetchTimeout time.Duration // until the upstream has told which tools it has
+	ToolsMaxPages     int           // of the list of its tools
 }
 
 // Shutdown says how the gate stops.
@@ -227,6 +231,8 @@ func Default() Config {
 			MaxDepth:              128,
 			RequestTimeout:        30 * time.Second,
 			CallTimeout:           60 * time.Second,
+			ToolsFetchTimeout:     30 * time.Second,
+			ToolsMaxPages:         100,
 			ReadTimeout:           30 * time.Second,
 			WriteTimeout:          30 * time.Second,
 			Keepalive:             60 * time.Second,

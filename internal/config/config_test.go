@@ -96,7 +96,7 @@ func TestDefaults(t *testing.T) {
 		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
-			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
+			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ToolsFetchTimeout: 30 * time.Second, ToolsMaxPages: 100, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
 		Storage:   config.Storage{Timeout: 5 * time.Second, Retention: time.Hour},
@@ -148,6 +148,7 @@ upstreams:
     headers: { x-api-key: "${KEY}", Authorization: 'Bearer $$5' }
     forward_authorization: false
     forward_credential: true
+    credential_headers: [authorization, X-Tenant-Key]
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     idle_timeout: 1m30s
@@ -210,6 +211,8 @@ limits:
   max_depth: 7
   request_timeout: 8s
   call_timeout: 12s
+  tools_fetch_timeout: 13s
+  tools_max_pages: 14
   read_timeout: 9s
   write_timeout: 10s
   keepalive: 11s
@@ -262,6 +265,7 @@ telemetry:
 			Paths:              []string{"/a/B_~.c-"},
 			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1"), "Authorization": config.NewSecret("Bearer $5")},
 			ForwardCredential:  true,
+			CredentialHeaders:  []string{"Authorization", "X-Tenant-Key"},
 			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
 			ConnectTimeout:     time.Second,
 			IdleTimeout:        90 * time.Second,
@@ -286,7 +290,7 @@ telemetry:
 		Limits: config.Limits{
 			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestsPerClient: 15, MaxStreamsPerClient: 16, MaxConnectionsPerClient: 17,
 			MaxRequestBody: 4, MaxBodyMemory: 3 << 20, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
-			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
+			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ToolsFetchTimeout: 13 * time.Second, ToolsMaxPages: 14, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",
 		Storage:  config.Storage{Timeout: time.Second, Connections: 9, MaxSize: 3221225472, Retention: 48 * time.Hour, Keys: config.NewSecret("a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")},

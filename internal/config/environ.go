@@ -33,6 +33,8 @@ func Variables() []Variable {
 		{"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS", "upstreams[].connect_timeout", seconds},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS", "limits.request_timeout", seconds},
 		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS", "limits.call_timeout", seconds},
+		{"THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS", "limits.tools_fetch_timeout", milliseconds},
+		{"THOUGHTGATE_TOOLS_MAX_PAGES", "limits.tools_max_pages", asIs},
 		{"THOUGHTGATE_KEEPALIVE_SECS", "limits.keepalive", seconds},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS", "limits.max_concurrent_requests", asIs},
 		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES", "limits.max_request_body", asIs},

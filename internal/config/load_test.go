@@ -105,6 +105,8 @@ func TestVariables(t *testing.T) {
 		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS=7", func(c config.Config) any { return c.Notifications.IdleTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_RECONNECT_DELAY_SECS=7", func(c config.Config) any { return c.Notifications.ReconnectDelay }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_RECONNECT_MAX_ATTEMPTS=7", func(c config.Config) any { return c.Notifications.ReconnectAttempts }, 7},
+		{"THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS=1500", func(c config.Config) any { return c.Limits.ToolsFetchTimeout }, 1500 * time.Millisecond},
+		{"THOUGHTGATE_TOOLS_MAX_PAGES=7", func(c config.Config) any { return c.Limits.ToolsMaxPages }, 7},
 		{"THOUGHTGATE_KEEPALIVE_SECS=7", func(c config.Config) any { return c.Limits.Keepalive }, 7 * time.Second},
 		{"THOUGHTGATE_MAX_CONCURRENT_REQUESTS=7", func(c config.Config) any { return c.Limits.MaxConcurrentRequests }, 7},
 		{"THOUGHTGATE_MAX_REQUEST_BODY_BYTES=7", func(c config.Config) any { return c.Limits.MaxRequestBody }, int64(7)},

@@ -124,6 +124,7 @@ func (u *Upstream) settings() group {
 		{"headers", headers(&u.Headers)},
 		{"forward_authorization", boolean(&u.ForwardAuthorization)},
 		{"forward_credential", boolean(&u.ForwardCredential)},
+		{"credential_headers", list{func() setting { return credentialHeader(&u.CredentialHeaders) }}},
 		{"tls", group{
 			{"ca_file", text(&u.TLS.CAFile)},
 			{"server_name", text(&u.TLS.ServerName)},
@@ -183,6 +184,8 @@ func (l *Limits) settings() group {
 		{"max_batch", number(&l.MaxBatch, 100_000)},
 		{"max_depth", number(&l.MaxDepth, 128)},
 		{"request_timeout", duration(&l.RequestTimeout, shortest)},
+		{"tools_fetch_timeout", duration(&l.ToolsFetchTimeout, shortest)},
+		{"tools_max_pages", number(&l.ToolsMaxPages, 1_000_000)},
 		{"call_timeout", duration(&l.CallTimeout, shortest)},
 		{"read_timeout", duration(&l.ReadTimeout, shortest)},
 		{"write_timeout", duration(&l.WriteTimeout, shortest)},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"path"
 	"slices"
@@ -294,6 +295,15 @@ func headerValue(p map[string]Secret, key string) leaf {
 		p[key] = NewSecret(s)
 		return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 	}}
+}
+
+// credentialHeader reads the name of a header that holds a client's credential.
+func credentialHeader(p *[]string) leaf {
+	const want = "the name of an HTTP header that the gate does not need itself"
+	return read(p, isText, want, func(s string) ([]string, bool) {
+		name := textproto.CanonicalMIMEHeaderKey(s)
+		return append(*p, name), headerName(s) && !strings.HasPrefix(name, "Mcp-") && !strings.Contains(reserved, " "+name+" ")
+	})
 }
 
 func headerName(s string) bool {

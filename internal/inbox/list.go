@@ -133,6 +133,11 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 		i.fail(w, r, who, err)
 		return
 	}
+	also, err := newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, "")
+	if err != nil {
+		i.fail(w, r, who, err)
+		return
+	}
 	f, err := i.frame(r, who, "", c.Tool)
 	if err != nil {
 		i.fail(w, r, who, err)
@@ -142,7 +147,7 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	if r.Method != http.MethodGet {
 		f.self = "/approvals/" + url.PathEscape(string(id))
 	}
-	i.show(w, r, status, casePage(f, detail{Case: c, args: args, find: find}))
+	i.show(w, r, status, casePage(f, detail{Case: c, args: args, also: also, find: find}))
 }
 
 // showStory shows what the journal tells of a call that is no longer kept.

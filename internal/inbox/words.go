@@ -15,6 +15,7 @@ type detail struct {
 	approval.Case
 
 	args outline
+	also outline // what is sent besides
 	find string
 }
 

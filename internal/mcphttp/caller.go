@@ -51,12 +51,11 @@ type caller struct {
 }
 
 // send returns what makes a held call in the name of this request: with its
-// headers, so that the upstream sees the credentials and the session of a
-// client that is there now.
+// session and its credentials, which are those of a client that is there now.
 func (x *exchange) send() approval.Sender { return x.caller() }
 
 func (x *exchange) caller() *caller {
-	return newCaller(x.upstream, x.h.cfg.Gate, x.from(), x.r.Header.Clone())
+	return newCaller(x.upstream, x.h.cfg.Gate, x.from(), credentialsOf(x.r.Header, x.upstream.credentials()))
 }
 
 func newCaller(u *Upstream, g *gate.Gate, from gate.Client, header http.Header) *caller {
@@ -97,15 +96,14 @@ func sessionIn(key string) (string, bool) {
 func (c *caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
 	if t.Call.Method == approval.MethodBatch {
-		return c.callBatch(ctx, []byte(t.Call.Message))
+		return c.callBatch(ctx, t)
 	}
-	m, err := parsed([]byte(t.Call.Message))
+	m, err := outgoing(t)
 	if err != nil {
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
+		return approval.Outcome{}, unsendable(err)
 	}
-	path := metrics.PathSync
-	message := plainCall(m)
-	if c.takesTask(ctx, m) {
+	path, message := metrics.PathSync, m.Raw
+	if c.takesTask(ctx, t, m) {
 		path, message = metrics.PathTask, taskCall(m, t.Remaining(time.Now()))
 	}
 	if t.Execution != nil && t.Execution.Answers != nil {
@@ -140,7 +138,7 @@ func endStep(span tracing.Span, err *error) {
 func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, error) {
 	m, err := parsed(message)
 	if err != nil {
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
+		return approval.Outcome{}, unsendable(err)
 	}
 	a, err := c.exchange(ctx, m, c.aside(task.Task{}))
 	if err != nil {
@@ -164,11 +162,11 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	}
 }
 
-// callBatch is Call for a whole batch, which goes as it came.
-func (c *caller) callBatch(ctx context.Context, message []byte) (approval.Outcome, error) {
-	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
+// callBatch is Call for a whole batch.
+func (c *caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, error) {
+	message, packet, err := outgoingPacket(t)
 	if err != nil {
-		return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
+		return approval.Outcome{}, unsendable(err)
 	}
 	resp, err := c.post(ctx, &packet.Messages[0], message) //nolint:bodyclose // closed where it is read
 	if err != nil {
@@ -344,7 +342,7 @@ func taskAck(a *answer) error {
 // cancelled when its request was closed.
 func (c *caller) Cancel(ctx context.Context, t task.Task) (err error) {
 	defer recovered(&err)
-	packet, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
+	_, packet, err := outgoingPacket(t)
 	nested := t.Execution != nil && t.Execution.UpstreamTask != ""
 	if err != nil || !nested && eraOf(&packet.Messages[0]) == wire.Modern {
 		return err
@@ -404,7 +402,7 @@ func (c *caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 // ask makes a request about the task that the upstream made of the call of t,
 // in the era of that call. More are further members of its params.
 func (c *caller) ask(ctx context.Context, t task.Task, method string, more []byte) (a answer, era wire.Era, err error) {
-	call, err := parsed([]byte(t.Call.Message))
+	call, err := outgoing(t)
 	if err != nil {
 		return answer{}, era, err
 	}

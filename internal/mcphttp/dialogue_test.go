@@ -151,7 +151,7 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 				`data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":7}}`+"\n\n"+
 				`data: {"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"sure?"}}`+"\n\n")
 			w.(http.Flusher).Flush()
-			io.WriteString(w, `data: {"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"`+<-answered+`"}]}}`+"\n\n")
+			io.WriteString(w, `data: {"jsonrpc":"2.0","id":`+idOf(text)+`,"result":{"content":[{"type":"text","text":"`+<-answered+`"}]}}`+"\n\n")
 		case strings.Contains(text, `"q-1"`):
 			answered <- "as you said"
 			w.WriteHeader(http.StatusAccepted)

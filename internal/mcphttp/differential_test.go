@@ -216,8 +216,9 @@ func TestContactCannotChangeCall(t *testing.T) {
 	h := newHouse(t, nil)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(t.Context())
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":24,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Beat: time.Second}
@@ -437,11 +438,12 @@ func TestMirrorsOfHeldCall(t *testing.T) {
 	h := newHouse(t, nil)
 	headers := make(chan http.Header, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "tools/call") {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "tools/call") {
 			headers <- r.Header.Clone()
 		}
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":24,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}

@@ -3,8 +3,8 @@ package mcphttp
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -14,32 +14,37 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A guise is in whose name a held call is made.
-//
-// The query of the contact is no part of it: the approver saw neither that nor
-// the one of the call, and either could change what the call does.
+// A guise is in whose name a held call is made: the credentials of a contact,
+// and nothing else of it. The approver saw neither the contact's other headers
+// nor its query, and either could change what the call does.
 type guise struct {
 	header     http.Header
 	definition func(tool string) []byte // of a tool some of whose arguments headers repeat; may be nil
 }
 
-// headerOf turns the headers of a contact into those of the call itself, which
-// the contact may have been about rather than made.
-//
-// The error says that the tool's definition cannot be followed.
+// credentialsOf returns what a held call takes of the headers of a contact: the
+// session, the protocol version, and those that are named.
+func credentialsOf(contact http.Header, named []string) http.Header {
+	header := make(http.Header)
+	for _, name := range append([]string{"Mcp-Session-Id"}, named...) {
+		if values := contact[name]; values != nil {
+			header[name] = slices.Clone(values)
+		}
+	}
+	if version := contact.Get("Mcp-Protocol-Version"); slices.Contains(wire.Versions(), version) {
+		header.Set("Mcp-Protocol-Version", version)
+	}
+	return header
+}
+
+// headerOf returns the headers of a request in this guise. The error says that
+// the tool's definition cannot be followed.
 func (g guise) headerOf(m *jsonrpc.Message) (http.Header, error) {
 	header := g.header.Clone()
 	header.Set("Content-Type", "application/json")
 	header.Set("Accept", "application/json, text/event-stream")
-	header.Del("Last-Event-Id")
-	if header.Get("Mcp-Method") != m.Method {
-		// The contact is about the call, so what it mirrors are not the arguments.
-		maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Mcp-Param-") })
-	}
 	version, modern := m.Params.Meta.Member(wire.MetaVersion).Text()
 	if !modern {
-		header.Del("Mcp-Method")
-		header.Del("Mcp-Name")
 		if header.Get("Mcp-Protocol-Version") >= wire.Version20260728 {
 			header.Del("Mcp-Protocol-Version")
 		}
@@ -48,7 +53,6 @@ func (g guise) headerOf(m *jsonrpc.Message) (http.Header, error) {
 	subject, named := subjectOf(m).Text()
 	header.Set("Mcp-Protocol-Version", version)
 	header.Set("Mcp-Method", m.Method)
-	header.Del("Mcp-Name")
 	if named {
 		header.Set("Mcp-Name", wire.EncodeHeader(subject))
 	}
@@ -73,23 +77,28 @@ func subjectOf(m *jsonrpc.Message) jsonrpc.Value {
 	}
 }
 
-// plainCall returns the call without any wish for a task: the gate keeps the
-// task, and calls the tool like anybody else.
-func plainCall(m *jsonrpc.Message) []byte {
-	params := m.Params.Value
-	extensions := m.Params.Meta.Member(wire.MetaCapabilities).Member("extensions")
-	if extensions.Member(wire.ExtensionTasks).Present() {
-		var within jsonrpc.Patch
-		extensions.Offset -= params.Offset
-		within.Replace(extensions, extensions.Without(wire.ExtensionTasks))
-		params.Bytes = within.Apply(params.Bytes)
+// outgoing returns the request with which the call of t is made.
+func outgoing(t task.Task) (*jsonrpc.Message, error) {
+	message, err := approval.Outgoing(t)
+	if err != nil {
+		return nil, err
 	}
-	if m.Params.Task.Present() {
-		params.Bytes = params.Without("task")
+	return parsed(message)
+}
+
+// outgoingPacket is outgoing for a call that may be a batch.
+func outgoingPacket(t task.Task) ([]byte, jsonrpc.Packet, error) {
+	message, err := approval.Outgoing(t)
+	if err != nil {
+		return nil, jsonrpc.Packet{}, err
 	}
-	var patch jsonrpc.Patch
-	patch.Replace(m.Params.Value, params.Bytes)
-	return patch.Apply(m.Raw)
+	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
+	return message, packet, err
+}
+
+// unsendable says that a held call could not be made, because of err.
+func unsendable(err error) error {
+	return &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
 }
 
 // sendError says how far a call got whose request failed.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -71,7 +72,7 @@ func (x *exchange) clientKey(session string) string {
 		return strings.TrimPrefix(who+" "+sessionKey+session, " ")
 	}
 	hash, given := sha256.New(), false
-	for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {
+	for _, name := range x.identifying() {
 		if name == "Authorization" && x.agent.Spent {
 			continue // it changes while its owner stays the same
 		}
@@ -84,6 +85,18 @@ func (x *exchange) clientKey(session string) string {
 		return who
 	}
 	return strings.TrimPrefix(who+" credentials "+hex.EncodeToString(hash.Sum(nil)), " ")
+}
+
+// identifying returns the headers by which clients are told apart: those in which
+// credentials usually are, and those that are said to be credentials.
+func (x *exchange) identifying() []string {
+	names := DefaultCredentials()
+	for _, name := range x.upstream.credentials() {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // from is client for a request that belongs to a session already.
@@ -292,15 +305,21 @@ func (x *exchange) holdable(m *jsonrpc.Message, j gate.Judged) *wire.Problem {
 	if x.h.cfg.Desk == nil || m.Kind != jsonrpc.Request {
 		return x.denial(j)
 	}
-	for _, unseen := range []string{"inputResponses", "requestState"} {
-		if m.Params.Member(unseen).Present() {
-			return &wire.Problem{
-				Type: wire.InvalidParams, Tool: j.Name,
-				Detail: "a call that needs approval cannot carry " + unseen + ", which its approver would not see; it did not run",
+	detail := ""
+	for name := range m.Params.Members() {
+		for _, unseen := range []string{"inputResponses", "requestState"} {
+			if strings.EqualFold(name, unseen) { // some servers read names so
+				detail = "a call that needs approval cannot carry " + unseen + ", which its approver would not see"
 			}
 		}
 	}
-	return nil
+	if err := approval.CheckCarried(m); err != nil {
+		detail = err.Error()
+	}
+	if detail == "" {
+		return nil
+	}
+	return &wire.Problem{Type: wire.InvalidParams, Tool: j.Name, Detail: detail + "; it did not run"}
 }
 
 // denial tells the agent which rule or policy said no, and nothing more.

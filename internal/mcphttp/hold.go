@@ -11,7 +11,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -220,7 +219,7 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 		x.answerError(x.dialect().Error(err))
 		return
 	}
-	if !x.sameCall(m, t) {
+	if !approval.SameCall(t, m.Raw) {
 		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
 		return
 	}
@@ -231,18 +230,6 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 		}
 	}
 	x.awaitTask(ctx, m, t, round)
-}
-
-// sameCall reports whether m is the call that t holds.
-func (x *exchange) sameCall(m *jsonrpc.Message, t task.Task) bool {
-	name, _ := m.Params.Name.Text()
-	if kind, _ := policy.Governed(m.Method); kind == policy.Resource {
-		name, _ = m.Params.URI.Text()
-	}
-	digest, err := task.Call{
-		Upstream: x.upstream.cfg.Name, Method: m.Method, Name: name, Arguments: string(m.Params.Arguments.Bytes),
-	}.Digest()
-	return err == nil && digest == t.Digest
 }
 
 // What a model is told whose call has no answer yet. Nothing is said to have

@@ -23,7 +23,7 @@ import (
 // takesTask reports whether a call is made as a task of the upstream's. What
 // the upstream says of the tool, or of itself, is asked for if nobody has done
 // that yet; if it does not tell, the call is plain.
-func (c *caller) takesTask(ctx context.Context, m *jsonrpc.Message) bool {
+func (c *caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) bool {
 	if m.Method != "tools/call" {
 		return false
 	}
@@ -43,10 +43,16 @@ func (c *caller) takesTask(ctx context.Context, m *jsonrpc.Message) bool {
 	case policy.TaskRequired:
 		return true
 	case policy.TaskOptional:
-		return m.Params.Task.Present()
+		return asksForTask(t)
 	default:
 		return false
 	}
+}
+
+// asksForTask reports whether the client of a legacy call asked for a task.
+func asksForTask(t task.Task) bool {
+	m, err := parsed([]byte(t.Call.Message))
+	return err == nil && m.Params.Task.Present()
 }
 
 // learnTimeout is how long an upstream may take to say what it can do.
@@ -75,16 +81,13 @@ func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
 	return tasks
 }
 
-// maxListPages is how many pages of a list of tools are read to find one.
-const maxListPages = 100
-
 // findTool asks the upstream for its tools, notes them all, and returns the one
 // that is called name, if it is there.
 func (c *caller) findTool(ctx context.Context, name string) gate.Tool {
-	ctx, stop := context.WithTimeout(ctx, learnTimeout)
+	ctx, stop := context.WithTimeout(ctx, c.upstream.cfg.ToolsTimeout)
 	defer stop()
 	cursor := ""
-	for range maxListPages {
+	for range c.upstream.cfg.ToolsPages {
 		next, err := c.learnTools(ctx, cursor)
 		if err != nil {
 			c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)

@@ -179,7 +179,14 @@ func TestResultWithTaskMember(t *testing.T) {
 // the client gets its own back.
 func TestIDWrittenOtherwise(t *testing.T) {
 	h := newHouse(t, nil)
-	h.answer = answerWith("application/json", `{"jsonrpc":"2.0","id":"a","result":{"content":[{"type":"text","text":"made it"}]}}`)
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		otherwise := strings.Replace(id, `"c`, `"\u0063`, 1)
+		if otherwise == id {
+			t.Errorf("the id %s was to begin with a c", id)
+		}
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+otherwise+`,"result":{"content":[{"type":"text","text":"made it"}]}}`)
+	}
 	held := h.send(toolCall(`"\u0061"`, "hold_x", ""))
 	h.approve(h.pending(1)[0])
 	wantText(t, "result", held.wait(t), "made it", `"id":"\u0061"`)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -214,4 +215,143 @@ func (p *plant) modernList() string {
 	headers := modernHeaders("")
 	headers[3] = "tools/list"
 	return p.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta("")+`}}`, headers...)
+}
+
+// A received is what an upstream got with a call.
+type received struct {
+	header http.Header
+	body   string
+}
+
+// receiving has the workshop run calls of tools at once, and returns what it got
+// with them.
+func (p *plant) receiving() <-chan received {
+	got := make(chan received, 10)
+	answer := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
+	p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+		if m.Method == "tools/call" {
+			got <- received{r.Header.Clone(), string(m.Raw)}
+		}
+		return answer(w, r, m)
+	})
+	return got
+}
+
+// smuggled is what an agent may put into a call that its approver does not look
+// for, by where it stands.
+const (
+	smuggledMeta = `"progressToken":"smuggled-token","client.reason":"smuggled-reason","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
+		`"tracestate":"smuggled=state","baggage":"smuggled=bag","example.com/dryRun":false`
+	smuggledParams = `"confirm":true,"uri":"file:///etc/passwd"`
+)
+
+// What runs is what was seen: of what an agent puts into a held call besides the
+// arguments, the approver is shown what reaches the upstream, and the rest is
+// dropped; and so are headers that are no credentials, of the call and of the
+// contact that starts it.
+func TestNothingUnseenReachesUpstream(t *testing.T) {
+	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}`
+	tests := []struct{ era, meta, want, also string }{
+		{
+			era: "legacy", meta: smuggledMeta,
+			want: `{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"hold_plain","arguments":{"x":1},"confirm":true,"uri":"file:///etc/passwd","_meta":{"example.com/dryRun":false}}}`,
+			also: `{"params":{"confirm":true,"uri":"file:///etc/passwd"},"_meta":{"example.com/dryRun":false}}`,
+		},
+		{
+			era: "modern", meta: version + "," + capabilities + "," + smuggledMeta,
+			want: `{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"hold_plain","arguments":{"x":1},"confirm":true,"uri":"file:///etc/passwd","_meta":{` +
+				version + `,` + capabilities + `,"example.com/dryRun":false}}}`,
+			also: `{"params":{"confirm":true,"uri":"file:///etc/passwd"},"_meta":{` + capabilities + `,"example.com/dryRun":false}}`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.era, func(t *testing.T) {
+			p := newPlant(t, nil)
+			p.shop.plain = true
+			got := p.receiving()
+			headers := []string{
+				"X-Tenant", "smuggled", "User-Agent", "smuggled", "Mcp-Param-X", "smuggled", "X-Forwarded-For", "smuggled", "Traceparent", "smuggled",
+				"Authorization", "Bearer agent", "Cookie", "a=b", "X-Api-Key", "k",
+			}
+			if tt.era == "modern" {
+				headers = append(headers, modernHeaders("hold_plain")...)
+			}
+			req := p.send(`{"smuggled":1,"jsonrpc":"2.0","id":"smuggled-id","method":"tools/call","params":{"name":"hold_plain","arguments":{"x":1},`+
+				smuggledParams+`,"_meta":{`+tt.meta+`}}}`, headers...)
+			id := p.pending(1)[0]
+			seen, err := p.desk.Show(t.Context(), id)
+			if err != nil || string(seen.AlsoSent) != tt.also {
+				t.Errorf("the approver is shown %s, %v\nwant %s", seen.AlsoSent, err, tt.also)
+			}
+			p.approve(id)
+			wantText(t, "answer", req.wait(t), "made it", `"id":"smuggled-id"`)
+			sent := <-got
+			if body := strings.Replace(sent.body, idOf(sent.body), "ID", 1); body != tt.want {
+				t.Errorf("the upstream got %s\nwant             %s", body, tt.want)
+			}
+			for name, values := range sent.header {
+				if strings.Contains(strings.Join(values, " "), "smuggled") {
+					t.Errorf("the upstream got the header %s: %q", name, values)
+				}
+			}
+			for name, want := range map[string]string{"Authorization": "Bearer agent", "Cookie": "a=b", "X-Api-Key": "k"} {
+				if value := sent.header.Get(name); value != want {
+					t.Errorf("the upstream got the credential %s as %q; want %q", name, value, want)
+				}
+			}
+		})
+	}
+}
+
+// What is sent besides the arguments is part of the call: another value is
+// another call, which needs an approval of its own. What is not sent is no part
+// of it.
+func TestAlsoSentIsBound(t *testing.T) {
+	p := newPlant(t, nil)
+	call := func(meta, more string) *request {
+		return p.send(toolCall("7", "hold_plain", `,"_meta":{"progressToken":`+meta+`}`+more))
+	}
+	call(`1,"client.reason":"first"`, `,"mode":"safe"`)
+	first := p.pending(1)[0]
+	call(`2,"client.reason":"again","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`, `,"mode":"safe"`)
+	call(`3`, `,"mode":"wild"`)
+	other := p.pending(2)
+	if !slices.Contains(other, first) {
+		t.Errorf("pending %v; want %s among them", other, first)
+	}
+	call(`4,"example.com/x":1`, `,"mode":"safe"`)
+	p.pending(3)
+}
+
+// A call cannot carry, in whatever case, what only a continued call has; nor
+// more than its approver can be shown.
+func TestUnholdableParams(t *testing.T) {
+	p := newPlant(t, nil)
+	for _, name := range []string{"InputResponses", "inputresponses", "input\u0052esponses", "INPUTRESPONSES", "RequestState", "re\u0071uest\u017ftate"} {
+		answer := p.ask(toolCall("7", "hold_plain", `,"`+name+`":{}`))
+		wantText(t, name, answer, "-32602", "did not run")
+	}
+	wantText(t, "large", p.ask(toolCall("7", "hold_plain", `,"more":"`+strings.Repeat("x", 65<<10)+`"`)), "besides its arguments")
+	p.pending(0)
+}
+
+// A header that configuration names as a credential goes with a held call, and
+// tells its clients apart.
+func TestCredentialHeaders(t *testing.T) {
+	p := newPlant(t, nil)
+	p.gateway = startGate(t, p.up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
+		s.upstream.CredentialHeaders = []string{"X-Tenant-Key"}
+	})
+	got := p.receiving()
+	req := p.send(toolCall("7", "hold_plain", ""), "Mcp-Session-Id", "", "X-Tenant-Key", "a", "Authorization", "Bearer agent")
+	id := p.pending(1)[0]
+	p.send(toolCall("7", "hold_plain", ""), "Mcp-Session-Id", "", "X-Tenant-Key", "b", "Authorization", "Bearer agent")
+	p.pending(2)
+	p.approve(id)
+	wantText(t, "answer", req.wait(t), "made it")
+	header := (<-got).header
+	if header.Get("X-Tenant-Key") != "a" || header.Get("Authorization") != "" {
+		t.Errorf("the upstream got %v; want X-Tenant-Key and no other credential", header)
+	}
 }

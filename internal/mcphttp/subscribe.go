@@ -112,7 +112,7 @@ func canBeHeard(t task.Task) bool {
 	if t.State != task.Executing || t.Execution.UpstreamTask == "" || t.Execution.Upstream.Ended() {
 		return false
 	}
-	call, err := parsed([]byte(t.Call.Message))
+	call, err := outgoing(t)
 	return err == nil && eraOf(call) == wire.Modern
 }
 
@@ -212,7 +212,7 @@ func (c *caller) listen(ctx context.Context, t task.Task) (*http.Response, error
 // listenRequest returns the request to hear of the upstream's task that t has
 // become.
 func listenRequest(t task.Task) (*jsonrpc.Message, error) {
-	call, err := parsed([]byte(t.Call.Message))
+	call, err := outgoing(t)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,16 +29,31 @@ type UpstreamConfig struct {
 	Headers              http.Header // sent with every request, in place of the client's
 	ForwardAuthorization bool        // send the client's Authorization header on
 	ForwardCredential    bool        // even one by which the gate recognised the client
+	CredentialHeaders    []string    // that a held call takes of the client that is there; see [DefaultCredentials]
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
 	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
 	CallTimeout          time.Duration // the same for calls of tools
+	ToolsTimeout         time.Duration // until all tools were listed, when the gate asks for them; 30 s if zero
+	ToolsPages           int           // how many pages of their list are read; 100 if zero
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
 	Connections          *Connections  // shared by all upstreams; nil means any number
 	Log                  *slog.Logger
 	Metrics              *metrics.Metrics // nil counts nothing
 	Tracing              *tracing.Tracing // nil traces nothing
+}
+
+// DefaultCredentials returns the headers that hold the credentials of a client
+// if nothing else is said.
+func DefaultCredentials() []string { return []string{"Authorization", "X-Api-Key", "Cookie"} }
+
+// credentials returns the headers that hold a client's credentials.
+func (u *Upstream) credentials() []string {
+	if u.cfg.CredentialHeaders == nil {
+		return DefaultCredentials()
+	}
+	return u.cfg.CredentialHeaders
 }
 
 // An Upstream is the MCP server behind the gate.
@@ -54,6 +70,8 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.ToolsTimeout = cmp.Or(cfg.ToolsTimeout, 30*time.Second)
+	cfg.ToolsPages = cmp.Or(cfg.ToolsPages, 100)
 	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
 	if cfg.Connections == nil {
 		cfg.Connections = NewConnections(0)

@@ -68,6 +68,15 @@ func replying(method, result string) intercept {
 	}
 }
 
+// idOf returns the id of the request in body.
+func idOf(body string) string {
+	p, err := jsonrpc.Parse([]byte(body), jsonrpc.Limits{})
+	if err != nil {
+		return "null"
+	}
+	return string(p.Messages[0].ID.Bytes)
+}
+
 // fail has what is about some methods answered otherwise.
 func (s *workshop) fail(slow func(method string), refuse func(method string) *jsonrpc.Error) {
 	s.mu.Lock()

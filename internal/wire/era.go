@@ -18,6 +18,12 @@ const (
 	Version20260728 = "2026-07-28"
 )
 
+// Versions returns the protocol versions that a legacy or modern request can name
+// in its header.
+func Versions() []string {
+	return []string{Version20250326, Version20250618, Version20251125, Version20260728}
+}
+
 // The _meta keys that make a request a modern one, and those of W3C tracing.
 const (
 	MetaVersion      = "io.modelcontextprotocol/protocolVersion"

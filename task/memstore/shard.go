@@ -231,7 +231,7 @@ func (s *shard) sweep(before time.Time, limit int) []gone {
 // weight returns how many bytes of t are of a size that others choose. The
 // arguments are a part of the message.
 func weight(t *task.Task) int64 {
-	size := len(t.Call.Message) + len(t.Verdict.Facts)
+	size := len(t.Call.Message) + len(t.Call.Also) + len(t.Verdict.Facts)
 	for name, value := range t.Variables {
 		size += len(name) + len(value)
 	}

@@ -1,0 +1,96 @@
+package approval_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// carrying is a call that carries more than its arguments.
+const carrying = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"},"force":true,"_meta":{"example.com/as":"root","progressToken":1}}}`
+
+// A task of a version that showed only the arguments has a digest of these alone.
+// It still runs, without what nobody was shown, and the same call still joins it
+// with the state that its client was given.
+func TestTaskOfEarlierVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		now := time.Now()
+		stored, err := task.New(task.Draft{
+			ID: task.NewID(), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+			Call: task.Call{
+				Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/a"}`, Message: carrying,
+			},
+			Verdict: task.Verdict{Reason: "rules[1]", Snapshot: "s1", Facts: `{"Principal":{"ID":"ann"}}`},
+		}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored, err = stored.Apply(task.Submit{By: "gate", Quorum: 1, Deadline: now.Add(time.Hour)}, now); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.store.Create(t.Context(), stored, task.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		if !approval.SameCall(stored, []byte(carrying)) {
+			t.Error("the same call is taken for another")
+		}
+		if approval.SameCall(stored, []byte(strings.Replace(carrying, "/a", "/b", 1))) {
+			t.Error("another call is taken for the same")
+		}
+		o.approve(t, stored.ID)
+		if _, err := o.Contact(t.Context(), mine(stored), o.ledger.send); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if runs := o.ledger.entries(); len(runs) != 1 {
+			t.Fatalf("it ran %d times", len(runs))
+		}
+		message, err := approval.Outgoing(stored)
+		if err != nil || strings.Contains(string(message), "force") || strings.Contains(string(message), "root") {
+			t.Errorf("it is sent as %s, %v; want only what was shown", message, err)
+		}
+	})
+}
+
+// A stored call whose approvers were shown something else than would be sent is
+// not run.
+func TestAlsoChangedInStore(t *testing.T) {
+	for name, change := range map[string]func(*task.Task){
+		"taken out":  func(t *task.Task) { t.Call.Also = "" },
+		"made other": func(t *task.Task) { t.Call.Also = `{"params":{"force":false}}` },
+		"in the message": func(t *task.Task) {
+			t.Call.Message = strings.Replace(t.Call.Message, `"force":true`, `"force":false`, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				c := call("ann", "/a")
+				c.Message = []byte(carrying)
+				held := o.hold(t, c)
+				if held.Call.Also != `{"params":{"force":true},"_meta":{"example.com/as":"root"}}` {
+					t.Fatalf("also sent: %s", held.Call.Also)
+				}
+				changed := o.approve(t, held.ID).Clone()
+				change(&changed)
+				changed.Version++
+				if err := o.store.Swap(t.Context(), changed); err != nil {
+					t.Fatal(err)
+				}
+				after, _ := o.Contact(t.Context(), mine(held), o.ledger.send)
+				synctest.Wait()
+				if runs := o.ledger.entries(); len(runs) != 0 {
+					t.Errorf("it ran: %v", runs)
+				}
+				if after.Failure == nil || after.Failure.Stage != task.StageArgumentDrift {
+					t.Errorf("failure %+v; want argument_drift", after.Failure)
+				}
+			})
+		})
+	}
+}
