@@ -17,6 +17,10 @@ type Clerk struct {
 	// before. It may be called more than once for one event, when others get
 	// in between. Nil tells nothing.
 	Tell func(before, after Task, e Event) []Note
+
+	// Alive reports whether the executor of a task is known to be alive,
+	// although its lease has lapsed by the clock. Nil knows of none.
+	Alive func(Task) bool
 }
 
 // Advance is [Clerk.Advance] without anything told.
@@ -114,6 +118,9 @@ func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]T
 		var e Event = Expire{By: by}
 		if t.Lost(now) {
 			e = Lapse{By: by}
+		}
+		if t.Lost(now) && c.Alive != nil && c.Alive(t) {
+			continue
 		}
 		after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
 		if err == nil {

@@ -102,13 +102,17 @@ func (d Draft) check() string {
 //
 // Every event that happens raises Version by one. One that changes State adds
 // to Transitions; no event leads from a state to itself. Time does not run
-// backwards for a task: if now lies before the last change, that change's time
-// is taken instead.
+// backwards for a task: if now lies before the last change, because a clock was
+// set back or the clocks of two replicas differ, that change's time is taken
+// instead. The times that e carries come from the same clock as now, so they are
+// moved by as much: a lease or a deadline keeps its length.
 //
 // The two tasks share what the event did not change. Whoever wants to change
 // parts of one by hand must [Task.Clone] it first.
 func (t Task) Apply(e Event, now time.Time) (Task, error) {
-	now = latest(precise(now), t.UpdatedAt)
+	read := precise(now)
+	now = latest(read, t.UpdatedAt)
+	e = postponed(e, now.Sub(read))
 	action := e.Action()
 	to, refused := t.next(action, now)
 	if refused != nil {
@@ -133,6 +137,26 @@ func (t Task) Apply(e Event, now time.Time) (Task, error) {
 	after.State = to
 	after.Transitions = append(slices.Clip(t.Transitions), Transition{From: t.State, To: to, At: now, By: by, Reason: reason})
 	return after, nil
+}
+
+// postponed returns e with every time that it carries moved by the given amount.
+func postponed(e Event, by time.Duration) Event {
+	switch e := e.(type) {
+	case Submit:
+		e.Deadline = e.Deadline.Add(by)
+		return e
+	case Claim:
+		e.LeaseUntil = e.LeaseUntil.Add(by)
+		return e
+	case RenewLease:
+		e.Until = e.Until.Add(by)
+		return e
+	case Resume:
+		e.LeaseUntil = e.LeaseUntil.Add(by)
+		return e
+	default:
+		return e
+	}
 }
 
 // next returns the state that a leads to, which is the present one if a does

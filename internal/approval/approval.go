@@ -72,7 +72,7 @@ type Config struct {
 	Keep  time.Duration // how long a terminal task is kept after its time; 1 h
 
 	Name    string           // of this replica; must not be another's; random
-	Now     func() time.Time // the clock
+	Now     func() time.Time // the clock; the desk makes sure that it never goes back
 	Log     *slog.Logger
 	Observe func(context.Context, Event) // is told of every step; must not block
 
@@ -96,6 +96,7 @@ type Desk struct {
 	closed  bool
 	present map[task.ID]presence // owners that asked a moment ago
 	waiting map[task.ID]int      // how many requests wait here for a task
+	leases  map[task.ID]int      // how much work is under way here on tasks that this desk has a lease of
 	spools  map[task.ID]*spool   // answers that are being kept
 	begun   chan struct{}        // closed, and replaced, when one begins to be
 }
@@ -118,10 +119,11 @@ func New(c Config) (*Desk, error) {
 	}
 	c.defaults()
 	c.Store = recorded{c.Store, c.Recorded}
+	c.Now = (&clock{read: c.Now, log: c.Log}).now
 	return &Desk{
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
-		spools: make(map[task.ID]*spool), begun: make(chan struct{}),
+		leases: make(map[task.ID]int), spools: make(map[task.ID]*spool), begun: make(chan struct{}),
 	}, nil
 }
 

@@ -24,11 +24,11 @@ func (d *Desk) get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return d.settled(ctx, t)
 }
 
-// settled returns t as it is once its time, if that is over, has been brought
-// home to it: nobody should see a task as pending that cannot go on.
+// settled ends t if its time is over: nobody should see a task as pending that
+// cannot go on.
 func (d *Desk) settled(ctx context.Context, t task.Task) (task.Task, error) {
 	now := d.cfg.Now().Truncate(time.Microsecond) // as precise as tasks are
-	for !t.State.Terminal() && now.After(t.Due()) {
+	for !t.State.Terminal() && now.After(t.Due()) && (!t.Lost(now) || !d.alive(t)) {
 		var e task.Event = task.Expire{By: d.cfg.Name}
 		if t.Lost(now) {
 			e = task.Lapse{By: d.cfg.Name}

@@ -67,7 +67,9 @@ func failed(err error) bool {
 }
 
 // clerk returns who changes tasks, and has the journal told.
-func (d *Desk) clerk() task.Clerk { return task.Clerk{Tasks: d.cfg.Store, Tell: tell} }
+func (d *Desk) clerk() task.Clerk {
+	return task.Clerk{Tasks: d.cfg.Store, Tell: tell, Alive: d.alive}
+}
 
 // rechecker is clerk for a task that was judged again.
 func (d *Desk) rechecker(v policy.Verdict) task.Clerk {

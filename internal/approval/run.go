@@ -196,6 +196,7 @@ func (d *Desk) working(ctx context.Context, t task.Task) (context.Context, func(
 // is closed, and what ends it. Meanwhile this desk's lease of t is kept.
 func (d *Desk) during(ctx context.Context, t task.Task, over <-chan struct{}) (context.Context, func()) {
 	working, stop := context.WithCancel(ctx)
+	d.countLease(t.ID, 1)
 	var guard sync.WaitGroup
 	guard.Go(func() {
 		defer stop()
@@ -204,7 +205,25 @@ func (d *Desk) during(ctx context.Context, t task.Task, over <-chan struct{}) (c
 	return working, func() {
 		stop()
 		guard.Wait()
+		d.countLease(t.ID, -1)
 	}
+}
+
+// countLease notes that work on a task begins or ends here.
+func (d *Desk) countLease(id task.ID, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.leases[id] += n; d.leases[id] == 0 {
+		delete(d.leases, id)
+	}
+}
+
+// alive reports whether this desk is at work on t, so that its executor is not
+// dead, even if a clock that was set forward makes it seem so.
+func (d *Desk) alive(t task.Task) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.Execution != nil && t.Execution.Executor == d.cfg.Name && d.leases[t.ID] > 0
 }
 
 // guard keeps the lease of t until ctx or t has ended, or over is closed. An
@@ -217,6 +236,7 @@ func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 	}
 	renew := time.NewTicker(d.cfg.Lease / 3)
 	defer renew.Stop()
+	ahead := d.ahead(t)
 	for ended := d.isOver(ctx, ref); !ended; {
 		select {
 		case <-ctx.Done():
@@ -229,7 +249,7 @@ func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 			}
 			ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)
 		case <-renew.C:
-			ended = !d.renew(ctx, ref) && !d.beingRead(t.ID)
+			ended = !d.renew(ctx, ref, ahead) && !d.beingRead(t.ID)
 		}
 	}
 }
@@ -240,10 +260,19 @@ func (d *Desk) isOver(ctx context.Context, ref task.Ref) bool {
 	return err == nil && t.State.Terminal() || errors.Is(err, task.ErrNotFound)
 }
 
-// renew prolongs the lease of a task, and reports whether it is still to run. A
-// store that fails does not end a run: others may, once the lease has lapsed.
-func (d *Desk) renew(ctx context.Context, ref task.Ref) bool {
-	now := d.cfg.Now()
+// ahead returns by how much the time of t, which this desk has just claimed, is
+// ahead of the desk's clock: another replica, or this machine before its clock
+// was set back, has changed t at a later time. A lease is renewed in t's time,
+// or other replicas would see it lapse.
+func (d *Desk) ahead(t task.Task) time.Duration {
+	return max(0, t.Execution.LeaseUntil.Sub(d.cfg.Now().Add(d.cfg.Lease)))
+}
+
+// renew prolongs the lease of a task whose time is ahead of the desk's clock, and
+// reports whether it is still to run. A store that fails does not end a run:
+// others may, once the lease has lapsed.
+func (d *Desk) renew(ctx context.Context, ref task.Ref, ahead time.Duration) bool {
+	now := d.cfg.Now().Add(ahead)
 	_, err := task.Advance(ctx, d.cfg.Store, ref, task.RenewLease{By: d.cfg.Name, Until: now.Add(d.cfg.Lease)}, now)
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.WarnContext(ctx, "lease not renewed", "task", ref.ID, "error", err)

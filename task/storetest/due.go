@@ -18,6 +18,7 @@ func dueCases() []testCase {
 		{"Sweep deletes no more than asked", sweepLimit},
 		{"every swept task is counted by one of many", sweepRace},
 		{"a swept ID can be used again", sweepReuse},
+		{"a replica whose clock is behind goes on", clockBehind},
 	}
 }
 
@@ -173,4 +174,31 @@ func sweepReuse(t reporter, s task.Store) {
 	mustEqual(t, "the new task", get(t, s, "tg_0"), fresh)
 	_, err := s.ReadChunk(t.Context(), anyone("tg_0"), 0)
 	mustBe(t, err, task.ErrChunkMissing)
+}
+
+// clockBehind has a task made and approved by one replica, and run by another
+// whose clock is an hour behind, or by the same one after its clock was set back.
+func clockBehind(t reporter, s task.Store) {
+	ahead := epoch.Add(time.Hour)
+	const lease = 30 * time.Second
+	add(t, s, "tg_a", "ann", ahead)
+	advance(t, s, "tg_a", epoch, task.Submit{By: "gate", Deadline: epoch.Add(ttl / 2)})
+	mustEqual(t, "how long the approvers have", get(t, s, "tg_a").Approval.Deadline, ahead.Add(ttl/2))
+	advance(t, s, "tg_a", ahead.Add(time.Minute), task.Approve{By: "bob"})
+	advance(t, s, "tg_a", epoch, task.Claim{By: "gate", LeaseUntil: epoch.Add(lease)})
+	until := ahead.Add(time.Minute + lease)
+	mustEqual(t, "the lease", get(t, s, "tg_a").Execution.LeaseUntil, until)
+	mustEqual(t, "overdue by the clock that is behind", len(due(t, s, epoch.Add(2*lease))), 0)
+	mustEqual(t, "overdue by the other clock, when the lease ends", len(due(t, s, until)), 0)
+	_, err := task.Advance(t.Context(), s, anyone("tg_a"), task.Lapse{By: "other"}, epoch.Add(2*lease))
+	mustBe(t, err, task.ErrNotReady)
+	advance(t, s, "tg_a", epoch.Add(lease), task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}, task.Deliver{})
+
+	last := ahead
+	for _, x := range get(t, s, "tg_a").Transitions {
+		if x.At.Before(last) {
+			t.Fatalf("%s to %s at %v, which is before %v", x.From, x.To, x.At, last)
+		}
+		last = x.At
+	}
 }
