@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -34,7 +33,7 @@ type SQLite struct {
 	reader
 	recordWriter
 
-	lock   *os.File
+	claim  *claim
 	writer *writer
 	hub    task.Hub
 	source string // names the file for a connection of its own
@@ -67,43 +66,13 @@ func openSQLite(ctx context.Context, o SQLiteOptions) (*SQLite, error) {
 	}
 	s := &SQLite{reader: reader{name: o.File, prepared: make(prepared), explain: legible}}
 	s.apply = s.changeRecords
-	if s.lock, err = claim(file); err != nil {
+	if s.claim, err = claimFile(file); err != nil {
 		return nil, err
 	}
 	if err := s.connect(ctx, file, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-// claim locks the file, and makes it if it is not there.
-func claim(file string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := lockFile(file + ".lock")
-	if err != nil {
-		return nil, err
-	}
-	// The log holds what the file does. SQLite would let everybody read it.
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := makePrivate(file + suffix); err != nil {
-			return nil, errors.Join(err, lock.Close())
-		}
-	}
-	_ = syncDir(filepath.Dir(filepath.Dir(file))) // in case the directory is new; it may not be ours to read
-	if err := syncDir(filepath.Dir(file)); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
-}
-
-func makePrivate(name string) error {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Chmod(0o600), file.Close())
 }
 
 func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) error {
@@ -117,6 +86,7 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 	}
 	writes.SetMaxOpenConns(1)
 	s.writer = newWriter(context.WithoutCancel(ctx), writes, o.MaxBytes, &s.hub)
+	s.writer.check = s.claim.check
 	files, err := fs.Sub(embedded, "migrations/sqlite")
 	if err != nil {
 		return err
@@ -134,7 +104,7 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 			return err
 		}
 	}
-	return nil
+	return s.claim.check() // SQLite has opened the file by its name
 }
 
 // dataSource names the file and how each connection to it is set up.
@@ -178,7 +148,7 @@ func (s *SQLite) Close() error {
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	return errors.Join(append(errs, s.claim.release())...)
 }
 
 // Check reads the whole file and returns [ErrDamaged] if it is not as it must

@@ -160,6 +160,36 @@ func TestSQLiteInUse(t *testing.T) {
 	open(t, o)
 }
 
+// The lock is one of the database: removing the file beside it lets nobody in.
+func TestSQLiteInUseWithoutLockFile(t *testing.T) {
+	o := inDir(t)
+	s := open(t, o)
+	must(t, os.Remove(o.File+".lock"))
+	for range 2 { // the first attempt makes the file anew
+		_, err := sqlstore.OpenSQLite(t.Context(), o)
+		mustBe(t, err, sqlstore.ErrInUse)
+	}
+	add(t, s, 1)
+	must(t, s.Close())
+	open(t, o)
+}
+
+// A file that is removed or replaced is not written to any more: what is written
+// to a file without a name is lost. It is used again when it is back.
+func TestSQLiteReplaced(t *testing.T) {
+	o := inDir(t)
+	s := open(t, o)
+	add(t, s, 1)
+	must(t, os.Rename(o.File, o.File+".aside"))
+	mustBe(t, s.Create(t.Context(), build(t, 2), task.Limits{}), sqlstore.ErrReplaced)
+	mustBe(t, s.Probe(t.Context()), sqlstore.ErrReplaced)
+	must(t, os.WriteFile(o.File, nil, 0o600))
+	mustBe(t, s.Create(t.Context(), build(t, 2), task.Limits{}), sqlstore.ErrReplaced)
+	must(t, os.Rename(o.File+".aside", o.File))
+	must(t, s.Probe(t.Context()))
+	add(t, s, 2)
+}
+
 // raw opens the file without a store.
 func raw(t *testing.T, o sqlstore.SQLiteOptions) *sql.DB {
 	t.Helper()

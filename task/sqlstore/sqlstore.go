@@ -56,9 +56,10 @@ import (
 
 // The reasons for which a database cannot be used until somebody sees to it.
 var (
-	ErrInUse   = errors.New("another process uses the file")
-	ErrSchema  = errors.New("the schema is not one that this program knows")
-	ErrDamaged = errors.New("the database is damaged")
+	ErrInUse    = errors.New("another process uses the file")
+	ErrReplaced = errors.New("the file was removed or replaced")
+	ErrSchema   = errors.New("the schema is not one that this program knows")
+	ErrDamaged  = errors.New("the database is damaged")
 )
 
 // A record is a task as a row of the table, and what is told of it. All that may be shared with the

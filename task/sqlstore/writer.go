@@ -51,6 +51,7 @@ type writer struct {
 	db       *sql.DB
 	maxBytes int64
 	hub      *task.Hub
+	check    func() error // returns an error if the file must not be written to
 	queue    chan *change
 	running  sync.WaitGroup
 
@@ -185,6 +186,9 @@ func (w *writer) commit(group []*change) error {
 }
 
 func (w *writer) attempt(group []*change) error {
+	if err := w.check(); err != nil {
+		return err
+	}
 	if w.session == nil {
 		s, err := newSession(w.ctx, w.db, w.maxBytes, &w.pending, &w.chain)
 		if err != nil {

@@ -1,0 +1,87 @@
+package sqlstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A claim keeps others from using a database file. There are two locks: one of
+// the file itself, which nobody can remove, and one of a file beside it, which
+// is the only one on some systems, and the only one that earlier versions know.
+type claim struct {
+	lock     *os.File
+	database *os.File
+	stat     os.FileInfo // of the database
+}
+
+// claimFile locks the file, and makes it if it is not there.
+func claimFile(name string) (*claim, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	c := new(claim)
+	if err := c.take(name); err != nil {
+		return nil, errors.Join(err, c.release())
+	}
+	return c, nil
+}
+
+func (c *claim) take(name string) (err error) {
+	if c.lock, err = lockFile(name + ".lock"); err != nil {
+		return err
+	}
+	// The log holds what the file does. SQLite would let everybody read it.
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := makePrivate(name + suffix); err != nil {
+			return err
+		}
+	}
+	_ = syncDir(filepath.Dir(filepath.Dir(name))) // in case the directory is new; it may not be ours to read
+	if err := syncDir(filepath.Dir(name)); err != nil {
+		return err
+	}
+	if c.database, err = os.OpenFile(name, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if c.stat, err = c.database.Stat(); err != nil {
+		return err
+	}
+	return lockRange(c.database)
+}
+
+// check returns [ErrReplaced] if the file that was claimed is not the one that
+// has its name any more.
+func (c *claim) check() error {
+	found, err := os.Stat(c.database.Name())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReplaced, err)
+	}
+	if !os.SameFile(found, c.stat) {
+		return fmt.Errorf("%w: there is another one in its place", ErrReplaced)
+	}
+	return nil
+}
+
+// release lets others use the file.
+func (c *claim) release() error {
+	if c == nil {
+		return nil
+	}
+	var errs []error
+	for _, file := range []*os.File{c.database, c.lock} {
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func makePrivate(name string) error {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Chmod(0o600), file.Close())
+}
