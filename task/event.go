@@ -31,6 +31,9 @@ const (
 	ActionResume       Action = "resume"
 	ActionDeliver      Action = "deliver"
 
+	ActionTellUpstream   Action = "tell upstream"
+	ActionSettleUpstream Action = "settle upstream"
+
 	ActionCreate     Action = "create"
 	ActionGet        Action = "get"
 	ActionSwap       Action = "swap"
@@ -186,6 +189,24 @@ type (
 		LeaseUntil time.Time
 	}
 
+	// TellUpstream notes, before it is done, that By sets out to tell the
+	// upstream that nobody waits for a task that has ended. It is refused with
+	// [ErrNotReady] while another may be at it, unless it must be tried Now
+	// because somebody is there with whose credentials it can be done.
+	// UpstreamTask is the task that the upstream has made of the call, if that
+	// was not known before.
+	TellUpstream struct {
+		By           string
+		Now          bool
+		UpstreamTask string
+	}
+
+	// SettleUpstream notes what became of a [Cancellation].
+	SettleUpstream struct {
+		By      string
+		Outcome CancellationResult
+	}
+
 	// Deliver notes that the outcome of a terminal task was handed out. It
 	// happens once: a second one is refused with [ErrAlreadyDelivered].
 	Deliver struct{}
@@ -245,6 +266,12 @@ func (Resume) Action() Action { return ActionResume }
 // Action implements [Event].
 func (Deliver) Action() Action { return ActionDeliver }
 
+// Action implements [Event].
+func (TellUpstream) Action() Action { return ActionTellUpstream }
+
+// Action implements [Event].
+func (SettleUpstream) Action() Action { return ActionSettleUpstream }
+
 func (e Submit) cause() (by, reason string)     { return e.By, "" }
 func (e Admit) cause() (by, reason string)      { return e.By, e.Reason }
 func (e Approve) cause() (by, reason string)    { return e.By, e.Reason }
@@ -263,6 +290,9 @@ func (NoteUpstream) cause() (by, reason string) { return "", "" }
 func (Answer) cause() (by, reason string)       { return "", "" }
 func (Resume) cause() (by, reason string)       { return "", "" }
 func (Deliver) cause() (by, reason string)      { return "", "" }
+
+func (e TellUpstream) cause() (by, reason string)   { return e.By, "" }
+func (e SettleUpstream) cause() (by, reason string) { return e.By, "" }
 
 // Reasons that a task gives for its own end.
 const (
@@ -373,7 +403,8 @@ func (Lapse) apply(t *Task, now time.Time) *Error {
 	return nil
 }
 
-func (e Cancel) apply(t *Task, _ time.Time) *Error { //nolint:unparam // others refuse
+func (e Cancel) apply(t *Task, now time.Time) *Error { //nolint:unparam // others refuse
+	t.owe(now)
 	t.Failure = &Failure{Stage: StageCancelled, Reason: e.Reason, Ran: t.ranSoFar()}
 	return nil
 }
@@ -393,6 +424,7 @@ func (Expire) apply(t *Task, now time.Time) *Error {
 		}
 	default:
 	}
+	t.owe(now)
 	t.Failure = &Failure{Stage: stage, Reason: timeOver, Ran: t.ranSoFar(), Retriable: t.State != Executing}
 	return nil
 }

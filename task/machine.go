@@ -40,8 +40,8 @@ var annotations = map[State][]Action{
 	Completed: {ActionDeliver},
 	Failed:    {ActionDeliver},
 	Rejected:  {ActionDeliver},
-	Cancelled: {ActionDeliver},
-	Expired:   {ActionDeliver},
+	Cancelled: {ActionDeliver, ActionTellUpstream, ActionSettleUpstream},
+	Expired:   {ActionDeliver, ActionTellUpstream, ActionSettleUpstream},
 }
 
 // A Draft is what a new task is made of.
@@ -194,7 +194,7 @@ func (t *Task) late(a Action, now time.Time) bool {
 		return false
 	}
 	switch a {
-	case ActionExpire, ActionDeliver:
+	case ActionExpire, ActionDeliver, ActionTellUpstream, ActionSettleUpstream:
 		return false
 	case ActionComplete, ActionFail, ActionLapse:
 		return t.State != Executing
@@ -210,7 +210,12 @@ func (t *Task) undecided(a Action) bool {
 
 // quiet reports whether a changes nothing that a client can see.
 func quiet(a Action) bool {
-	return a == ActionContact || a == ActionRenewLease || a == ActionResume || a == ActionDeliver
+	switch a {
+	case ActionContact, ActionRenewLease, ActionResume, ActionDeliver, ActionTellUpstream, ActionSettleUpstream:
+		return true
+	default:
+		return false
+	}
 }
 
 // refuse completes e, the reason why a cannot happen to t.

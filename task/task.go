@@ -205,6 +205,10 @@ type Execution struct {
 	InputRequests jsontext.Value `json:"inputRequests,omitzero"`
 	RequestState  string         `json:"requestState,omitzero"`
 	Answers       jsontext.Value `json:"answers,omitzero"`
+
+	// Cancellation is what the upstream is to be told, or was, of a task that
+	// ended while the call was running.
+	Cancellation *Cancellation `json:"cancellation,omitzero"`
 }
 
 // An UpstreamState says how far the upstream is with a call that it has taken.
@@ -374,6 +378,7 @@ func (x *Execution) clone() *Execution {
 	}
 	c := *x
 	c.InputRequests, c.Answers = x.InputRequests.Clone(), x.Answers.Clone()
+	c.Cancellation = copied(x.Cancellation)
 	return &c
 }
 

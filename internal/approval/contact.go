@@ -24,6 +24,9 @@ type presence struct {
 func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
 	t, err := d.get(ctx, ref)
 	if err == nil && !unstarted(t) {
+		if send != nil {
+			d.stopUpstream(ctx, t, send)
+		}
 		if t, err = d.polled(ctx, t, send); err == nil {
 			t, err = d.concluded(ctx, t)
 		}

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -14,12 +15,16 @@ import (
 const dispatchPause = 50 * time.Millisecond
 
 // Run keeps house until ctx ends: it ends tasks whose time is over, deletes
-// those that nobody needs, and starts what another replica approved for an
-// owner that was here a moment ago. Every replica may do it at the same time.
+// those that nobody needs, tells upstreams of calls that nobody waits for any
+// more, and starts what another replica approved for an owner that was here a
+// moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
 	sweep := time.NewTicker(d.cfg.Sweep)
 	defer sweep.Stop()
 	changed := d.watchAll(ctx)
+	var paying sync.WaitGroup
+	defer paying.Wait()
+	paying.Go(func() { d.payDebts(ctx) })
 	var last signpost
 	for {
 		d.report(ctx, d.sweep(ctx))
@@ -156,7 +161,7 @@ func (d *Desk) count(ctx context.Context) error {
 
 // overdue tells of a task whose time is over.
 func (d *Desk) overdue(ctx context.Context, t task.Task) {
-	d.abandonUpstream(ctx, t, nil)
+	d.stopUpstream(ctx, t, nil)
 	d.forget(t.ID)
 	age := t.UpdatedAt.Sub(t.CreatedAt)
 	d.cfg.Log.WarnContext(ctx, "task overdue", "task", t.ID, "tool", t.Call.Name, "state", t.State, "age_seconds", age.Seconds())

@@ -81,11 +81,14 @@ func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task
 func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Task, error) {
 	cancel := task.Cancel{By: w.By, Reason: plainText(w.Reason, maxReason)}
 	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
+	if errors.Is(err, task.ErrAlreadyTerminal) {
+		d.stopUpstream(ctx, t, w.Send) // in case that the upstream could not be told before
+	}
 	if err != nil {
 		return d.told(t), err
 	}
 	d.tell(ctx, Event{Step: Cancelled, Task: t})
-	d.abandonUpstream(ctx, t, w.Send)
+	d.stopUpstream(ctx, t, w.Send)
 	d.forget(t.ID)
 	return d.told(t), nil
 }

@@ -19,6 +19,7 @@ const (
 	Rechecked Step = "rechecked" // everything was asked again before the call was made
 	Expired   Step = "expired"   // its time ran out
 	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
+	Stopped   Step = "stopped"   // the upstream was told that nobody waits for a call that it runs, or could not be
 )
 
 // recorded is a store that counts what its journal is told.
@@ -57,7 +58,7 @@ func failed(err error) bool {
 		return true
 	}
 	switch refused.Kind {
-	case task.KindInvalid, task.KindUnavailable:
+	case task.KindInvalid, task.KindUnavailable, task.KindOutdated:
 		return true
 	case task.KindCapacityExceeded:
 		return refused.Err != nil // the disk is full, and not the quota
@@ -130,7 +131,11 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 		n.Outcome = string(after.State)
 		return steps(n, Delivered)
 	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease,
-		task.NoteUpstream, task.Answer, task.Resume:
+		task.NoteUpstream, task.Answer, task.Resume, task.TellUpstream:
+	case task.SettleUpstream:
+		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
+		n.Outcome = string(e.Outcome)
+		return steps(n, Stopped)
 	}
 	return nil
 }

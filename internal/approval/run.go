@@ -170,13 +170,15 @@ func (d *Desk) run(ctx context.Context, t task.Task, send Sender) {
 	stop()
 	settled := d.settle(ctx, t, e)
 	d.spoolEnds(t.ID, e)
-	if !settled && outcome.Report != nil && outcome.Report.Task != "" {
-		t = t.Clone()
-		t.Execution.UpstreamTask = outcome.Report.Task // which nobody else knows of
-		interrupted = true
+	upstreamTask := ""
+	if !settled && outcome.Report != nil {
+		upstreamTask = outcome.Report.Task // which nobody else knows of
 	}
-	if interrupted {
-		d.cancelUpstream(ctx, t, send)
+	switch {
+	case interrupted || upstreamTask != "":
+		d.stopRun(ctx, t, send, upstreamTask)
+	case !settled && err == nil: // it was cancelled, and answered all the same
+		d.logDebt(ctx, t, d.settleUpstream(ctx, t.ID, task.CancellationMoot))
 	}
 }
 

@@ -325,29 +325,7 @@ func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
 	return r
 }
 
-// abandonUpstream has the upstream told, by and by, that nobody waits any more
-// for its task of t, which has ended. A call that is being made is interrupted
-// by whoever makes it.
-func (d *Desk) abandonUpstream(ctx context.Context, t task.Task, send Sender) {
-	if t.Execution == nil || t.Execution.UpstreamTask == "" || t.Execution.Upstream.Ended() {
-		return
-	}
-	if send == nil {
-		send = d.recentSender(t.ID)
-	}
-	if send == nil && d.cfg.Send != nil {
-		send = d.cfg.Send(t)
-	}
-	if send == nil || !d.enter() {
-		return
-	}
-	go func() {
-		defer d.running.Done()
-		d.cancelUpstream(context.WithoutCancel(ctx), t, send)
-	}()
-}
-
-// cancelUpstream tells the upstream that nobody waits for t, as well as it can.
+// cancelUpstream tells the upstream once that nobody waits for t.
 func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
 	ctx, stop := context.WithTimeout(ctx, d.cfg.Cancel)
 	defer stop()
@@ -383,9 +361,6 @@ func (d *Desk) cancelAll(ctx context.Context) {
 	}
 	_ = telling.Wait() // none fails
 }
-
-// cancelAtOnce is how many upstream tasks are cancelled at the same time.
-const cancelAtOnce = 16
 
 // Overheard is [Desk.Report] for what is said of an upstream's task where only
 // its owner is known. It reports whether that is a task which the upstream made

@@ -47,6 +47,7 @@ var problems = []struct {
 	{task.ErrExpired, problem{http.StatusGone, "expired", "the time to decide is over"}},
 	{task.ErrInvalidCursor, problem{http.StatusBadRequest, "bad_request", "the cursor is not one of this list"}},
 	{task.ErrUnreadable, problem{http.StatusInternalServerError, "unreadable", "what is stored of this call cannot be read"}},
+	{task.ErrOutdated, problem{http.StatusServiceUnavailable, "store_unavailable", "this gate is older than the store of held calls and must be updated"}},
 	{task.ErrUnavailable, problem{http.StatusServiceUnavailable, "store_unavailable", "the store of held calls cannot be reached at the moment"}},
 	{task.ErrClosed, problem{http.StatusServiceUnavailable, "shutting_down", "the gate is shutting down"}},
 }
