@@ -3,6 +3,7 @@ package crash_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -41,7 +42,7 @@ func TestKilled(t *testing.T) {
 			s := &story{world: w, seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
 			s.rampage(*crashTime)
 			s.settle()
-			s.audit(w.stored())
+			s.audit(s.told())
 		})
 	}
 }
@@ -195,8 +196,11 @@ func (s *story) crashDatabase() {
 // live makes one call, and sees to some part of what should become of it.
 func (s *story) live(p *party, n int, dice *rand.Rand) {
 	anyGate := func() *gate { return s.gates[dice.IntN(len(s.gates))] }
-	tool, as := "hold_x", []string{"quick", "slow", "large", "quick"}[dice.IntN(4)]
-	if as == "quick" && dice.IntN(2) == 0 {
+	tool, as := "hold_x", []string{"quick", "slow", "large", "quick", jobs}[dice.IntN(5)]
+	switch {
+	case as == jobs:
+		tool = "hold_job"
+	case as == "quick" && dice.IntN(2) == 0:
 		tool = "hold_task"
 	}
 	id := p.ask(anyGate(), "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"n":%d,"as":%q},"task":{}}`, tool, n, as)).after(`"taskId":"`)
@@ -212,9 +216,7 @@ func (s *story) live(p *party, n int, dice *rand.Rand) {
 			s.acknowledged(id, task.Rejected)
 		}
 	case 2:
-		if p.about(anyGate(), "tasks/cancel", id).has(`"status":"cancelled"`) {
-			s.acknowledged(id, task.Cancelled)
-		}
+		s.cancel(p, anyGate(), id)
 	default:
 		s.know(id, func(c *call) { c.approval = true })
 		if p.decide(anyGate(), id, "approve").status == 200 {
@@ -225,6 +227,20 @@ func (s *story) live(p *party, n int, dice *rand.Rand) {
 		if p.about(anyGate(), "tasks/get", id).has(`"status":"completed"`) {
 			s.acknowledged(id, task.Completed)
 		}
+	}
+	if as == jobs { // which ends in no other way
+		s.cancel(p, anyGate(), id)
+	}
+}
+
+// jobs is how calls behave that become tasks of the upstream's own, and go on
+// until they are cancelled.
+const jobs = "job"
+
+// cancel withdraws a call.
+func (s *story) cancel(p *party, g *gate, id string) {
+	if p.about(g, "tasks/cancel", id).has(`"status":"cancelled"`) {
+		s.acknowledged(id, task.Cancelled)
 	}
 }
 
@@ -288,6 +304,9 @@ func (s *story) await(p *party, g *gate, id string) {
 	eventually(s.t, func() bool {
 		last = p.about(g, "tasks/get", id)
 		status := last.after(`"status":"`)
+		if s.calls[id].as == jobs && status == "working" {
+			s.cancel(p, g, id)
+		}
 		waits := status == "working" && last.has(`"server.approval":{"state":"pending"`)
 		return waits || status == "completed" || status == "failed" || status == "cancelled" || last.has("task_not_found")
 	})
@@ -298,6 +317,36 @@ func (s *story) await(p *party, g *gate, id string) {
 	}
 }
 
+// told returns what the store knows once no upstream is owed anything: whatever
+// was killed, all that was cancelled while it ran is cancelled there too.
+func (s *story) told() (found state) {
+	first := true
+	eventually(s.t, func() bool {
+		if !first { // give the gates some time to do it
+			for _, g := range s.gates {
+				g.start()
+			}
+			<-time.After(3 * time.Second)
+		}
+		first = false
+		found = s.stored()
+		return !slices.ContainsFunc(slices.Collect(maps.Values(found.tasks)), task.Task.Owes)
+	})
+	return found
+}
+
+// stopped checks that the upstream heard that t was cancelled, and reports
+// whether it had to.
+func (s *story) stopped(t task.Task) bool {
+	if t.State != task.Cancelled || t.Execution == nil || t.Execution.UpstreamTask == "" || t.Execution.Cancellation == nil {
+		return false
+	}
+	if n := numberOf(t.Call.Arguments); !s.ledger.halted(n) {
+		s.t.Errorf("call %d, %s, was cancelled, and the upstream never heard of it: %+v", n, t.ID, t.Execution.Cancellation)
+	}
+	return true
+}
+
 // An account is what the tasks of one call say of it.
 type account struct{ tasks, pending, begun, completed, unrun int }
 
@@ -305,7 +354,7 @@ type account struct{ tasks, pending, begun, completed, unrun int }
 func (s *story) audit(found state) {
 	found.agree(s.t)
 	accounts := make(map[int]*account)
-	states, nested := make(map[task.State]int), 0
+	states, nested, stopped := make(map[task.State]int), 0, 0
 	for _, t := range found.tasks {
 		n := numberOf(t.Call.Arguments)
 		if accounts[n] == nil {
@@ -315,6 +364,9 @@ func (s *story) audit(found state) {
 		states[t.State]++
 		if t.Execution != nil && t.Execution.UpstreamTask != "" {
 			nested++
+		}
+		if s.stopped(t) {
+			stopped++
 		}
 		s.compare(t)
 	}
@@ -333,7 +385,8 @@ func (s *story) audit(found state) {
 			s.t.Errorf("call %d ran without a task", n)
 		}
 	}
-	s.t.Logf("%d calls acknowledged, %d ran, %d as tasks of the upstream; %v; %v", len(s.calls), len(s.ledger.runs), nested, states, s.troubles)
+	s.t.Logf("%d calls acknowledged, %d ran, %d as tasks of the upstream, %d of which were cancelled there; %v; %v",
+		len(s.calls), len(s.ledger.runs), nested, stopped, states, s.troubles)
 }
 
 // add counts one task of the call, whose trail must be one.

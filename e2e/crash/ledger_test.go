@@ -17,8 +17,9 @@ import (
 type ledger struct {
 	url string
 
-	mu   sync.Mutex
-	runs map[int]int
+	mu      sync.Mutex
+	runs    map[int]int
+	stopped map[int]int // how often each call was cancelled, as a task or as a request
 
 	started chan int      // the calls that wait for release
 	release chan struct{} // lets them answer
@@ -26,7 +27,7 @@ type ledger struct {
 
 func newLedger(t *testing.T) *ledger {
 	t.Helper()
-	l := &ledger{runs: make(map[int]int), started: make(chan int, 100), release: make(chan struct{})}
+	l := &ledger{runs: make(map[int]int), stopped: make(map[int]int), started: make(chan int, 100), release: make(chan struct{})}
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
 	l.url = server.URL
@@ -50,8 +51,35 @@ func (l *ledger) ran(n int) int {
 	return l.runs[n]
 }
 
-// ServeHTTP implements [http.Handler]. A call of hold_task becomes a task of the
-// upstream's own, which has ended when somebody asks for it.
+// stop notes that a call was cancelled.
+func (l *ledger) stop(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped[n]++
+}
+
+// halted reports whether a call was cancelled.
+func (l *ledger) halted(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stopped[n] > 0
+}
+
+// status returns how far a task of the upstream's own is. That of a call of
+// hold_job goes on until it is cancelled; others have ended when somebody asks.
+func (l *ledger) status(id string) string {
+	switch {
+	case !strings.HasPrefix(id, "job "):
+		return "completed"
+	case l.halted(numberOf(id)):
+		return "cancelled"
+	default:
+		return "working"
+	}
+}
+
+// ServeHTTP implements [http.Handler]. Calls of hold_task and hold_job become
+// tasks of the upstream's own.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, _ := io.ReadAll(r.Body)
 	asked := answer{body: string(data)}
@@ -65,10 +93,12 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "tools/call":
 		result = l.run(r, asked)
 	case "tools/list":
-		result = `{"tools":[{"name":"hold_task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}`
+		result = `{"tools":[{"name":"hold_task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}},` +
+			`{"name":"hold_job","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}`
 	case "tasks/get":
-		result = job(id, "completed")
+		result = job(id, l.status(id))
 	case "tasks/cancel":
+		l.stop(numberOf(id))
 		result = job(id, "cancelled")
 	case "tasks/result":
 		result = textResult(outcome(numberOf(id), "quick"))
@@ -87,6 +117,8 @@ func (l *ledger) run(r *http.Request, call answer) string {
 	l.mu.Unlock()
 	as := call.after(`"as":"`)
 	switch {
+	case call.has(`"name":"hold_job"`):
+		return `{"task":` + job(fmt.Sprintf(`job n:%d`, n), "working") + `}`
 	case call.has(`"name":"hold_task"`):
 		return `{"task":` + job(fmt.Sprintf(`up n:%d`, n), "working") + `}`
 	case as == "slow":
