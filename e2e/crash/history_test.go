@@ -1,0 +1,179 @@
+package crash_test
+
+import (
+	"context"
+	"flag"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+var historyTime = flag.Duration("history", 5*time.Second, "how long TestHistory works on each store")
+
+// TestHistory has clients change tasks through several replicas of a store while
+// its server crashes, the network breaks and handles are closed, and checks that
+// what they saw can be explained by one order of events.
+func TestHistory(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	for name, begin := range map[string]func(*testing.T) *replicated{
+		"SQLite": filed, "PostgreSQL": inPostgres, "Redis": inRedis,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Logf("to repeat: go test ./e2e/crash -run TestHistory/%s -seed %d -history %v", name, seed, *historyTime)
+			r := begin(t)
+			if r == nil {
+				return
+			}
+			seen, err := r.torment(t, storetest.History{Long: *historyTime, Seed: seed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen.Tasks < 3 {
+				t.Errorf("%+v proves nothing", seen)
+			}
+			t.Logf("%+v, %d disturbances", seen, r.disturbed.Load())
+		})
+	}
+}
+
+// A replicated is a store with what disturbs it.
+type replicated struct {
+	handles   []func() task.Store
+	disturb   []func(ctx context.Context, dice func(n int) int) // each happens again and again
+	disturbed atomic.Int64
+}
+
+// torment runs a history while everything breaks, and heals in the end.
+func (r *replicated) torment(t *testing.T, h storetest.History) (storetest.Account, error) {
+	t.Helper()
+	h.Stores = r.handles
+	ctx, stop := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	s := &story{seed: h.Seed}
+	for i, disturb := range r.disturb {
+		dice := s.dice(uint64(i))
+		busy.Go(func() {
+			for ctx.Err() == nil {
+				pauseFor(ctx, time.Duration(100+dice.IntN(700))*time.Millisecond)
+				disturb(ctx, dice.IntN)
+				r.disturbed.Add(1)
+			}
+		})
+	}
+	seen, err := h.Check(t.Context())
+	stop()
+	busy.Wait()
+	return seen, err
+}
+
+func pauseFor(ctx context.Context, long time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(long):
+	}
+}
+
+// filed is a file that is closed and opened again while it is used.
+func filed(t *testing.T) *replicated {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "gate.db")
+	open := func() *sqlstore.SQLite {
+		s, err := sqlstore.OpenSQLite(context.WithoutCancel(t.Context()), sqlstore.SQLiteOptions{File: file})
+		if err != nil {
+			t.Error(err)
+		}
+		return s
+	}
+	var mu sync.RWMutex
+	now := open()
+	t.Cleanup(func() { _ = now.Close() })
+	return &replicated{
+		handles: []func() task.Store{func() task.Store {
+			mu.RLock()
+			defer mu.RUnlock()
+			return now
+		}},
+		disturb: []func(context.Context, func(int) int){func(context.Context, func(int) int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err := now.Close(); err != nil {
+				t.Error(err)
+			}
+			now = open()
+		}},
+	}
+}
+
+func inPostgres(t *testing.T) *replicated {
+	t.Helper()
+	server, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
+	if !testenv.Available(t, err) {
+		return nil
+	}
+	return behindProxies(t, server, func(url string) (task.Store, error) {
+		return sqlstore.OpenPostgres(context.WithoutCancel(t.Context()), sqlstore.PostgresOptions{URL: url, MaxConns: 4})
+	})
+}
+
+func inRedis(t *testing.T) *replicated {
+	t.Helper()
+	server, err := testenv.StartRedis(context.WithoutCancel(t.Context()))
+	if !testenv.Available(t, err) {
+		return nil
+	}
+	return behindProxies(t, server, func(url string) (task.Store, error) {
+		return redisstore.Open(context.WithoutCancel(t.Context()), redisstore.Options{URL: url, Timeout: 2 * time.Second})
+	})
+}
+
+// behindProxies opens three handles on a server, each behind a proxy of its own.
+func behindProxies(t *testing.T, db database, open func(url string) (task.Store, error)) *replicated {
+	t.Helper()
+	t.Cleanup(func() { _ = db.Stop() })
+	r := &replicated{}
+	for range 3 {
+		link, err := netfault.Start(t.Context(), db.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = link.Close() })
+		s, err := open(strings.Replace(db.URL(), db.Addr(), link.Addr(), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		r.handles = append(r.handles, func() task.Store { return s })
+		r.disturb = append(r.disturb, func(ctx context.Context, dice func(int) int) {
+			link.Set(faults[dice(len(faults))])
+			pauseFor(ctx, time.Duration(50+dice(400))*time.Millisecond)
+			link.Heal()
+			if dice(2) == 0 {
+				link.Cut()
+			}
+		})
+	}
+	r.disturb = append(r.disturb, func(ctx context.Context, dice func(int) int) {
+		pauseFor(ctx, time.Duration(1000+dice(2000))*time.Millisecond)
+		if err := db.Crash(); err != nil {
+			t.Error(err)
+		}
+		if err := db.Start(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
