@@ -51,6 +51,7 @@ const (
 	KindChunkMissing           Kind = "chunk_missing"
 	KindUnreadable             Kind = "unreadable"
 	KindUnavailable            Kind = "unavailable"
+	KindOutdated               Kind = "outdated"
 	KindClosed                 Kind = "closed"
 )
 
@@ -81,6 +82,7 @@ var (
 	ErrChunkMissing           error = kindError(KindChunkMissing)           // the result is not there, or not whole
 	ErrUnreadable             error = kindError(KindUnreadable)             // what is stored of this task is damaged, or nobody here has the key to it
 	ErrUnavailable            error = kindError(KindUnavailable)            // the store cannot be reached, or cannot do it now; nobody knows whether it did
+	ErrOutdated               error = kindError(KindOutdated)               // a newer program has changed the store, and this one must not write to it
 	ErrClosed                 error = kindError(KindClosed)                 // the store is closed
 )
 
@@ -110,6 +112,7 @@ var suggestions = map[Kind]string{
 	KindDigestMismatch:         "fail the task",
 	KindChunkMissing:           "treat the result as lost",
 	KindUnavailable:            "try again in a moment",
+	KindOutdated:               "update the program",
 }
 
 // Error describes e in one line. The text is for logs: it holds no request.

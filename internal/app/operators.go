@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // operatorRoutes serves what the people and machines that run the gate ask.
@@ -42,13 +44,15 @@ func (a *App) operatorRoutes() (http.Handler, error) {
 // does not count: restarting the gate would not mend it. Nor does that of the
 // store, unless the one who asks says so: without it calls that need no approval
 // are still forwarded, and replicas that share it would all be unready at once.
+// But a gate that is older than its store never gets to use it again, while newer
+// replicas do.
 func (a *App) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
 	}
 	trouble := a.keep.trouble()
-	if trouble != nil && r.URL.Query().Get("require") == "store" {
+	if outdated := errors.Is(trouble, task.ErrOutdated); outdated || trouble != nil && r.URL.Query().Get("require") == "store" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	} else {

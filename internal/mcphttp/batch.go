@@ -154,7 +154,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.C
 // refused returns the answer to a request that could not be held.
 func (x *exchange) refused(err error) []byte {
 	if _, known := errors.AsType[*task.Error](err); !known {
-		x.problem = wire.StoreFailed(x.era, err)
+		x.problem = x.storeFailed(err)
 		return x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
 	}
 	return x.messageOf(x.dialect().Refuse(err))

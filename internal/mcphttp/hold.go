@@ -295,7 +295,7 @@ func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
 // notHeld answers a call that could not become a task.
 func (x *exchange) notHeld(err error) {
 	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
-		x.refuse(wire.StoreFailed(x.era, err))
+		x.refuse(x.storeFailed(err))
 		return
 	}
 	status := http.StatusOK
@@ -303,6 +303,16 @@ func (x *exchange) notHeld(err error) {
 		status = http.StatusServiceUnavailable
 	}
 	x.answerWith(status, x.messageOf(x.dialect().Refuse(err)))
+}
+
+// storeFailed returns the problem of a request for which the store is needed and
+// cannot be used, because of err.
+func (x *exchange) storeFailed(err error) *wire.Problem {
+	p := wire.StoreFailed(x.era, err)
+	if errors.Is(err, task.ErrOutdated) {
+		p.Detail = "this gate is older than its store and must be updated before it can hold calls; it did not run"
+	}
+	return p
 }
 
 // answerError answers with an error that belongs to the request, with the HTTP

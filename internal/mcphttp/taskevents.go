@@ -74,7 +74,7 @@ func (x *exchange) taskEvents(id string) {
 	defer stop()
 	f, err := x.h.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
 	if err != nil {
-		x.fail(wire.StoreFailed(x.era, err))
+		x.fail(x.storeFailed(err))
 		return
 	}
 	defer f.Close()
@@ -100,7 +100,7 @@ func (x *exchange) watched(id task.ID) (task.Task, *wire.Problem) {
 	case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrOwnerMismatch):
 		return t, &wire.Problem{Type: wire.TaskNotFound, Cause: err}
 	default:
-		return t, wire.StoreFailed(x.era, err)
+		return t, x.storeFailed(err)
 	}
 }
 

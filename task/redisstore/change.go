@@ -28,23 +28,26 @@ var (
 	chainSource string
 	//go:embed scripts/trim.lua
 	trimSource string
+	//go:embed scripts/append.lua
+	appendSource string
 	//go:embed scripts/record.lua
 	recordSource string
 )
 
 // The scripts say what their keys and arguments are.
-type scripts struct{ create, swap, remove, write, page, chain, trim, record *rueidis.Lua }
+type scripts struct{ create, swap, remove, write, page, chain, trim, add, record *rueidis.Lua }
 
 func loadScripts() scripts {
 	return scripts{
-		create: rueidis.NewLuaScript(createSource),
-		swap:   rueidis.NewLuaScript(swapSource),
-		remove: rueidis.NewLuaScriptNoSha(deleteSource), // otherwise many at once want every node of a cluster to be up
-		write:  rueidis.NewLuaScript(writeSource),
+		create: rueidis.NewLuaScript(guarded(createSource)),
+		swap:   rueidis.NewLuaScript(guarded(swapSource)),
+		remove: rueidis.NewLuaScriptNoSha(guarded(deleteSource)), // otherwise many at once want every node of a cluster to be up
+		write:  rueidis.NewLuaScript(guarded(writeSource)),
 		page:   rueidis.NewLuaScriptReadOnly(pageSource),
-		chain:  rueidis.NewLuaScript(chainSource),
-		trim:   rueidis.NewLuaScript(trimSource),
-		record: rueidis.NewLuaScript(recordSource),
+		chain:  rueidis.NewLuaScript(guarded(chainSource)),
+		trim:   rueidis.NewLuaScript(guarded(trimSource)),
+		add:    rueidis.NewLuaScript(guarded(appendSource)),
+		record: rueidis.NewLuaScript(guarded(recordSource)),
 	}
 }
 
@@ -96,7 +99,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 	}, r.fields()...)
 	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
 
-	reply, err := s.scripts.create.Exec(ctx, s.client, keys, args).ToMessage()
+	reply, err := s.scripts.create.Exec(ctx, s.client, s.keyed(keys), args).ToMessage()
 	if rueidis.IsRedisNil(err) {
 		s.wake(len(notes))
 		return nil
@@ -179,7 +182,7 @@ func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict s
 	args := append([]string{
 		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
 	}, r.fields()...)
-	reply, err := s.scripts.swap.Exec(ctx, s.client, keys, args).AsStrSlice()
+	reply, err := s.scripts.swap.Exec(ctx, s.client, s.keyed(keys), args).AsStrSlice()
 	if err != nil {
 		return "", "", err
 	}
@@ -196,7 +199,10 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 		return 0, err
 	}
 	defer done()
-	members, err := s.dueBefore(ctx, ended, before, limit)
+	var members []string
+	if err = s.current(ctx); err == nil { // a store in which nothing happens must notice it too
+		members, err = s.dueBefore(ctx, ended, before, limit)
+	}
 	if err != nil || len(members) == 0 {
 		return 0, s.fault(ctx, task.ActionSweep, err)
 	}
@@ -232,7 +238,7 @@ func (s *Store) delete(ctx context.Context, doomed []found, before time.Time) (i
 	for i, d := range doomed {
 		id := idOf(d.member)
 		places := s.keys.places(d.card, d.state)
-		calls[i].Keys = append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id)}, places...)
+		calls[i].Keys = s.keyed(append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id)}, places...))
 		calls[i].Args = []string{s.news.channel, note(id, d.owner), d.member, d.version, micros(before)}
 	}
 	deleted := 0
@@ -260,7 +266,7 @@ func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte
 	admitted, limited := ref.Scope.Owner()
 	keys := []string{s.keys.task(ref.ID), s.keys.blob(ref.ID)}
 	args := []string{strconv.FormatBool(limited), admitted, strconv.Itoa(n), string(data)}
-	owner, err := s.scripts.write.Exec(ctx, s.client, keys, args).ToString()
+	owner, err := s.scripts.write.Exec(ctx, s.client, s.keyed(keys), args).ToString()
 	switch {
 	case rueidis.IsRedisNil(err):
 		return ref.NotFound(task.ActionWriteChunk)

@@ -50,7 +50,7 @@ func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
 	if err != nil || len(texts) == 0 {
 		return err
 	}
-	err = s.client.Do(ctx, s.client.B().Rpush().Key(s.keys.inbox()).Element(texts...).Build()).Error()
+	err = s.scripts.add.Exec(ctx, s.client, s.keyed([]string{s.keys.inbox()}), texts).Error()
 	if err != nil {
 		return s.fault(ctx, task.ActionAppend, err)
 	}
@@ -130,7 +130,7 @@ func (s *Store) chain(ctx context.Context, head task.Link, texts []string) error
 		head = e.Link()
 	}
 	args[1] = string(head.Hash[:])
-	return s.scripts.chain.Exec(ctx, s.client, keys, args).Error()
+	return s.scripts.chain.Exec(ctx, s.client, s.keyed(keys), args).Error()
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
@@ -293,7 +293,7 @@ func (s *Store) trim(ctx context.Context, before time.Time, limit int) (int, err
 			keys = append(keys, s.keys.story(e.Task))
 		}
 		args := []string{number(ends.Anchor.Seq), number(anchor.Seq), string(anchor.Hash[:]), number(anchor.Seq + 1)}
-		trimmed, err := s.scripts.trim.Exec(ctx, s.client, keys, args).AsInt64()
+		trimmed, err := s.scripts.trim.Exec(ctx, s.client, s.keyed(keys), args).AsInt64()
 		if err != nil || trimmed == 1 {
 			return n, err
 		}

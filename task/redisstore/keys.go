@@ -28,7 +28,8 @@ func (k keyspace) task(id task.ID) string    { return string(k) + "task:" + stri
 func (k keyspace) blob(id task.ID) string    { return string(k) + "blob:" + string(id) }
 func (k keyspace) list(s task.State) string  { return string(k) + "list:" + string(s) }
 func (k keyspace) journal() string           { return string(k) + "journal" }
-func (k keyspace) inbox() string             { return string(k) + "journal:inbox" }
+func (k keyspace) inbox() string             { return string(k) + "journal:inbox:2" }
+func (k keyspace) inbox1() string            { return string(k) + "journal:inbox" } // of format 1
 func (k keyspace) ends() string              { return string(k) + "journal:ends" }
 func (k keyspace) story(id task.ID) string   { return string(k) + "story:" + string(id) }
 func (k keyspace) records() string           { return string(k) + "records" }

@@ -37,7 +37,7 @@ func (s *Store) changeRecord(ctx context.Context, a task.Action, name string, ar
 	}
 	defer done()
 	keys := []string{s.keys.record(name), s.keys.records(), s.keys.recordsDue()}
-	n, err := s.scripts.record.Exec(ctx, s.client, keys, append([]string{name}, args...)).AsInt64()
+	n, err := s.scripts.record.Exec(ctx, s.client, s.keyed(keys), append([]string{name}, args...)).AsInt64()
 	return n > 0, s.fault(ctx, a, err)
 }
 

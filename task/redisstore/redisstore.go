@@ -220,26 +220,6 @@ func exponent(n int) int {
 	return e
 }
 
-// checkFormat makes sure that this program understands the keys.
-func (s *Store) checkFormat(ctx context.Context) error {
-	const format = "1"
-	ctx, done, err := s.begin(ctx, "open")
-	if err != nil {
-		return err
-	}
-	defer done()
-	found, err := s.client.Do(ctx, s.client.B().Set().Key(s.keys.format()).Value(format).Nx().Get().Build()).ToString()
-	switch {
-	case rueidis.IsRedisNil(err):
-		return nil
-	case err != nil:
-		return err
-	case found != format:
-		return fmt.Errorf("%w: format %q, not %s", ErrSchema, found, format)
-	}
-	return nil
-}
-
 // Check returns [ErrEvicts] or [ErrNotDurable], or both, if the server says
 // that it may lose tasks. That it does not say so proves nothing: only its
 // operator knows about its disk and its replicas.
@@ -283,6 +263,9 @@ func (s *Store) Probe(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if err := s.current(ctx); err != nil {
+		return s.fault(ctx, action, err)
+	}
 	return s.fault(ctx, action, s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build()).Error())
 }
 
@@ -342,8 +325,16 @@ func (s *Store) fault(ctx context.Context, a task.Action, err error) error {
 	if s.closed.Load() {
 		return &task.Error{Kind: task.KindClosed, Action: a}
 	}
-	if reply, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(reply.Error(), "OOM ") {
+	if known, ok := errors.AsType[*task.Error](err); ok && known.Kind == task.KindOutdated {
+		known.Action, known.Detail = a, s.name
+		return known
+	}
+	reply, ok := rueidis.IsRedisErr(err)
+	switch {
+	case ok && strings.HasPrefix(reply.Error(), "OOM "):
 		return &task.Error{Kind: task.KindCapacityExceeded, Action: a, Detail: "no room in " + s.name, Err: err}
+	case ok && strings.HasPrefix(reply.Error(), outdated):
+		return &task.Error{Kind: task.KindOutdated, Action: a, Detail: s.name, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
 	}
 	return fmt.Errorf("task store %s: %s: %w", s.name, a, err)
 }

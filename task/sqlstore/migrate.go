@@ -19,6 +19,12 @@ type schema struct {
 	names string // finds the name of any table there is
 }
 
+// newest returns the version that the database has once all files were run.
+func (s schema) newest() (int, error) {
+	files, err := fs.Glob(s.files, "*.sql")
+	return len(files), err
+}
+
 // A Migration tells which version the tables had, and which they have now. The
 // versions are the same if there was nothing to do, and the first is 0 if there
 // were no tables.

@@ -121,7 +121,7 @@ func TestPostgresPlans(t *testing.T) {
 	}
 	url := server.Schema(t)
 	openPostgres(t, url)
-	conn, err := pgconn.Connect(t.Context(), url+"&plan_cache_mode=force_generic_plan")
+	conn, err := pgconn.Connect(t.Context(), url+"&plan_cache_mode=force_generic_plan&thoughtgate.schema=1000")
 	must(t, err)
 	defer conn.Close(t.Context())
 	_, err = conn.Exec(t.Context(), fmt.Sprintf(crowd, 20_000, "sha256(i::text::bytea)")+crowdInbox).ReadAll()

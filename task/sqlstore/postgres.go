@@ -62,7 +62,20 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	if config.MaxConns = 16; o.MaxConns > 0 {
 		config.MaxConns = int32(min(o.MaxConns, 10_000))
 	}
-	config.AfterConnect = letGo
+	files, err := fs.Sub(embedded, "migrations/postgres")
+	if err != nil {
+		return nil, err
+	}
+	tables := schema{
+		files: files,
+		lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // any number that others are unlikely to use
+		names: tableNames,
+	}
+	newest, err := tables.newest()
+	if err != nil {
+		return nil, err
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return introduce(ctx, conn, newest) }
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = cmp.Or(o.Timeout, patience)
 	}
@@ -75,33 +88,27 @@ func openPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 		pool:   pool,
 	}
 	s.apply = s.changeRecords
-	if err := s.start(ctx, config.ConnConfig); err != nil {
+	if err := s.start(ctx, tables, config.ConnConfig); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// letGo has the server end a transaction that is left in the middle. A replica
-// that the network has cut off would keep others from what it has locked until
-// the server finds out that nobody is there, which takes hours.
-func letGo(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", patience.Milliseconds()))
+// introduce sets up a connection. It tells which version of the tables this
+// program knows: once a newer program has changed them, the server refuses what
+// this one writes. And it has the server end a transaction that is left in the
+// middle: a replica that the network has cut off would keep others from what it
+// has locked until the server finds out that nobody is there, which takes hours.
+func introduce(ctx context.Context, conn *pgx.Conn, version int) error {
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET thoughtgate.schema = %d; SET idle_in_transaction_session_timeout = %d",
+		version, patience.Milliseconds()))
 	return err
 }
 
-func (s *Postgres) start(ctx context.Context, config *pgx.ConnConfig) error {
-	files, err := fs.Sub(embedded, "migrations/postgres")
-	if err != nil {
-		return err
-	}
+func (s *Postgres) start(ctx context.Context, tables schema, config *pgx.ConnConfig) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
-	}
-	tables := schema{
-		files: files,
-		lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // any number that others are unlikely to use
-		names: tableNames,
 	}
 	if s.migration, err = tables.migrate(ctx, tx); err != nil {
 		return errors.Join(err, tx.Rollback())
@@ -441,6 +448,7 @@ const (
 	invalidText         = "22021" // such as a zero byte
 	tooLarge            = "54000" // such as a name that no index can hold
 	diskFull            = "53100"
+	outdated            = "TG001" // of the migration 0003_writers
 )
 
 // legiblePostgres adds what it means to some errors of the database.
@@ -449,6 +457,8 @@ func legiblePostgres(err error) error {
 	switch {
 	case ok && e.Code == diskFull:
 		return &task.Error{Kind: task.KindCapacityExceeded, Err: err}
+	case ok && e.Code == outdated:
+		return &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
 	case ok && (e.Code == invalidText || e.Code == tooLarge):
 		return &task.Error{Kind: task.KindInvalid, Err: err}
 	default:

@@ -60,7 +60,9 @@ func onServer(t *testing.T) *place {
 		tables: "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY oid",
 		shape: `SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name, identity_generation)
 				FROM information_schema.columns WHERE table_schema = current_schema()
-			UNION ALL SELECT replace(indexdef, current_schema(), '') FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1`,
+			UNION ALL SELECT replace(indexdef, current_schema(), '') FROM pg_indexes WHERE schemaname = current_schema()
+			UNION ALL SELECT concat_ws(' ', event_object_table, trigger_name, event_manipulation, action_timing, action_orientation)
+				FROM information_schema.triggers WHERE trigger_schema = current_schema() ORDER BY 1`,
 	}
 }
 
@@ -268,6 +270,9 @@ func (p *place) write(t *testing.T, version string) {
 		file, err := os.ReadFile(filepath.Join("migrations", p.kind, name+".sql"))
 		must(t, err)
 		fmt.Fprintf(&script, "%sINSERT INTO schema_version (version) VALUES (%d);\n", file, i+1)
+	}
+	if p.kind == "postgres" {
+		fmt.Fprintf(&script, "SET thoughtgate.schema = %d; -- as the program of this version does\n", len(sqlstore.Migrations(p.kind)))
 	}
 	for _, table := range p.strings(t, p.tables) {
 		if table != "schema_version" {

@@ -345,7 +345,7 @@ func aboutTask(err error) bool {
 		return false
 	}
 	switch e.Kind {
-	case task.KindUnavailable, task.KindClosed:
+	case task.KindUnavailable, task.KindOutdated, task.KindClosed:
 		return false
 	case task.KindCapacityExceeded:
 		return e.Err == nil

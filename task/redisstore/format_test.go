@@ -1,0 +1,128 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+)
+
+// writes makes every kind of change there is and returns the errors by what was
+// tried.
+func writes(ctx context.Context, t *testing.T, s *redisstore.Store, known task.Task) map[string]error {
+	t.Helper()
+	after, err := known.Apply(task.Cancel{By: "ann"}, epoch)
+	must(t, err)
+	note := task.Note{At: epoch, Step: "tried"}
+	errs := map[string]error{
+		"Create":     s.Create(ctx, build(t, 77), task.Limits{}, note),
+		"Swap":       s.Swap(ctx, after, note),
+		"WriteChunk": s.WriteChunk(ctx, anyone(known.ID), 0, []byte("x")),
+		"Append":     s.Append(ctx, note),
+		"Probe":      s.Probe(ctx),
+	}
+	errs["PutRecord"] = s.PutRecord(ctx, task.Record{Name: "x", Version: 1, Value: []byte("x")})
+	_, errs["Sweep"] = s.Sweep(ctx, epoch.Add(-ttl), 10) // though there is nothing to delete
+	return errs
+}
+
+// A newer program updates the keys while a gate of this version runs. From then
+// on nothing that this gate writes is taken, and it notices even if nothing
+// happens. What is there can be read.
+func TestOutdated(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	s := open(t, redisstore.Options{URL: server.URL()})
+	for what, err := range writes(t.Context(), t, s, add(t, s, 1)) {
+		if err != nil {
+			t.Fatalf("%s before the update: %v", what, err)
+		}
+	}
+	second := add(t, s, 2)
+	do(t, server, "SET", "{thoughtgate}:format", "99") // as the newer program does
+	for what, err := range writes(t.Context(), t, s, second) {
+		if !errors.Is(err, task.ErrOutdated) || !errors.Is(err, redisstore.ErrSchema) {
+			t.Errorf("%s = %v; want %v", what, err, task.ErrOutdated)
+		}
+	}
+	got, err := s.Get(t.Context(), anyone(second.ID))
+	if must(t, err); got.Version != second.Version {
+		t.Errorf("the task was changed to version %d", got.Version)
+	}
+}
+
+// A gate of the version before goes on running while this one updates the keys.
+// That one cannot be changed any more: its own scripts fail, and change nothing.
+// What it has told the journal before is kept.
+func TestRefusesFormatBefore(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	const prefix = "{thoughtgate}:"
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	must(t, err)
+	defer client.Close()
+	run := func(words ...string) error {
+		return client.Do(t.Context(), client.B().Arbitrary(words...).Build()).Error()
+	}
+	note, err := task.EncodeNote(task.Note{At: epoch, Step: "told before"})
+	must(t, err)
+	do(t, server, "SET", prefix+"format", "1")
+	must(t, run("RPUSH", prefix+"journal:inbox", string(note)))
+	create := script(t, "create", 13, []string{
+		"task:tg_old", "changes", "list:working", "list:working:ann", "call:pending:0:ann", "due:pending", "due:pending", "call:pending:0:ann",
+		"journal:inbox", "list:working:ann", "list:input_required:ann", "list:approved:ann", "list:executing:ann",
+	}, "channel", "message", "member", "2", "0", "0", "false", "1", string(note), "state", "working", "version", "1", "document", "{}")
+	swap := script(t, "swap", 11, []string{
+		"task:tg_old", "changes", "list:cancelled", "list:cancelled:ann", "call:ended:0:ann", "due:ended",
+		"list:working", "list:working:ann", "call:pending:0:ann", "due:pending", "journal:inbox",
+	}, "channel", "message", "member", "2", "1", "working", "1", string(note), "state", "cancelled", "version", "2", "document", "{}")
+	if err := run(create...); !rueidis.IsRedisNil(err) {
+		t.Fatal(err)
+	}
+
+	s := open(t, redisstore.Options{URL: server.URL()})
+	entries, err := s.Entries(t.Context(), task.JournalQuery{})
+	if must(t, err); len(entries) != 2 || entries[0].Step != "told before" {
+		t.Errorf("the journal is %+v; want both notes of the version before", entries)
+	}
+	for what, words := range map[string][]string{"create": create, "swap": swap} {
+		if what == "create" {
+			words[3] = prefix + "task:tg_new"
+		}
+		if err := run(words...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("%s = %v; want it refused", what, err)
+		}
+	}
+	state, err := client.Do(t.Context(), client.B().Hget().Key(prefix+"task:tg_old").Field("state").Build()).ToString()
+	if must(t, err); state != "working" {
+		t.Errorf("the old task is %s", state)
+	}
+	if got := do(t, server, "EXISTS", prefix+"task:tg_new"); !strings.Contains(got, "0") {
+		t.Errorf("the new task is there: %s", got)
+	}
+}
+
+// script returns the command that runs a script of format 1.
+func script(t *testing.T, name string, count int, keys []string, args ...string) []string {
+	t.Helper()
+	source, err := os.ReadFile("testdata/format1/" + name + ".lua")
+	must(t, err)
+	if len(keys) != count {
+		t.Fatalf("%d keys; want %d", len(keys), count)
+	}
+	words := []string{"EVAL", string(source), map[int]string{11: "11", 13: "13"}[count]}
+	for _, key := range keys {
+		words = append(words, "{thoughtgate}:"+key)
+	}
+	return append(words, args...)
+}

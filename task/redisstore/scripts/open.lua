@@ -1,0 +1,18 @@
+-- Brings the keys up to date and returns their format. Programs of format 1 put
+-- what is told of a change into another inbox before they make the change. That
+-- key gets a value that nothing can be put into, so that what they try fails as a
+-- whole: they know nothing of this format and cannot be told in another way.
+--
+-- KEYS: format, the inbox of format 1, the inbox.
+-- ARGV: the newest format.
+local found = redis.call('GET', KEYS[1])
+if found == '1' then
+  if redis.call('EXISTS', KEYS[2]) == 1 then
+    redis.call('RENAME', KEYS[2], KEYS[3])
+  end
+  redis.call('SET', KEYS[2], 'a newer program has updated this store: update this one')
+elseif found then
+  return found
+end
+redis.call('SET', KEYS[1], ARGV[1])
+return ARGV[1]

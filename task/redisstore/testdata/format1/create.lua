@@ -1,0 +1,36 @@
+-- Adds a task within limits. Returns nothing if it did, 1 if there is a task
+-- with this ID, and otherwise what is pending.
+--
+-- KEYS: task, changes, its four places, all pending by due time, the pending
+-- tasks of the same call, the inbox of the journal, the pending tasks of the
+-- same owner in each state.
+-- ARGV: channel, message, member, due, limit per owner, limit of all, unique,
+-- how many notes, the notes, then the fields of the task.
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 1
+end
+
+local perOwner, most, unique = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == 'true'
+local total, owner, same = redis.call('ZCARD', KEYS[7]), 0, ''
+for i = 10, #KEYS do
+  owner = owner + redis.call('ZCARD', KEYS[i])
+end
+if unique then
+  local first = redis.call('ZRANGE', KEYS[8], 0, 0)
+  same = first[1] or ''
+end
+if same ~= '' or (perOwner > 0 and owner >= perOwner) or (most > 0 and total >= most) then
+  return {tostring(owner), tostring(total), same}
+end
+
+local notes = tonumber(ARGV[8])
+if notes > 0 then
+  redis.call('RPUSH', KEYS[9], unpack(ARGV, 9, 8 + notes))
+end
+redis.call('HSET', KEYS[1], unpack(ARGV, 9 + notes))
+redis.call('ZADD', KEYS[3], 0, ARGV[3])
+redis.call('ZADD', KEYS[4], 0, ARGV[3])
+redis.call('ZADD', KEYS[5], 0, ARGV[3])
+redis.call('ZADD', KEYS[6], ARGV[4], ARGV[3])
+redis.call('PUBLISH', ARGV[1], redis.call('INCR', KEYS[2]) .. ' ' .. ARGV[2])
+return false

@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- Replaces a task of the version before. Returns what became of it, and the
+-- state that it is in. Memory that is full does not keep a task from ending:
+-- a call that ran must not be forgotten.
+--
+-- KEYS: task, changes, the four places of the new version, the four places
+-- that it is expected to leave, the inbox of the journal.
+-- ARGV: channel, message, member, due, version before, state expected, how
+-- many notes, the notes, then the fields to set, of which the first is the new
+-- state.
+local old = redis.call('HMGET', KEYS[1], 'version', 'state')
+local state = old[2]
+if not old[1] then
+  return {'missing', ''}
+end
+if old[1] ~= ARGV[5] then
+  return {'overtaken', state}
+end
+local notes = tonumber(ARGV[7])
+local to = ARGV[9 + notes]
+if state ~= to and state ~= ARGV[6] then
+  return {'unexpected', state}
+end
+
+if notes > 0 then
+  redis.call('RPUSH', KEYS[11], unpack(ARGV, 8, 7 + notes))
+end
+redis.call('HSET', KEYS[1], unpack(ARGV, 8 + notes))
+if state ~= to then
+  for i = 3, 6 do
+    if KEYS[i] ~= KEYS[i + 4] then
+      redis.call('ZREM', KEYS[i + 4], ARGV[3])
+      redis.call('ZADD', KEYS[i], 0, ARGV[3])
+    end
+  end
+end
+redis.call('ZADD', KEYS[6], ARGV[4], ARGV[3])
+redis.call('PUBLISH', ARGV[1], redis.call('INCR', KEYS[2]) .. ' ' .. ARGV[2])
+return {'swapped', to}
