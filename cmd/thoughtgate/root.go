@@ -88,7 +88,7 @@ func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, 
 	cfg, warnings, err := config.Load(s)
 	if err != nil {
 		warn(stderr, warnings)
-		return config.Config{}, nil, err
+		return cfg, nil, err
 	}
 	return cfg, warnings, nil
 }

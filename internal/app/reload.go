@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -15,9 +16,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 )
 
-// settleTime is how long files must have been left alone before they are read:
-// an editor, or a volume that is swapped, changes several in a row.
-const settleTime = 100 * time.Millisecond
+// A change of a file is read once its directory has been quiet for settleTime,
+// because an editor, or a volume that is swapped, changes several files in a row.
+// It is read after maxSettleTime in any case, so that a file which is written all
+// the time, such as a log, does not delay it.
+const (
+	settleTime    = 100 * time.Millisecond
+	maxSettleTime = 500 * time.Millisecond
+)
 
 // A Source is where the configuration comes from, so that it can be read again.
 type Source struct {
@@ -30,6 +36,7 @@ type reloader struct {
 	app     *App
 	source  Source
 	current config.Config
+	read    [sha256.Size]byte // fingerprint of the files that were read last
 	watcher *fsnotify.Watcher
 	watched []string
 }
@@ -42,7 +49,7 @@ func (a *App) ReloadFrom(source Source) error {
 	if err != nil {
 		return fmt.Errorf("watch the configuration: %w", err)
 	}
-	a.reloader = &reloader{app: a, source: source, current: a.cfg, watcher: watcher}
+	a.reloader = &reloader{app: a, source: source, current: a.cfg, read: a.cfg.Fingerprint, watcher: watcher}
 	return a.reloader.watch(a.cfg.Watch)
 }
 
@@ -63,8 +70,8 @@ func (r *reloader) watch(dirs []string) error {
 
 // run reloads until ctx is done.
 func (r *reloader) run(ctx context.Context) {
-	settled := time.NewTimer(time.Hour)
-	settled.Stop()
+	var due settling
+	defer due.stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,14 +80,48 @@ func (r *reloader) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			settled.Reset(settleTime)
+			due.delay(time.Now())
 		case err := <-r.watcher.Errors:
+			// Events may have been lost, so the files are read again.
 			r.app.log.WarnContext(ctx, "watching the configuration failed", "err", err)
+			due.delay(time.Now())
 		case <-r.source.Signal:
-			r.reload(ctx)
-		case <-settled.C:
-			r.reload(ctx)
+			r.reload(ctx, true)
+		case <-due.fired():
+			due.stop()
+			r.reload(ctx, false)
 		}
+	}
+}
+
+// A settling says when files that are being changed are to be read. The zero
+// settling is idle.
+type settling struct {
+	timer *time.Timer // nil while idle
+	last  time.Time   // when the timer fires at the latest
+}
+
+// delay puts the reading off by settleTime, at most until maxSettleTime after the
+// first change.
+func (s *settling) delay(now time.Time) {
+	if s.timer == nil {
+		s.timer, s.last = time.NewTimer(settleTime), now.Add(maxSettleTime)
+		return
+	}
+	s.timer.Reset(max(0, min(settleTime, s.last.Sub(now))))
+}
+
+func (s *settling) fired() <-chan time.Time {
+	if s.timer == nil {
+		return nil
+	}
+	return s.timer.C
+}
+
+func (s *settling) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
 	}
 }
 
@@ -88,23 +129,29 @@ func (r *reloader) run(ctx context.Context) {
 // A file that is still being written looks like that.
 var errPolicyGone = errors.New("there are no rules any more; to forward everything, say default: forward")
 
-func (r *reloader) reload(ctx context.Context) {
-	err := r.apply(ctx)
+// reload reads the configuration again. Unless it is forced, it does nothing more
+// if the files say what they said before.
+func (r *reloader) reload(ctx context.Context, force bool) {
+	cfg, err := r.source.Load()
+	if cfg.Fingerprint == r.read && !force {
+		return
+	}
+	r.read = cfg.Fingerprint
+	if err == nil {
+		err = r.apply(ctx, cfg)
+	}
 	r.app.configProblem.Store(&err)
 	if err != nil {
 		r.app.metrics.Reloaded(metrics.Error)
-		r.app.log.ErrorContext(ctx, "the changed configuration is not taken over", "err", err)
+		r.app.log.ErrorContext(ctx, "configuration not reloaded", "err", err)
 		return
 	}
 	r.app.metrics.Reloaded(metrics.Success)
 }
 
-// apply takes over the configuration if it is right and has changed.
-func (r *reloader) apply(ctx context.Context) error {
-	cfg, err := r.source.Load()
-	if err != nil {
-		return err
-	}
+// apply puts a configuration in force, as far as that is possible while the gate
+// runs.
+func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	settings, warnings, err := Settings(cfg)
 	if err != nil {
 		return err
@@ -124,7 +171,7 @@ func (r *reloader) apply(ctx context.Context) error {
 	r.current = cfg
 	r.app.workflows.Store(&cfg.Workflows)
 	seenOtherwise := r.app.gate.Swap(settings)
-	r.app.log.InfoContext(ctx, "configuration taken over", "lists_changed", seenOtherwise)
+	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", seenOtherwise)
 	if seenOtherwise {
 		r.app.handler.ListsChanged()
 	}

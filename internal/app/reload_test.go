@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ type reloadable struct {
 	t       *testing.T
 	file    string
 	hangups chan os.Signal
+	loads   atomic.Int64 // how often the configuration was read
 }
 
 func startReloadable(t *testing.T, rules string) *reloadable {
@@ -38,6 +41,7 @@ func startReloadable(t *testing.T, rules string) *reloadable {
 	base := gatewayFor(up.URL)
 	r.write(base + rules)
 	load := func() (config.Config, error) {
+		r.loads.Add(1)
 		cfg, _, err := config.Load(config.Sources{File: r.file})
 		return cfg, err
 	}
@@ -198,4 +202,72 @@ func TestReloadOfSwappedDirectory(t *testing.T) {
 	eventually(t, "the first version is in force", func() bool { return r.passes("read_x") })
 	link("v2")
 	eventually(t, "the second version is in force", func() bool { return r.passes("write_x") })
+}
+
+// A log or a database beside the configuration is written all the time. That
+// neither reloads anything nor delays a change of the configuration.
+func TestReloadBesideBusyFiles(t *testing.T) {
+	r := startReloadable(t, onlyRead)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond) // less than the time that files are given to settle
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-tick.C:
+				if err := os.WriteFile(filepath.Join(filepath.Dir(r.file), "gate.log"), []byte(now.String()), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+
+	eventually(t, "the files are read twice because of the log", func() bool { return r.loads.Load() >= 3 })
+	if n := r.reloads(); n != 0 {
+		t.Errorf("%d reloads of an unchanged configuration", n)
+	}
+	r.write(strings.Replace(r.text(), "read_*", "write_*", 1))
+	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	seen := r.loads.Load()
+	eventually(t, "the files are read twice more", func() bool { return r.loads.Load() >= seen+2 })
+	if n := r.reloads(); n != 1 {
+		t.Errorf("%d reloads of a configuration that changed once", n)
+	}
+}
+
+// A file that the configuration's name links to, in another directory, counts.
+func TestReloadBehindLink(t *testing.T) {
+	r := startReloadable(t, onlyRead)
+	real := filepath.Join(t.TempDir(), "real.yaml")
+	if err := os.Rename(r.file, real); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, r.file); err != nil {
+		t.Fatal(err)
+	}
+	r.hangups <- syscall.SIGHUP // now the gate knows of the other directory
+	eventually(t, "the configuration is read again", func() bool { return r.reloads() >= 1 })
+	text := strings.Replace(r.text(), "read_*", "write_*", 1)
+	if err := os.WriteFile(real, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+}
+
+// reloads returns how many reloads have succeeded.
+func (r *reloadable) reloads() (n int) {
+	r.t.Helper()
+	_, body := get(r.t, "http://"+r.OperatorAddr()+"/metrics")
+	for line := range strings.Lines(body) {
+		if rest, ok := strings.CutPrefix(line, `thoughtgate_config_reloads_total{status="success"} `); ok {
+			if _, err := fmt.Sscan(rest, &n); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	return n
 }

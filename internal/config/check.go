@@ -114,9 +114,20 @@ func (l *loader) checkAuthorities(dir string) {
 	l.checkCertificates(dir, "identity.mtls.ca_file", &l.cfg.Identity.MTLS.CAFile)
 	for path, c := range map[string]*Certificate{"listen_tls": &l.cfg.ListenTLS, "operators.tls": &l.cfg.Operators.TLS} {
 		l.checkCertificates(dir, path+".cert_file", &c.CertFile)
-		if c.KeyFile != "" && !filepath.IsAbs(c.KeyFile) {
-			c.KeyFile = filepath.Join(dir, c.KeyFile)
-		}
+		l.checkKey(dir, path+".key_file", &c.KeyFile)
+	}
+}
+
+// checkKey checks that a file with a private key can be read, if there is one.
+func (l *loader) checkKey(dir, path string, file *string) {
+	if *file == "" {
+		return
+	}
+	if !filepath.IsAbs(*file) {
+		*file = filepath.Join(dir, *file)
+	}
+	if _, err := l.files.read(*file); err != nil {
+		l.report(l.origin(path), path, "cannot be read")
 	}
 }
 
@@ -128,7 +139,7 @@ func (l *loader) checkCertificates(dir, path string, file *string) {
 	if !filepath.IsAbs(*file) {
 		*file = filepath.Join(dir, *file)
 	}
-	pem, err := readFile(*file)
+	pem, err := l.files.read(*file)
 	if err != nil {
 		l.report(l.origin(path), path, "cannot be read")
 		return

@@ -13,6 +13,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"log/slog"
 	"net/url"
 	"time"
@@ -48,8 +49,9 @@ type Config struct {
 	Shutdown       Shutdown
 	Telemetry      Telemetry
 
-	Watch   []string // directories in which a change may mean another configuration; sorted
-	Origins Origins
+	Watch       []string          // directories in which a change may mean another configuration; sorted
+	Fingerprint [sha256.Size]byte // of the content of every file that was read
+	Origins     Origins
 }
 
 // Operators says how the people who run the gate reach it.

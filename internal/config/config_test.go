@@ -18,7 +18,7 @@ import (
 // revealed compares secrets by their text, and not where settings were given.
 var revealed = cmp.Options{
 	cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() }),
-	cmpopts.IgnoreFields(config.Config{}, "Origins"),
+	cmpopts.IgnoreFields(config.Config{}, "Origins", "Fingerprint"),
 	cmpopts.EquateComparable(netip.Prefix{}),
 }
 

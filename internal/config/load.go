@@ -1,11 +1,8 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,7 +25,8 @@ type Override struct {
 
 // Load returns the configuration that s describes, and warnings about what is
 // allowed but probably not meant. If anything is wrong with it the error is an
-// [*Error] that tells all of it, or says why the file cannot be read.
+// [*Error] that tells all of it, or says why the file cannot be read. The
+// fingerprint of an erroneous configuration is returned as well.
 func Load(s Sources) (Config, []Problem, error) {
 	l := newLoader(s.Environ)
 	file, err := l.read(s)
@@ -41,6 +39,7 @@ func Load(s Sources) (Config, []Problem, error) {
 	if file != "" {
 		l.readPolicies(dir)
 	}
+	l.cfg.Watch = l.files.directories()
 	return l.result()
 }
 
@@ -67,7 +66,7 @@ func (l *loader) read(s Sources) (file string, err error) {
 		file = l.env.vars["THOUGHTGATE_CONFIG"]
 	}
 	if file != "" {
-		src, err := readFile(file)
+		src, err := l.files.read(file)
 		if err != nil {
 			return "", err
 		}
@@ -78,28 +77,19 @@ func (l *loader) read(s Sources) (file string, err error) {
 	return file, nil
 }
 
-// readFile reads no more than shows that a file is too large.
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	return src, errors.Join(err, f.Close())
-}
-
 // A loader is a configuration in the making.
 type loader struct {
 	cfg      Config
 	env      environment
 	origins  Origins
-	unread   bool // there is a file, but nothing in it could be understood
+	files    *fileSet // everything that was read
+	unread   bool     // there is a file, but nothing in it could be understood
 	problems []Problem
 	warnings []Problem
 }
 
 func newLoader(environ []string) *loader {
-	return &loader{cfg: Default(), env: newEnvironment(environ), origins: Origins{}}
+	return &loader{cfg: Default(), env: newEnvironment(environ), origins: Origins{}, files: newFileSet()}
 }
 
 func (l *loader) report(at Position, setting, text string) {
@@ -215,8 +205,9 @@ func (l *loader) result() (Config, []Problem, error) {
 	for _, name := range l.env.strangers() {
 		l.warnings = append(l.warnings, Problem{Position{Source: name}, "", "is not a variable of this build and is ignored"})
 	}
+	l.cfg.Fingerprint = l.files.fingerprint()
 	if len(l.problems) > 0 {
-		return Config{}, sorted(l.warnings), NewError(l.problems)
+		return Config{Fingerprint: l.cfg.Fingerprint}, sorted(l.warnings), NewError(l.problems)
 	}
 	l.cfg.Origins = l.origins
 	return l.cfg, sorted(l.warnings), nil

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,17 +224,14 @@ func (l *loader) checkTasks() {
 }
 
 // readPolicies reads the files of policies, which are relative to dir, and
-// notes which directories to watch for other ones.
+// notes in which directories further ones may appear.
 func (l *loader) readPolicies(dir string) {
-	watch := map[string]bool{dir: true}
 	files := map[string]bool{}
 	for i, pattern := range l.cfg.Cedar.Policies {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(literal(dir), pattern)
 		}
-		for _, d := range directories(pattern) {
-			watch[d] = true
-		}
+		l.files.watch(directories(pattern)...)
 		path := fmt.Sprintf("cedar.policies[%d]", i)
 		found := regularFiles(pattern)
 		if len(found) == 0 {
@@ -249,11 +245,10 @@ func (l *loader) readPolicies(dir string) {
 		}
 	}
 	slices.SortFunc(l.cfg.Cedar.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
-	l.cfg.Watch = slices.Sorted(maps.Keys(watch))
 }
 
 func (l *loader) readPolicy(path, file string) {
-	text, err := readFile(file)
+	text, err := l.files.read(file)
 	switch {
 	case err != nil:
 		l.report(l.origin(path), path, file+" cannot be read")

@@ -135,7 +135,7 @@ func (m *Metrics) registerPolicy() {
 		gauge("tools_by_annotation", "Tools on the last list that was shown, by their task support."),
 		[]string{"annotation"}))
 	m.reloads = register(r, prometheus.NewCounterVec(
-		counter("config_reloads_total", "Attempts to take over a changed configuration."),
+		counter("config_reloads_total", "Attempts to reload the configuration."),
 		[]string{"status"}))
 	m.storeUp = register(r, prometheus.NewGauge(
 		gauge("store_up", "Whether the store of held calls can be used: 1, or 0.")))
@@ -247,7 +247,7 @@ func (m *Metrics) ToolsListed(bySupport map[string]int) {
 	}
 }
 
-// Reloaded counts an attempt to take over a changed configuration.
+// Reloaded counts an attempt to reload the configuration.
 func (m *Metrics) Reloaded(outcome string) {
 	if m != nil {
 		m.reloads.WithLabelValues(outcome).Inc()

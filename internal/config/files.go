@@ -1,0 +1,66 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A fileSet reads the files of a configuration. It knows which directories to
+// watch for changes of them, and whether their content has changed.
+type fileSet struct {
+	dirs    map[string]bool
+	content map[string][sha256.Size]byte // by the name of the file
+}
+
+func newFileSet() *fileSet {
+	return &fileSet{dirs: map[string]bool{}, content: map[string][sha256.Size]byte{}}
+}
+
+// read returns the content of a file, or the beginning of one that is too large.
+func (s *fileSet) read(name string) ([]byte, error) {
+	s.watch(filepath.Dir(name))
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		s.watch(filepath.Dir(target))
+	}
+	text, err := readFile(name)
+	s.content[name] = sha256.Sum256(text)
+	return text, err
+}
+
+// readFile reads no more than shows that a file is too large.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	return src, errors.Join(err, f.Close())
+}
+
+// watch adds directories in which a change may mean another configuration.
+func (s *fileSet) watch(dirs ...string) {
+	for _, d := range dirs {
+		s.dirs[d] = true
+	}
+}
+
+func (s *fileSet) directories() []string { return slices.Sorted(maps.Keys(s.dirs)) }
+
+// fingerprint returns a digest of the names and contents of all files.
+func (s *fileSet) fingerprint() (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(s.content)) {
+		digest := s.content[name]
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name))))
+		_, _ = io.WriteString(h, name)
+		_, _ = h.Write(digest[:])
+	}
+	h.Sum(sum[:0])
+	return sum
+}
