@@ -22,7 +22,7 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gate",
-		Long:  "Run the gate until it is told to stop. A flag beats an environment variable beats the file.\n\n" + describeVariables(),
+		Long:  "Run the gate until it is told to stop. Flags override environment variables, which override the file.\n\n" + describeVariables(),
 		Args:  noArguments,
 	}
 	file := configFlag(cmd)
@@ -78,7 +78,7 @@ func describeVariables() string {
 	var b strings.Builder
 	b.WriteString("Environment variables, and the settings they are for:\n")
 	for _, v := range config.Variables() {
-		setting := v.Setting
+		setting := strings.Join(v.Settings, ", ")
 		if setting == "" {
 			setting = "name of the file"
 		}

@@ -190,11 +190,10 @@ func (a *App) announce() {
 	for _, u := range a.cfg.Upstreams {
 		a.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
 	}
-	if !a.gate.Governs() {
+	if !hasPolicy(a.cfg) {
 		a.log.Warn("there are no rules: every call is forwarded")
-		return
 	}
-	if !a.keep.durable {
+	if a.gate.Governs() && !a.keep.durable {
 		a.log.Warn("held calls are kept in memory: they do not survive a restart")
 	}
 }

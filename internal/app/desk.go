@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -44,7 +45,12 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Observe:   a.observe,
 		Recorded:  a.recorded,
 		Retention: cfg.Audit.Retention,
+		Variables: variableLimits(cfg.Tasks.Variables),
 	})
+}
+
+func variableLimits(v config.VariableLimits) task.VariableLimits {
+	return task.VariableLimits{Count: v.MaxCount, Name: int(v.MaxName), Value: int(v.MaxValue), Total: int(v.MaxTotal)}
 }
 
 // recorded counts what the audit log was told.
@@ -64,7 +70,7 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 		if w.Name == name {
 			return approval.Workflow{
 				Approvers: w.Approvers, Quorum: w.Quorum, SelfApproval: w.SelfApproval,
-				Timeout: w.Timeout, Redact: w.Redact,
+				Timeout: w.Timeout, Validity: w.Validity, Redact: w.Redact,
 			}, true
 		}
 	}

@@ -34,7 +34,7 @@ func askClient() *http.Client {
 // in.
 func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
 	c := operator.Config{Key: a.keep.key, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: a.log}
-	only := operator.Token{Name: operatorName, Role: operator.Admin}
+	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
 		token = operator.NewToken()
@@ -56,9 +56,6 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 	}
 	return operator.New(c)
 }
-
-// operatorName is who decides when there is only one token.
-const operatorName = "operator"
 
 func (a *App) provider(cfg config.OIDC) *operator.OIDC {
 	o := &operator.OIDC{

@@ -40,11 +40,11 @@ func settings(t *testing.T, text, cedar string) (*gate.Settings, []string, error
 }
 
 func TestNoPolicy(t *testing.T) {
-	s, warnings, err := settings(t, "mode: observe\nworkflows: {ops: {}}\nvisibility: show\nwaiting: {mode: tasks-only}\ntasks: {force_required: [x]}\n", "")
+	s, warnings, err := settings(t, "mode: observe\nworkflows: {ops: {}}\nvisibility: show\nwaiting: {mode: tasks-only}\n", "")
 	if err != nil || warnings != nil {
 		t.Fatal(warnings, err)
 	}
-	if diff := cmp.Diff(&gate.Settings{TasksOnly: true, ForceRequired: []string{"x"}, Upstreams: []string{"a", "b"}}, s); diff != "" {
+	if diff := cmp.Diff(&gate.Settings{TasksOnly: true, Upstreams: []string{"a", "b"}}, s); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }
@@ -126,9 +126,10 @@ cedar: { policies: [p.cedar] }
 `
 	tests := []struct{ name, cedar, want string }{
 		{"types", "\npermit (principal, action, resource)\nwhen { context.a == 1 };\n@hold permit (principal, action, resource);\n", "p.cedar:2: \np.cedar:4: @hold is not"},
-		{"syntax", "\npermit (principal action, resource);", "p.cedar:2:25: not Cedar: "},
+		{"syntax", "\npermit (principal action, resource);", `p.cedar:2:19: not Cedar: expected "," before "action"`},
+		{"no semicolon", "permit (principal, action, resource)\n\nforbid(principal, action, resource);", `p.cedar:3:1: not Cedar: expected ";" before "forbid"`},
 		{"open text", "permit (principal, action, resource)\nwhen { \"a };", "p.cedar:2:8: not Cedar: literal not terminated"},
-		{"number", "permit (principal, action, resource) when { 99999999999999999999 == 1 };", "p.cedar: not Cedar: "},
+		{"number", "permit (principal, action, resource) when { 99999999999999999999 == 1 };", "p.cedar:1:45: not Cedar: the number 99999999999999999999 does not fit into 64 bits"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -186,5 +187,25 @@ func TestSamplePolicies(t *testing.T) {
 	s, _, err := settings(t, "default: policy\nworkflows: {default: {}, ops: {}, finance: {}}\ncedar: {policies: ['"+samples+"/*.cedar']}\n", "")
 	if err != nil || s.Policy == nil {
 		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+// CORE-007 5.2: tools that must be called as a task are so without any rule, too;
+// everything else is forwarded. Taking the rules away while such a tool is named
+// does not open the gate.
+func TestForceRequiredWithoutRules(t *testing.T) {
+	r := startReloadable(t, "tasks: {force_required: [write_x]}\n")
+	if !r.passes("read_x") || r.passes("write_x") {
+		t.Error("force_required is not obeyed")
+	}
+	r.write(r.text() + onlyRead)
+	eventually(t, "the rules are in force", func() bool { return !r.passes("other") })
+	r.write(strings.Split(r.text(), "rules:")[0])
+	eventually(t, "the readiness page tells of the missing rules", func() bool {
+		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
+		return strings.Contains(body, "no rules any more")
+	})
+	if r.passes("other") {
+		t.Error("half a file opened the gate")
 	}
 }

@@ -156,7 +156,7 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	if settings.Policy == nil && r.app.gate.Governs() {
+	if hasPolicy(r.current) && !hasPolicy(cfg) {
 		return errPolicyGone
 	}
 	for _, w := range warnings {

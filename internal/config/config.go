@@ -116,6 +116,15 @@ type Tasks struct {
 	MinPollInterval    time.Duration
 	MaxPollInterval    time.Duration
 	CleanupInterval    time.Duration
+	Variables          VariableLimits
+}
+
+// VariableLimits bounds the variables of a task.
+type VariableLimits struct {
+	MaxCount int
+	MaxName  int64 // bytes of a name
+	MaxValue int64 // bytes of a value
+	MaxTotal int64 // bytes of all names and values
 }
 
 // Storage says how the store is used.
@@ -219,6 +228,7 @@ func Default() Config {
 			MinPollInterval:    2 * time.Second,
 			MaxPollInterval:    30 * time.Second,
 			CleanupInterval:    time.Minute,
+			Variables:          VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16 << 10, MaxTotal: 64 << 10},
 		},
 		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: Limits{

@@ -92,6 +92,7 @@ func TestDefaults(t *testing.T) {
 		Tasks: config.Tasks{
 			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
+			Variables: config.VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16384, MaxTotal: 65536},
 		},
 		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
@@ -162,7 +163,7 @@ visibility: show
 drafts: false
 batch: {approval: whole}
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
   finance-2: {}
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
 waiting: { mode: tasks-only, hold: 0s }
@@ -177,6 +178,7 @@ tasks:
   min_poll_interval: 6s
   max_poll_interval: 7s
   cleanup_interval: 8s
+  variables: { max_count: 9, max_name: 16, max_value: 11, max_total: 1KiB }
 audit: { retention: 4h }
 notifications: { idle_timeout: 1m, max_per_owner: 3, reconnect_delay: 4s, reconnect_attempts: 0 }
 identity:
@@ -246,7 +248,7 @@ telemetry:
 		WholeBatches: true,
 		Workflows: []config.Workflow{
 			{
-				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute,
+				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
 				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox"},
 			},
 			{Name: "finance-2", Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}},
@@ -257,6 +259,7 @@ telemetry:
 		Tasks: config.Tasks{
 			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
+			Variables: config.VariableLimits{MaxCount: 9, MaxName: 16, MaxValue: 11, MaxTotal: 1024},
 		},
 		Audit: config.Audit{Retention: 4 * time.Hour},
 		Upstreams: []config.Upstream{{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -65,7 +66,7 @@ func (d *decoder) parse(src []byte) ast.Node {
 	}
 	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		d.syntax(err)
+		d.syntax(src, err)
 		return nil
 	}
 	if len(f.Docs) > 1 {
@@ -120,7 +121,7 @@ func (d *decoder) bounded(tokens token.Tokens) bool {
 }
 
 // syntax reports a parser's error without anything that it quotes from the file.
-func (d *decoder) syntax(err error) {
+func (d *decoder) syntax(src []byte, err error) {
 	var located interface {
 		error
 		GetToken() *token.Token
@@ -132,7 +133,28 @@ func (d *decoder) syntax(err error) {
 	}
 	message, _, _ := strings.Cut(located.GetMessage(), `"`)
 	message = strings.ReplaceAll(strings.TrimRight(message, ": "), "\t", `\t`)
-	d.report(d.at(located.GetToken()), "", "not YAML: "+message)
+	at := d.at(located.GetToken())
+	if bareAsterisk.MatchString(lineOf(src, at.Line)) {
+		message = asteriskHint
+	}
+	d.report(at, "", "not YAML: "+message)
+}
+
+// bareAsterisk finds a value that begins with an asterisk and has no quotes.
+var bareAsterisk = regexp.MustCompile(`[:,\[-]\s*\*`)
+
+const asteriskHint = `a value that begins with * needs quotes, as in match: "*"`
+
+// lineOf returns a line of a file, counted from 1.
+func lineOf(src []byte, n int) string {
+	i := 1
+	for line := range bytes.Lines(src) {
+		if i == n {
+			return string(line)
+		}
+		i++
+	}
+	return ""
 }
 
 // value stores node in the setting at path.
@@ -150,7 +172,7 @@ func (d *decoder) value(path string, to setting, node ast.Node) {
 		d.scalar(path, to, node)
 	case group:
 		d.eachEntry(path, node, func(path, key string, e *ast.MappingValueNode) {
-			d.member(path, to.find(key), e)
+			d.member(path, to.find(key), to.suggest(key), e)
 		})
 	case dict:
 		d.eachEntry(path, node, func(path, key string, e *ast.MappingValueNode) {
@@ -189,7 +211,7 @@ func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 		if v, ok := d.anchors[n.Value.GetToken().Value]; ok {
 			return v
 		}
-		d.report(d.position(n), path, "names an anchor that stands nowhere before it")
+		d.report(d.position(n), path, "names an unknown YAML anchor; "+asteriskHint)
 	case *ast.TagNode:
 		d.report(d.position(n), path, "has a tag, which is not supported")
 	case nil, *ast.NullNode:
@@ -200,11 +222,12 @@ func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 	return nil
 }
 
-// member stores the value of one entry of a group.
-func (d *decoder) member(path string, to setting, e *ast.MappingValueNode) {
+// member stores the value of one entry of a group. The hint is for a key that is
+// not known.
+func (d *decoder) member(path string, to setting, hint string, e *ast.MappingValueNode) {
 	switch to.(type) {
 	case nil:
-		d.report(d.position(e.Key), path, "unknown key")
+		d.report(d.position(e.Key), path, "unknown key"+hint)
 	case later:
 		d.report(d.position(e.Key), path, "this build does not have this setting yet; remove it, for it would not be obeyed")
 	default:

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Sources says where settings come from: an override beats an environment
-// variable, which beats the file.
+// Sources says where settings come from. Overrides take precedence over
+// environment variables, which take precedence over the file.
 type Sources struct {
 	File      string     // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
 	Environ   []string   // in the form of [os.Environ]
@@ -203,7 +203,11 @@ func (l *loader) overrideApprovalTimeout(at Position, values []string) {
 
 func (l *loader) result() (Config, []Problem, error) {
 	for _, name := range l.env.strangers() {
-		l.warnings = append(l.warnings, Problem{Position{Source: name}, "", "is not a variable of this build and is ignored"})
+		text := "is not a variable of ThoughtGate and is ignored"
+		if instead, ok := replaced[name]; ok {
+			text = "is ignored: " + instead
+		}
+		l.warnings = append(l.warnings, Problem{Position{Source: name}, "", text})
 	}
 	l.cfg.Fingerprint = l.files.fingerprint()
 	if len(l.problems) > 0 {

@@ -101,6 +101,12 @@ func TestVariables(t *testing.T) {
 		{"XDG_STATE_HOME=/state", func(c config.Config) any { return c.StateDir }, "/state/thoughtgate"},
 		{"HOME=/home/me", func(c config.Config) any { return c.StateDir }, "/home/me/.local/state/thoughtgate"},
 		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Limits.CallTimeout }, 70 * time.Second},
+		// GOV-004 5.1 and F-006.3
+		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Execution.Timeout }, 70 * time.Second},
+		{"THOUGHTGATE_UPSTREAM_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
+		{"THOUGHTGATE_UPSTREAM_CANCEL_TIMEOUT_SECS=7", func(c config.Config) any { return c.Execution.CancelTimeout }, 7 * time.Second},
+		{"THOUGHTGATE_LAZY_POLL_TIMEOUT_SECS=7", func(c config.Config) any { return c.Execution.PollTimeout }, 7 * time.Second},
+		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS=1m30s", func(c config.Config) any { return c.Limits.RequestTimeout }, 90 * time.Second},
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS=7", func(c config.Config) any { return c.Notifications.IdleTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_RECONNECT_DELAY_SECS=7", func(c config.Config) any { return c.Notifications.ReconnectDelay }, 7 * time.Second},
@@ -154,7 +160,7 @@ func TestBadVariablesAndFlags(t *testing.T) {
 		File: write(t, "f.yaml", "version: 1\nlisten: x\n"),
 		Environ: []string{
 			"THOUGHTGATE_UPSTREAM=http://user:hunter2@a/",
-			"THOUGHTGATE_KEEPALIVE_SECS=1m",
+			"THOUGHTGATE_KEEPALIVE_SECS=soon",
 			"THOUGHTGATE_REQUEST_TIMEOUT_SECS=-1",
 			"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS=0",
 			"THOUGHTGATE_MAX_CONCURRENT_REQUESTS=many",
@@ -298,8 +304,8 @@ upstreams:
 	}
 	want := []string{
 		file + ":5:34: upstreams[0].tls.insecure_skip_verify: the upstream's certificate is not verified: anyone on the way can read and change every call",
-		"THOUGHTGATE_LISTN: is not a variable of this build and is ignored",
-		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES: is not a variable of this build and is ignored",
+		"THOUGHTGATE_LISTN: is not a variable of ThoughtGate and is ignored",
+		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES: is ignored: results are always streamed in pieces of 64 KiB",
 	}
 	if diff := cmp.Diff(want, lines(warnings)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -29,8 +29,9 @@ type Workflow struct {
 	Quorum       int
 	SelfApproval bool
 	Timeout      time.Duration
-	Redact       []string // paths such as arguments.password
-	Channels     []string // at least one
+	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
+	Redact       []string      // paths such as arguments.password
+	Channels     []string      // at least one
 }
 
 // Cedar holds policies in the language of that name.
@@ -98,6 +99,7 @@ func (w *Workflow) settings() group {
 		{"quorum", number(&w.Quorum, 100)},
 		{"self_approval", boolean(&w.SelfApproval)},
 		{"timeout", duration(&w.Timeout, time.Second)},
+		{"validity", duration(&w.Validity, 0)},
 		{"redact", list{func() setting { return each(&w.Redact, "a path such as arguments.password", isArgumentPath) }}},
 		{"channels", list{func() setting {
 			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" })
@@ -195,9 +197,45 @@ func (l *loader) checkWorkflow(w *Workflow) {
 	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(w.Approvers, isGroup) {
 		l.report(l.origin(at+".quorum"), at+".quorum", "is more than there are approvers")
 	}
+	l.checkOperators(at, *w)
 	if l.cfg.Tasks.MaxTTL-l.cfg.Execution.Timeout < w.Timeout {
 		l.report(l.origin(at+".timeout"), at+".timeout", "leaves no time to run the call: with execution.timeout it is more than tasks.max_ttl")
 	}
+}
+
+// checkOperators warns of a workflow that no decision can end because too few
+// operators may approve. Those of an identity provider are not known here.
+func (l *loader) checkOperators(at string, w Workflow) {
+	o := l.cfg.Operators
+	if o.OIDC.Issuer != "" {
+		return
+	}
+	tokens := slices.Clone(o.Tokens)
+	if len(tokens) == 0 || o.Token.Reveal() != "" {
+		tokens = append(tokens, Token{Name: SingleOperator, Role: "admin"})
+	}
+	able := map[string]bool{}
+	for _, t := range tokens {
+		if t.Role != "viewer" && w.mayApprove(t) {
+			able[strings.ToLower(t.Name)] = true
+		}
+	}
+	if len(able) < w.Quorum {
+		text := fmt.Sprintf("needs %d approvals, but only %d of the configured operators may approve: its calls can only expire", w.Quorum, len(able))
+		l.warnings = append(l.warnings, Problem{l.origin(at), at, text})
+	}
+}
+
+// SingleOperator is the name of the operator with the one token that is
+// configured as operators.token, or generated.
+const SingleOperator = "operator"
+
+// mayApprove reports whether the operator with token t is an approver of w.
+func (w Workflow) mayApprove(t Token) bool {
+	if len(w.Approvers) == 0 || slices.Contains(w.Approvers, t.Name) || slices.Contains(w.Approvers, rolePrefix+t.Role) {
+		return true
+	}
+	return slices.ContainsFunc(t.Groups, func(g string) bool { return slices.Contains(w.Approvers, groupPrefix+g) })
 }
 
 func (l *loader) checkTasks() {

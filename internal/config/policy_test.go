@@ -105,7 +105,8 @@ func TestCredentialsOfTheGate(t *testing.T) {
 }
 
 func TestGroupsMayBeLarge(t *testing.T) {
-	valid(t, goodFile+"workflows: {a: {approvers: [b, 'group:c'], quorum: 5}, d: {quorum: 5}}\n")
+	valid(t, goodFile+"workflows: {a: {approvers: [b, 'group:c'], quorum: 5}, d: {quorum: 5}}\n"+
+		"operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}}}\n")
 }
 
 func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
@@ -118,8 +119,8 @@ func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
 		}
 		return cfg, warnings
 	}
-	cfg, warnings := load(goodFile + "workflows: {a: {}, default: {timeout: 1h, quorum: 3}}\n")
-	if w := cfg.Workflows[1]; w.Timeout != time.Minute || w.Quorum != 3 || cfg.Workflows[0].Timeout != 10*time.Minute || warnings != nil {
+	cfg, warnings := load(goodFile + "workflows: {a: {}, default: {timeout: 1h, redact: [arguments.a]}}\n")
+	if w := cfg.Workflows[1]; w.Timeout != time.Minute || len(w.Redact) != 1 || cfg.Workflows[0].Timeout != 10*time.Minute || warnings != nil {
 		t.Errorf("got %+v, %v", cfg.Workflows, warnings)
 	}
 	cfg, warnings = load(goodFile + "workflows: {a: {}}\n")
@@ -132,7 +133,7 @@ func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
 func TestBadTaskVariables(t *testing.T) {
 	_, _, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile), Environ: []string{
 		"THOUGHTGATE_TASK_FORCE_REQUIRED=a,,b",
-		"THOUGHTGATE_TASK_MAX_TTL_MS=1h",
+		"THOUGHTGATE_TASK_MAX_TTL_MS=long",
 		"THOUGHTGATE_TASK_MAX_TTL_SECS=60", // beaten by the one above
 		"THOUGHTGATE_OPERATOR_TOKEN=hunter2 ",
 		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=0",
@@ -233,5 +234,33 @@ func TestProblemsOfPolicyFiles(t *testing.T) {
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+// A workflow whose calls nobody can approve is probably not meant.
+func TestWarningOfTooFewOperators(t *testing.T) {
+	hash := func(digit string) string { return "hash: 'sha256:" + strings.Repeat(digit, 64) + "'}" }
+	tokens := "operators: {tokens: [{name: ann, role: approver, groups: [oncall], " + hash("1") + ", {name: Bob, role: admin, " + hash("2") +
+		", {name: eve, role: viewer, groups: [oncall], " + hash("3") + "]}\n"
+	tests := []struct{ name, text, want string }{
+		{"one token for two", "workflows: {w: {quorum: 2}}\n", "needs 2 approvals, but only 1 of"},
+		{"a stranger", "workflows: {w: {approvers: [alice]}}\n", "needs 1 approvals, but only 0 of"},
+		{"the one operator", "workflows: {w: {approvers: [operator]}}\n", ""},
+		{"viewers do not count", "workflows: {w: {quorum: 3}}\n" + tokens, "needs 3 approvals, but only 2 of"},
+		{"two", "workflows: {w: {quorum: 2}}\n" + tokens, ""},
+		{"by group and role", "workflows: {w: {approvers: ['group:oncall', 'role:admin'], quorum: 2}}\n" + tokens, ""},
+		{"by group", "workflows: {w: {approvers: ['group:oncall', x], quorum: 2}}\n" + tokens, "needs 2 approvals, but only 1 of"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, warnings, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile+tt.text)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(lines(warnings), "\n")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("warnings are %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

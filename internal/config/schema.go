@@ -147,6 +147,12 @@ func (t *Tasks) settings() group {
 		{"min_poll_interval", duration(&t.MinPollInterval, shortest)},
 		{"max_poll_interval", duration(&t.MaxPollInterval, shortest)},
 		{"cleanup_interval", duration(&t.CleanupInterval, shortest)},
+		{"variables", group{
+			{"max_count", number(&t.Variables.MaxCount, 10_000)},
+			{"max_name", size(&t.Variables.MaxName, 16, 1<<10)},
+			{"max_value", size(&t.Variables.MaxValue, 1, 1<<20)},
+			{"max_total", size(&t.Variables.MaxTotal, 1, 4<<20)},
+		}},
 	}
 }
 
