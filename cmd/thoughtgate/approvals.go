@@ -151,15 +151,12 @@ func newApprove(g gateFlags) *cobra.Command {
 
 func newReject(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "reject ID --reason TEXT",
+		Use:   "reject ID",
 		Short: "Reject a held call",
 		Args:  positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` that says why; the requester may read it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *reason == "" {
-			return &usageError{cmd.CommandPath(), errors.New("give a --reason")}
-		}
 		return g.decide(cmd, args[0], approval.Reject, *reason)
 	}
 	return cmd

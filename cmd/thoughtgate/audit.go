@@ -98,7 +98,7 @@ type filterFlags struct{ task, tool, requester, approver, since, until *string }
 func newFilterFlags(cmd *cobra.Command) filterFlags {
 	f := cmd.Flags()
 	return filterFlags{
-		task:      f.String("task", "", "only about the held call with this `id`"),
+		task:      f.String("task", "", "only about the held call with this `id`, or the beginning of one"),
 		tool:      f.String("tool", "", "only about calls of this `tool`"),
 		requester: f.String("requester", "", "only about calls of this `principal`"),
 		approver:  f.String("approver", "", "only decisions of this `person`"),

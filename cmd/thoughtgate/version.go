@@ -29,14 +29,17 @@ func newVersion() *cobra.Command {
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		b := thisBuild()
 		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), b)
+			return printJSON(cmd.OutOrStdout(), thisBuild())
 		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
-		return err
+		return printVersion(cmd.OutOrStdout())
 	}
 	return cmd
+}
+
+func printVersion(w io.Writer) error {
+	_, err := fmt.Fprintln(w, thisBuild())
+	return err
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -27,7 +27,7 @@ type Source interface {
 
 // A Filter selects entries. Zero fields select everything.
 type Filter struct {
-	Task         task.ID
+	Task         task.ID // or the beginning of one
 	Tool         string
 	Requester    string
 	Approver     string
@@ -42,7 +42,8 @@ func (f *Filter) Whole() bool {
 }
 
 func (f *Filter) matches(e *task.Entry) bool {
-	return (f.Tool == "" || f.Tool == e.Tool) &&
+	return strings.HasPrefix(string(e.Task), string(f.Task)) &&
+		(f.Tool == "" || f.Tool == e.Tool) &&
 		(f.Requester == "" || f.Requester == e.Requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
@@ -61,11 +62,24 @@ const NextHeader = "Audit-Next"
 const maxRead = 10_000
 
 // Find returns the first page of what f selects. It can be short, or empty,
-// and not the last: whoever asks is not kept waiting while others are read.
+// and not the last: whoever asks is not kept waiting while others are read. If no
+// entry is about a task with the ID of f, entries are selected about tasks whose
+// IDs begin with it.
 func Find(ctx context.Context, s Source, f Filter) (Page, error) {
+	if f.Task == "" {
+		return search(ctx, s, f, task.JournalQuery{After: f.After})
+	}
+	page, err := search(ctx, s, f, task.JournalQuery{Task: f.Task, After: f.After})
+	if err != nil || len(page.Entries) > 0 || page.Next > 0 {
+		return page, err
+	}
+	return search(ctx, s, f, task.JournalQuery{After: f.After})
+}
+
+// search returns the entries that q finds and f selects.
+func search(ctx context.Context, s Source, f Filter, q task.JournalQuery) (Page, error) {
 	size := task.JournalQuery{Limit: f.Limit}.PageSize()
-	q := task.JournalQuery{Task: f.Task, After: f.After, Limit: size}
-	if !f.Whole() && f.Task == "" {
+	if q.Limit = size; !f.Whole() && q.Task == "" {
 		q.Limit = 1000
 	}
 	var page Page
