@@ -13,6 +13,10 @@ import (
 // ErrUnnamed reports a governed message that does not say what it is about.
 var ErrUnnamed = errors.New("the message does not name what it is about")
 
+// ErrMisspelled reports a method that the upstream may take for another one,
+// which is governed.
+var ErrMisspelled = errors.New("the method is a misspelling of one that is judged by policy")
+
 // A Judged is what becomes of a message, and why.
 type Judged struct {
 	Verdict  policy.Verdict
@@ -24,16 +28,32 @@ type Judged struct {
 }
 
 // Judge asks policy about m, from a client that can wait as wish says. Messages
-// that are no business of policy's pass. The error is [ErrUnnamed].
+// that are no business of policy's pass. The error is [ErrUnnamed] or
+// [ErrMisspelled].
 func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish policy.TaskWish) (Judged, error) {
 	kind, governed := policy.Governed(m.Method)
 	if !governed {
-		return Judged{Handling: policy.PassOn}, nil
+		return g.judgeReferences(ctx, c, m)
 	}
 	name, ok := subject(kind, m)
 	if !ok {
 		return Judged{}, ErrUnnamed
 	}
+	return g.judge(ctx, c, question{method: m.Method, name: name, arguments: m.Params.Arguments.Bytes}, wish), nil
+}
+
+// A question is what policy is asked about.
+type question struct {
+	method    string
+	name      string
+	template  bool // whether name is a template of URIs
+	arguments []byte
+}
+
+// judge asks policy one question.
+func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.TaskWish) Judged {
+	kind, _ := policy.Governed(q.method)
+	name := q.name
 	s := g.settings.Load()
 	j := Judged{Kind: kind, Name: name}
 	facts, tool := g.catalog.recall(c.key(), name)
@@ -44,9 +64,10 @@ func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish pol
 	j.Session = facts.Session
 	j.Verdict = s.judge(policy.Call{
 		Upstream:    c.Upstream,
-		Method:      m.Method,
+		Method:      q.method,
 		Name:        name,
-		Arguments:   m.Params.Arguments.Bytes,
+		Template:    q.template,
+		Arguments:   q.arguments,
 		Principal:   c.Principal,
 		Annotations: j.Tool.Annotations,
 		Session:     facts.Session,
@@ -54,7 +75,7 @@ func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish pol
 	})
 	j.Handling = s.terms(kind, j.Tool, facts).Handle(j.Verdict.Action, wish)
 	g.tell(ctx, c, j)
-	return j, nil
+	return j
 }
 
 // Recheck asks the policy that is in force now about a call that was judged

@@ -24,18 +24,19 @@ import (
 // and reports false if the client has its answer.
 func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
 	var held []gate.Judged
+	refused := false
 	problems, about := make([]*wire.Problem, len(p.Messages)), make([]policy.Annotations, len(p.Messages))
 	for i := range p.Messages {
 		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
 		problems[i], about[i] = problem, judged.Tool.Annotations
 		if problem != nil {
-			x.problem = problem
+			x.problem, refused = problem, true
 		} else if judged.Handling != policy.PassOn {
 			held = append(held, judged)
 		}
 	}
 	switch {
-	case x.problem != nil:
+	case refused:
 		x.refuseWhole(p, problems)
 	case len(held) == 0:
 		x.awaits = true
@@ -104,7 +105,7 @@ func (x *exchange) answerEach(p jsonrpc.Packet, answer func(i int) []byte) {
 // there are none. While answer is called, x.id is the request's.
 func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 	defer func() { x.id = nil }()
-	var answers [][]byte
+	answers := slices.Clone(x.refusals)
 	for i := range p.Messages {
 		if p.Messages[i].Kind == jsonrpc.Request {
 			x.id = p.Messages[i].ID.Bytes
@@ -196,7 +197,10 @@ func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte
 		if n == place && said.IsObject() {
 			var patch jsonrpc.Patch
 			patch.Set(jsonrpc.Value{Bytes: said.Bytes}, "id", x.id)
-			return patch.Apply(said.Bytes)
+			if shown, err := x.shownInBatch(patch.Apply(said.Bytes)); err == nil {
+				return shown
+			}
+			break
 		}
 		n++
 	}

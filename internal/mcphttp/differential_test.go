@@ -241,24 +241,6 @@ func TestContactCannotChangeCall(t *testing.T) {
 	}
 }
 
-// A list in a batch does not show what is hidden outside of batches.
-func TestListInBatch(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.HideDenied = true })
-	h.answer = func(w http.ResponseWriter, id string) {
-		w.Header().Set("Content-Type", "application/json")
-		result := `{}`
-		if id == "1" {
-			result = `{"tools":[{"name":"drop_all"},{"name":"get_x"}]}`
-		}
-		fmt.Fprintf(w, `[{"jsonrpc":"2.0","id":%s,"result":%s}]`, id, result)
-	}
-	answer := h.ask(`[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
-	if strings.Contains(answer, "drop_all") {
-		t.Errorf("a hidden tool shows: %s", answer)
-	}
-	wantText(t, "batch", answer, `"id":1,"error"`)
-}
-
 // What the upstream answers to the rest of a batch is never lost.
 func TestBatchAnswers(t *testing.T) {
 	const object = `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`

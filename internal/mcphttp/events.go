@@ -26,6 +26,8 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	switch {
 	case x.rewrite != nil:
 		s.change, s.strict = s.rewritten, true
+	case x.lists != nil:
+		s.change, s.strict = s.rewrittenBatch, true
 	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
 		s.change = s.overheard
 	}
@@ -195,6 +197,25 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 		return raw, nil
 	}
 	event.Data = data
+	return jsonrpc.AppendEvent(nil, event), nil
+}
+
+// rewrittenBatch returns the event with those of its messages changed that are
+// lists.
+func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
+	event := eventOf(raw)
+	if len(event.Data) == 0 {
+		return raw, nil
+	}
+	messages, err := s.x.readBatch(event.Data)
+	if err != nil {
+		return nil, errUnchecked
+	}
+	if event.Data = bytes.TrimSpace(event.Data); event.Data[0] == '[' {
+		event.Data = array(messages)
+	} else {
+		event.Data = messages[0]
+	}
 	return jsonrpc.AppendEvent(nil, event), nil
 }
 

@@ -51,7 +51,8 @@ type exchange struct {
 	cursor    string                        // of the page that the client asks for
 	asked     jsonrpc.Value                 // what a client that listens wants to hear of
 	own       []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
-	refusals  [][]byte                      // answers to those of a batch that may not pass
+	refusals  [][]byte                      // answers to those of a batch that do not go to the upstream
+	lists     []listRequest                 // those of a batch
 	handed    []task.Task                   // whose outcomes are among these answers
 	awaits    bool                          // whether any of the rest is to be answered
 

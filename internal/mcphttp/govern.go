@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -130,14 +128,14 @@ func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([
 	if !x.h.cfg.Gate.Governs() {
 		return body, true
 	}
-	if p.Batch && x.h.cfg.Waiting.WholeBatches && x.h.cfg.Desk != nil {
-		return x.governWhole(ctx, p, body)
-	}
 	if p.Batch {
-		return x.governBatch(ctx, p, body)
+		return x.governMany(ctx, p, body)
 	}
 	m := &p.Messages[0]
 	x.body = body
+	if x.listens {
+		return x.governListening(ctx, m)
+	}
 	if x.h.cfg.Desk != nil && x.ownBusiness(ctx, m) {
 		return nil, false
 	}
@@ -154,6 +152,19 @@ func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([
 		x.createTask(ctx, m, judged)
 	}
 	return nil, false
+}
+
+// governListening is govern for a client that wants to hear of things. What it
+// asks of the upstream is judged before any of it is answered by the gate.
+func (x *exchange) governListening(ctx context.Context, m *jsonrpc.Message) ([]byte, bool) {
+	if _, problem := x.judge(ctx, m); problem != nil {
+		x.refuse(problem)
+		return nil, false
+	}
+	if x.h.cfg.Desk != nil && x.ownBusiness(ctx, m) {
+		return nil, false
+	}
+	return x.body, true
 }
 
 // ownBusiness answers what is addressed to the gate itself: requests about its
@@ -174,92 +185,6 @@ func (x *exchange) ownBusiness(ctx context.Context, m *jsonrpc.Message) bool {
 	return true
 }
 
-// governBatch judges the messages of a batch one by one. Those that may pass
-// are forwarded together; the others are answered by the gate.
-func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
-	var passed [][]byte
-	for i := range p.Messages {
-		m := &p.Messages[i]
-		judged, problem := x.judgeInBatch(ctx, m)
-		switch {
-		case problem == nil && judged.Handling == policy.PassOn:
-			passed = append(passed, m.Raw)
-			x.awaits = x.awaits || m.Kind == jsonrpc.Request
-		case problem == nil:
-			x.refusals = append(x.refusals, x.pendingInBatch(ctx, m, judged))
-		case m.Kind == jsonrpc.Request:
-			x.refusals = append(x.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
-			x.problem = problem
-		default:
-			x.problem = problem
-		}
-	}
-	switch {
-	case len(passed) == len(p.Messages):
-		return body, true
-	case len(passed) > 0:
-		return array(passed), true
-	case len(x.refusals) > 0:
-		x.answer(array(x.refusals))
-		x.handOver(ctx)
-	default:
-		x.begin(http.StatusAccepted) // nothing but notifications
-	}
-	return nil, false
-}
-
-// judgeInBatch judges a message of a batch. The version that has batches has no
-// tasks; and lists, which the gate must see the answers of, are not worth it.
-func (x *exchange) judgeInBatch(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
-	if m.Kind == jsonrpc.Request && wire.IsList(m.Method) {
-		return gate.Judged{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "a list cannot be asked for in a batch"}
-	}
-	m.Params.Task = jsonrpc.Value{}
-	return x.judge(ctx, m)
-}
-
-// array returns a JSON array of the given elements.
-func array(elements [][]byte) []byte {
-	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
-}
-
-// pendingInBatch holds one call of a batch, and returns the answer that tells
-// to make it again, since the others are not to wait for it; or what became of
-// it if it has come again.
-func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gate.Judged) []byte {
-	x.id = m.ID.Bytes
-	defer func() { x.id = nil }()
-	t, err := x.toDesk(ctx, m, j, x.send())
-	if err != nil {
-		return x.messageOf(x.dialect().Refuse(err))
-	}
-	if !t.State.Terminal() {
-		return x.stillPending(t)
-	}
-	if t.Result != nil && t.Result.Size > maxRewritten {
-		// The answers to a batch are held, so this one stays where it is.
-		problem := wire.Problem{Type: wire.InvalidRequest, Detail: "the result is too large for a batch: make the call again alone"}
-		return x.errorMessage(problem.RPCError(x.era, x.correlationID()))
-	}
-	var message bytes.Buffer
-	answer, err := x.dialect().Answer(t)
-	if err == nil {
-		err = x.outcomeText(t, answer).Compose(&message, x.h.cfg.Desk.Open(ctx, t))
-	}
-	if err != nil {
-		return x.errorMessage(x.dialect().Error(err))
-	}
-	x.handed = append(x.handed, t)
-	return message.Bytes()
-}
-
-// handOver notes that the outcomes among the answers to a batch have been told.
-func (x *exchange) handOver(ctx context.Context) {
-	for _, t := range x.handed {
-		x.delivered(ctx, t)
-	}
-}
-
 // judge puts a message to policy and returns the problem if it may not pass,
 // neither now nor later.
 func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
@@ -270,7 +195,10 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
 	span.SetVerdict(string(judged.Verdict.Action), judged.Verdict.Snapshot)
 	span.End()
-	if err != nil {
+	switch {
+	case errors.Is(err, gate.ErrMisspelled):
+		return gate.Judged{}, &wire.Problem{Type: wire.AmbiguousMethod}
+	case err != nil:
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}
 	if problem := x.checkMirrors(m, judged.Tool); problem != nil {
@@ -331,6 +259,9 @@ func (x *exchange) denial(j gate.Judged) *wire.Problem {
 	if j.Kind == policy.Tool {
 		problem.Tool = j.Name
 	}
+	if j.Verdict.Ambiguous {
+		problem.Type, problem.Meta = wire.AmbiguousName, nil
+	}
 	return problem
 }
 
@@ -377,7 +308,7 @@ func (x *exchange) look(m *jsonrpc.Message) {
 	case wire.IsList(m.Method):
 		cursor, _ := m.Params.Member("cursor").Text()
 		x.cursor = cursor
-		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showList(m.Method, answer) }
+		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showList(m.Method, cursor, answer) }
 		x.instead = func() []byte { return x.remembered(m.Method) }
 	case m.Method == "initialize" || m.Method == "server/discover":
 		session := policy.Session{Protocol: x.protocol(m)}
@@ -419,11 +350,11 @@ func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte 
 }
 
 // showList returns a list as the client gets to see it.
-func (x *exchange) showList(method string, answer *jsonrpc.Message) []byte {
+func (x *exchange) showList(method, cursor string, answer *jsonrpc.Message) []byte {
 	if !answer.Result.Present() {
 		return answer.Raw
 	}
-	page := gate.Page{Method: method, Cursor: x.cursor, Result: bytes.Clone(answer.Result.Bytes)}
+	page := gate.Page{Method: method, Cursor: cursor, Result: bytes.Clone(answer.Result.Bytes)}
 	x.h.cfg.Gate.Learn(x.r.Context(), x.from(), page, wire.Entries(answer, method))
 	return x.viewed(method, answer)
 }

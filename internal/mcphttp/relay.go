@@ -38,7 +38,7 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 	}
 	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
 	defer body.stop()
-	if x.refusals != nil && resp.StatusCode < http.StatusMultipleChoices {
+	if (x.refusals != nil || x.lists != nil) && resp.StatusCode < http.StatusMultipleChoices {
 		x.relayBatch(ctx, body)
 		return
 	}
@@ -115,7 +115,8 @@ func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
 	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
 	var messages [][]byte
 	for i := range packet.Messages {
-		messages = append(messages, packet.Messages[i].Raw)
+		shown, shownErr := x.shownInBatch(packet.Messages[i].Raw)
+		messages, err = append(messages, shown), errors.Join(err, shownErr)
 	}
 	return messages, err
 }

@@ -74,8 +74,12 @@ func (x *exchange) aboutTask(ctx context.Context, m *jsonrpc.Message, ref task.R
 	case m.Method == mcptask.MethodUpdate && x.era == wire.Modern:
 		x.updateTask(ctx, m, ref)
 	default:
-		x.answerError(&jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found", Data: []byte(`{"error_type":"method_not_found"}`)})
+		x.answerError(methodNotFound())
 	}
+}
+
+func methodNotFound() *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found", Data: []byte(`{"error_type":"method_not_found"}`)}
 }
 
 // getTask tells how a task stands. Asking is a sign that the owner is there, so
@@ -146,14 +150,26 @@ func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
 	x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
-// refuseTask answers a request about a task that failed. If it is the upstream
-// that could not be asked, the task goes on, and the client may ask again.
+// refuseTask answers a request about a task that failed.
 func (x *exchange) refuseTask(err error) {
-	failed, ok := errors.AsType[*approval.SendError](err)
-	if !ok {
-		x.answerError(x.dialect().Error(err))
+	if failed, ok := errors.AsType[*approval.SendError](err); ok {
+		x.refuse(unasked(failed))
 		return
 	}
+	x.answerError(x.dialect().Error(err))
+}
+
+// taskProblem returns the error that tells of a request about a task that failed.
+func (x *exchange) taskProblem(err error) *jsonrpc.Error {
+	if failed, ok := errors.AsType[*approval.SendError](err); ok {
+		return unasked(failed).RPCError(x.era, x.correlationID())
+	}
+	return x.dialect().Error(err)
+}
+
+// unasked returns the problem of an upstream that could not be asked about its
+// task. The task goes on, and the client may ask again.
+func unasked(failed *approval.SendError) *wire.Problem {
 	problem := &wire.Problem{
 		Type: wire.UpstreamInvalid, Cause: failed, RetryAfter: 1,
 		Hint: "the task goes on; ask again",
@@ -167,7 +183,7 @@ func (x *exchange) refuseTask(err error) {
 		problem.Type, problem.Hint = wire.UpstreamTaskGone, ""
 	default:
 	}
-	x.refuse(problem)
+	return problem
 }
 
 // updateTask takes what a modern client wants noted on its task, and its answers

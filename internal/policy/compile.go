@@ -46,11 +46,6 @@ func Compile(cfg Config) (*Snapshot, []Warning, error) {
 		return nil, nil, errors.Join(bad...)
 	}
 	s.list = newRuleList(rules)
-	const why = "the URI has a segment . or .., or a needless escape, so it may mean another one than it matches"
-	s.ambiguous = Verdict{Action: Deny, Rule: ByGate, Reason: why, Snapshot: s.id}
-	if s.observe {
-		s.ambiguous = observed(s.ambiguous)
-	}
 	return s, slices.Concat(s.list.shadowed(), s.unasked(), warnings), nil
 }
 

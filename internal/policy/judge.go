@@ -2,10 +2,7 @@ package policy
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,6 +13,7 @@ type Call struct {
 	Upstream    string
 	Method      string         // one that is [Governed]
 	Name        string         // of the tool or prompt; of a resource the URI
+	Template    bool           // whether Name is a template of URIs
 	Arguments   jsontext.Value // may be absent
 	Principal   Principal
 	Annotations Annotations // of a tool
@@ -61,6 +59,9 @@ type Verdict struct {
 	Says     []string `json:"says,omitempty"`     // the reasons that the rule or the policies give, as they give them
 	Snapshot string   `json:"snapshot"`           // id of the snapshot
 	Would    *Verdict `json:"would,omitzero"`     // what observing has replaced by Forward, if it has
+
+	// Ambiguous says that the call is denied for how its name is spelled.
+	Ambiguous bool `json:"ambiguous,omitzero"`
 }
 
 // Values of [Verdict.Rule] if no rule matched.
@@ -80,8 +81,6 @@ type Snapshot struct {
 	upstreams []string
 	observe   bool
 	zone      *time.Location
-
-	ambiguous Verdict // on resources with such a URI
 }
 
 // ID returns a short digest of the configuration: the same for the same
@@ -95,14 +94,54 @@ func (s *Snapshot) Judge(c Call) Verdict {
 		return Verdict{Action: Deny, Rule: ByGate, Reason: problem, Snapshot: s.id}
 	}
 	kind, _ := Governed(c.Method)
-	if kind == Resource && ambiguous(c.Name) {
-		return s.ambiguous
+	if problem := misspelled(kind, c.spelling()); problem != "" {
+		return s.ambiguous(problem)
 	}
+	v := s.judge(c, kind)
+	for _, other := range readings(kind, c.Name) {
+		c.Name = other
+		if o := s.judge(c, kind); o.strict() != v.strict() {
+			return s.ambiguous("a server may read the name as another one, which is judged differently")
+		}
+	}
+	return v
+}
+
+// spelling returns the part of the name that is not left to the variables of a
+// template.
+func (c *Call) spelling() string {
+	if c.Template {
+		return withoutVariables(c.Name)
+	}
+	return c.Name
+}
+
+// judge returns the verdict on a call whose name is taken as it is spelled.
+func (s *Snapshot) judge(c Call, kind Kind) Verdict {
 	r := s.decide(&target{c.Upstream, kind, c.Name, &c.Principal})
 	if r.Action != AskPolicies {
 		return r.verdict
 	}
 	return s.ask(c, kind, r)
+}
+
+// ambiguous returns the verdict on a call of which nobody can say what the
+// server takes it for.
+func (s *Snapshot) ambiguous(why string) Verdict {
+	v := Verdict{Action: Deny, Rule: ByGate, Reason: why, Snapshot: s.id, Ambiguous: true}
+	if s.observe {
+		v = observed(v)
+	}
+	return v
+}
+
+// strict returns what v comes to, and by which workflow, as if nothing was only
+// observed.
+func (v *Verdict) strict() [2]string {
+	if v.Would != nil {
+		v = v.Would
+	}
+	return [2]string{string(v.Action), v.Workflow}
 }
 
 // refuse returns what is wrong with a call that should not have come here.
@@ -193,45 +232,4 @@ func observed(v Verdict) Verdict {
 		Action: Forward, Rule: v.Rule, Match: v.Match, Policies: v.Policies, Snapshot: v.Snapshot,
 		Reason: "only observed: " + v.Reason, Would: &v,
 	}
-}
-
-// ambiguous reports whether a server may take uri for another one than it
-// matches: file:///data/../etc is not what file:///data/* means, and
-// file:///%65tc is what file:///etc means.
-func ambiguous(uri string) bool { return hasDotSegment(uri) || hasNeedlessEscape(uri) }
-
-// hasNeedlessEscape reports whether a character is escaped in uri that means
-// the same when it is not: a letter, a digit, or one of -._~ in RFC 3986.
-func hasNeedlessEscape(uri string) bool {
-	for {
-		var found bool
-		if _, uri, found = strings.Cut(uri, "%"); !found {
-			return false
-		}
-		c, err := strconv.ParseUint(uri[:min(2, len(uri))], 16, 8)
-		if err != nil {
-			continue
-		}
-		if r := rune(c); r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._~", r)) {
-			return true
-		}
-	}
-}
-
-// slashes undoes what can hide the end of a segment.
-var slashes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
-
-// hasDotSegment reports whether the path of uri has a segment . or .., which a
-// server may resolve.
-func hasDotSegment(uri string) bool {
-	path := uri
-	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
-	}
-	for segment := range strings.SplitSeq(slashes.Replace(path), "/") {
-		if segment == "." || segment == ".." {
-			return true
-		}
-	}
-	return false
 }

@@ -132,8 +132,8 @@ func TestJudgeNeedlessEscapes(t *testing.T) {
 		Default: policy.Rule{Action: policy.Forward},
 	})
 	for uri, want := range map[string]policy.Action{
-		"file:///a%20b%C3%A9%25": policy.Forward, "file:///100%": policy.Forward, "file:///a%zz%2": policy.Forward,
-		"x://owner%2Fname?q=%3A": policy.Forward, "file:///+1%+1": policy.Forward,
+		"file:///a%20b%C3%A9%25": policy.Forward, "file:///100%": policy.Deny, "file:///a%zz%2": policy.Deny,
+		"x://owner%2Fname?q=%3A": policy.Forward, "file:///+1%+1": policy.Deny,
 		"file:///%65tc/passwd": policy.Deny, "file:///et%63/passwd": policy.Deny, "%66ile:///etc/passwd": policy.Deny,
 		"file:///a%20%30": policy.Deny, "file:///%7E": policy.Deny, "file:///%5f": policy.Deny, "file:///a%2d": policy.Deny,
 		"file:///%%65": policy.Deny,

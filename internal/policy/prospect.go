@@ -17,7 +17,7 @@ func (s *Snapshot) Prospect(n Named, who Principal) Prospect {
 	if !n.Kind.known() {
 		return Prospect{Deny: true}
 	}
-	if n.Kind == Resource && ambiguous(n.Name) {
+	if misspelled(n.Kind, withoutVariables(n.Name)) != "" {
 		return Prospect{Forward: s.observe, Deny: !s.observe}
 	}
 	r := s.decide(&target{n.Upstream, n.Kind, n.Name, &who})

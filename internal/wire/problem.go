@@ -37,6 +37,8 @@ const (
 	UpstreamInvalid    Type = "upstream_invalid_response"
 	UpstreamTaskGone   Type = "upstream_task_not_found"
 	PolicyDenied       Type = "policy_denied"
+	AmbiguousName      Type = "ambiguous_name"
+	AmbiguousMethod    Type = "ambiguous_method"
 	TaskRequired       Type = "task_required"
 	ApprovalPending    Type = "approval_pending"
 	StoreUnavailable   Type = "store_unavailable"
@@ -81,6 +83,8 @@ var table = map[Type]told{
 	UpstreamInvalid:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream did not answer properly"},
 	UpstreamTaskGone:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream no longer knows the task that it made of the call"},
 	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; it did not run"},
+	AmbiguousName:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the upstream may read the name otherwise than it is spelled; it did not run"},
+	AmbiguousMethod:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 400, 0, "the method is a misspelling of one that is judged by policy"},
 	TaskRequired:       {jsonrpc.CodeMethodNotFound, CodeMissingCapability, 0, 400, "this tool must be called as a task"},
 	ApprovalPending:    {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "still waiting for approval or for its result, ask again"},
 	StoreUnavailable:   {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "calls that need approval cannot be kept at the moment; it did not run, try again"},

@@ -1,0 +1,192 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// newOpenHouse starts a gate that denies /etc and drop_*, holds hold_* and
+// docs://hold/*, and forwards all else.
+func newOpenHouse(t *testing.T) *house {
+	t.Helper()
+	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+		s.Policy = compile(t,
+			policy.Rule{Match: "file:///etc/*", Action: policy.Deny},
+			policy.Rule{Match: "drop_*", Action: policy.Deny},
+			policy.Rule{Match: "hold_*", Action: policy.Approve},
+			policy.Rule{Match: "docs://hold/*", Action: policy.Approve},
+			policy.Rule{Match: "*", Action: policy.Forward})
+	})
+}
+
+// TestAmbiguousNames: what the upstream could read otherwise than the gate never
+// reaches it.
+func TestAmbiguousNames(t *testing.T) {
+	h := newOpenHouse(t)
+	for _, params := range []string{
+		`"method":"resources/read","params":{"uri":"FILE:///etc/passwd"}`,
+		`"method":"resources/read","params":{"uri":"file:/etc/passwd"}`,
+		`"method":"resources/subscribe","params":{"uri":"file://localhost/etc/passwd"}`,
+		`"method":"resources/read","params":{"uri":"file:\\\\\\etc\\passwd"}`,
+		`"method":"resources/read","params":{"uri":" file:///etc/passwd"}`,
+		`"method":"resources/read","params":{"uri":"file:///x/.\t./etc/passwd"}`,
+		`"method":"resources/read","params":{"uri":"file:///etc%2Fpasswd"}`,
+		`"method":"tools/call","params":{"name":"drop_\u200ball"}`,
+		`"method":"prompts/get","params":{"name":"e\u0301"}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"FILE:///etc/{x}"},"argument":{}}`,
+	} {
+		wantText(t, params, h.ask(`{"jsonrpc":"2.0","id":1,`+params+`}`), `"code":-32602`, `"error_type":"ambiguous_name"`)
+	}
+	h.wantRan()
+	wantText(t, "a plain URI", h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///home/x"}}`), "done")
+}
+
+// TestMisspelledMethods: a method that differs from one that the gate acts on
+// only by case, white space or invisible characters never reaches the upstream.
+func TestMisspelledMethods(t *testing.T) {
+	h := newOpenHouse(t)
+	for _, method := range []string{
+		"TOOLS/CALL", `tools/call\u0000`, " tools/call", "tools/ call", `tools\u200b/call`, "Tools/Call", `tools/call\n`, `ｔools/call`, "Resources/Read",
+		"Prompts/Get", "TASKS/GET", "tasks/Result", "Subscriptions/Listen", "Completion/complete", "Tools/List", `tools/list\u0000`, "Initialize",
+	} {
+		message := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"name":"drop_all"}}`
+		wantText(t, method, h.ask(message), `"code":-32600`, `"error_type":"ambiguous_method"`)
+		wantText(t, method+" in a batch", h.ask(batch(message)), `"error_type":"ambiguous_method"`)
+	}
+	h.wantRan()
+	wantText(t, "an unknown method", h.ask(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel"}`), "done")
+}
+
+// TestReferences: messages that refer to prompts or resources are judged by each
+// of them. What needs approval is refused, because there is no way to hold it.
+func TestReferences(t *testing.T) {
+	h := newOpenHouse(t)
+	h.listen = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\"}\n\n")
+	}
+	listen := func(notifications string) string {
+		return h.ask(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{`+modernMeta(tasksExtension)+
+			`,"notifications":`+notifications+`}}`, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen")
+	}
+	for notifications, kind := range map[string]string{
+		`{"resourceSubscriptions":["file:///home/x","file:///etc/passwd"]}`:                           "policy_denied",
+		`{"resourceSubscriptions":["docs://hold/x"]}`:                                                 "policy_denied",
+		`{"resourceSubscriptions":["FILE:///etc/passwd"]}`:                                            "ambiguous_name",
+		`{"resourceSubscriptions":"file:///etc/passwd"}`:                                              "invalid_params",
+		`{"resourceSubscriptions":[1]}`:                                                               "invalid_params",
+		`{"ResourceSubscriptions":["file:///etc/passwd"]}`:                                            "invalid_params",
+		`{"taskIds":["tg_5JX2m0cV8b1rQ7yK3nT4wA"],"resourceSubscriptions":["file:///etc/passwd"]}`:    "policy_denied",
+		`{"toolsListChanged":true,"resourceSubscriptions":["docs://x","x://y","file:///etc/shadow"]}`: "policy_denied",
+	} {
+		wantText(t, notifications, listen(notifications), `"error_type":"`+kind+`"`)
+	}
+	for ref, kind := range map[string]string{
+		`{"type":"ref/prompt","name":"drop_all"}`:            "policy_denied",
+		`{"type":"ref/prompt","name":"hold_it"}`:             "policy_denied",
+		`{"type":"ref/resource","uri":"file:///etc/{name}"}`: "policy_denied",
+		`{"type":"ref/resource","uri":"docs://hold/{name}"}`: "policy_denied",
+		`{"type":"ref/resource","name":"x"}`:                 "invalid_params",
+		`{"type":"ref/resource","URI":"file:///etc/{name}"}`: "invalid_params",
+		`{"type":"ref/other","uri":"x"}`:                     "invalid_params",
+	} {
+		answer := h.ask(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":` + ref + `}}`)
+		wantText(t, ref, answer, `"error_type":"`+kind+`"`)
+	}
+	if heard := h.listened(); len(heard) != 0 {
+		t.Errorf("the upstream was asked %v", heard)
+	}
+	h.wantRan()
+	wantText(t, "allowed", listen(`{"resourceSubscriptions":["file:///home/x"]}`), "acknowledged")
+	wantText(t, "allowed", h.ask(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///home/{name}"}}}`), "done")
+}
+
+// 3.5 and F-006.3 of REQ-CORE-007: requests about the gate's own tasks are
+// answered by the gate, also in a batch, whatever becomes of the rest of it.
+func TestOwnTasksInBatch(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		t.Run(fmt.Sprintf("whole %v", whole), func(t *testing.T) {
+			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = whole })
+			h.batch = newBatchHouse(t, tellArray).batch
+			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
+			ask := func(requestID, method, id string) string {
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"taskId":%q}}`, requestID, method, id)
+			}
+			answer := h.ask(batch(ask("1", "tasks/get", id), toolCall("2", "get_a", ""), ask("3", "tasks/result", id), ask("4", "tasks/get", "tg_none"), ask("5", "tasks/update", id)))
+			wantText(t, "beside a call", answer, `"id":1,"result":{"taskId":"`+id, `"id":2,"result"`, "done get_a",
+				`"id":3,"error":{"code":-32013`, `"id":4,"error":{"code":-32602`, `"id":5,"error":{"code":-32601`)
+			h.wantRan(`get_a {"x":1}`)
+			h.approve(h.pending(1)[0])
+			eventually(t, "the result", func() bool {
+				return strings.Contains(h.ask(batch(ask(`"r"`, "tasks/result", id))), `"id":"r","result":{"content":[{"type":"text","text":"done hold_x"`)
+			})
+			wantText(t, "cancelled too late", h.ask(batch(ask("1", "tasks/cancel", id))), `"id":1,"error":{"code":-32602`)
+			other := taskID(t, h.ask(toolCall("1", "hold_y", `,"task":{}`)))
+			wantText(t, "cancelled", h.ask(batch(ask("1", "tasks/cancel", other))), `"id":1,"result"`, `"status":"cancelled"`)
+			wantText(t, "a list", h.ask(batch(`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`)), `"error_type":"invalid_request"`)
+			h.wantRan(`get_a {"x":1}`, `hold_x {"x":1}`)
+		})
+	}
+}
+
+// F-007.2 of REQ-CORE-003: a list can be asked for in a batch, and does not show
+// there what is hidden elsewhere.
+func TestListInBatch(t *testing.T) {
+	answers := func(p jsonrpc.Packet) (all []string) {
+		for i := range p.Messages {
+			result := `{}`
+			if p.Messages[i].Method == "tools/list" {
+				result = `{"tools":[{"name":"drop_all"},{"name":"get_x"}]}`
+			}
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, p.Messages[i].ID.Bytes, result))
+		}
+		return all
+	}
+	tells := map[string]func(http.ResponseWriter, []string){
+		"array": tellArray, "events": tellEvents,
+		"array in an event": func(w http.ResponseWriter, all []string) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "data: [%s]\n\n", strings.Join(all, ","))
+		},
+	}
+	for name, tell := range tells {
+		for _, whole := range []bool{false, true} {
+			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+				s.HideDenied, w.WholeBatches = true, whole
+			})
+			h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) { tell(w, answers(p)) }
+			message := batch(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			request := h.send(message)
+			request.wait(t)
+			wantText(t, name, request.body, `"id":1,"result":{"tools":[{"name":"get_x"`, `"id":2,"result":{}`)
+			if strings.Contains(request.body, "drop_all") {
+				t.Errorf("%s: a hidden tool shows: %s", name, request.body)
+			}
+		}
+	}
+}
+
+// A list in a batch that was held does not show what is hidden either.
+func TestListInHeldBatch(t *testing.T) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+		s.HideDenied, w.WholeBatches = true, true
+	})
+	h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
+		tellArray(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"drop_all"},{"name":"get_x"}]}}`, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`})
+	}
+	request := h.send(batch(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, toolCall("2", "hold_x", "")))
+	h.approve(h.pending(1)[0])
+	request.wait(t)
+	wantText(t, "the client", request.body, `"id":1,"result":{"tools":[{"name":"get_x"`, `"id":2,"result":{"content":[]}`)
+	if strings.Contains(request.body, "drop_all") {
+		t.Errorf("a hidden tool shows: %s", request.body)
+	}
+}

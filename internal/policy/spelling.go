@@ -1,0 +1,373 @@
+package policy
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Servers do not take names as they are spelled. Most of them put URIs into the
+// WHATWG normal form before they look at them, others decode escapes, cut off
+// fragments, or fold Unicode. Rules match spellings. So a call is refused if its
+// spelling is not the normal form, and if another reading of it, which a server
+// may have, is judged differently.
+
+// misspelled returns why a server may take a name for another one, or nothing.
+func misspelled(kind Kind, name string) string {
+	switch {
+	case kind == Resource && isURL(name):
+		return misspelledURL(name)
+	case plainASCII(name):
+		return hiddenPath(kind, name)
+	case invisible(name):
+		return "the name has control or invisible characters, or begins or ends with white space"
+	case !norm.NFC.IsNormalString(name):
+		return "the name is not in Unicode normal form NFC"
+	default:
+		return hiddenPath(kind, name)
+	}
+}
+
+// hiddenPath returns what is wrong with a resource that is named by something
+// else than a URL, such as a relative path.
+func hiddenPath(kind Kind, name string) string {
+	if kind != Resource {
+		return ""
+	}
+	switch {
+	case strings.Contains(name, `\`):
+		return "the URI has a backslash"
+	case hasDotSegment(name):
+		return "the URI has a segment . or .."
+	case hasNeedlessEscape(name):
+		return "the URI has a needless escape"
+	default:
+		return ""
+	}
+}
+
+// plainASCII reports whether name consists of visible ASCII characters.
+func plainASCII(name string) bool {
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// invisible reports whether name has characters that nobody sees, and that
+// servers strip or ignore.
+func invisible(name string) bool {
+	return strings.TrimSpace(name) != name || strings.ContainsFunc(name, Invisible)
+}
+
+// Invisible reports whether r is a control character or one that is not shown.
+func Invisible(r rune) bool {
+	return unicode.In(r, unicode.C, unicode.Zl, unicode.Zp, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+}
+
+// withoutVariables returns a template of URIs with a plain letter in place of
+// each of its variables.
+func withoutVariables(template string) string {
+	var b strings.Builder
+	for {
+		before, rest, opened := strings.Cut(template, "{")
+		b.WriteString(before)
+		_, after, closed := strings.Cut(rest, "}")
+		if !opened || !closed {
+			return b.String() + template[len(before):]
+		}
+		b.WriteByte('x')
+		template = after
+	}
+}
+
+// isURL reports whether name begins with a scheme. Parsers strip white space and
+// control characters, so a scheme counts that appears when they are gone.
+func isURL(name string) bool {
+	name = strings.TrimLeftFunc(name, func(r rune) bool { return r <= ' ' })
+	for i, c := range name {
+		switch {
+		case c == ':':
+			return i > 0
+		case c == '\t' || c == '\n' || c == '\r':
+		case isLetter(c):
+		case i > 0 && (isDigit(c) || strings.ContainsRune("+-.", c)):
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+func isLetter(c rune) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func isDigit(c rune) bool { return c >= '0' && c <= '9' }
+
+// Characters that stand for themselves in the parts of a URL's normal form.
+// Those on which versions of the standard differ are left out.
+const (
+	inUserinfo = "-._~!$&'()*+,%"
+	inHost     = inUserinfo + ";="
+	inPath     = inHost + ":@/[]"
+	inTail     = inPath + "?"
+)
+
+// special are the schemes with rules of their own, and their default ports.
+var special = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "file": ""}
+
+// misspelledURL returns why uri is not its own normal form, in the sense of the
+// WHATWG URL standard, or nothing if it is.
+func misspelledURL(uri string) string {
+	scheme, rest, _ := strings.Cut(uri, ":")
+	if scheme != strings.ToLower(scheme) || !consistsOf(scheme, "+-.") {
+		return "the scheme of the URI is not in lower case"
+	}
+	rest, fragment, _ := strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	port, isSpecial := special[scheme]
+	if !consistsOf(fragment, inTail) || !consistsOf(query, inTail) || isSpecial && strings.Contains(query, "'") {
+		return "the URI has a character in its query or fragment that must be escaped"
+	}
+	authority, path, given := splitAuthority(rest)
+	switch {
+	case !consistsOf(path, inPath):
+		return "the URI has a character in its path that must be escaped"
+	case badEscape(uri) || hasNeedlessEscape(uri):
+		return "the URI has a malformed or needless escape"
+	case hasDotSegment(uri):
+		return "the URI has a segment . or .."
+	case isSpecial && (!given || path == ""):
+		return "the URI has no authority or no path: write " + scheme + "://HOST/PATH"
+	case given && emptySegment(scheme, path):
+		return "the URI has an empty segment in its path"
+	case isSpecial:
+		return misspelledHost(scheme, authority, port)
+	case given:
+		return misspelledAuthority(authority)
+	default:
+		return ""
+	}
+}
+
+// splitAuthority returns what stands between // and the path, and whether it is
+// given at all.
+func splitAuthority(rest string) (authority, path string, given bool) {
+	after, given := strings.CutPrefix(rest, "//")
+	if !given {
+		return "", rest, false
+	}
+	if i := strings.IndexByte(after, '/'); i >= 0 {
+		return after[:i], after[i:], true
+	}
+	return after, "", true
+}
+
+// emptySegment reports whether path has one that servers may leave out. Paths
+// may have a URL in them, except those of files.
+func emptySegment(scheme, path string) bool {
+	if scheme != "file" {
+		path = strings.ReplaceAll(path, "://", ":/")
+	}
+	return strings.Contains(path, "//")
+}
+
+// misspelledHost is for the authority of a special scheme.
+func misspelledHost(scheme, authority, standardPort string) string {
+	host, port, hasPort := cutPort(authority)
+	switch {
+	case strings.Contains(authority, "@"):
+		return "the URI has credentials in it"
+	case scheme == "file" && (hasPort || host == "localhost"):
+		return "the URI of a file has a port, or localhost, in it"
+	case scheme == "file" && host == "":
+		return ""
+	case !plainHost(host):
+		return "the host of the URI is not in its normal form"
+	case hasPort && (!plainPort(port) || port == standardPort):
+		return "the port of the URI is not in its normal form"
+	default:
+		return ""
+	}
+}
+
+// misspelledAuthority is for the authority of any other scheme.
+func misspelledAuthority(authority string) string {
+	userinfo, hostPort, hasUser := strings.Cut(authority, "@")
+	if !hasUser {
+		userinfo, hostPort = "", authority
+	}
+	user, password, hasPassword := strings.Cut(userinfo, ":")
+	host, port, hasPort := cutPort(hostPort)
+	switch {
+	case hasUser && (user == "" || hasPassword && password == ""), !consistsOf(user+password, inUserinfo):
+		return "the user in the URI is not in its normal form"
+	case (hasUser || hasPort) && host == "", !consistsOf(host, inHost) && !plainAddress(host):
+		return "the host of the URI is not in its normal form"
+	case hasPort && !plainPort(port):
+		return "the port of the URI is not in its normal form"
+	default:
+		return ""
+	}
+}
+
+// cutPort cuts the port off. A colon inside of brackets belongs to the host.
+func cutPort(authority string) (host, port string, found bool) {
+	i := strings.LastIndexByte(authority, ':')
+	if i < 0 || strings.HasSuffix(authority, "]") {
+		return authority, "", false
+	}
+	return authority[:i], authority[i+1:], true
+}
+
+func plainPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == port
+}
+
+// plainHost reports whether host is a name or address in its normal form. Names
+// that are not ASCII are written in Punycode.
+func plainHost(host string) bool {
+	if strings.HasPrefix(host, "[") {
+		return plainAddress(host)
+	}
+	if host != strings.ToLower(host) || !consistsOf(host, "-._") {
+		return false
+	}
+	last := ""
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || strings.HasPrefix(label, "xn--") && strings.HasSuffix(label, "-") {
+			return false
+		}
+		last = label
+	}
+	if !numeric(last) {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Is4() && addr.String() == host
+}
+
+// numeric reports whether the last label of a host makes that an IPv4 address.
+func numeric(label string) bool {
+	digits, hex := strings.CutPrefix(label, "0x")
+	return strings.Trim(digits, "0123456789") == "" || hex && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+// plainAddress reports whether host is an IPv6 address in its normal form.
+func plainAddress(host string) bool {
+	inner, ok := strings.CutPrefix(host, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	addr, err := netip.ParseAddr(inner)
+	return ok && closed && err == nil && addr.Is6() && !addr.Is4In6() && addr.Zone() == "" && addr.String() == inner
+}
+
+// consistsOf reports whether text has only ASCII letters, digits and the given
+// characters.
+func consistsOf(text, others string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool {
+		return !isLetter(c) && !isDigit(c) && (c >= utf8.RuneSelf || !strings.ContainsRune(others, c))
+	})
+}
+
+// badEscape reports whether uri has a % that begins no escape.
+func badEscape(uri string) bool {
+	_, err := url.PathUnescape(uri)
+	return err != nil
+}
+
+// hasNeedlessEscape reports whether a character is escaped in uri that means
+// the same when it is not: a letter, a digit, or one of -._~ in RFC 3986.
+func hasNeedlessEscape(uri string) bool {
+	for {
+		var found bool
+		if _, uri, found = strings.Cut(uri, "%"); !found {
+			return false
+		}
+		c, err := strconv.ParseUint(uri[:min(2, len(uri))], 16, 8)
+		if err != nil {
+			continue
+		}
+		if r := rune(c); r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._~", r)) {
+			return true
+		}
+	}
+}
+
+// slashes undoes what can hide the end of a segment.
+var slashes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
+
+// hasDotSegment reports whether the path of uri has a segment . or .., which a
+// server may resolve.
+func hasDotSegment(uri string) bool {
+	path := uri
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	for segment := range strings.SplitSeq(slashes.Replace(path), "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// readings returns the other names that a server may take name for, though it is
+// spelled as it should be.
+func readings(kind Kind, name string) []string {
+	var others []string
+	add := func(other string) {
+		if other != name && other != "" {
+			others = append(others, other)
+		}
+	}
+	if kind != Resource {
+		if !plainASCII(name) {
+			add(norm.NFKC.String(name))
+		}
+		return others
+	}
+	base, _, _ := strings.Cut(name, "#")
+	add(base)
+	if rest, isFile := strings.CutPrefix(base, "file://"); isFile {
+		base, _, _ = strings.Cut(base, "?")
+		add(base)
+		if i := strings.IndexByte(rest, '/'); i > 0 {
+			path, _, _ := strings.Cut(rest[i:], "?")
+			add("file://" + path) // many servers ignore the host
+			add("file://" + decoded(path))
+		}
+	}
+	if strings.Contains(base, "%") {
+		add(upperEscapes(base))
+		add(decoded(base))
+		add(decoded(decoded(base)))
+	}
+	return others
+}
+
+// decoded returns text without escapes. What is malformed stays.
+func decoded(text string) string {
+	plain, err := url.PathUnescape(text)
+	if err != nil {
+		return text
+	}
+	return plain
+}
+
+// upperEscapes returns uri with its escapes in upper case.
+func upperEscapes(uri string) string {
+	b := []byte(uri)
+	for i := range b {
+		if b[i] == '%' && i+2 < len(b) {
+			copy(b[i:i+3], strings.ToUpper(string(b[i:i+3])))
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,170 @@
+package policy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// secrets denies what is under /etc, and forwards all else.
+func secrets(t *testing.T) *policy.Snapshot {
+	t.Helper()
+	return compile(t, policy.Config{
+		Rules: []policy.Rule{
+			{Match: "file:///etc/*", Action: policy.Deny},
+			{Match: "docs://secret/*", Action: policy.Approve},
+			{Match: "delete_*", Action: policy.Deny},
+		},
+		Default: policy.Rule{Action: policy.Forward},
+	})
+}
+
+// TestSpellings tries URIs and names that servers read otherwise than they are
+// spelled.
+func TestSpellings(t *testing.T) {
+	s := secrets(t)
+	tests := map[string][]string{
+		"resources/read": {
+			"FILE:///etc/passwd", "file:/etc/passwd", "file:etc/passwd", "file://localhost/etc/passwd", "file:////etc/passwd",
+			`file:\\\etc\passwd`, ` file:///etc/passwd`, "file:///e\ttc/passwd", "file:///etc\n/passwd", "fi\nle:///etc/passwd",
+			"file:///x/.\t./etc/passwd", "file:///x/%2e%2e/etc/passwd", "file:///x/../etc/passwd", "file:///%65tc/passwd",
+			"file:///etc%2Fpasswd", "file:///etc%252Fpasswd", "file://other/etc/passwd", "file:///\u200betc/passwd",
+			"file:///C|/x", "file:///a b", "file:///données", "docs://secret%2Fplan", "docs://secret%2fplan",
+			"https://EXAMPLE.com/", "https://example.com", "https://example.com:443/", "https://user@example.com/",
+			"https://exämple.com/", "https://example.com./", "https://0x7f.1/", "https://127.1/", "https://[0:0::1]/",
+			"https://example.com:0080/", "https://example.com/a//b", "https://xn--abc-/", "http://example.com\\@evil/",
+			"foo://@host/x", "foo://user:@host/x", "foo://host:/x", "foo://host:007/x", "notes\\..\\x", "notes/../x", "a\u0000b",
+			"file:///etc/passwd%", "file:///%zz", " notes", "notes\u200b",
+		},
+		"tools/call":  {"delete_\u200bfile", "\u00a0delete_file", "delete_file\u0000", "\ufeffdelete_file", "e\u0301", "ｄelete_file", "delete\u00ad_file", "\u3164x"},
+		"prompts/get": {"re\u0301sume", "x\u2060", "x\ufe0f"},
+	}
+	for method, names := range tests {
+		for _, name := range names {
+			if v := s.Judge(policy.Call{Method: method, Name: name, Principal: policy.Principal{Anonymous: true}}); !v.Ambiguous || v.Action != policy.Deny {
+				t.Errorf("%s %q: %+v; want it refused for its spelling", method, name, v)
+			}
+		}
+	}
+}
+
+// TestPlainSpellings tries names that mean what they say.
+func TestPlainSpellings(t *testing.T) {
+	s := secrets(t)
+	tests := map[string][]string{
+		"resources/read": {
+			"file:///home/x", "file:///C:/x", "file://server/share", "https://example.com/", "https://example.com:8443/a?b=c#d", "memory:x",
+			"https://web.archive.org/web/2020/http://example.com/", "https://192.0.2.1/", "https://[2001:db8::1]/", "https://xn--exmple-cua.com/",
+			"postgres://user@host:5432/db/table/schema", "urn:isbn:0451450523", "notes/today", "greeting", "repo://owner%2Fname/x", "foo:///a", "foo://Host",
+			"file:///a%20b", "file:///donn%C3%A9es", "mem:/a/b", "données",
+		},
+		"tools/call":  {"read_file", "getUser", "büro.lesen", "read file", "日本"},
+		"prompts/get": {"résumé"},
+	}
+	for method, names := range tests {
+		for _, name := range names {
+			if v := s.Judge(policy.Call{Method: method, Name: name, Principal: policy.Principal{Anonymous: true}}); v.Action != policy.Forward {
+				t.Errorf("%s %q: %+v; want it forwarded", method, name, v)
+			}
+		}
+	}
+}
+
+// TestSpellingObserved makes sure that a spelling is refused only where calls are.
+func TestSpellingObserved(t *testing.T) {
+	s := compile(t, policy.Config{Default: policy.Rule{Action: policy.Forward}, Observe: true})
+	v := s.Judge(policy.Call{Method: "resources/read", Name: "FILE:///x", Principal: policy.Principal{Anonymous: true}})
+	if v.Action != policy.Forward || v.Would == nil || !v.Would.Ambiguous {
+		t.Errorf("%+v; want it forwarded, and the refusal told", v)
+	}
+}
+
+// A whatwg is an implementation of the WHATWG URL standard: that of Node.
+type whatwg struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+const oracle = `
+require('readline').createInterface({input: process.stdin}).on('line', line => {
+  let href = null
+  try { href = new URL(JSON.parse(line)).href } catch {}
+  console.log(JSON.stringify(href))
+})`
+
+func startNode(t *testing.T) *whatwg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", "-e", oracle)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	return &whatwg{in: in, out: bufio.NewReader(out)}
+}
+
+// href returns the normal form of uri, and whether it can be parsed at all.
+func (w *whatwg) href(t interface{ Fatal(...any) }, uri string) (string, bool) {
+	text, err := json.Marshal(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.in.Write(append(text, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	line, err := w.out.ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var href *string
+	if err := json.Unmarshal(line, &href); err != nil {
+		t.Fatal(err)
+	}
+	if href == nil {
+		return "", false
+	}
+	return *href, true
+}
+
+// pieces are what URIs are made of, and what parsers stumble on.
+var pieces = []string{
+	"file:", "http:", "https:", "ws:", "ftp:", "foo:", "urn:", "FILE:", "data:", "//", "///", "/", "\\", "etc", "a", "B", "..", ".", "%2e", "%2E", "%2F",
+	"%20", "%zz", "%", " ", "\t", "\n", "\r", "\x00", "\x1f", "\x7f", "é", "\u200b", "\u00ad", "ß", "İ", "。", "localhost", "example.com", "xn--exmple-cua.com", "xn--a",
+	"xn--abc-", "XN--", "127.1", "0x7f", "127.0.0.1", "1.2.3.4.", "256", "08", "[::1]", "[::ffff:1.2.3.4]", "[1::]", "[", "]", ":", ":80", ":443", ":21", ":08", ":0", ":65536",
+	"@", "user", "user:pw", "user:", "?", "#", "'", "\"", "<", ">", "`", "{", "}", "|", "^", "~", "!", "$", "&", "(", ")", "*", "+", ",", ";", "=", "-", "_", "C|", "C:", "c:",
+}
+
+// TestNormalForm makes sure that every URI that passes is its own normal form,
+// or none that a URL parser understands.
+func TestNormalForm(t *testing.T) {
+	s := compile(t, policy.Config{Default: policy.Rule{Action: policy.Forward}})
+	node := startNode(t)
+	rapid.Check(t, func(t *rapid.T) {
+		start := rapid.SampledFrom([]string{"", "file:///", "https://", "https://example.com/", "foo://", "foo://host/", "foo:"}).Draw(t, "start")
+		uri := start + strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(t, "pieces"), "")
+		v := s.Judge(policy.Call{Method: "resources/read", Name: uri, Principal: policy.Principal{Anonymous: true}})
+		if v.Action != policy.Forward {
+			return
+		}
+		if href, isURL := node.href(t, uri); isURL && href != uri {
+			t.Fatalf("%q passes, and is read as %q", uri, href)
+		}
+		if strings.TrimFunc(uri, func(r rune) bool { return r <= ' ' }) != uri || strings.ContainsAny(uri, "\t\r\n") {
+			t.Fatalf("%q passes, with characters that are stripped", uri)
+		}
+	})
+}
