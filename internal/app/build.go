@@ -65,6 +65,7 @@ func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
 			ForwardAuthorization: u.ForwardAuthorization,
 			ForwardCredential:    u.ForwardCredential,
 			CredentialHeaders:    u.CredentialHeaders,
+			ForwardQuery:         u.ForwardQuery,
 			TLS:                  tlsConfig,
 			ConnectTimeout:       u.ConnectTimeout,
 			ResponseTimeout:      a.cfg.Limits.RequestTimeout,

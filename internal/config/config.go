@@ -76,6 +76,7 @@ type Upstream struct {
 	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
 	ForwardCredential    bool              // whether it does even if the gate recognised the client by it
 	CredentialHeaders    []string          // which of a client's headers go with a held call; none means the usual ones
+	ForwardQuery         []string          // names in the agent's query that go upstream
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	IdleTimeout          time.Duration // how long an unused connection is kept

@@ -150,6 +150,7 @@ upstreams:
     forward_authorization: false
     forward_credential: true
     credential_headers: [authorization, X-Tenant-Key]
+    forward_query: [tenant, "a b"]
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     idle_timeout: 1m30s
@@ -269,6 +270,7 @@ telemetry:
 			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1"), "Authorization": config.NewSecret("Bearer $5")},
 			ForwardCredential:  true,
 			CredentialHeaders:  []string{"Authorization", "X-Tenant-Key"},
+			ForwardQuery:       []string{"tenant", "a b"},
 			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
 			ConnectTimeout:     time.Second,
 			IdleTimeout:        90 * time.Second,

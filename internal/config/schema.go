@@ -125,6 +125,7 @@ func (u *Upstream) settings() group {
 		{"forward_authorization", boolean(&u.ForwardAuthorization)},
 		{"forward_credential", boolean(&u.ForwardCredential)},
 		{"credential_headers", list{func() setting { return credentialHeader(&u.CredentialHeaders) }}},
+		{"forward_query", list{func() setting { return queryName(&u.ForwardQuery) }}},
 		{"tls", group{
 			{"ca_file", text(&u.TLS.CAFile)},
 			{"server_name", text(&u.TLS.ServerName)},

@@ -188,6 +188,10 @@ func tool(p *[]string) leaf {
 	return each(p, "the name of a tool", func(s string) bool { return s != "" && isLine(s) })
 }
 
+func queryName(p *[]string) leaf {
+	return each(p, "a name in a query", func(s string) bool { return s != "" && isLine(s) })
+}
+
 func bearer(p *Secret) leaf {
 	return read(p, isText, "printable ASCII characters without spaces, or empty", func(s string) (Secret, bool) {
 		return NewSecret(s), !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })

@@ -14,6 +14,9 @@ import (
 // finish counts and logs the exchange, and turns a panic into an answer.
 func (x *exchange) finish() {
 	cause := recover()
+	if x.answered != nil {
+		x.release(x.answered)
+	}
 	if cause == nil {
 		x.account()
 		return

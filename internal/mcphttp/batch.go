@@ -29,6 +29,7 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 	for i := range p.Messages {
 		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
 		problems[i], about[i] = problem, judged.Tool.Annotations
+		x.ids = append(x.ids, requestIDs(&p.Messages[i])...)
 		if problem != nil {
 			x.problem, refused = problem, true
 		} else if judged.Handling != policy.PassOn {
@@ -39,7 +40,6 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 	case refused:
 		x.refuseWhole(p, problems)
 	case len(held) == 0:
-		x.awaits = true
 		return body, true
 	case repeats(p):
 		x.refuseAll(p, &wire.Problem{

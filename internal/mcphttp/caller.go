@@ -393,7 +393,7 @@ func (c *caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 		return err
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode >= http.StatusMultipleChoices {
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		return fmt.Errorf("the upstream answered with status %d", resp.StatusCode)
 	}
 	return nil

@@ -30,14 +30,14 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 		s.change, s.strict = s.rewrittenBatch, true
 	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
 		s.change = s.overheard
+	case x.h.cfg.Gate.Governs():
+		s.change = s.answersOnly
 	}
 	if x.listens {
 		defer x.h.listeners.add(x.peer(), s, x.hearing())()
 		s.awaitFollower(ctx)
 	}
-	if x.w.Header().Get("X-Accel-Buffering") == "" {
-		x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
-	}
+	x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	x.w.Header().Del("Content-Length")
 	x.begin(resp.StatusCode)
 	for _, refusal := range x.refusals {
@@ -122,7 +122,7 @@ func (s *eventRelay) run(body io.Reader) error {
 			piece = slices.Concat(piece, make([]byte, len(piece)))
 			continue
 		}
-		if s.strict {
+		if s.strict || s.mayDeceive() {
 			return errUnchecked
 		}
 		s.huge = true
@@ -136,10 +136,19 @@ var errUnchecked = errors.New("the answer cannot be checked")
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.strict || s.x.own != nil || s.change != nil && s.x.resumes() {
+	if s.strict || s.x.own != nil || s.change != nil && s.x.resumes() || s.mayDeceive() {
 		return maxRewritten
 	}
 	return pieceSize
+}
+
+// mayDeceive reports whether an event that nobody has checked could be taken for
+// an answer that the gate owes the client.
+func (s *eventRelay) mayDeceive() bool {
+	if s.change == nil {
+		return false
+	}
+	return s.x.r.Method == http.MethodGet && !s.x.resumes() || s.x.h.awaited.any(s.x.peer())
 }
 
 // pass sends the complete events of p, whose bytes from fresh on are new, and
@@ -190,7 +199,7 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 		return nil, errUnchecked
 	}
 	if !s.x.answeredBy(m) {
-		return raw, nil
+		return s.withoutUnasked(raw, event)
 	}
 	data := s.x.rewrite(m)
 	if bytes.Equal(data, event.Data) {
@@ -211,9 +220,12 @@ func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, errUnchecked
 	}
-	if event.Data = bytes.TrimSpace(event.Data); event.Data[0] == '[' {
+	switch event.Data = bytes.TrimSpace(event.Data); {
+	case len(messages) == 0:
+		return placeOf(event), nil
+	case event.Data[0] == '[':
 		event.Data = array(messages)
-	} else {
+	default:
 		event.Data = messages[0]
 	}
 	return jsonrpc.AppendEvent(nil, event), nil

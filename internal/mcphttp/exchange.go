@@ -27,8 +27,9 @@ type exchange struct {
 	start    time.Time
 
 	era     wire.Era
-	id      []byte // of the JSON-RPC request that awaits an answer, if it is one
-	label   string // what metrics and logs call the exchange
+	id      []byte   // of the JSON-RPC request that awaits an answer, if it is one
+	ids     [][]byte // of all requests that the upstream, or the gate in its place, is to answer
+	label   string   // what metrics and logs call the exchange
 	problem *wire.Problem
 	silence time.Duration // how long the upstream may say nothing
 	began   bool          // whether the client has been sent anything
@@ -54,7 +55,7 @@ type exchange struct {
 	refusals  [][]byte                      // answers to those of a batch that do not go to the upstream
 	lists     []listRequest                 // those of a batch
 	handed    []task.Task                   // whose outcomes are among these answers
-	awaits    bool                          // whether any of the rest is to be answered
+	answered  func()                        // see await
 
 	span, upstreamSpan tracing.Span
 }
@@ -123,7 +124,7 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 	}
 	switch m.Kind {
 	case jsonrpc.Request:
-		x.id = m.ID.Bytes
+		x.id, x.ids = m.ID.Bytes, [][]byte{m.ID.Bytes}
 	case jsonrpc.Response:
 		x.label = "response"
 	case jsonrpc.Notification:
@@ -177,6 +178,13 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if problem := improper(resp); problem != nil {
+		x.countUpstream(problem, sent)
+		if !x.fallBack() && !x.listenWithout(ctx, nil) {
+			x.fail(problem)
+		}
+		return
+	}
 	x.countUpstream(nil, sent)
 	if x.listenWithout(ctx, resp) {
 		return

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -147,6 +148,7 @@ func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([
 		x.look(m)
 		return x.body, true
 	case judged.Handling == policy.HoldRequest:
+		x.await() // from now on, before anybody else knows of it
 		x.hold(ctx, m, judged)
 	default:
 		x.createTask(ctx, m, judged)

@@ -54,6 +54,7 @@ type Handler struct {
 	waiting   *admission.Pool // requests that are kept open until somebody decides
 	listeners listeners
 	held      heldRequests
+	awaited   awaited
 	waiters   waiters
 	watchers  waiters // of the events of one task
 	upstreams subscriptions

@@ -122,7 +122,7 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 		switch {
 		case problem == nil && judged.Handling == policy.PassOn:
 			passed = append(passed, m.Raw)
-			x.awaits = x.awaits || m.Kind == jsonrpc.Request
+			x.ids = append(x.ids, requestIDs(m)...)
 		case problem == nil:
 			x.refusals = append(x.refusals, x.pendingInBatch(ctx, m, judged))
 		case m.Kind == jsonrpc.Request:
@@ -144,6 +144,14 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 		x.begin(http.StatusAccepted) // nothing but notifications
 	}
 	return nil, false
+}
+
+// requestIDs returns the id of m if it is a request.
+func requestIDs(m *jsonrpc.Message) [][]byte {
+	if m.Kind != jsonrpc.Request {
+		return nil
+	}
+	return [][]byte{m.ID.Bytes}
 }
 
 // judgeInBatch judges a message of a batch. The version that has batches has no

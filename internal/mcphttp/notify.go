@@ -232,13 +232,13 @@ func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
 			return nil, errRefused
 		case err == nil && m.Method == "notifications/subscriptions/acknowledged":
 			known := x.known(ctx)
-			s.change, s.after = nil, func() {
+			s.change, s.after = s.answersOnly, func() {
 				following.Go(func() { x.followNamed(ctx, s, known) })
 			}
 			event.Data = acknowledged(m, known)
 			return jsonrpc.AppendEvent(nil, event), nil
 		default:
-			return raw, nil // what comes before the acknowledgement is not the gate's business
+			return s.answersOnly(raw)
 		}
 	}
 	return func() {

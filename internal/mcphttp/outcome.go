@@ -76,6 +76,10 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 // it is. Resp is closed with the answer's Body, or when there
 // is no answer. Aside, which may be nil, is given what the upstream says before.
 func readAnswer(resp *http.Response, m *jsonrpc.Message, aside func(message []byte)) (answer, error) {
+	if problem := improper(resp); problem != nil {
+		_ = resp.Body.Close()
+		return answer{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem}
+	}
 	id := m.ID.Bytes
 	find := findAnswer
 	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {

@@ -22,17 +22,16 @@ func (x *exchange) resumes() bool {
 // again, lists may come on it.
 func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
 	resumed := s.x.resumes()
-	if !resumed && !aboutTask(raw) {
+	if !resumed && !aboutTask(raw) && !mayAnswer(raw) {
 		return raw, nil
 	}
 	event := eventOf(raw)
 	m, err := s.x.readMessage(event.Data)
 	switch {
-	case err != nil:
-		return raw, nil //nolint:nilerr // what is no message is neither
+	case err != nil || !s.x.expects(m):
+		return s.withoutUnasked(raw, event)
 	case m.Method == mcptask.MethodLegacyStatus && s.x.isOwn(m):
-		event.Data, event.Name = nil, "" // the place to resume from stays
-		return jsonrpc.AppendEvent(nil, event), nil
+		return placeOf(event), nil
 	case m.Kind == jsonrpc.Response && resumed:
 		return s.resumedList(raw, event, m), nil
 	case m.Params.Meta.Member(mcptask.MetaRelatedTask).Present():

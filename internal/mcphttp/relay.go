@@ -27,7 +27,7 @@ var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
 // relay passes the upstream's answer on.
 func (x *exchange) relay(ctx context.Context, resp *http.Response) {
-	copyEndToEnd(x.w.Header(), resp.Header)
+	x.copyReplyHeader(resp.Header)
 	kind := mediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
 		x.relayEvents(ctx, resp)
@@ -46,10 +46,20 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 		x.relayRewritten(resp, kind, body)
 		return
 	}
+	x.relayBody(resp, kind, body)
+}
+
+// relayBody passes on a body that the gate has no need to change.
+func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 	piece := pieces.Get().(*[pieceSize]byte)
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
-	if problem := x.nonsense(resp, kind, piece[:n], err); problem != nil {
+	problem := x.nonsense(resp, kind, piece[:n], err)
+	governed := x.h.cfg.Gate.Governs()
+	if problem == nil && governed && errors.Is(err, io.EOF) {
+		problem = x.unasked(piece[:n])
+	}
+	if problem != nil {
 		clear(x.w.Header())
 		x.fail(problem)
 		return
@@ -64,6 +74,11 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 		x.w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
 	}
 	x.begin(resp.StatusCode)
+	if governed && kind == "application/json" && x.h.awaited.any(x.peer()) {
+		begin := bytes.NewReader(bytes.Clone(piece[:n]))
+		x.copy(newCheckedBody(x, io.MultiReader(begin, body)), piece[:], 0)
+		return
+	}
 	x.copy(body, piece[:], n)
 }
 
@@ -97,7 +112,7 @@ func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
 		err = errUnchecked
 	}
 	var elements [][]byte
-	if err == nil && (x.awaits || len(answered) > 0) {
+	if err == nil && (len(x.ids) > 0 || len(answered) > 0) {
 		elements, err = x.readBatch(answered)
 	}
 	if err != nil {
@@ -115,6 +130,10 @@ func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
 	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
 	var messages [][]byte
 	for i := range packet.Messages {
+		if !x.expects(&packet.Messages[i]) {
+			x.dropped()
+			continue
+		}
 		shown, shownErr := x.shownInBatch(packet.Messages[i].Raw)
 		messages, err = append(messages, shown), errors.Join(err, shownErr)
 	}

@@ -30,6 +30,7 @@ type UpstreamConfig struct {
 	ForwardAuthorization bool        // send the client's Authorization header on
 	ForwardCredential    bool        // even one by which the gate recognised the client
 	CredentialHeaders    []string    // that a held call takes of the client that is there; see [DefaultCredentials]
+	ForwardQuery         []string    // names in the client's query that are sent on
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
 	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
@@ -175,7 +176,7 @@ func (u *Upstream) way(x *exchange) (*http.Transport, time.Duration) {
 func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *http.Request, body []byte) (*http.Response, error) {
 	target := *u.cfg.URL
 	if r.URL.RawQuery != "" {
-		target.RawQuery = joinQueries(target.RawQuery, r.URL.RawQuery)
+		target.RawQuery = u.query(r.URL.RawQuery)
 	}
 	out := (&http.Request{
 		Method: r.Method,
@@ -196,11 +197,23 @@ func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *htt
 	return resp, nil
 }
 
-func joinQueries(fixed, fromClient string) string {
-	if fixed == "" {
-		return fromClient
+// query returns what the upstream gets of a client's query: what configuration
+// names of it, after the query of the upstream's own URL, which always wins.
+func (u *Upstream) query(fromClient string) string {
+	given, err := url.ParseQuery(fromClient)
+	if err != nil || len(u.cfg.ForwardQuery) == 0 {
+		return u.cfg.URL.RawQuery
 	}
-	return fixed + "&" + fromClient
+	fixed, passed := u.cfg.URL.Query(), make(url.Values)
+	for _, name := range u.cfg.ForwardQuery {
+		if values := given[name]; values != nil && !fixed.Has(name) {
+			passed[name] = values
+		}
+	}
+	if u.cfg.URL.RawQuery == "" || len(passed) == 0 {
+		return u.cfg.URL.RawQuery + passed.Encode()
+	}
+	return u.cfg.URL.RawQuery + "&" + passed.Encode()
 }
 
 // hopByHop are the headers that concern one connection only, and those that

@@ -20,14 +20,17 @@ const pong = `{"jsonrpc":"2.0","id":1,"result":{}}`
 func answerPong(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Proto", r.Proto)
 	io.WriteString(w, pong)
 }
 
 // An upstream's certificate is verified, also against an authority of one's
 // own, and HTTP/2 is spoken where it is offered.
 func TestUpstreamTLS(t *testing.T) {
-	up := httptest.NewUnstartedServer(http.HandlerFunc(answerPong))
+	spoken := make(chan string, 1)
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		spoken <- r.Proto
+		answerPong(w, r)
+	}))
 	up.EnableHTTP2 = true
 	up.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	up.StartTLS()
@@ -37,8 +40,8 @@ func TestUpstreamTLS(t *testing.T) {
 
 	trusting := startGate(t, up.URL, func(s settings) { s.upstream.TLS = &tls.Config{RootCAs: authority} })
 	resp := trusting.post(t, ping)
-	if body := readBody(t, resp); body != pong || resp.Header.Get("X-Proto") != "HTTP/2.0" {
-		t.Errorf("%s over %s; want %s over HTTP/2.0", body, resp.Header.Get("X-Proto"), pong)
+	if body, proto := readBody(t, resp), <-spoken; body != pong || proto != "HTTP/2.0" {
+		t.Errorf("%s over %s; want %s over HTTP/2.0", body, proto, pong)
 	}
 
 	wary := startGate(t, up.URL, nil)

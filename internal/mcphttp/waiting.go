@@ -31,6 +31,7 @@ type waiting struct {
 
 // beginWaiting begins the answer to a client that will have to wait for it.
 func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
+	x.await()
 	w := &waiting{
 		x:      x,
 		events: strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream"),

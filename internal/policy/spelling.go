@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -126,31 +127,47 @@ var special = map[string]string{"http": "80", "https": "443", "ws": "80", "wss":
 // WHATWG URL standard, or nothing if it is.
 func misspelledURL(uri string) string {
 	scheme, rest, _ := strings.Cut(uri, ":")
-	if scheme != strings.ToLower(scheme) || !consistsOf(scheme, "+-.") {
-		return "the scheme of the URI is not in lower case"
-	}
 	rest, fragment, _ := strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
 	port, isSpecial := special[scheme]
-	if !consistsOf(fragment, inTail) || !consistsOf(query, inTail) || isSpecial && strings.Contains(query, "'") {
-		return "the URI has a character in its query or fragment that must be escaped"
-	}
 	authority, path, given := splitAuthority(rest)
+	if problem := cmp.Or(misspelledScheme(scheme), misspelledText(uri, path, query, fragment)); problem != "" {
+		return problem
+	}
 	switch {
+	case isSpecial && (!given || path == ""):
+		return "the URI has no authority or no path: write " + scheme + "://HOST/PATH"
+	case given && emptySegment(scheme, path):
+		return "the URI has an empty segment in its path"
+	case isSpecial && strings.Contains(query, "'"):
+		return "the URI has a quote in its query that must be escaped"
+	case isSpecial:
+		return misspelledHost(scheme, authority, port)
+	case given:
+		return misspelledAuthority(authority)
+	default:
+		return ""
+	}
+}
+
+func misspelledScheme(scheme string) string {
+	if scheme != strings.ToLower(scheme) || !consistsOf(scheme, "+-.") {
+		return "the scheme of the URI is not in lower case"
+	}
+	return ""
+}
+
+// misspelledText is for the parts of uri in which most characters may stand.
+func misspelledText(uri, path, query, fragment string) string {
+	switch {
+	case !consistsOf(query+fragment, inTail):
+		return "the URI has a character in its query or fragment that must be escaped"
 	case !consistsOf(path, inPath):
 		return "the URI has a character in its path that must be escaped"
 	case badEscape(uri) || hasNeedlessEscape(uri):
 		return "the URI has a malformed or needless escape"
 	case hasDotSegment(uri):
 		return "the URI has a segment . or .."
-	case isSpecial && (!given || path == ""):
-		return "the URI has no authority or no path: write " + scheme + "://HOST/PATH"
-	case given && emptySegment(scheme, path):
-		return "the URI has an empty segment in its path"
-	case isSpecial:
-		return misspelledHost(scheme, authority, port)
-	case given:
-		return misspelledAuthority(authority)
 	default:
 		return ""
 	}
@@ -203,10 +220,9 @@ func misspelledAuthority(authority string) string {
 	if !hasUser {
 		userinfo, hostPort = "", authority
 	}
-	user, password, hasPassword := strings.Cut(userinfo, ":")
 	host, port, hasPort := cutPort(hostPort)
 	switch {
-	case hasUser && (user == "" || hasPassword && password == ""), !consistsOf(user+password, inUserinfo):
+	case hasUser && !plainUser(userinfo):
 		return "the user in the URI is not in its normal form"
 	case (hasUser || hasPort) && host == "", !consistsOf(host, inHost) && !plainAddress(host):
 		return "the host of the URI is not in its normal form"
@@ -215,6 +231,13 @@ func misspelledAuthority(authority string) string {
 	default:
 		return ""
 	}
+}
+
+// plainUser reports whether a user, with or without a password, is in its normal
+// form.
+func plainUser(userinfo string) bool {
+	user, password, hasPassword := strings.Cut(userinfo, ":")
+	return user != "" && hasPassword == (password != "") && consistsOf(user+password, inUserinfo)
 }
 
 // cutPort cuts the port off. A colon inside of brackets belongs to the host.

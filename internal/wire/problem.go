@@ -35,6 +35,8 @@ const (
 	UpstreamDown       Type = "upstream_unreachable"
 	UpstreamTimeout    Type = "upstream_timeout"
 	UpstreamInvalid    Type = "upstream_invalid_response"
+	UpstreamRedirect   Type = "upstream_redirect"
+	UpstreamUnasked    Type = "upstream_unasked_response"
 	UpstreamTaskGone   Type = "upstream_task_not_found"
 	PolicyDenied       Type = "policy_denied"
 	AmbiguousName      Type = "ambiguous_name"
@@ -81,6 +83,8 @@ var table = map[Type]told{
 	UpstreamDown:       {-32000, jsonrpc.CodeInternal, 0, 502, "the upstream cannot be reached"},
 	UpstreamTimeout:    {-32001, jsonrpc.CodeInternal, 0, 504, "the upstream did not answer in time"},
 	UpstreamInvalid:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream did not answer properly"},
+	UpstreamRedirect:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream sends its clients elsewhere, where the gate does not follow"},
+	UpstreamUnasked:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream answered another request than the one it was sent"},
 	UpstreamTaskGone:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream no longer knows the task that it made of the call"},
 	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; it did not run"},
 	AmbiguousName:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the upstream may read the name otherwise than it is spelled; it did not run"},
