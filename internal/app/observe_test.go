@@ -64,6 +64,8 @@ func TestHeldCallIsObserved(t *testing.T) {
 	}
 	say(t, a.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`)
 	for _, want := range []string{
+		`task_transitions_total{from="approved",to="executing"} 1`,
+		`task_transitions_total{from="executing",to="completed"} 1`,
 		`tasks_created_total{tool="hold_task"} 1`,
 		`tasks_completed_total{outcome="completed",tool="hold_task"} 1`,
 		`upstream_result_bytes_total 14`,
@@ -89,6 +91,42 @@ func TestHeldCallIsObserved(t *testing.T) {
 	}
 	if len(policy.GetParentSpanId()) == 0 {
 		t.Error("policy.evaluate is not a part of its request")
+	}
+}
+
+// NFR-001 of REQ-GOV-001: calls that are withdrawn, rejected, or too many, are
+// counted as such.
+func TestHeldCallsAreCounted(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	text := strings.Replace(gatewayFor(answering(t, "done")), "operators: {", "operators: {token: secret, ", 1) +
+		"tasks: {max_pending_per_owner: 2}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
+	a, stop := start(t, text)
+	hold := func(tool string) string {
+		_, rest, _ := strings.Cut(say(t, a.AgentAddr(), "tools/call", `{"name":"`+tool+`","task":{}}`), `"taskId":"`)
+		id, _, _ := strings.Cut(rest, `"`)
+		return id
+	}
+	withdrawn, rejected := hold("hold_withdrawn"), hold("hold_rejected")
+	if id := hold("hold_refused"); id != "" {
+		t.Errorf("%s was held; want it to be one too many", id)
+	}
+	say(t, a.AgentAddr(), "tasks/cancel", `{"taskId":"`+withdrawn+`"}`)
+	decide(t, a.OperatorAddr(), rejected, "reject")
+	for _, want := range []string{
+		`tasks_created_total{tool="hold_withdrawn"} 1`,
+		`tasks_created_total{tool="hold_rejected"} 1`,
+		`tasks_completed_total{outcome="cancelled",tool="hold_withdrawn"} 1`,
+		`tasks_completed_total{outcome="rejected",tool="hold_rejected"} 1`,
+		`task_transitions_total{from="input_required",to="cancelled"} 1`,
+		`task_transitions_total{from="input_required",to="rejected"} 1`,
+		`tasks_duration_seconds_count{stage="total"} 2`,
+		`tasks_active{status="input_required"} 0`,
+		`task_rate_limited_total 1`,
+	} {
+		awaitMetric(t, a.OperatorAddr(), "thoughtgate_"+want+"\n")
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
 	}
 }
 

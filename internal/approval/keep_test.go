@@ -1,12 +1,17 @@
 package approval_test
 
 import (
+	"strings"
+	"log/slog"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -42,6 +47,32 @@ func TestRun(t *testing.T) {
 		}
 		if o.count(approval.SweptAway)+other.count(approval.SweptAway) == 0 {
 			t.Error("deletions were not told")
+		}
+	})
+}
+
+// GOV-001 F-008.3: each expiry is logged, with the task, its tool and its age.
+func TestExpiryIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := open(t, func(c *approval.Config) { c.Log = slog.New(slog.NewJSONHandler(&log, nil)) })
+		stop := o.house(t)
+		held := o.hold(t, call("ann", "/a"))
+		pass(16 * time.Minute)
+		stop()
+		var line struct {
+			Level, Msg, Task, Tool string
+			Age                    float64 `json:"age_seconds"`
+		}
+		for text := range strings.Lines(log.String()) {
+			if strings.Contains(text, "task overdue") {
+				if err := json.Unmarshal([]byte(text), &line, json.MatchCaseInsensitiveNames(true)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if line.Level != "WARN" || line.Task != string(held.ID) || line.Tool != held.Call.Name || line.Age < 900 || line.Age > 960 {
+			t.Errorf("logged %+v; want task %s of tool %s after about 15 minutes", line, held.ID, held.Call.Name)
 		}
 	})
 }

@@ -169,23 +169,31 @@ func TestRunTimeout(t *testing.T) {
 func TestCancelExecuting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
-		interrupted := false
+		interrupted, started := false, make(chan struct{})
 		o.Contact(t.Context(), mine(held), plain(func(ctx context.Context, _ []byte) (approval.Outcome, error) {
+			close(started)
 			<-ctx.Done()
 			interrupted = true
-			return answer(`{}`), nil
+			return answer(`{}`), nil // it has answered all the same
 		}))
+		<-started
+		mustState(t, o.now(t, held.ID), task.Executing)
+		began := time.Now()
 		after, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustState(t, after, task.Cancelled)
 		synctest.Wait()
-		if !interrupted {
-			t.Error("the call was not interrupted")
+		if took := time.Since(began); !interrupted || took != 0 {
+			t.Errorf("interrupted: %t, after %v; want it at once", interrupted, took)
 		}
+		pass(time.Minute)
 		after = o.now(t, held.ID)
 		mustState(t, after, task.Cancelled)
+		if after.Result != nil {
+			t.Errorf("the answer of a cancelled call was kept: %+v", after.Result)
+		}
 		if after.Failure.Ran != task.RanUnknown {
 			t.Errorf("ran = %s; want unknown", after.Failure.Ran)
 		}

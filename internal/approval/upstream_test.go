@@ -108,6 +108,8 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
 		o, before := nested(t, r, nil)
+		store := &touchStore{Store: o.store, about: before.ID}
+		o = branch(t, store, nil)
 		if !before.Execution.Detached() || before.Execution.UpstreamTask != "u1" {
 			t.Fatalf("execution %+v; want the upstream's task and nobody at it", before.Execution)
 		}
@@ -118,6 +120,9 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 		if diff := cmp.Diff(before, after); diff != "" || r.count("poll") != 0 {
 			t.Errorf("polled %d times; the task changed:\n%s", r.count("poll"), diff)
 		}
+		if reads, writes := store.reads.Load()-1, store.writes.Load(); reads != 0 || writes != 0 { // one read is the test's
+			t.Errorf("the task was read %d times and written %d times; want the store not to be touched", reads, writes)
+		}
 		// Another replica goes on with it.
 		other := branch(t, o.store, nil)
 		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
@@ -126,6 +131,65 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustState(t, got, task.Completed)
+	})
+}
+
+// A touchStore counts what is done about one task.
+type touchStore struct {
+	task.Store
+
+	about         task.ID
+	reads, writes atomic.Int64
+}
+
+// Get implements [task.Tasks].
+func (s *touchStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if ref.ID == s.about {
+		s.reads.Add(1)
+	}
+	return s.Store.Get(ctx, ref)
+}
+
+// Swap implements [task.Tasks].
+func (s *touchStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if t.ID == s.about {
+		s.writes.Add(1)
+	}
+	return s.Store.Swap(ctx, t, notes...)
+}
+
+// A stuckRemote never answers when it is told to stop.
+type stuckRemote struct {
+	*remote
+
+	gaveUp chan time.Time
+}
+
+// Cancel implements [approval.Sender].
+func (r *stuckRemote) Cancel(ctx context.Context, _ task.Task) error {
+	<-ctx.Done()
+	r.gaveUp <- time.Now()
+	return ctx.Err()
+}
+
+// GOV-004 F-007.4: an upstream that is told to stop has that long to answer, and
+// is not waited for any longer. The client is not kept waiting at all.
+func TestCancelTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &stuckRemote{remote: newRemote(), gaveUp: make(chan time.Time, 1)}
+		o, held := nested(t, r.remote, func(c *approval.Config) { c.Cancel = 7 * time.Second })
+		began := time.Now()
+		after, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann", Send: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, after, task.Cancelled)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the client waited for %v", took)
+		}
+		if took := (<-r.gaveUp).Sub(began); took != 7*time.Second {
+			t.Errorf("the upstream was waited for during %v; want 7s", took)
+		}
 	})
 }
 

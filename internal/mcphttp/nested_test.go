@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -412,7 +413,8 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 
 // F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task",
 // 10.2 "Client abandons task": the end of a task's
-// time is told to the upstream too, and an upstream that is stuck holds up nobody.
+// time is told to the upstream too, and an upstream that is stuck meanwhile holds
+// up nobody: the client is answered, and other tasks expire, while it is.
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64
 	var p *plant
@@ -420,18 +422,33 @@ func TestExpiryCancelsUpstream(t *testing.T) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
+		c.Cancel = time.Hour // nothing but the test ends what is stuck
 	})
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	stuck, arrived := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(stuck) })
+	t.Cleanup(release)
+	p.shop.fail(func(method string) {
+		if method == "tasks/cancel" {
+			close(arrived)
+			<-stuck
+		}
+	}, nil)
 	shift.Store(int64(48 * time.Hour))
 	eventually(t, "it has expired", func() bool { return p.state(id).State == task.Expired })
+	<-arrived
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "it may have run")
+	other := taskID(t, p.ask(toolCall("8", "hold_optional", `,"task":{}`)))
+	shift.Store(int64(96 * time.Hour))
+	eventually(t, "another has expired", func() bool { return p.state(other).State == task.Expired })
+	release()
 	eventually(t, "the upstream is told", func() bool {
 		return slices.Equal(p.shop.heard("tasks/cancel"), []string{"tasks/cancel " + p.shop.made()[0]})
 	})
 }
 
-// F-007.2, F-007.4: a call that is being made is cancelled where it runs: a
+// F-007.2: a call that is being made is cancelled where it runs: a
 // legacy one by a notification.
 func TestCancelCallUnderWay(t *testing.T) {
 	p := newPlant(t, nil)

@@ -1,7 +1,6 @@
 package mcphttp_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -10,19 +9,41 @@ import (
 	"sync"
 	"testing"
 
+	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 )
 
+// spans are what a collector has been sent: by the name of the span, the
+// attributes of the last one with that name.
+type spans struct {
+	mu     sync.Mutex
+	byName map[string]map[string]string
+}
+
+func (s *spans) collect(_ http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	batch := new(collectorpb.ExportTraceServiceRequest)
+	_ = proto.Unmarshal(raw, batch) // what is missing fails the test
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, of := range batch.GetResourceSpans() {
+		for _, span := range of.GetScopeSpans()[0].GetSpans() {
+			attributes := make(map[string]string)
+			for _, a := range span.GetAttributes() {
+				attributes[a.GetKey()] = a.GetValue().String()
+			}
+			s.byName[span.GetName()] = attributes
+		}
+	}
+}
+
 // NF-004: making a call, asking for the upstream's task and fetching its result
-// are spans.
+// are spans, each with its attributes.
 func TestStepsAreTraced(t *testing.T) {
-	var mu sync.Mutex
-	var exported bytes.Buffer
-	collector := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		io.Copy(&exported, r.Body)
-	})
+	exported := &spans{byName: make(map[string]map[string]string)}
+	collector := serve(t, exported.collect)
 	tracer, err := tracing.New(tracing.Config{Endpoint: collector, Sample: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -46,14 +67,22 @@ func TestStepsAreTraced(t *testing.T) {
 	if err := tracer.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	for _, want := range []string{
-		"upstream_execution", "tool.name", "hold_required", "execution.path", "upstream.task_id", p.shop.made()[0],
-		"lazy_poll", "stream_result", "bytes_streamed",
+	theirs := p.shop.made()[0]
+	exported.mu.Lock()
+	defer exported.mu.Unlock()
+	for name, want := range map[string]map[string]string{
+		"upstream_execution": {"tool.name": "hold_required", "execution.path": "task", "upstream.task_id": theirs},
+		"lazy_poll":          {"upstream.task_id": theirs},
+		"stream_result":      {"upstream.task_id": theirs, "bytes_streamed": ""},
 	} {
-		if !bytes.Contains(exported.Bytes(), []byte(want)) {
-			t.Errorf("no %s in what was exported", want)
+		got, sent := exported.byName[name]
+		if !sent {
+			t.Errorf("no span %s among %v", name, exported.byName)
+		}
+		for key, value := range want {
+			if text, ok := got[key]; !ok || !strings.Contains(text, value) {
+				t.Errorf("span %s: %s is %q; want %q", name, key, text, value)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -349,11 +350,20 @@ func TestHeldInBatch(t *testing.T) {
 	h.pending(1)
 }
 
-// EC-SEP-003: a ttl above the maximum is limited to it, and the client is told
-// the one it got; one below what approval may take is raised.
+// EC-SEP-003: a ttl above the maximum is limited to it, the client is told the
+// one it got, and a warning is logged; one below what approval may take is
+// raised.
 func TestTTLLimits(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.MaxTTL = 24 * time.Hour })
+	log := new(logBuffer)
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+		c.MaxTTL, c.Log = 24*time.Hour, slog.New(slog.NewJSONHandler(log, nil))
+	})
+	wantText(t, "within the limit", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":86400000}`)), `"ttl":86400000,`)
+	if text := log.String(); strings.Contains(text, "time to live limited") {
+		t.Errorf("log: %s; want no warning yet", text)
+	}
 	wantText(t, "too long", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":999999999999}`)), `"ttl":86400000,`)
+	wantText(t, "log", log.String(), `"level":"WARN","msg":"time to live limited"`)
 	wantText(t, "too short", h.ask(toolCall("1", "hold_b", `,"task":{"ttl":1}`)), `"ttl":`)
 	if created := h.ask(toolCall("1", "hold_c", `,"task":{"ttl":1}`)); strings.Contains(created, `"ttl":1,`) {
 		t.Errorf("a ttl of 1 ms was granted: %s", created)
