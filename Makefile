@@ -7,7 +7,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test check fmt generate fuzz bench conformance
+.PHONY: help demo build test mutate check fmt generate fuzz bench conformance
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ build: ## Build the one static binary, bin/thoughtgate.
 test: ## Run every test.
 	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
 	$(GO) test $(RACE) -timeout 30m ./...
+
+mutate: ## Change lines that matter for security, one at a time: a test must fail for each.
+	$(GO) run ./internal/mutation $(ONLY)
 
 check: ## Format, vet, lint; generated code and dependencies up to date; no dead code.
 	$(LINT) fmt --diff

@@ -41,7 +41,12 @@ func do(t *testing.T, r *http.Request) string {
 
 func approve(t *testing.T, address, id string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/approvals/"+id+"/approve", strings.NewReader(`{"reason":"fine"}`))
+	return decide(t, address, id, "approve")
+}
+
+func decide(t *testing.T, address, id, decision string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/approvals/"+id+"/"+decision, strings.NewReader(`{"reason":"fine"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,12 @@
 package approval_test
 
 import (
-	"strings"
-	"log/slog"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"

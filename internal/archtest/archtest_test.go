@@ -53,6 +53,7 @@ var allowed = map[string]string{
 	"internal/npm":             "",
 	"conformance/suite":        "internal/npm",
 	"conformance":              "conformance/suite",
+	"internal/mutation":        "",
 	"bench/workload":           "",
 	"bench/load":               "bench/workload",
 	"bench/peer":               "bench/workload",

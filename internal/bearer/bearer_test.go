@@ -14,6 +14,14 @@ func TestHash(t *testing.T) {
 	if got, err := bearer.ParseHash(h.String()); err != nil || got != h {
 		t.Errorf("got %v, %v", got, err)
 	}
+	if !h.Equal(bearer.HashOf("tgo_abc")) {
+		t.Error("the same token is not equal")
+	}
+	for _, other := range []string{"", "tgo_ab", "tgo_abd", "TGO_ABC", "tgo_abc "} {
+		if h.Equal(bearer.HashOf(other)) {
+			t.Errorf("%q is taken for tgo_abc", other)
+		}
+	}
 	for _, bad := range []string{"", "sha256:", h.String()[1:], h.String() + "0", h.String()[:70], strings.TrimPrefix(h.String(), "sha256:")} {
 		if _, err := bearer.ParseHash(bad); err == nil {
 			t.Errorf("%q was read", bad)

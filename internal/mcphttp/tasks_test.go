@@ -3,8 +3,8 @@ package mcphttp_test
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"

@@ -85,6 +85,30 @@ func TestMirroredNames(t *testing.T) {
 	}
 }
 
+// The method that the headers name must be the one of the message, and the only
+// one.
+func TestMirroredMethod(t *testing.T) {
+	p, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		methods []string
+		want    wire.Type
+	}{
+		{[]string{"tools/list"}, ""},
+		{[]string{"tools/call"}, wire.HeaderMismatch},
+		{[]string{"Tools/List"}, wire.HeaderMismatch},
+		{[]string{"tools/list", "tools/list"}, wire.HeaderMismatch},
+		{nil, wire.HeaderMismatch},
+	} {
+		_, err := wire.Classify(p, wire.Headers{Version: []string{"2026-07-28"}, Method: tt.methods})
+		if got := typeOf(err); got != tt.want {
+			t.Errorf("Mcp-Method %q: problem %q; want %q", tt.methods, got, tt.want)
+		}
+	}
+}
+
 func typeOf(err error) wire.Type {
 	problem, ok := errors.AsType[*wire.Problem](err)
 	if !ok {

@@ -1,0 +1,233 @@
+package main
+
+const (
+	approvalPkg = "internal/approval"
+	mcphttpPkg  = "internal/mcphttp"
+	operatorPkg = "internal/operator"
+	policyPkg   = "internal/policy"
+	taskPkg     = "task"
+)
+
+// mutations are the changes, from the innermost package to the outermost. Each
+// would be a hole if it slipped in.
+var mutations = []mutation{
+	// What two parsers could read differently.
+	{
+		"duplicate names are read", "jsonrpc/scan.go",
+		`if !s.distinct(s.names[outer:]) {`, `if false {`,
+		"jsonrpc", "^TestParseRefusesText$",
+	},
+	{
+		"case variants of known names are read", "jsonrpc/parse.go",
+		`return bytes.EqualFold(name, []byte(k))`, `return false && bytes.EqualFold(name, []byte(k))`,
+		"jsonrpc", "^TestParseRefuses",
+	},
+	{
+		"invalid UTF-8 is read", "jsonrpc/scan.go",
+		`if r == utf8.RuneError && n == 1 {`, `if r == utf8.RuneError && n == 0 {`,
+		"jsonrpc", "^TestParseRefusesText$",
+	},
+
+	// The rules of a held call.
+	{
+		"a claim does not check the digest", "task/event.go",
+		`if d, err := t.Call.Digest(); err != nil || d != t.Digest {`, `if d, err := t.Call.Digest(); err != nil && d != t.Digest {`,
+		taskPkg, "^TestClaimChecksTheCall$",
+	},
+	{
+		"requesters approve their own calls", "task/event.go",
+		`case (e.By == t.Owner || e.As.Own) && !a.SelfApproval:`, `case false:`,
+		taskPkg, "^Test(Quorum|Refusals)$",
+	},
+	{
+		"one person counts twice", "task/event.go",
+		`case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):`,
+		`case len(a.Approvals) > 0 && !slices.Contains([]string{e.By}, e.By):`,
+		taskPkg, "^Test(Quorum|Refusals)$",
+	},
+	{
+		"one approval is a quorum", "task/machine.go",
+		`return a == ActionApprove && len(t.Approval.Approvals) < t.Approval.Quorum`, `return false`,
+		taskPkg, "^TestQuorum$",
+	},
+	{
+		"an expired task goes on", "task/machine.go",
+		`if !now.After(t.deadline()) {`, `if !now.After(t.deadline()) || true {`,
+		taskPkg, "^TestLateEvents$",
+	},
+	{
+		"another executor completes a run", "task/event.go",
+		"	if refused := t.runBy(e.By); refused != nil {\n		return refused\n	}\n	return t.keep(e.Result)", `	return t.keep(e.Result)`,
+		taskPkg, "^TestRefusals$",
+	},
+	{
+		"every scope admits every owner", "task/store.go",
+		`return s.any || s.owner == owner && owner != ""`, `return true`,
+		"task/memstore", "^TestStore$",
+	},
+	{
+		"the chain of the journal skips the hash before", "task/journal.go",
+		`b = append(b, l.Hash[:]...)`, `_ = l.Hash`,
+		taskPkg, "^TestNextIsFixed$",
+	},
+	{
+		"a change of state does not compare", "task/memstore/memstore.go",
+		`case old.Version != t.Version-1:`, `case false:`,
+		"task/memstore", "^TestStore$",
+	},
+
+	// Policy.
+	{
+		"what policies do not permit passes", "internal/policy/judge.go",
+		`if !a.permitted {`, `if false {`,
+		policyPkg, "^TestCedarVerdicts$",
+	},
+	{
+		"the laxer workflow counts", "internal/policy/judge.go",
+		`return x.Quorum > y.Quorum`, `return x.Quorum < y.Quorum`,
+		policyPkg, "^TestCedar",
+	},
+	{
+		"calls to an unknown upstream are judged", "internal/policy/judge.go",
+		`case s.upstreams != nil && !slices.Contains(s.upstreams, c.Upstream):`, `case s.upstreams == nil && !slices.Contains(s.upstreams, c.Upstream):`,
+		policyPkg, "^TestJudgeUnknownUpstream$",
+	},
+
+	// The desk.
+	{
+		"anybody may decide", "internal/approval/decide.go",
+		`if !ok || !w.admits(who) {`, `if !ok {`,
+		approvalPkg, "^TestDecideWho$",
+	},
+	{
+		"the desk lets requesters approve", "internal/approval/decide.go",
+		`own := w.SelfApproval && t.Approval != nil && t.Approval.SelfApproval`, `own := t.Approval != nil && t.Approval.SelfApproval`,
+		approvalPkg, "^TestDecideSelfApprovalWithdrawn$",
+	},
+	{
+		"names that differ in case are different people", "internal/approval/workflow.go",
+		`return strings.EqualFold(name, other) })`, `return name == other })`,
+		approvalPkg, "^TestDecideWho$",
+	},
+	{
+		"a tampered message runs", "internal/approval/run.go",
+		`case !intact(t):`, `case false:`,
+		approvalPkg, "^TestRecheckTamperedMessage$",
+	},
+	{
+		"an old approval is good for ever", "internal/approval/run.go",
+		`case d.stale(t, now):`, `case false:`,
+		approvalPkg, "^TestR(echeck|unValidity)",
+	},
+	{
+		"what policy denies now runs", "internal/approval/run.go",
+		`if drift := d.drift(t, v); drift != nil {`, `if drift := d.drift(t, v); drift != nil && false {`,
+		approvalPkg, "^TestRecheck$",
+	},
+	{
+		"approvals that no longer count are enough", "internal/approval/workflow.go",
+		`return count >= max(1, w.Quorum)`, `return true`,
+		approvalPkg, "^TestRecheck",
+	},
+	{
+		"redacted arguments are shown", "internal/approval/redact.go",
+		`whole, _, err := withoutRedacted(arguments, paths, most)`, `whole, _, err := withoutRedacted(arguments, paths[:0], most)`,
+		approvalPkg, "^TestShownArguments$",
+	},
+	{
+		"an upstream is waited for without end when it is told to stop", "internal/approval/upstream.go",
+		`ctx, stop := context.WithTimeout(ctx, d.cfg.Cancel)`, `ctx, stop := context.WithCancel(ctx)`,
+		approvalPkg, "^TestCancelTimeout$",
+	},
+	{
+		"expiries are not logged", "internal/approval/keep.go",
+		`d.cfg.Log.WarnContext(ctx, "task overdue",`, `d.cfg.Log.DebugContext(ctx, "task overdue",`,
+		approvalPkg, "^TestExpiryIsLogged$",
+	},
+	{
+		"a wait that begins in trouble ends", "internal/approval/contact.go",
+		`for err == nil || errors.Is(err, task.ErrUnavailable) {`, `for err == nil {`,
+		approvalPkg, "^TestWaitBegunInTrouble$",
+	},
+
+	// Operators.
+	{
+		"a role includes those above it", "internal/operator/operator.go",
+		`return theirs >= 0 && mine >= theirs`, `return theirs >= 0 && mine >= 0`,
+		operatorPkg, "^TestRoles$",
+	},
+	{
+		"roles are not checked", "internal/operator/authorize.go",
+		`if !o.Role.Includes(role) {`, `if false {`,
+		operatorPkg, "^TestRoles$",
+	},
+	{
+		"other sites send forms", "internal/operator/authorize.go",
+		`(!a.sameSite(r) || !a.knowsForm(r, o))`, `(!a.sameSite(r) && !a.knowsForm(r, o))`,
+		operatorPkg, "^TestCrossSite$",
+	},
+	{
+		"tokens are not compared", "internal/bearer/bearer.go",
+		`return subtle.ConstantTimeCompare(h[:], other[:]) == 1`, `return subtle.ConstantTimeCompare(h[:], other[:]) >= 0`,
+		"internal/bearer", "^TestHash$",
+	},
+	{
+		"the first of two tokens counts", "internal/bearer/bearer.go",
+		`if len(header) > 1 || !strings.EqualFold(scheme, "Bearer") {`, `if !strings.EqualFold(scheme, "Bearer") {`,
+		"internal/bearer", "^TestIn$",
+	},
+
+	// Headers that must repeat the message.
+	{
+		"Mcp-Method may differ from the method", "internal/wire/era.go",
+		`return mismatch("Mcp-Method and method differ")`, `return nil`,
+		"internal/wire", "^TestMirroredMethod$",
+	},
+	{
+		"Mcp-Name may differ from the name", "internal/wire/era.go",
+		`return mismatch("Mcp-Name and the message differ")`, `return nil`,
+		"internal/wire", "^Test(Classify|MirroredNames)$",
+	},
+
+	// The agents' listener.
+	{
+		"any Host is served on loopback", "internal/mcphttp/guard.go",
+		`if !g.hostAllowed(r.Host) {`, `if false {`,
+		mcphttpPkg, "^Test(Conversations|Guard)",
+	},
+	{
+		"any Origin is served", "internal/mcphttp/guard.go",
+		`if !g.originAllowed(origin) && (!g.SameOrigin || !sameHost(origin, r.Host)) {`, `if !g.originAllowed(origin) && false {`,
+		mcphttpPkg, "^Test(Conversations|Guard)",
+	},
+	{
+		"a sealed text is good for every owner", "internal/mcphttp/seal.go",
+		`return []byte(purpose + "\x00" + owner)`, `_ = owner; return []byte(purpose)`,
+		mcphttpPkg, "^TestModernRounds$",
+	},
+	{
+		"a state is good for another call", "internal/mcphttp/hold.go",
+		`if !x.sameCall(m, t) {`, `if false {`,
+		mcphttpPkg, "^TestModernRounds$",
+	},
+	{
+		"a wait that saw nothing seals no task", "internal/mcphttp/waiting.go",
+		`if e.task.ID == "" { // the store`, `if false { // the store`,
+		mcphttpPkg, "^TestWaitOverBeforeTheFirstLook$",
+	},
+	{
+		"a limited time to live is not logged", "internal/approval/hold.go",
+		`d.cfg.Log.WarnContext(ctx, "time to live limited",`, `d.cfg.Log.DebugContext(ctx, "time to live limited",`,
+		mcphttpPkg, "^TestTTLLimits$",
+	},
+	{
+		"a stuck upstream holds up housekeeping", "internal/approval/upstream.go",
+		"	go func() {\n		defer d.running.Done()\n		d.cancelUpstream(", "	func() {\n		defer d.running.Done()\n		d.cancelUpstream(",
+		mcphttpPkg, "^TestExpiryCancelsUpstream$",
+	},
+	{
+		"a poll is no span", "internal/mcphttp/caller.go",
+		`StartStep(ctx, tracing.StepPoll)`, `StartStep(ctx, tracing.StepListen)`,
+		mcphttpPkg, "^TestStepsAreTraced$",
+	},
+}
