@@ -171,7 +171,7 @@ func behindProxies(t *testing.T, db database, open func(url string) (task.Store,
 		if err := db.Crash(); err != nil {
 			t.Error(err)
 		}
-		if err := db.Start(context.WithoutCancel(t.Context())); err != nil {
+		if err := db.Start(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -73,8 +75,8 @@ func (h History) Check(ctx context.Context) (Account, error) {
 
 // A story is all that was done to one task.
 type story struct {
-	id    task.ID
-	begun time.Time
+	id      task.ID
+	moments atomic.Int64 // counts calls and returns, in the order in which they happen
 
 	mu         sync.Mutex
 	operations []porcupine.Operation
@@ -98,7 +100,7 @@ type sight struct {
 
 // tell has clients work on a new task, and returns what they saw.
 func (h History) tell(ctx context.Context, dice *rand.Rand) *story {
-	s := &story{id: task.NewID(), begun: time.Now()}
+	s := &story{id: task.NewID()}
 	made, err := task.New(draft(s.id, fmt.Sprint("owner ", dice.IntN(10))), epoch)
 	if err != nil {
 		panic(err) // the draft is a constant
@@ -134,13 +136,18 @@ func (h History) event(dice *rand.Rand, client int) task.Event {
 		nil, nil,
 		task.Submit{By: name, Quorum: 2, Deadline: epoch.Add(ttl / 2)},
 		task.Submit{By: name, Deadline: epoch.Add(ttl / 2)},
-		task.Approve{By: name}, task.Approve{By: name}, task.Approve{By: name},
+		task.Approve{By: name},
+		task.Approve{By: name},
+		task.Approve{By: name},
 		task.Reject{By: name},
-		task.Claim{By: name, LeaseUntil: lease}, task.Claim{By: name, LeaseUntil: lease},
-		task.RenewLease{By: name, Until: lease}, task.Contact{PollInterval: time.Duration(1+dice.IntN(9)) * time.Second},
+		task.Claim{By: name, LeaseUntil: lease},
+		task.Claim{By: name, LeaseUntil: lease},
+		task.RenewLease{By: name, Until: lease},
+		task.Contact{PollInterval: time.Duration(1+dice.IntN(9)) * time.Second},
 		task.Complete{By: name, Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}},
 		task.NoteUpstream{By: name, UpstreamTask: "u1", Release: true},
-		task.Cancel{By: name}, task.Deliver{},
+		task.Cancel{By: name},
+		task.Deliver{},
 	}
 	return events[dice.IntN(len(events))]
 }
@@ -151,12 +158,14 @@ func await(ctx context.Context, store func() task.Store, id task.ID) {
 	const pause, limit = 20 * time.Millisecond, 10 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
 	for bounded.Err() == nil {
 		if _, err := store().Get(bounded, anyone(id)); err == nil || errors.Is(err, task.ErrNotFound) {
 			return
 		}
 		select {
-		case <-time.After(pause):
+		case <-tick.C:
 		case <-bounded.Done():
 		}
 	}
@@ -168,10 +177,10 @@ func (s *story) do(ctx context.Context, store task.Store, client int, a attempt)
 	const limit = 3 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	called := time.Since(s.begun)
+	called := s.moments.Add(1)
 	seen := s.attempt(bounded, store, a)
 	op := porcupine.Operation{
-		ClientId: client, Input: a, Output: seen, Call: called.Nanoseconds(), Return: time.Since(s.begun).Nanoseconds(),
+		ClientId: client, Input: a, Output: seen, Call: called, Return: s.moments.Add(1),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,11 +246,11 @@ func (s *story) check() error {
 
 // String tells the story.
 func (s *story) String() string {
-	text := ""
+	var text strings.Builder
 	for _, op := range s.operations {
-		text += fmt.Sprintf("\nclient %d, %d to %d: %T %+v: %+v", op.ClientId, op.Call, op.Return, op.Input.(attempt).event, op.Input.(attempt).event, op.Output)
+		fmt.Fprintf(&text, "\nclient %d, %d to %d: %T %+v: %+v", op.ClientId, op.Call, op.Return, op.Input.(attempt).event, op.Input.(attempt).event, op.Output)
 	}
-	return text
+	return text.String()
 }
 
 // step returns the tasks that an attempt can make of a stored one, if it was seen
