@@ -66,15 +66,13 @@ func (x *exchange) readAll(limit int64) ([]byte, error) {
 		_, err := io.ReadFull(x.r.Body, body)
 		return body, err
 	}
+	if size < 0 {
+		return x.readUnannounced(limit)
+	}
 	first := make([]byte, pieceSize)
 	n, err := io.ReadFull(x.r.Body, first)
-	switch {
-	case size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		return first[:n], nil
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case size < 0:
-		return x.readUnannounced(first, limit)
 	}
 	body := make([]byte, size)
 	copy(body, first)
@@ -82,23 +80,24 @@ func (x *exchange) readAll(limit int64) ([]byte, error) {
 	return body, err
 }
 
-// readUnannounced reads what comes after the first piece of a body whose size
-// the client did not announce.
-func (x *exchange) readUnannounced(first []byte, limit int64) ([]byte, error) {
-	if err := x.reserve(max(0, limit-pieceSize)); err != nil {
-		return nil, err
-	}
-	rest := http.MaxBytesReader(x.w, x.r.Body, limit-int64(len(first)))
-	pieces := [][]byte{first}
+// readUnannounced reads a body whose size the client did not announce. There is
+// room for one piece of it already.
+func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
+	from := http.MaxBytesReader(x.w, x.r.Body, limit)
+	var pieces [][]byte
 	for {
 		piece := make([]byte, pieceSize)
-		n, err := io.ReadFull(rest, piece)
+		n, err := fill(from, piece)
 		pieces = append(pieces, piece[:n])
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case errors.Is(err, io.EOF):
 			return slices.Concat(pieces...), nil
 		case err != nil:
 			return nil, err
+		case len(pieces) == 1 && limit > pieceSize:
+			if err := x.reserve(limit - pieceSize); err != nil {
+				return nil, err
+			}
 		}
 	}
 }

@@ -112,6 +112,11 @@ func TestUnannouncedBodies(t *testing.T) {
 			t.Errorf("%d bytes: %s %.200s", size, resp.Status, body)
 		}
 	}
+	cut := unfinished(t, "127.0.0.1", g.Listener.Addr().String(), -1, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	cut.(*net.TCPConn).CloseWrite() // before the chunk that ends the body
+	if resp, body := answerOn(t, cut); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "ended early") {
+		t.Errorf("a body that is cut off: %s %s", resp.Status, body)
+	}
 	over, err := http.Post(g.URL+"/mcp", "application/json", io.MultiReader(strings.NewReader(strings.Repeat(" ", 1<<20+1))))
 	if err != nil {
 		t.Fatal(err)
