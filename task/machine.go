@@ -48,6 +48,7 @@ var annotations = map[State][]Action{
 type Draft struct {
 	ID           ID // see [NewID]
 	Owner        string
+	Room         string // see [Task]
 	Call         Call
 	Workflow     string
 	Verdict      Verdict
@@ -68,7 +69,7 @@ func New(d Draft, now time.Time) (Task, error) {
 	}
 	return Task{
 		ID: d.ID, Version: 1, State: Working,
-		Owner: d.Owner, Call: d.Call, Digest: digest,
+		Owner: d.Owner, Room: d.Room, Call: d.Call, Digest: digest,
 		Workflow: d.Workflow, Verdict: d.Verdict,
 		CreatedAt: now, UpdatedAt: now, ContactAt: now,
 		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
@@ -87,7 +88,7 @@ func (d Draft) check() string {
 		return "negative poll interval"
 	}
 	for _, text := range []string{
-		string(d.ID), d.Owner, d.Workflow, d.Call.Upstream, d.Call.Method, d.Call.Name, d.Call.Message, d.Call.Also,
+		string(d.ID), d.Owner, d.Room, d.Workflow, d.Call.Upstream, d.Call.Method, d.Call.Name, d.Call.Message, d.Call.Also,
 		d.Verdict.Reason, d.Verdict.Snapshot, d.Verdict.ToolDigest, d.Verdict.Facts,
 	} {
 		if !utf8.ValidString(text) {

@@ -173,6 +173,8 @@ func (r Ref) CheckChunk(n int, data []byte) error {
 // nothing.
 type Limits struct {
 	PerOwner   int           // how many tasks one owner may have pending
+	PerRoom    int           // how many tasks with the same Room may be
+	Rooms      int           // how many tasks with any Room may be
 	Total      int           // how many all owners together may
 	Unique     bool          // an owner may have the same call pending only once
 	RetryAfter time.Duration // what to tell an owner who has too many
@@ -181,9 +183,14 @@ type Limits struct {
 // A Load is what is pending when a task is to be created.
 type Load struct {
 	Owner int // tasks of the same owner
+	Room  int // tasks with the same Room, if the task has one
+	Rooms int // tasks with any Room, if the task has one
 	Total int // tasks of all owners
 	Same  ID  // a task of the same owner with the same digest, if there is one
 }
+
+// CountsRooms reports whether the rooms of pending tasks matter to t.
+func (l Limits) CountsRooms(t Task) bool { return t.Room != "" && (l.PerRoom > 0 || l.Rooms > 0) }
 
 // Check returns nil if t may be added to load. It returns [ErrDuplicate], with
 // the ID of the task that is there already, [ErrRateLimited] or
@@ -195,6 +202,10 @@ func (l Limits) Check(t Task, load Load) error {
 		e.Kind, e.ID = KindDuplicate, load.Same
 	case l.PerOwner > 0 && load.Owner >= l.PerOwner:
 		e.Kind, e.Limit, e.Size = KindRateLimited, int64(l.PerOwner), int64(load.Owner)
+	case t.Room != "" && l.PerRoom > 0 && load.Room >= l.PerRoom:
+		e.Kind, e.Limit, e.Size = KindRateLimited, int64(l.PerRoom), int64(load.Room)
+	case t.Room != "" && l.Rooms > 0 && load.Rooms >= l.Rooms:
+		e.Kind, e.Limit, e.Size = KindCapacityExceeded, int64(l.Rooms), int64(load.Rooms)
 	case l.Total > 0 && load.Total >= l.Total:
 		e.Kind, e.Limit, e.Size = KindCapacityExceeded, int64(l.Total), int64(load.Total)
 	default:

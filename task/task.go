@@ -77,13 +77,14 @@ func States() []State {
 func Pending() []State { return []State{Working, InputRequired, Approved, Executing} }
 
 // A Task is a call together with everything that is known of its fate. Make
-// one with [New] and change it with [Task.Apply]. ID, Owner, Call, Digest and
+// one with [New] and change it with [Task.Apply]. ID, Owner, Room, Call, Digest and
 // CreatedAt never change.
 type Task struct {
 	ID        ID        `json:"id"`
 	Version   int64     `json:"version"` // 1 when new, and one more with every change
 	State     State     `json:"state"`
-	Owner     string    `json:"owner"` // the principal on whose behalf the call was made
+	Owner     string    `json:"owner"`         // the principal on whose behalf the call was made
+	Room      string    `json:"room,omitzero"` // where owners that nobody has identified are counted together; see [Limits]
 	Call      Call      `json:"call"`
 	Digest    Digest    `json:"digest"` // of Call, as the approvers saw it
 	Workflow  string    `json:"workflow,omitzero"`

@@ -31,6 +31,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 		Limits: task.Limits{
 			PerOwner: cfg.Tasks.MaxPendingPerOwner, Total: cfg.Tasks.MaxPending, RetryAfter: cfg.Tasks.MaxPollInterval,
 		},
+		Shares:    a.pendingShares(),
 		Retrieval: cfg.Tasks.DefaultTTL,
 		MaxTTL:    cfg.Tasks.MaxTTL,
 		Execution: cfg.Execution.Timeout,
@@ -51,6 +52,20 @@ func (a *App) newDesk() (*approval.Desk, error) {
 
 func variableLimits(v config.VariableLimits) task.VariableLimits {
 	return task.VariableLimits{Count: v.MaxCount, Name: int(v.MaxName), Value: int(v.MaxValue), Total: int(v.MaxTotal)}
+}
+
+// pendingShares returns what agents without an identity may have of the held
+// calls. If agents can be identified, a quarter is left to those that are.
+func (a *App) pendingShares() approval.Shares {
+	all := a.cfg.Tasks.MaxPending
+	perAddress := int(quarter(a.cfg.Tasks.MaxPendingPerAddress, all))
+	s := approval.Shares{
+		PerRoom: perAddress, Unknown: min(perAddress, a.cfg.Tasks.MaxPendingUnknown), All: all, Strange: max(1, all/2),
+	}
+	if a.identity.Identifies() {
+		s.All = max(1, all*3/4)
+	}
+	return s
 }
 
 // recorded counts what the audit log was told.

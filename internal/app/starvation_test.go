@@ -3,11 +3,14 @@ package app_test
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -234,5 +237,102 @@ func TestManyStreams(t *testing.T) {
 	cancel()
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// statefulUpstream gives sessions, and knows one that it gave before the gate was
+// there. It takes no others.
+func statefulUpstream(t *testing.T) string {
+	t.Helper()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		session := r.Header.Get("Mcp-Session-Id")
+		switch {
+		case strings.Contains(string(body), `"initialize"`):
+			w.Header().Set("Mcp-Session-Id", "given")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`)
+		case session != "given" && session != "old":
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"no such session"}}`)
+		default:
+			var request struct{ ID json.RawMessage }
+			_ = json.Unmarshal(body, &request)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{}}`, request.ID)
+		}
+	}))
+	t.Cleanup(up.Close)
+	return up.URL
+}
+
+// Sessions that agents make up fill one small room at each address. Agents with
+// sessions of the upstream's, also of one that is older than the gate, and agents
+// that are identified can have calls held all the same.
+func TestMadeUpSessions(t *testing.T) {
+	up := statefulUpstream(t)
+	for _, store := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "gate.db")} {
+		t.Run(strings.SplitN(store, ":", 2)[0], func(t *testing.T) {
+			const token = "tga_0123456789abcdefghijklmnopqrstuvwxyz"
+			text := strings.Replace(gatewayFor(up), "memory:", store, 1) +
+				"tasks: {max_pending: 20, max_pending_per_owner: 2, max_pending_unknown: 4}\nrules: [{match: '*', action: approve}]\ndefault: deny\n" +
+				fmt.Sprintf("identity: {anonymous: true, tokens: [{name: ann, hash: 'sha256:%x'}]}\n", sha256.Sum256([]byte(token)))
+			a, stop := start(t, text)
+			calls := 0
+			hold := func(address, session, authorization string) string {
+				t.Helper()
+				calls++
+				message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"n":%d},"task":{}}}`, calls)
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.AgentAddr()+"/mcp", strings.NewReader(message))
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set("Accept", "application/json, text/event-stream")
+				r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+				for name, value := range map[string]string{"Mcp-Session-Id": session, "Authorization": authorization} {
+					if value != "" {
+						r.Header.Set(name, value)
+					}
+				}
+				resp, err := from(t, address).Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, _ := io.ReadAll(resp.Body)
+				return string(body)
+			}
+			held := func(what, answer string) {
+				t.Helper()
+				if !strings.Contains(answer, `"taskId"`) {
+					t.Errorf("%s is not held: %s", what, answer)
+				}
+			}
+			full := func(what, answer string) {
+				t.Helper()
+				if !strings.Contains(answer, `"error_type":"rate_limited"`) && !strings.Contains(answer, `"error_type":"capacity_exceeded"`) {
+					t.Errorf("%s: %s; want a refusal", what, answer)
+				}
+			}
+			for i := range 4 {
+				held("a made-up session", hold("127.0.0.2", fmt.Sprint("made-up-", i), ""))
+			}
+			for i := range 10 {
+				full("one made-up session too many", hold("127.0.0.2", fmt.Sprint("more-", i), ""))
+			}
+			full("no session at the same address", hold("127.0.0.2", "", ""))
+			held("an old session", hold("127.0.0.2", "old", ""))
+			if _, body := ask(t, from(t, "127.0.0.3"), a.AgentAddr(), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`); !strings.Contains(body, `"result"`) {
+				t.Fatal(body)
+			}
+			for i := range 4 {
+				held("a made-up session at another address", hold("127.0.0.3", fmt.Sprint("made-up-too-", i), ""))
+			}
+			held("a given session", hold("127.0.0.3", "given", ""))
+			full("strangers have half of all", hold("127.0.0.4", "made-up", ""))
+			held("the given session elsewhere", hold("127.0.0.4", "given", ""))
+			held("an agent with an identity", hold("127.0.0.2", "", "Bearer "+token))
+			held("an agent with an identity, again", hold("127.0.0.2", "made-up", "Bearer "+token))
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

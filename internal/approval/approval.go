@@ -57,7 +57,8 @@ type Config struct {
 	// for a task whose owner is not there when it ends.
 	Send func(task.Task) Sender
 
-	Limits    task.Limits // on pending tasks; Unique is the desk's to set
+	Limits    task.Limits // on pending tasks; Unique and those of rooms are the desk's to set
+	Shares    Shares
 	Retrieval time.Duration
 	MaxTTL    time.Duration // see [task.TTLRules] for this and Retrieval
 	Execution time.Duration // how long a call may run, and an outcome take to be fetched; 60 s

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -36,6 +37,13 @@ type Call struct {
 	// this owner because nobody can tell them apart.
 	Alone bool
 
+	// Standing says how far the owner is known, and Room where those that are not
+	// identified are counted together, such as their address. Prove finds out
+	// whether an unknown owner is a proven one; it may be nil.
+	Standing Standing
+	Room     string
+	Prove    func(context.Context) bool
+
 	// InBatch has, for a batch, what the upstream says of the tool that each of
 	// its messages is about.
 	InBatch []policy.Annotations
@@ -63,9 +71,7 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	if err != nil {
 		return task.Task{}, false, err
 	}
-	limits := d.cfg.Limits
-	limits.Unique = !c.Alone
-	held, attached, err := d.admit(ctx, t, limits)
+	held, attached, err := d.admitCall(ctx, c, t)
 	if err != nil {
 		d.tell(ctx, Event{Step: Refused, Task: t, Err: err})
 		return task.Task{}, false, err
@@ -120,7 +126,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	now := d.cfg.Now()
 	ttl := d.ttl(ctx, c, w)
 	t, err := task.New(task.Draft{
-		ID: task.NewID(), Owner: c.Owner, Call: call, Workflow: c.Verdict.Workflow,
+		ID: task.NewID(), Owner: c.Owner, Room: c.Room, Call: call, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
@@ -180,7 +186,13 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 			return same, true, err
 		}
 	}
-	if err := d.pace.take(t.Owner, limits.PerOwner, d.cfg.Now()); err != nil {
+	now := d.cfg.Now()
+	if t.Room != "" { // before the owner, which may be made up
+		if err := d.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
+			return t, false, err
+		}
+	}
+	if err := d.pace.take("owner "+t.Owner, limits.PerOwner, now); err != nil {
 		return t, false, err
 	}
 	for {

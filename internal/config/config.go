@@ -108,16 +108,18 @@ type Execution struct {
 
 // Tasks says how held calls are kept.
 type Tasks struct {
-	DefaultTTL         time.Duration // how long an outcome can be fetched if the agent asks for no more
-	MaxTTL             time.Duration // no task lives longer
-	MaxPendingPerOwner int
-	MaxPending         int
-	PendingStatus      string   // working or input_required
-	ForceRequired      []string // tools that must be called as a task
-	MinPollInterval    time.Duration
-	MaxPollInterval    time.Duration
-	CleanupInterval    time.Duration
-	Variables          VariableLimits
+	DefaultTTL           time.Duration // how long an outcome can be fetched if the agent asks for no more
+	MaxTTL               time.Duration // no task lives longer
+	MaxPendingPerOwner   int
+	MaxPending           int
+	MaxPendingPerAddress int      // held calls of all anonymous agents at one address; zero means a quarter of MaxPending
+	MaxPendingUnknown    int      // the same for those that show nothing by which they can be told apart
+	PendingStatus        string   // working or input_required
+	ForceRequired        []string // tools that must be called as a task
+	MinPollInterval      time.Duration
+	MaxPollInterval      time.Duration
+	CleanupInterval      time.Duration
+	Variables            VariableLimits
 }
 
 // VariableLimits bounds the variables of a task.
@@ -225,6 +227,7 @@ func Default() Config {
 			MaxTTL:             24 * time.Hour,
 			MaxPendingPerOwner: 10,
 			MaxPending:         1000,
+			MaxPendingUnknown:  20,
 			PendingStatus:      "working",
 			MinPollInterval:    2 * time.Second,
 			MaxPollInterval:    30 * time.Second,

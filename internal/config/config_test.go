@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		Waiting:    config.Waiting{Hold: 50 * time.Second},
 		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
-			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
+			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, MaxPendingUnknown: 20, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
 			Variables: config.VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16384, MaxTotal: 65536},
 		},
@@ -174,6 +174,8 @@ tasks:
   max_ttl: 3h
   max_pending_per_owner: 4
   max_pending: 5
+  max_pending_per_address: 6
+  max_pending_unknown: 7
   pending_status: input_required
   force_required: [delete_user, "transfer funds"]
   min_poll_interval: 6s
@@ -258,7 +260,7 @@ telemetry:
 		Waiting:   config.Waiting{TasksOnly: true},
 		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
 		Tasks: config.Tasks{
-			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
+			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, MaxPendingPerAddress: 6, MaxPendingUnknown: 7, PendingStatus: "input_required",
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
 			Variables: config.VariableLimits{MaxCount: 9, MaxName: 16, MaxValue: 11, MaxTotal: 1024},
 		},

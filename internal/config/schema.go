@@ -143,6 +143,8 @@ func (t *Tasks) settings() group {
 		{"max_ttl", duration(&t.MaxTTL, time.Second)},
 		{"max_pending_per_owner", number(&t.MaxPendingPerOwner, 1_000_000)},
 		{"max_pending", number(&t.MaxPending, 10_000_000)},
+		{"max_pending_per_address", upTo(&t.MaxPendingPerAddress, 10_000_000)},
+		{"max_pending_unknown", number(&t.MaxPendingUnknown, 10_000_000)},
 		{"pending_status", oneOf(&t.PendingStatus, "working", "input_required")},
 		{"force_required", list{func() setting { return tool(&t.ForceRequired) }}},
 		{"min_poll_interval", duration(&t.MinPollInterval, shortest)},

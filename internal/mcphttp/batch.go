@@ -122,8 +122,8 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 // judged, for one approval, keeps the client waiting, and answers with what
 // became of all of it.
 func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.Call) {
-	owner, shared := x.owner()
-	c.Owner, c.Alone, c.Peer, c.Principal = owner, shared, x.from().Key, x.from().Principal
+	x.identify(&c)
+	owner := c.Owner
 	c.Upstream, c.Trace = x.upstream.cfg.Name, x.span.Traceparent()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {

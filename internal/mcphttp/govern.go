@@ -344,6 +344,9 @@ func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte 
 		return answer.Raw
 	}
 	client := x.client(x.w.Header().Get("Mcp-Session-Id"))
+	if _, given := sessionIn(client.Key); given {
+		x.h.sessions.add(client.Upstream + " " + client.Key)
+	}
 	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
 	x.h.cfg.Gate.Meet(client, gate.Facts{Tasks: support.Call || support.Extension, Session: session})
 	return wire.Declare(answer, x.era, wire.Abilities{

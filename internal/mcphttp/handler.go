@@ -52,6 +52,7 @@ type Handler struct {
 	requests  *admission.Pool
 	streams   *admission.Pool
 	waiting   *admission.Pool // requests that are kept open until somebody decides
+	sessions  sessions
 	listeners listeners
 	held      heldRequests
 	awaited   awaited

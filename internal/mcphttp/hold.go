@@ -50,15 +50,16 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	if asked := m.Params.Task.Member("ttl"); asked.Present() {
 		ttl, _ = task.ParseTTL(asked.Bytes) // was checked before
 	}
-	owner, shared := x.owner()
-	t, _, err := x.h.cfg.Desk.Hold(ctx, approval.Call{
-		Owner: owner, Peer: x.from().Key, Alone: shared, Principal: x.from().Principal, Upstream: x.upstream.cfg.Name,
-		Message: m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
+	call := approval.Call{
+		Upstream: x.upstream.cfg.Name,
+		Message:  m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
 		Trace: x.span.Traceparent(),
 		Tool: approval.Tool{
 			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: j.Tool.DigestText(),
 		},
-	})
+	}
+	x.identify(&call)
+	t, _, err := x.h.cfg.Desk.Hold(ctx, call)
 	if err != nil {
 		x.h.cfg.Log.InfoContext(ctx, "call not held", "correlation_id", x.correlationID(), "cause", err)
 	}

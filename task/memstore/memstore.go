@@ -34,6 +34,7 @@ type Store struct {
 	hub     task.Hub
 	closed  atomic.Bool
 	pending atomic.Int64
+	rooms   rooms
 	stored  atomic.Int64 // tasks, terminal ones included
 	bytes   atomic.Int64 // of calls and answers
 	journal journal
@@ -125,6 +126,11 @@ func (s *Store) admit(e *entry, t *task.Task, limits task.Limits) error {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
 	load := e.shard.load(t)
+	if t.Room != "" {
+		s.rooms.mu.Lock()
+		defer s.rooms.mu.Unlock()
+		load.Room, load.Rooms = s.rooms.pending[t.Room], s.rooms.total
+	}
 	for {
 		pending := s.pending.Load()
 		load.Total = int(pending)
@@ -140,6 +146,9 @@ func (s *Store) admit(e *entry, t *task.Task, limits task.Limits) error {
 		s.countPending(t, -1)
 		full.ID, full.Action, full.RetryAfter = t.ID, task.ActionCreate, limits.RetryAfter
 		return full
+	}
+	if t.Room != "" && !t.State.Terminal() {
+		s.rooms.add(t.Room, 1)
 	}
 	e.shard.add(e, t)
 	return nil
@@ -236,6 +245,11 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	s.bytes.Add(weight(&t) - weight(old)) // even if it is too much: a call that has run must get its answer
 	s.countPending(old, -1)
 	s.countPending(&t, +1)
+	if t.Room != "" && t.State.Terminal() && !old.State.Terminal() {
+		s.rooms.mu.Lock()
+		s.rooms.add(t.Room, -1)
+		s.rooms.mu.Unlock()
+	}
 	s.hub.Notify(t.ID, t.Owner)
 	return nil
 }

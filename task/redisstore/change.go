@@ -89,13 +89,14 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		return err
 	}
 	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.places(r.card, t.State)...)
-	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox())
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.room(t.Room), s.keys.rooms())
 	for _, state := range task.Pending() {
 		keys = append(keys, s.keys.owned(state, t.Owner))
 	}
 	args := append([]string{
 		s.news.channel, note(t.ID, t.Owner), r.member, r.due(),
 		strconv.Itoa(limits.PerOwner), strconv.Itoa(limits.Total), strconv.FormatBool(limits.Unique),
+		strconv.Itoa(limits.PerRoom), strconv.Itoa(limits.Rooms), strconv.FormatBool(t.Room != "" && !t.State.Terminal()),
 	}, r.fields()...)
 	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
 
@@ -130,12 +131,15 @@ func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
 	if err != nil {
 		return task.Load{}, err
 	}
-	if len(parts) != 3 {
+	if len(parts) != 5 {
 		return task.Load{}, fmt.Errorf("unexpected answer to a creation: %q", parts)
 	}
 	owner, ownerErr := strconv.Atoi(parts[0])
 	total, totalErr := strconv.Atoi(parts[1])
-	return task.Load{Owner: owner, Total: total, Same: idOf(parts[2])}, errors.Join(ownerErr, totalErr)
+	room, roomErr := strconv.Atoi(parts[3])
+	rooms, roomsErr := strconv.Atoi(parts[4])
+	return task.Load{Owner: owner, Total: total, Same: idOf(parts[2]), Room: room, Rooms: rooms},
+		errors.Join(ownerErr, totalErr, roomErr, roomsErr)
 }
 
 // Swap implements [task.Tasks].
@@ -178,9 +182,10 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 
 func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
 	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.places(r.card, r.State)...)
-	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox())
+	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox(), s.keys.room(r.room), s.keys.rooms())
 	args := append([]string{
 		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
+		strconv.FormatBool(r.State.Terminal()),
 	}, r.fields()...)
 	reply, err := s.scripts.swap.Exec(ctx, s.client, s.keyed(keys), args).AsStrSlice()
 	if err != nil {

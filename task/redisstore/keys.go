@@ -37,6 +37,9 @@ func (k keyspace) recordsDue() string        { return string(k) + "records:due" 
 func (k keyspace) record(name string) string { return string(k) + "record:" + name }
 func (k keyspace) due(h half) string         { return string(k) + "due:" + string(h) }
 
+func (k keyspace) rooms() string           { return string(k) + "rooms" }
+func (k keyspace) room(name string) string { return string(k) + "room:" + name }
+
 func (k keyspace) owned(s task.State, owner string) string { return k.list(s) + ":" + owner }
 
 func (k keyspace) call(h half, d task.Digest, owner string) string {
@@ -65,11 +68,12 @@ func halfOf(s task.State) half {
 type card struct {
 	member string
 	owner  string
+	room   string
 	digest task.Digest
 }
 
 func cardOf(t *task.Task) card {
-	return card{member: member(t.Position()), owner: t.Owner, digest: t.Digest}
+	return card{member: member(t.Position()), owner: t.Owner, room: t.Room, digest: t.Digest}
 }
 
 // places returns the four lists in which a task is while it is in state s. The

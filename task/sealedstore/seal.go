@@ -171,7 +171,7 @@ func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
 // here are not shown.
 func outline(t *task.Task) task.Task {
 	o := task.Task{
-		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Digest: t.Digest, Workflow: t.Workflow,
+		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Room: t.Room, Digest: t.Digest, Workflow: t.Workflow,
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, ExpiresAt: t.ExpiresAt,
 		PollInterval: t.PollInterval, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt,
 		Call: task.Call{Upstream: t.Call.Upstream, Method: t.Call.Method},

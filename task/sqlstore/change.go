@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING`
+	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING`
 	findTask   = "SELECT owner, state, version FROM tasks WHERE id = $1"
 	updateTask = "UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5 WHERE id = $6"
 	sweepTasks = `DELETE FROM tasks WHERE id IN
@@ -48,7 +48,7 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 		return outcome{refused: refusal}, err
 	}
 	result, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document)
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -32,7 +32,7 @@ func SelectPage(q task.Query, after task.Position) (statement string, args []any
 func Statements() map[string]string {
 	return map[string]string{
 		"get": getTask, "visit": nextDocuments, "get chunk": getChunk, "overdue": overdueTasks,
-		"count all": countAll, "count owner": countOwner, "find same": findSame, "find": findTask,
+		"count all": countAll, "count owner": countOwner, "count rooms": countRooms, "find same": findSame, "find": findTask,
 		"update": updateTask, "sweep": sweepTasks,
 		"journal": journalPage, "story": journalStory, "trim": discardEntries,
 	}

@@ -209,13 +209,14 @@ func slot(id task.ID) int {
 
 const (
 	lockOwner = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+	lockRooms = "SELECT pg_advisory_xact_lock(hashtextextended('rooms', 1))"
 	loadTasks = `SELECT (SELECT sum(pending) FROM slots)::bigint,
 		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $1 AND pending = TRUE LIMIT $2) AS mine),
 		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
 		EXISTS (SELECT FROM tasks WHERE id = $5)`
 	addNotes = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
-	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 	findState = "SELECT state FROM tasks WHERE id = $1"
 	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
 	// replaceTask also takes a task that ends from its slot, and adds notes.
@@ -306,6 +307,10 @@ func (c creation) load(ctx context.Context, a admission) (load task.Load, there 
 	if c.limits.PerOwner > 0 || c.limits.Unique {
 		b.Queue(lockOwner, c.record.Owner)
 	}
+	if rooms := c.limits.CountsRooms(c.record.Task); rooms {
+		b.Queue(lockRooms)
+		b.Queue(countRooms, c.record.Room).QueryRow(func(row pgx.Row) error { return row.Scan(&load.Room, &load.Rooms) })
+	}
 	b.Queue(a.lock, slot(c.record.ID))
 	b.Queue(loadTasks, c.record.Owner, c.limits.PerOwner, c.record.Digest[:], same, string(c.record.ID)).QueryRow(
 		func(row pgx.Row) error { return row.Scan(&load.Total, &load.Owner, &load.Same, &there) })
@@ -327,7 +332,7 @@ func (c creation) insert(ctx context.Context) error {
 	r := c.record
 	var b pgx.Batch
 	b.Queue(addTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document)
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room)
 	if r.pending() {
 		b.Queue(countTask, slot(r.ID))
 	}

@@ -104,7 +104,9 @@ func (s *session) find(ctx context.Context, l lookup, to ...any) error {
 const (
 	countAll   = "SELECT count(*) FROM tasks WHERE pending = TRUE"
 	countOwner = "SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE"
-	findSame   = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
+	countRooms = `SELECT (SELECT count(*) FROM tasks WHERE pending = TRUE AND room = $1 AND room > ''),
+		(SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '')`
+	findSame = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
 )
 
 // load returns what is pending, as far as limits need to know.
@@ -114,6 +116,9 @@ func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (l
 	}
 	if limits.PerOwner > 0 && err == nil {
 		load.Owner, err = s.countOwner(ctx, t.Owner)
+	}
+	if limits.CountsRooms(*t) && err == nil {
+		err = s.find(ctx, lookup{countRooms, []any{t.Room}}, &load.Room, &load.Rooms)
 	}
 	if limits.Total > 0 && err == nil {
 		load.Total, err = s.countAll(ctx)

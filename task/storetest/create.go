@@ -20,6 +20,8 @@ func createCases() []testCase {
 		{"Create counts only what is pending", createCountsPending},
 		{"Create refuses the same call when asked to", createUnique},
 		{"concurrent creations use up a limit exactly", createRace},
+		{"owners that are not identified share a room", createRooms},
+		{"concurrent creations use up a room exactly", createRoomsRace},
 		{"concurrent creations and ends never exceed a limit", createChurn},
 		{"concurrent creations of the same call make one task", createUniqueRace},
 	}
@@ -105,6 +107,76 @@ func createCountsPending(t reporter, s task.Store) {
 	mustBe(t, s.Create(t.Context(), build(t, draft("tg_4", "ann"), epoch), limits), task.ErrRateLimited)
 	must(t, s.Create(t.Context(), build(t, draft("tg_5", "bob"), epoch), limits))
 	mustBe(t, s.Create(t.Context(), build(t, draft("tg_6", "eve"), epoch), limits), task.ErrCapacityExceeded)
+}
+
+// inRoom returns a task whose owner nobody has identified.
+func inRoom(t reporter, id task.ID, owner, room string) task.Task {
+	d := draft(id, owner)
+	d.Room = room
+	return build(t, d, epoch)
+}
+
+// createRooms checks that owners in one room share it, that all rooms leave some
+// of the total to owners without one, and that ended tasks count no more.
+func createRooms(t reporter, s task.Store) {
+	limits := task.Limits{PerOwner: 2, PerRoom: 3, Rooms: 5, Total: 7, RetryAfter: time.Minute}
+	for i := range 3 {
+		must(t, s.Create(t.Context(), inRoom(t, task.ID(fmt.Sprint("tg_a", i)), fmt.Sprint("made up ", i), "a"), limits))
+	}
+	err := s.Create(t.Context(), inRoom(t, "tg_a3", "made up 3", "a"), limits)
+	mustBe(t, err, task.ErrRateLimited)
+	var e *task.Error
+	if !errors.As(err, &e) || e.RetryAfter != time.Minute || e.Limit != 3 || e.Size != 3 {
+		t.Fatalf("err = %#v; want the limit of the room and when to try again", err)
+	}
+	for i := range 2 {
+		must(t, s.Create(t.Context(), inRoom(t, task.ID(fmt.Sprint("tg_b", i)), fmt.Sprint("other ", i), "b"), limits))
+	}
+	mustBe(t, s.Create(t.Context(), inRoom(t, "tg_b2", "other 2", "b"), limits), task.ErrCapacityExceeded)
+	must(t, s.Create(t.Context(), build(t, draft("tg_1", "ann"), epoch), limits))
+	must(t, s.Create(t.Context(), build(t, draft("tg_2", "ann"), epoch), limits))
+	mustBe(t, s.Create(t.Context(), build(t, draft("tg_3", "bob"), epoch), limits), task.ErrCapacityExceeded)
+
+	advance(t, s, "tg_a0", epoch, task.Submit{By: "gate", Deadline: epoch.Add(ttl)})
+	mustBe(t, s.Create(t.Context(), inRoom(t, "tg_a4", "made up 4", "a"), limits), task.ErrRateLimited)
+	advance(t, s, "tg_a0", epoch, task.Cancel{By: "made up 0"})
+	must(t, s.Create(t.Context(), inRoom(t, "tg_a5", "made up 5", "a"), limits))
+	got, err := s.Get(t.Context(), anyone("tg_a5"))
+	must(t, err)
+	if got.Room != "a" {
+		t.Fatalf("the task has the room %q; want a", got.Room)
+	}
+}
+
+// createRoomsRace checks that the limits of rooms hold for tasks that are created
+// at the same time.
+func createRoomsRace(t reporter, s task.Store) {
+	limits := task.Limits{PerOwner: 5, PerRoom: 4, Rooms: 10, Total: 100}
+	made := make([]task.Task, 60)
+	for i := range made {
+		made[i] = inRoom(t, task.NewID(), fmt.Sprint("made up ", i), fmt.Sprint("room ", i%4))
+	}
+	errs := together(len(made), func(i int) error {
+		err := s.Create(t.Context(), made[i], limits)
+		if errors.Is(err, task.ErrRateLimited) {
+			err = task.ErrCapacityExceeded
+		}
+		return err
+	})
+	if n := succeeded(t, errs, task.ErrCapacityExceeded); n != limits.Rooms {
+		t.Fatalf("%d tasks created in all rooms; the limit is %d", n, limits.Rooms)
+	}
+	byRoom := make(map[string]int)
+	for i, err := range errs {
+		if err == nil {
+			byRoom[made[i].Room]++
+		}
+	}
+	for room, n := range byRoom {
+		if n > limits.PerRoom {
+			t.Fatalf("%s has %d tasks; the limit is %d", room, n, limits.PerRoom)
+		}
+	}
 }
 
 func createUnique(t reporter, s task.Store) {

@@ -230,6 +230,12 @@ func countPending(ctx context.Context, s *memstore.Store, t task.Task) (task.Loa
 	all, err := s.List(ctx, q)
 	load := task.Load{Total: len(all.Tasks)}
 	for _, other := range all.Tasks {
+		if t.Room != "" && other.Room != "" {
+			load.Rooms++
+		}
+		if t.Room != "" && other.Room == t.Room {
+			load.Room++
+		}
 		if other.Owner != t.Owner {
 			continue
 		}

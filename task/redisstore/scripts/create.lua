@@ -3,31 +3,42 @@
 --
 -- KEYS: task, changes, its four places, all pending by due time, the pending
 -- tasks of the same call, the inbox of the journal, the pending tasks of the
--- same owner in each state.
+-- same room and of all rooms, the pending tasks of the same owner in each state.
 -- ARGV: channel, message, member, due, limit per owner, limit of all, unique,
--- how many notes, the notes, then the fields of the task.
+-- limit per room, limit of all rooms, whether it counts in a room, how many
+-- notes, the notes, then the fields of the task.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 1
 end
 
 local perOwner, most, unique = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == 'true'
 local total, owner, same = redis.call('ZCARD', KEYS[7]), 0, ''
-for i = 10, #KEYS do
+for i = 12, #KEYS do
   owner = owner + redis.call('ZCARD', KEYS[i])
 end
 if unique then
   local first = redis.call('ZRANGE', KEYS[8], 0, 0)
   same = first[1] or ''
 end
-if same ~= '' or (perOwner > 0 and owner >= perOwner) or (most > 0 and total >= most) then
-  return {tostring(owner), tostring(total), same}
+local perRoom, allRooms, counted = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == 'true'
+local room, rooms = 0, 0
+if counted then
+  room, rooms = redis.call('ZCARD', KEYS[10]), redis.call('ZCARD', KEYS[11])
+end
+if same ~= '' or (perOwner > 0 and owner >= perOwner) or (most > 0 and total >= most)
+  or (perRoom > 0 and room >= perRoom) or (allRooms > 0 and rooms >= allRooms) then
+  return {tostring(owner), tostring(total), same, tostring(room), tostring(rooms)}
 end
 
-local notes = tonumber(ARGV[8])
+local notes = tonumber(ARGV[11])
 if notes > 0 then
-  redis.call('RPUSH', KEYS[9], unpack(ARGV, 9, 8 + notes))
+  redis.call('RPUSH', KEYS[9], unpack(ARGV, 12, 11 + notes))
 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 9 + notes))
+redis.call('HSET', KEYS[1], unpack(ARGV, 12 + notes))
+if counted then
+  redis.call('ZADD', KEYS[10], 0, ARGV[3])
+  redis.call('ZADD', KEYS[11], 0, ARGV[3])
+end
 redis.call('ZADD', KEYS[3], 0, ARGV[3])
 redis.call('ZADD', KEYS[4], 0, ARGV[3])
 redis.call('ZADD', KEYS[5], 0, ARGV[3])

@@ -4,9 +4,10 @@
 -- a call that ran must not be forgotten.
 --
 -- KEYS: task, changes, the four places of the new version, the four places
--- that it is expected to leave, the inbox of the journal.
--- ARGV: channel, message, member, due, version before, state expected, how
--- many notes, the notes, then the fields to set, of which the first is the new
+-- that it is expected to leave, the inbox of the journal, the pending tasks of
+-- its room and of all rooms.
+-- ARGV: channel, message, member, due, version before, state expected, whether
+-- it has ended, how many notes, the notes, then the fields to set, of which the first is the new
 -- state.
 local old = redis.call('HMGET', KEYS[1], 'version', 'state')
 local state = old[2]
@@ -16,16 +17,20 @@ end
 if old[1] ~= ARGV[5] then
   return {'overtaken', state}
 end
-local notes = tonumber(ARGV[7])
-local to = ARGV[9 + notes]
+local notes = tonumber(ARGV[8])
+local to = ARGV[10 + notes]
 if state ~= to and state ~= ARGV[6] then
   return {'unexpected', state}
 end
 
 if notes > 0 then
-  redis.call('RPUSH', KEYS[11], unpack(ARGV, 8, 7 + notes))
+  redis.call('RPUSH', KEYS[11], unpack(ARGV, 9, 8 + notes))
 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 8 + notes))
+redis.call('HSET', KEYS[1], unpack(ARGV, 9 + notes))
+if ARGV[7] == 'true' then
+  redis.call('ZREM', KEYS[12], ARGV[3])
+  redis.call('ZREM', KEYS[13], ARGV[3])
+end
 if state ~= to then
   for i = 3, 6 do
     if KEYS[i] ~= KEYS[i + 4] then

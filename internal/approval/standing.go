@@ -1,0 +1,61 @@
+package approval
+
+import (
+	"context"
+	"errors"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Standing says how far the owner of a call is known.
+type Standing int
+
+// The standings, the best one first.
+const (
+	Identified Standing = iota // the gate knows who it is
+	Proven                     // it has a session that the upstream gave it
+	Claimed                    // it shows credentials that only the upstream can check
+	Unknown                    // it shows nothing, or a session that it may have made up
+)
+
+// Shares bound what owners that are not identified may have pending, so that
+// there is always room for those that are. Zero fields limit nothing.
+type Shares struct {
+	PerRoom int // all that share a room
+	Unknown int // all of unknown standing that share a room; those of a better one count too
+	All     int // all, in every room
+	Strange int // all, if the owner is not proven: the rest is for those that are
+}
+
+// limits returns the limits for a call. Owners that share a name because nobody
+// can tell them apart are bounded by their room instead.
+func (d *Desk) limits(c Call) task.Limits {
+	l, shares := d.cfg.Limits, d.cfg.Shares
+	l.Unique = !c.Alone
+	if c.Room == "" || c.Standing == Identified {
+		return l
+	}
+	if c.Alone {
+		l.PerOwner = 0
+	}
+	l.PerRoom, l.Rooms = shares.PerRoom, shares.All
+	if c.Standing != Proven {
+		l.Rooms = shares.Strange
+	}
+	if c.Standing == Unknown {
+		l.PerRoom = shares.Unknown
+	}
+	return l
+}
+
+// admitCall stores the task of c. An owner that is unknown is asked to prove
+// itself when there is no room for the unknown, and not before.
+func (d *Desk) admitCall(ctx context.Context, c Call, t task.Task) (task.Task, bool, error) {
+	held, attached, err := d.admit(ctx, t, d.limits(c))
+	full := errors.Is(err, task.ErrRateLimited) || errors.Is(err, task.ErrCapacityExceeded)
+	if full && c.Standing == Unknown && c.Prove != nil && c.Prove(ctx) {
+		c.Standing = Proven
+		return d.admit(ctx, t, d.limits(c))
+	}
+	return held, attached, err
+}
