@@ -53,8 +53,8 @@ func (a *App) fit() {
 		level = slog.LevelWarn
 	}
 	a.log.Log(context.Background(), level, "connections that fit the limit on open files", "open_files", files,
-		"agents", a.room.agents, "agents_configured", a.cfg.Limits.MaxConnections,
-		"upstreams", a.room.upstreams, "operators", a.room.operators)
+		"agent_connections", a.room.agents, "configured", a.cfg.Limits.MaxConnections,
+		"upstream_connections", a.room.upstreams, "operator_connections", a.room.operators)
 }
 
 // quarter returns what one client may have of all.

@@ -55,13 +55,17 @@ func variableLimits(v config.VariableLimits) task.VariableLimits {
 }
 
 // pendingShares returns what agents without an identity may have of the held
-// calls. If agents can be identified, a quarter is left to those that are.
+// calls. If agents can be identified, a quarter is left to those that are. The
+// agents at one address may have what one of them may.
 func (a *App) pendingShares() approval.Shares {
-	all := a.cfg.Tasks.MaxPending
-	perAddress := int(quarter(a.cfg.Tasks.MaxPendingPerAddress, all))
+	all, one := a.cfg.Tasks.MaxPending, a.cfg.Tasks.MaxPendingPerOwner
 	s := approval.Shares{
-		PerRoom: perAddress, Unknown: min(perAddress, a.cfg.Tasks.MaxPendingUnknown), All: all, Strange: max(1, all/2),
+		PerRoom: max(one, int(quarter(a.cfg.Tasks.MaxPendingPerAddress, all))),
+		Unknown: max(one, a.cfg.Tasks.MaxPendingUnknown),
+		All:     all,
+		Strange: max(1, all/2),
 	}
+	s.Unknown = min(s.Unknown, s.PerRoom)
 	if a.identity.Identifies() {
 		s.All = max(1, all*3/4)
 	}

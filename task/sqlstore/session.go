@@ -104,9 +104,8 @@ func (s *session) find(ctx context.Context, l lookup, to ...any) error {
 const (
 	countAll   = "SELECT count(*) FROM tasks WHERE pending = TRUE"
 	countOwner = "SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE"
-	countRooms = `SELECT (SELECT count(*) FROM tasks WHERE pending = TRUE AND room = $1 AND room > ''),
-		(SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '')`
-	findSame = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
+	countRooms = "SELECT count(*) FILTER (WHERE room = $1), count(*) FROM tasks WHERE pending = TRUE AND room > ''"
+	findSame   = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
 )
 
 // load returns what is pending, as far as limits need to know.
