@@ -123,7 +123,6 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 // became of all of it.
 func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.Call) {
 	x.identify(&c)
-	owner := c.Owner
 	c.Upstream, c.Trace = x.upstream.cfg.Name, x.span.Traceparent()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {
