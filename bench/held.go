@@ -21,7 +21,7 @@ import (
 
 const (
 	heldFile  = "held.yaml"
-	heldToken = "bench"
+	heldToken = "token-of-the-benchmark"
 )
 
 // heldRules returns a configuration under which big calls are held, and their

@@ -22,7 +22,7 @@ const (
 	budgetTelling   = 50.0    // ms until those few have all been told
 	budgetFew       = 5 << 10 // KiB that they may take together
 	idleTime        = 2 * time.Second
-	operatorToken   = "bench"
+	operatorToken   = "token-of-the-benchmark"
 	eventBuffer     = 512
 	heldCall        = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x_1","arguments":{},"task":{}}}`
 	firstStepEvent  = "Waiting for approval"

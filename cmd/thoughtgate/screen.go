@@ -35,12 +35,7 @@ type screen struct {
 // environment says that none are wanted.
 func newScreen(w io.Writer) *screen {
 	s := &screen{w: w}
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return s
-	}
-	about, err := f.Stat()
-	s.colours = err == nil && about.Mode()&os.ModeCharDevice != 0
+	s.colours = isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
 

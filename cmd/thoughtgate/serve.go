@@ -46,7 +46,9 @@ func newServe() *cobra.Command {
 		}}); err != nil {
 			return errors.Join(err, a.Close())
 		}
-		showToken(cmd.ErrOrStderr(), a)
+		if err := showToken(cmd.ErrOrStderr(), a); err != nil {
+			return errors.Join(err, a.Close())
+		}
 		collectLess()
 		return a.Run(cmd.Context())
 	}
@@ -61,13 +63,28 @@ func collectLess() {
 	}
 }
 
-// showToken prints the token that was made for whoever starts the gate. It goes
-// past the log, which others may read, and is shown this once.
-func showToken(w io.Writer, a *app.App) {
+// showToken prints the token that was made for whoever starts the gate, if that
+// is a person at a terminal. Otherwise the output is collected, and others read
+// it: then the token goes to a private file.
+func showToken(w io.Writer, a *app.App) error {
+	if !isTerminal(w) {
+		return a.KeepToken()
+	}
 	if token := a.MadeToken(); token != "" {
 		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token to keep one): %s\n", token)
 		_, _ = fmt.Fprintf(w, "log in with a browser: %s\n", a.LoginLink())
 	}
+	return nil
+}
+
+// isTerminal reports whether what is written to w is shown to a person.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	about, err := file.Stat()
+	return err == nil && about.Mode()&os.ModeCharDevice != 0
 }
 
 func configFlag(cmd *cobra.Command) *string {

@@ -33,7 +33,7 @@ func newStore() *cobra.Command {
 		file: cmd.PersistentFlags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG)"),
 		dsn:  cmd.PersistentFlags().String("store", "", "the store, if it is not the configured one: sqlite:FILE, or a postgres:// or redis:// `URL` (a password is better given in THOUGHTGATE_STORE)"),
 	}
-	cmd.AddCommand(newStoreMigrate(f), newStoreCheck(f), newStoreExport(f), newStoreImport(f), newStoreRekey(f), newStoreVacuum(f))
+	cmd.AddCommand(newStoreMigrate(f), newStoreCheck(f), newStoreExport(f), newStoreImport(f), newStoreRekey(f), newStoreRotate(f), newStoreVacuum(f))
 	return cmd
 }
 
@@ -56,14 +56,20 @@ func existing(how opening) opening {
 	}
 }
 
-// open opens that store. Those who only want to have a look at it, or pass it
-// on, need not be able to read all of it.
-func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, error) {
+// load returns the configuration, as far as stores need it.
+func (f storeFlags) load() (config.Config, error) {
 	sources := config.Sources{File: *f.file, Environ: os.Environ()}
 	if *f.dsn != "" {
 		sources.Overrides = []config.Override{{Source: "--store", Setting: "store", Values: []string{*f.dsn}}}
 	}
 	cfg, _, err := config.LoadStorage(sources)
+	return cfg, err
+}
+
+// open opens that store. Those who only want to have a look at it, or pass it
+// on, need not be able to read all of it.
+func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, error) {
+	cfg, err := f.load()
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +163,9 @@ func newStoreExport(f storeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [FILE]",
 		Short: "Write everything in the store to a file",
-		Long: "Write everything in the store to a file, or to standard output, as lines of JSON that store import reads.\n" +
-			"What is encrypted stays encrypted, and can be exported without the keys.",
+		Long: "Write every held call and the journal to a file, or to standard output, as lines of JSON that store import reads.\n" +
+			"What is encrypted stays encrypted, and can be exported without the keys. The gate's root key and the sessions of\n" +
+			"operators are never exported.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	plain := cmd.Flags().Bool("plain", false, "decrypt: whoever has the file can read all arguments and results")

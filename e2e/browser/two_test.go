@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -47,9 +48,9 @@ func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	}
 	var tokens []operator.Token
 	for name, role := range map[string]operator.Role{"alice": operator.Approver, "bob": operator.Approver, "vera": operator.Viewer} {
-		tokens = append(tokens, operator.Token{Hash: operator.HashOf("token of " + name), Name: name, Role: role})
+		tokens = append(tokens, operator.Token{Hash: operator.HashOf("the long token of " + name), Name: name, Role: role})
 	}
-	auth, err := operator.New(operator.Config{Tokens: tokens, Key: [32]byte{1}, Now: time.Now, Page: pages.Login})
+	auth, err := operator.New(operator.Config{Tokens: tokens, Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now, Page: pages.Login})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
 		return nil, false
 	}
 	p.open("/")
-	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "token of "+name), chromedp.Submit(chromedp.CSS("#token")))
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "the long token of "+name), chromedp.Submit(chromedp.CSS("#token")))
 	p.sees("Waiting for a decision")
 	return p, true
 }

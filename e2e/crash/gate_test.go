@@ -56,7 +56,7 @@ const patience = 2 * time.Minute
 const settings = `
 version: 1
 listen: 127.0.0.1:0
-operators: {listen: 127.0.0.1:0, token: secret}
+operators: {listen: 127.0.0.1:0, token: secret-of-the-operators}
 upstreams: [{url: %s}]
 store: '%s'
 tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
@@ -248,7 +248,7 @@ func (p *party) send(method, url, body string) answer {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Mcp-Session-Id", p.session)
-	r.Header.Set("Authorization", "Bearer secret")
+	r.Header.Set("Authorization", "Bearer secret-of-the-operators")
 	resp, err := p.client.Do(r)
 	if err != nil {
 		return answer{}

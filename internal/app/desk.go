@@ -180,7 +180,7 @@ func (a *App) waiting() mcphttp.Waiting {
 		Drafts:   a.cfg.Drafts,
 
 		WholeBatches: a.cfg.WholeBatches,
-		Key:          a.keep.key,
+		Texts:        a.keep.ring,
 		Events: mcphttp.Events{
 			Idle: a.cfg.Notifications.IdleTimeout, PerOwner: a.cfg.Notifications.MaxPerOwner,
 			ReconnectDelay: a.cfg.Notifications.ReconnectDelay, ReconnectAttempts: a.cfg.Notifications.ReconnectAttempts,

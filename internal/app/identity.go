@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ func askClient() *http.Client {
 // newAuth returns what knows operators. A token is made if there is no other way
 // in.
 func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
-	c := operator.Config{Key: a.keep.key, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: a.log}
+	c := operator.Config{Records: a.keep.Store, Ring: a.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: a.log}
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
@@ -49,7 +50,7 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 		if err != nil {
 			return nil, err
 		}
-		c.Tokens = append(c.Tokens, operator.Token{Hash: hash, Name: t.Name, Groups: t.Groups, Role: operator.Role(t.Role), Random: true})
+		c.Tokens = append(c.Tokens, operator.Token{Hash: hash, Name: t.Name, Groups: t.Groups, Role: operator.Role(t.Role)})
 	}
 	if cfg.OIDC.Issuer != "" {
 		c.OIDC = a.provider(cfg.OIDC)
@@ -60,7 +61,7 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 func (a *App) provider(cfg config.OIDC) *operator.OIDC {
 	o := &operator.OIDC{
 		Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret.Reveal(), Name: cfg.Name, Scopes: cfg.Scopes,
-		NameClaim: cfg.NameClaim, GroupsClaim: cfg.GroupsClaim, Domains: cfg.AllowedDomains, Groups: cfg.AllowedGroups,
+		NameClaim: cfg.NameClaim, GroupsClaim: cfg.GroupsClaim, Recheck: cfg.Recheck, Domains: cfg.AllowedDomains, Groups: cfg.AllowedGroups,
 		Roles:  map[operator.Role][]string{},
 		Client: askClient(),
 		Matters: func(group string) bool {
@@ -133,6 +134,38 @@ func serverTLS(cfg config.Certificate, clients string) (*tls.Config, error) {
 // MadeToken returns the token that was made because none was configured, or
 // nothing. It is for the one who starts the gate, and is kept nowhere.
 func (a *App) MadeToken() string { return a.madeToken }
+
+// tokenFile is the name of the file with the token that was made.
+const tokenFile = "operator-token"
+
+// KeepToken writes the token that was made to a file that only its owner can
+// read, and logs where: what goes to a log is collected, and read by others.
+func (a *App) KeepToken() error {
+	if a.madeToken == "" {
+		return nil
+	}
+	dir := a.cfg.StateDir
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("operator token: %w", err)
+	}
+	file, err := os.CreateTemp(dir, tokenFile+".*") // that only its owner can read
+	if err != nil {
+		return fmt.Errorf("operator token: %w", err)
+	}
+	name := filepath.Join(dir, tokenFile)
+	_, err = file.WriteString(a.madeToken + "\n")
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("operator token: %w", errors.Join(err, os.Remove(file.Name())))
+	}
+	a.log.Info("a token for the operator was made, since none is configured; it is good until the gate stops", "file", name, "login", a.operatorsURL()+"/login")
+	return nil
+}
 
 // LoginLink returns the link with which the one who starts the gate logs in, or
 // nothing if no token was made.

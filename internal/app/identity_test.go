@@ -162,10 +162,20 @@ func TestOperatorRoutes(t *testing.T) {
 		{"POST /approvals/" + id + "/reject", 2},
 		{"POST /approvals/reject", 2},
 	}
+	// Their failures count at their address, and not at that of those who are known.
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	strangers := &http.Client{
+		CheckRedirect: client.CheckRedirect,
+		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+	}
 	for _, r := range routes {
 		method, path, _ := strings.Cut(r.route, " ")
 		for _, c := range credentials {
-			status, body, header := request(t, client, method, gate+path, "", c.headers...)
+			from := client
+			if c.level == 0 {
+				from = strangers
+			}
+			status, body, header := request(t, from, method, gate+path, "", c.headers...)
 			level, refused := c.level, http.StatusForbidden
 			switch {
 			case level < 0 && method == http.MethodGet:

@@ -50,7 +50,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 	traces := &collector{spans: make(map[string]*tracepb.Span)}
 	collecting := httptest.NewServer(traces)
 	defer collecting.Close()
-	text := strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {token: secret, ", 1) +
+	text := strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
 		"waiting: {hold: 20ms}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n" +
 		"telemetry: {traces: {endpoint: " + collecting.URL + "}}\n"
 	a, stop := start(t, text)

@@ -2,6 +2,12 @@ package app_test
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -62,7 +69,7 @@ func shareStore(t *testing.T, store string) {
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()
-	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret, ").Replace(gatewayFor(up.URL)) +
+	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
 		"rules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
 	a, stopA := start(t, text)
 	b, stopB := start(t, text)
@@ -92,11 +99,81 @@ func shareStore(t *testing.T, store string) {
 			t.Errorf("told %s; want %s", told, want)
 		}
 	}
+	shareLogins(t, store, a, b)
 	for _, stop := range []func() error{stopA, stopB, stopC} {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// shareLogins logs in on one replica and out on another. What somebody makes who
+// knows the URL of the store, from which the key once followed, is no login.
+func shareLogins(t *testing.T, store string, a, b *app.App) {
+	t.Helper()
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	one, other := "http://"+a.OperatorAddr(), "http://"+b.OperatorAddr()
+	_, _, header := request(t, client, "POST", one+"/login", "token=secret-of-the-operators", "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")
+	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
+	status, page, _ := request(t, client, "GET", other+"/", "", "Cookie", cookie)
+	_, rest, _ := strings.Cut(page, `name="csrf" value="`)
+	form, _, _ := strings.Cut(rest, `"`)
+	if status != 200 || form == "" {
+		t.Fatalf("the login counts on one replica alone: %d", status)
+	}
+	name, _, _ := strings.Cut(cookie, "=")
+	if status, _, _ := request(t, client, "GET", other+"/api/approvals", "", "Cookie", name+"="+forgedFrom(t, store)); status != 401 {
+		t.Errorf("a login that was made from the URL of the store: %d", status)
+	}
+
+	// A stream that is open on one replica ends when another is told to log out.
+	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, one+"/api/approvals/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Header.Set("Cookie", cookie)
+	open, err := client.Do(stream)
+	if err != nil || open.StatusCode != 200 {
+		t.Fatalf("%v, %v", open, err)
+	}
+	defer open.Body.Close()
+	status, _, _ = request(t, client, "POST", other+"/logout", "csrf="+form, "Cookie", cookie, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")
+	if status != 303 {
+		t.Fatalf("logout: %d", status)
+	}
+	for _, replica := range []string{one, other} {
+		if status, _, _ := request(t, client, "GET", replica+"/api/approvals", "", "Cookie", cookie); status != 401 {
+			t.Errorf("after the logout: %d", status)
+		}
+	}
+	_, _ = io.Copy(io.Discard, open.Body) // which ends
+}
+
+// forgedFrom makes the session of an administrator in the way of the version
+// whose key followed from the URL of the store.
+func forgedFrom(t *testing.T, store string) string {
+	t.Helper()
+	derive := func(secret []byte, info string) []byte {
+		derived, err := hkdf.Key(sha256.New, secret, nil, info, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return derived
+	}
+	block, err := aes.NewCipher(derive(derive([]byte(store), "thoughtgate: what clients hand back"), "thoughtgate operators: sessions"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.Sum256([]byte("secret-of-the-operators"))
+	text := `{"i":"x","v":"` + hex.EncodeToString(hash[:]) + `","x":99999999999}`
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(text), []byte("session")))
 }
 
 // hear opens the stream on which a client hears of its tasks, and returns what

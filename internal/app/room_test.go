@@ -24,7 +24,7 @@ func TestNoRoomForResult(t *testing.T) {
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	file := filepath.Join(t.TempDir(), "gate.db")
-	text := strings.NewReplacer("store: 'memory:'", "store: 'sqlite:"+file+"'", "operators: {", "operators: {token: secret, ").Replace(gatewayFor(up.URL)) +
+	text := strings.NewReplacer("store: 'memory:'", "store: 'sqlite:"+file+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
 		"storage: {max_size: 4MiB}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
 	a, stop := start(t, text)
 	for _, tt := range []struct{ tool, want string }{

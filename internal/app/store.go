@@ -2,18 +2,20 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A keep is where held calls are kept, and the key of what clients hand back.
+// A keep is where held calls are kept, and the keys that are kept beside them.
 type keep struct {
 	task.Store
 
 	durable bool
-	key     [32]byte
+	ring    *keyring.Ring
 	trouble func() error // why it cannot be used now, if it cannot
 }
 
@@ -38,22 +40,21 @@ func (a *App) openStore() (keep, error) {
 		a.log.Info("store", "file", file)
 	}
 	k := keep{durable: settings.Durable(), trouble: func() error { return nil }}
-	var err error
-	if k.key, err = settings.Key(); err != nil {
-		return keep{}, err
-	}
 	ctx := context.Background() // it bounds itself
-	if !k.durable {
-		if k.Store, err = settings.Open(ctx); err != nil {
+	if k.durable {
+		store, err := settings.Keep(ctx, a.storeChanged)
+		if err != nil {
 			return keep{}, err
 		}
-		return k, nil
+		k.Store, k.trouble = store, store.Trouble
+	} else {
+		store, err := settings.Open(ctx)
+		if err != nil {
+			return keep{}, err
+		}
+		k.Store = store
 	}
-	store, err := settings.Keep(ctx, a.storeChanged)
-	if err != nil {
-		return keep{}, err
-	}
-	k.Store, k.trouble = store, store.Trouble
+	k.ring = keyring.New(k.Store, time.Now)
 	return k, nil
 }
 

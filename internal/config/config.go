@@ -214,7 +214,7 @@ func Default() Config {
 		Listen: "127.0.0.1:8080",
 		Operators: Operators{
 			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
-			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups"},
+			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
 		},
 		Identity:   Identity{MTLS: MTLS{Name: "cn"}},
 		HideDenied: true,

@@ -81,7 +81,7 @@ func TestDefaults(t *testing.T) {
 		Listen: "127.0.0.1:8080",
 		Operators: config.Operators{
 			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
-			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups"},
+			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
 		},
 		Identity:   config.Identity{MTLS: config.MTLS{Name: "cn"}},
 		HideDenied: true,
@@ -139,6 +139,7 @@ operators:
     scopes: [groups]
     name_claim: upn
     groups_claim: realm.groups
+    recheck: 5m
     allowed_domains: [example.com]
     allowed_groups: [staff]
     roles: { viewer: ["group:v"], approver: [bob], admin: [carol] }
@@ -228,17 +229,17 @@ shutdown: { delay: 12s, drain: 0s }
 telemetry:
   log: { level: error, format: text }
   traces: { endpoint: "http://c:4318/v1/traces", sample: 0.25, headers: { X-Scope: s } }
-`, "KEY=k=1")
+`, "KEY=k=1-and-more-characters")
 	want := config.Config{
 		Listen:    "[::1]:0",
 		ListenTLS: config.Certificate{CertFile: "ca.pem", KeyFile: "key.pem"},
 		Operators: config.Operators{
-			Listen: "localhost:1", Token: config.NewSecret("k=1"), URL: mustURL(t, "https://ops.example/"),
+			Listen: "localhost:1", Token: config.NewSecret("k=1-and-more-characters"), URL: mustURL(t, "https://ops.example/"),
 			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour, MaxConnections: 18,
 			Tokens: []config.Token{{Name: "alice", Hash: "sha256:" + strings.Repeat("0", 62) + "ab", Groups: []string{"oncall"}, Role: "admin"}},
 			OIDC: config.OIDC{
-				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1"), Name: "Example", Scopes: []string{"groups"},
-				NameClaim: "upn", GroupsClaim: "realm.groups", AllowedDomains: []string{"example.com"}, AllowedGroups: []string{"staff"},
+				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1-and-more-characters"), Name: "Example", Scopes: []string{"groups"},
+				NameClaim: "upn", GroupsClaim: "realm.groups", Recheck: 5 * time.Minute, AllowedDomains: []string{"example.com"}, AllowedGroups: []string{"staff"},
 				Roles: config.Roles{Viewer: []string{"group:v"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
 			},
 		},
@@ -269,7 +270,7 @@ telemetry:
 			Name:               "files-2",
 			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),
 			Paths:              []string{"/a/B_~.c-"},
-			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1"), "Authorization": config.NewSecret("Bearer $5")},
+			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1-and-more-characters"), "Authorization": config.NewSecret("Bearer $5")},
 			ForwardCredential:  true,
 			CredentialHeaders:  []string{"Authorization", "X-Tenant-Key"},
 			ForwardQuery:       []string{"tenant", "a b"},

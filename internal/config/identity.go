@@ -75,6 +75,7 @@ type OIDC struct {
 	Scopes         []string
 	NameClaim      string
 	GroupsClaim    string
+	Recheck        time.Duration // how often the provider is asked about somebody again
 	AllowedDomains []string
 	AllowedGroups  []string
 	Roles          Roles
@@ -167,6 +168,7 @@ func (o *OIDC) settings() group {
 		{"scopes", list{func() setting { return each(&o.Scopes, "the name of a scope", isWord) }}},
 		{"name_claim", claim(&o.NameClaim)},
 		{"groups_claim", claim(&o.GroupsClaim)},
+		{"recheck", duration(&o.Recheck, time.Minute)},
 		{"allowed_domains", list{func() setting { return each(&o.AllowedDomains, "a domain of e-mail addresses", isWord) }}},
 		{"allowed_groups", list{func() setting { return each(&o.AllowedGroups, "the name of a group", isWord) }}},
 		{"roles", group{
@@ -238,20 +240,31 @@ func (l *loader) checkIdentity() {
 	if l.given("identity.mtls") && i.MTLS.CAFile == "" {
 		l.report(l.origin("identity.mtls"), "identity.mtls.ca_file", "is required")
 	}
-	if l.given("identity.proxy") {
-		l.need("identity.proxy", "header", i.Proxy.Header)
-		if len(i.Proxy.From) == 0 && !l.faulty("identity.proxy.from") && !l.faulty("identity.proxy.from[0]") {
-			l.report(l.origin("identity.proxy"), "identity.proxy.from", "is required: anybody could send the header")
-		}
-	}
+	l.checkProxy(&i.Proxy)
 	l.checkPair("listen_tls", l.cfg.ListenTLS)
 	l.checkPair("operators.tls", l.cfg.Operators.TLS)
 	l.checkOIDC()
-	if l.cfg.Operators.Token.Reveal() != "" && len(l.cfg.Operators.Token.Reveal()) < shortestToken {
-		l.warnings = append(l.warnings, Problem{
-			l.origin("operators.token"), "operators.token",
-			fmt.Sprintf("has fewer than %d characters, so it could be guessed; thoughtgate token new makes a better one", shortestToken),
-		})
+	if token := l.cfg.Operators.Token.Reveal(); token != "" && len(token) < shortestToken {
+		l.report(l.origin("operators.token"), "operators.token",
+			fmt.Sprintf("has fewer than %d characters, so it could be guessed; thoughtgate token new makes a better one", shortestToken))
+	}
+}
+
+// checkProxy checks by which proxy agents are named.
+func (l *loader) checkProxy(p *Proxy) {
+	if !l.given("identity.proxy") {
+		return
+	}
+	l.need("identity.proxy", "header", p.Header)
+	if len(p.From) == 0 && !l.faulty("identity.proxy.from") && !l.faulty("identity.proxy.from[0]") {
+		l.report(l.origin("identity.proxy"), "identity.proxy.from", "is required: anybody could send the header")
+	}
+	for i, from := range p.From {
+		if at := fmt.Sprintf("identity.proxy.from[%d]", i); from.Addr().IsLoopback() || from.Bits() == 0 || from.Contains(netip.IPv6Loopback()) {
+			l.warnings = append(l.warnings, Problem{
+				l.origin(at), at, "has the machine's own address in it: every local process can send the header, and name itself as it likes",
+			})
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ func TestVariables(t *testing.T) {
 	}{
 		{"THOUGHTGATE_LISTEN=127.0.0.1:9", func(c config.Config) any { return c.Listen }, "127.0.0.1:9"},
 		{"THOUGHTGATE_OPERATORS_LISTEN=127.0.0.1:9", func(c config.Config) any { return c.Operators.Listen }, "127.0.0.1:9"},
-		{"THOUGHTGATE_OPERATOR_TOKEN=t", func(c config.Config) any { return c.Operators.Token.Reveal() }, "t"},
+		{"THOUGHTGATE_OPERATOR_TOKEN=twenty-characters-at-least", func(c config.Config) any { return c.Operators.Token.Reveal() }, "twenty-characters-at-least"},
 		{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=300", func(c config.Config) any { return c.Workflows[0].Timeout }, 5 * time.Minute},
 		{"THOUGHTGATE_TASK_DEFAULT_TTL_SECS=7", func(c config.Config) any { return c.Tasks.DefaultTTL }, 7 * time.Second},
 		{"THOUGHTGATE_TASK_DEFAULT_TTL_MS=7000", func(c config.Config) any { return c.Tasks.DefaultTTL }, 7 * time.Second},

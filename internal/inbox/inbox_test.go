@@ -20,6 +20,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -77,11 +78,11 @@ func open(t *testing.T) *office {
 	}
 	auth, err := operator.New(operator.Config{
 		Tokens: []operator.Token{
-			{Hash: operator.HashOf("alice's"), Name: "alice", Role: operator.Approver},
-			{Hash: operator.HashOf("bob's"), Name: "bob", Role: operator.Approver},
-			{Hash: operator.HashOf("vera's"), Name: "vera", Role: operator.Viewer},
+			{Hash: operator.HashOf("alice's own long token"), Name: "alice", Role: operator.Approver},
+			{Hash: operator.HashOf("bob's own long token"), Name: "bob", Role: operator.Approver},
+			{Hash: operator.HashOf("vera's own long token"), Name: "vera", Role: operator.Viewer},
 		},
-		Key: [32]byte{1}, Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
+		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +159,7 @@ type visitor struct {
 func (o *office) visit(t *testing.T, who string) *visitor {
 	t.Helper()
 	v := o.stranger(t)
-	status, body := v.post("/login", url.Values{"token": {who + "'s"}, "next": {"/"}})
+	status, body := v.post("/login", url.Values{"token": {who + "'s own long token"}, "next": {"/"}})
 	if status != http.StatusOK || !strings.Contains(body, "Sign out") {
 		t.Fatalf("%s cannot log in: %d\n%s", who, status, body)
 	}

@@ -14,10 +14,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 // state returns how a task stands.
@@ -45,8 +47,8 @@ var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
 func TestAgentCannotApprove(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
 	auth, err := operator.New(operator.Config{
-		Tokens: []operator.Token{{Hash: operator.HashOf("the operators' own"), Name: "operator", Role: operator.Admin}},
-		Key:    [32]byte{1}, Now: time.Now,
+		Tokens:  []operator.Token{{Hash: operator.HashOf("the operators' own token"), Name: "operator", Role: operator.Admin}},
+		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

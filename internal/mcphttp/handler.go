@@ -14,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -59,7 +60,7 @@ type Handler struct {
 	waiters   waiters
 	watchers  waiters // of the events of one task
 	upstreams subscriptions
-	seal      sealer
+	texts     keyring.Sealer
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
 	endAll    context.CancelFunc
 }
@@ -69,8 +70,12 @@ func NewHandler(cfg Config) *Handler {
 	if cfg.Bodies == nil {
 		cfg.Bodies = admission.NewPool(admission.Limits{})
 	}
+	ring := cfg.Waiting.Texts
+	if ring == nil {
+		ring = keyring.Ephemeral()
+	}
 	h := &Handler{
-		cfg: cfg, seal: newSealer(cfg.Waiting.Key),
+		cfg: cfg, texts: ring.Sealer(keyring.Agents),
 		requests: admission.NewPool(cfg.Limits.Requests),
 		streams:  admission.NewPool(cfg.Limits.Streams),
 		waiting:  admission.NewPool(cfg.Limits.Streams),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -30,8 +31,8 @@ type Waiting struct {
 	Pending  mcptask.Status
 	Drafts   bool // tell modern clients of approvals as drafts of MCP propose
 
-	WholeBatches bool     // hold all of a batch of which something needs approval
-	Key          [32]byte // seals what clients hand back; shared by all replicas
+	WholeBatches bool          // hold all of a batch of which something needs approval
+	Texts        *keyring.Ring // seals what clients hand back; shared by all replicas. Nil: a key of this handler's own
 
 	Events Events
 }
@@ -193,7 +194,11 @@ func (x *exchange) withdraw(ref task.Ref, round int) {
 // if it does, and a state that finds the task again.
 func (x *exchange) comeAgain(t task.Task, round int) []byte {
 	owner, _ := x.owner()
-	state := x.h.seal.seal("wait", owner, string(t.ID)+" "+strconv.Itoa(round))
+	ctx := context.WithoutCancel(x.r.Context()) // the answer may be the last before the gate stops
+	state, err := x.seal(ctx, "wait", owner, string(t.ID)+" "+strconv.Itoa(round))
+	if err != nil {
+		return jsonrpc.AppendErrorResponse(nil, x.id, x.dialect().Error(err))
+	}
 	asked := []byte("{}")
 	if t.Asks() && t.Execution.InputRequests != nil {
 		asked = t.Execution.InputRequests
@@ -208,11 +213,20 @@ func (x *exchange) comeAgain(t task.Task, round int) []byte {
 // the call must be the same.
 func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string) {
 	owner, _ := x.owner()
-	text, ok := x.h.seal.open("wait", owner, state)
+	text, err := x.unseal(ctx, "wait", owner, state)
+	if errors.Is(err, keyring.ErrForeign) {
+		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client, or its key has been replaced; " +
+			"make the same call without it: a call that is held is found again"})
+		return
+	}
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
 	id, count, _ := strings.Cut(text, " ")
 	round, err := strconv.Atoi(count)
-	if !ok || err != nil {
-		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client"})
+	if err != nil {
+		x.fail(err)
 		return
 	}
 	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -227,9 +228,9 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showUpstreams(ctx, answer, owner) }
 		return false // nobody can tell whose tasks they would be
 	}
-	cursor, upstreams, ok := x.openCursor(m, owner)
-	if !ok {
-		x.answerError(x.dialect().Error(&task.Error{Kind: task.KindInvalidCursor}))
+	cursor, upstreams, err := x.openCursor(ctx, m, owner)
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
 		return true
 	}
 	if upstreams {
@@ -242,9 +243,13 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 	}
 	switch {
 	case page.Next != "":
-		page.Next = x.h.seal.seal("list", owner, "own "+page.Next)
+		page.Next, err = x.seal(ctx, "list", owner, "own "+page.Next)
 	case x.h.cfg.Gate.About(x.from()).Tasks:
-		page.Next = x.h.seal.seal("list", owner, "upstream ")
+		page.Next, err = x.seal(ctx, "list", owner, "upstream ")
+	}
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return true
 	}
 	result, err := x.dialect().ListResult(page)
 	if err != nil {
@@ -257,18 +262,18 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 
 // openCursor returns the cursor that the client was given, and whether it is
 // the upstream's.
-func (x *exchange) openCursor(m *jsonrpc.Message, owner string) (cursor string, upstreams, ok bool) {
+func (x *exchange) openCursor(ctx context.Context, m *jsonrpc.Message, owner string) (cursor string, upstreams bool, err error) {
 	sealed := m.Params.Member("cursor")
 	if !sealed.Present() {
-		return "", false, true
+		return "", false, nil
 	}
-	text, isText := sealed.Text()
-	opened, ok := x.h.seal.open("list", owner, text)
-	if !isText || !ok {
-		return "", false, false
+	text, _ := sealed.Text()
+	opened, err := x.unseal(ctx, "list", owner, text)
+	if errors.Is(err, keyring.ErrForeign) {
+		err = &task.Error{Kind: task.KindInvalidCursor}
 	}
-	whose, cursor, ok := strings.Cut(opened, " ")
-	return cursor, whose == "upstream", ok
+	whose, cursor, _ := strings.Cut(opened, " ")
+	return cursor, whose == "upstream", err
 }
 
 // askUpstream prepares the request for the upstream's own list: with its own
@@ -297,8 +302,12 @@ func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, c
 		if !ok {
 			return shown
 		}
+		sealed, err := x.seal(ctx, "list", owner, "upstream "+next)
+		if err != nil {
+			return jsonrpc.AppendErrorResponse(nil, x.id, x.dialect().Error(err))
+		}
 		var p jsonrpc.Patch
-		p.Set(m.Result, "nextCursor", jsonrpc.AppendString(nil, x.h.seal.seal("list", owner, "upstream "+next)))
+		p.Set(m.Result, "nextCursor", jsonrpc.AppendString(nil, sealed))
 		return p.Apply(shown)
 	}
 	return true

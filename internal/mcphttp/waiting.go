@@ -13,6 +13,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -56,7 +57,11 @@ func (w *waiting) prime(owner string, id task.ID) {
 	if !w.events || x.era != wire.Legacy || x.r.Header.Get("Mcp-Protocol-Version") != wire.Version20251125 {
 		return
 	}
-	place := x.h.seal.seal("resume", owner, string(id)+" "+string(x.id))
+	place, err := x.seal(x.r.Context(), "resume", owner, string(id)+" "+string(x.id))
+	if err != nil { // it can still call again
+		x.h.cfg.Log.WarnContext(x.r.Context(), "this stream cannot be resumed", "task", id, "cause", err)
+		return
+	}
 	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
 	x.flush()
 }
@@ -84,12 +89,16 @@ func (w *waiting) send(p []byte) {
 // comeBack takes up a client that lost the stream of a request which is held.
 func (x *exchange) comeBack(ctx context.Context, place string) {
 	owner, _ := x.owner()
-	text, ok := x.h.seal.open("resume", owner, place)
-	id, request, _ := strings.Cut(text, " ")
-	if !ok {
-		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client"})
+	text, err := x.unseal(ctx, "resume", owner, place)
+	if errors.Is(err, keyring.ErrForeign) {
+		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client, or its key has been replaced"})
 		return
 	}
+	if err != nil {
+		x.answerError(x.dialect().Error(err))
+		return
+	}
+	id, request, _ := strings.Cut(text, " ")
 	x.id = []byte(request)
 	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
 	if err != nil {

@@ -34,11 +34,12 @@ const (
 	TypeForbidden    = "forbidden"    // it is known, and may not
 	TypeCrossSite    = "cross_site"   // it may have been another site's doing
 	TypeRateLimited  = "rate_limited"
+	TypeUnavailable  = "store_unavailable" // it cannot be found out who it is
 )
 
 // ErrorTypes returns all types of errors.
 func ErrorTypes() []string {
-	return []string{TypeUnauthorized, TypeForbidden, TypeCrossSite, TypeRateLimited}
+	return []string{TypeUnauthorized, TypeForbidden, TypeCrossSite, TypeRateLimited, TypeUnavailable}
 }
 
 var (
@@ -46,6 +47,8 @@ var (
 	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this token is not known"}
 	errBadSession   = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login is not known"}
 	errSessionEnded = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login has ended"}
+	errUnavailable  = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the store of the gate cannot be reached at the moment"}
+	errUnverified   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to make sure that you may still be here"}
 	errForbidden    = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
 	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this does not come from a page of this gate; load the page again"}
 )
@@ -71,16 +74,10 @@ func (e *Error) WriteHeaders(h http.Header) {
 // [Auth.Authorize] for that.
 func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 	o, err := a.recognise(r)
-	if err == nil {
+	switch err {
+	case nil:
 		return o, nil
-	}
-	// Who shows nothing has not failed yet. Who shows the right thing is let in
-	// however often others at the same address failed: tokens cannot be guessed,
-	// and nobody should be able to lock approvers out.
-	if err != errNothing {
-		if wait := a.bad.take(addressOf(r), a.cfg.Now()); wait > 0 {
-			return Operator{}, tooMany(wait)
-		}
+	case errBadToken, errBadSession:
 		a.cfg.Log.WarnContext(r.Context(), "operator not recognised", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
 	}
 	return Operator{}, err
@@ -88,17 +85,23 @@ func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 
 func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
 	if shown, given := bearer.In(r); given {
-		t, ok := a.find(shown)
-		if !ok {
+		t, ok, wait := a.try(r, shown)
+		switch {
+		case wait > 0:
+			return Operator{}, tooMany(wait)
+		case !ok:
 			return Operator{}, errBadToken
 		}
 		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken}, nil
 	}
 	sealed := a.cookie(r, sessionCookie)
 	if sealed == "" {
+		if _, err := a.cfg.Ring.Label(r.Context()); err != nil && len(r.Cookies()) > 0 {
+			return Operator{}, a.unavailable(r.Context(), err)
+		}
 		return Operator{}, errNothing
 	}
-	return a.resume(sealed)
+	return a.resume(r.Context(), sealed)
 }
 
 // Authorize returns who makes a request if they may do what role may, not too
@@ -150,11 +153,8 @@ const (
 // FormToken returns what the pages that o sees must send along with every
 // request that changes something, as [FormField] or [FormHeader]. It is empty
 // for those who need none.
-func (a *Auth) FormToken(o Operator) string {
-	if o.session.ID == "" {
-		return ""
-	}
-	return a.sealer.sign(o.session.ID)
+func (a *Auth) FormToken(o Operator) string { //nolint:revive // pages ask the Auth, whatever it needs to know
+	return o.session.Form
 }
 
 // maxForm is the size of the largest form that is read.
@@ -166,7 +166,8 @@ func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 		given = r.PostFormValue(FormField)
 	}
-	return subtle.ConstantTimeCompare([]byte(given), []byte(a.FormToken(o))) == 1
+	want := a.FormToken(o)
+	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
 // A Service answers a request of somebody who may make it.
@@ -190,7 +191,7 @@ func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc
 			why.WriteHeaders(header)
 			refuse(seen, r, why)
 		} else {
-			ctx, done := a.during(r.Context(), o.session)
+			ctx, done := a.during(r.Context(), o, role)
 			defer done()
 			r = r.WithContext(ctx)
 			serve(seen, r, o)

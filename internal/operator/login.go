@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // A LoginPage is what the page on which people log in has to say. Its form is
@@ -66,9 +67,9 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 		a.page(w, r, LoginPage{Status: http.StatusOK, Next: next})
 		return
 	}
-	t, ok := a.find(q.Get("token"))
+	t, ok, wait := a.try(r, q.Get("token"))
 	if !ok || !t.Link {
-		a.failed(w, r, next, "This link is not good any more. The gate prints a new one when it starts.")
+		a.failed(w, r, wait, LoginPage{Next: next, Error: "This sign-in link has expired. The gate makes a new one when it starts."})
 		return
 	}
 	a.enter(w, r, t, next)
@@ -82,17 +83,19 @@ func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: "Please send this form again."})
 		return
 	}
-	t, ok := a.find(strings.TrimSpace(r.PostFormValue("token")))
+	t, ok, wait := a.try(r, strings.TrimSpace(r.PostFormValue("token")))
 	if !ok {
-		a.failed(w, r, next, "This token is not known.")
+		a.failed(w, r, wait, LoginPage{Next: next, Error: "This token is not known."})
 		return
 	}
 	a.enter(w, r, t, next)
 }
 
-func (a *Auth) failed(w http.ResponseWriter, r *http.Request, next, why string) {
-	p := LoginPage{Status: http.StatusUnauthorized, Next: next, Error: why}
-	if wait := a.bad.take(addressOf(r), a.cfg.Now()); wait > 0 {
+// failed shows the page again. There were too many attempts before if there is a
+// time to wait: then nothing was tried.
+func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration, p LoginPage) {
+	p.Status = http.StatusUnauthorized
+	if wait > 0 {
 		limited := tooMany(wait)
 		limited.WriteHeaders(w.Header())
 		p.Status, p.Error = limited.Status, "Too many attempts. Try again in a minute."
@@ -105,21 +108,28 @@ func (a *Auth) failed(w http.ResponseWriter, r *http.Request, next, why string) 
 // enter begins a session of the token's.
 func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next string) {
 	if err := a.begin(w, r, session{Via: t.via()}); err != nil {
-		a.cfg.Log.ErrorContext(r.Context(), "login", "error", err)
-		a.page(w, r, LoginPage{Status: http.StatusInternalServerError, Next: next, Error: "That did not work."})
+		a.notBegun(w, r, next, err)
 		return
 	}
 	a.cfg.Log.InfoContext(r.Context(), "operator logged in", "by", t.Name, "way", "token", "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // every next went through local
 }
 
-// logout ends a session: the browser forgets it, and this process refuses it
-// from now on, should anybody have a copy. Other replicas do not know; there a
-// copy is good until the session's time is over.
+// notBegun says that a session could not be begun.
+func (a *Auth) notBegun(w http.ResponseWriter, r *http.Request, next string, err error) {
+	a.cfg.Log.ErrorContext(r.Context(), "login", "error", err)
+	a.page(w, r, LoginPage{Status: http.StatusServiceUnavailable, Next: next, Error: "The store of the gate cannot be reached at the moment. Please try again."})
+}
+
+// logout ends a session, on every replica and for good. If the store does not
+// delete it, it has not ended, and the browser keeps it to try again.
 func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
-	if who.session.ID != "" {
-		a.spent.add(who.session.ID, who.Expires(), a.cfg.Now())
-		a.served.end(who.session.ID)
+	if who.session.record != "" {
+		if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {
+			why := a.unavailable(r.Context(), err)
+			http.Error(w, "You are still logged in: "+why.Message+".", why.Status)
+			return
+		}
 	}
 	a.setCookie(w, r, sessionCookie, "", 0)
 	http.Redirect(w, r, "/login", http.StatusSeeOther)

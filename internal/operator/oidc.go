@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/oauth2"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // An OIDC is an identity provider with which operators log in.
@@ -37,12 +39,18 @@ type OIDC struct {
 	Roles map[Role][]string
 
 	// Matters reports whether a group is one that anything depends on: only those
-	// are remembered, since people can be in more than a cookie holds. Nil
-	// remembers all.
+	// are remembered, since people can be in very many. Nil remembers all.
 	Matters func(group string) bool
+
+	// Recheck is how often the provider is asked whether somebody is still who
+	// they were, and in the same groups; 15 minutes. With a provider that gives
+	// no refresh tokens a login lasts no longer than that.
+	Recheck time.Duration
 
 	Client *http.Client
 }
+
+const defaultRecheck = 15 * time.Minute
 
 // LoginTime is how long a login elsewhere may take.
 const loginTime = 10 * time.Minute
@@ -51,11 +59,17 @@ const loginTime = 10 * time.Minute
 type provider struct {
 	OIDC
 
-	mu    sync.Mutex
-	found *oidc.Provider
+	mu     sync.Mutex
+	found  *oidc.Provider
+	asking bool
+	failed time.Time // when it could not be asked last
+	now    func() time.Time
 }
 
-func newProvider(o OIDC) *provider {
+func newProvider(o OIDC, now func() time.Time) *provider {
+	if o.Recheck <= 0 {
+		o.Recheck = defaultRecheck
+	}
 	if o.NameClaim == "" {
 		o.NameClaim = "email"
 	}
@@ -70,32 +84,59 @@ func newProvider(o OIDC) *provider {
 			o.Name = u.Host
 		}
 	}
-	return &provider{OIDC: o}
+	return &provider{OIDC: o, now: now}
 }
 
 // discover asks the provider about itself, once it succeeds. The gate starts
 // without: a provider that is down keeps nobody from logging in with a token.
 func (p *provider) discover(ctx context.Context) (*oidc.Provider, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found != nil {
-		return p.found, nil
+	found, busy := p.found, p.asking || p.now().Sub(p.failed).Abs() < discoverPause
+	p.asking = p.asking || !busy && found == nil
+	p.mu.Unlock()
+	switch {
+	case found != nil:
+		return found, nil
+	case busy:
+		return nil, errNotAskedAgain
 	}
 	// The provider keeps the context to fetch keys later.
 	found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.Client), p.Issuer)
-	if err == nil {
-		p.found = found
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking = false; err != nil {
+		p.failed = p.now()
+		return nil, err
 	}
-	return found, err
+	p.found = found
+	return found, nil
 }
+
+// discoverPause is how long a provider that could not be asked is left alone:
+// anybody can make the gate ask it.
+const discoverPause = 2 * time.Second
+
+var errNotAskedAgain = errors.New("it is being asked, or could not be asked a moment ago")
 
 func (a *Auth) oauth(found *oidc.Provider) *oauth2.Config {
 	p := a.provider
 	return &oauth2.Config{
 		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.Endpoint(),
 		RedirectURL: a.cfg.URL.Scheme + "://" + a.cfg.URL.Host + callbackPath,
-		Scopes:      append([]string{oidc.ScopeOpenID}, p.Scopes...),
+		Scopes:      slices.Concat([]string{oidc.ScopeOpenID}, p.Scopes, offline(found, p.Scopes)),
 	}
+}
+
+// offline returns the scope that has a provider give a refresh token, if it
+// knows it and it is not asked for anyway.
+func offline(found *oidc.Provider, scopes []string) []string {
+	var about struct {
+		Scopes []string `json:"scopes_supported"`
+	}
+	if found.Claims(&about) != nil || !slices.Contains(about.Scopes, oidc.ScopeOfflineAccess) || slices.Contains(scopes, oidc.ScopeOfflineAccess) {
+		return nil
+	}
+	return []string{oidc.ScopeOfflineAccess}
 }
 
 const callbackPath = "/login/oidc/callback"
@@ -110,7 +151,8 @@ type departure struct {
 	Expires  int64  `json:"x"`
 }
 
-const forDepartures = "departure"
+// maxNext is the length of the longest path to which a login leads.
+const maxNext = 2000
 
 // leave sends somebody to the provider.
 func (a *Auth) leave(w http.ResponseWriter, r *http.Request) {
@@ -124,13 +166,17 @@ func (a *Auth) leave(w http.ResponseWriter, r *http.Request) {
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Next: next,
 		Expires: a.cfg.Now().Add(loginTime).Unix(),
 	}
-	sealed, err := a.sealer.seal(forDepartures, d)
-	if err != nil {
-		d.Next = "/" // it was too long
-		sealed, err = a.sealer.seal(forDepartures, d)
+	if len(d.Next) > maxNext {
+		d.Next = "/" // no cookie holds it
 	}
+	text, err := json.Marshal(&d)
 	if err != nil {
 		a.unreachable(w, r, next, err)
+		return
+	}
+	sealed, err := a.logins.Seal(r.Context(), string(text))
+	if err != nil {
+		a.notBegun(w, r, next, err)
 		return
 	}
 	a.setCookie(w, r, loginCookie, sealed, loginTime)
@@ -140,18 +186,20 @@ func (a *Auth) leave(w http.ResponseWriter, r *http.Request) {
 
 // comeBack takes somebody in who comes back from the provider.
 func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
-	var d departure
 	sealed := a.cookie(r, loginCookie)
 	a.setCookie(w, r, loginCookie, "", 0)
+	if wait := a.guesses.blocked(addressOf(r), a.cfg.Now()); wait > 0 {
+		a.failed(w, r, wait, LoginPage{Next: "/"})
+		return
+	}
 	q := r.URL.Query()
-	known := sealed != "" && a.sealer.open(forDepartures, sealed, &d) && d.State != "" && d.State == q.Get("state") &&
-		a.cfg.Now().Unix() < d.Expires
-	if !known || !a.spent.add("state "+d.State, time.Unix(d.Expires, 0), a.cfg.Now()) {
-		a.failed(w, r, "/", "This login was not begun here, or took too long. Please log in again.")
+	d, known := a.departed(r.Context(), sealed, q.Get("state"))
+	if !known {
+		a.notBack(w, r, "/", "This login was not begun here, or took too long. Please log in again.")
 		return
 	}
 	if q.Get("error") != "" {
-		a.failed(w, r, d.Next, a.provider.Name+" did not log you in.")
+		a.notBack(w, r, d.Next, a.provider.Name+" did not log you in.")
 		return
 	}
 	found, err := a.provider.discover(r.Context())
@@ -159,26 +207,77 @@ func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 		a.unreachable(w, r, d.Next, err)
 		return
 	}
-	claims, err := a.redeem(r.Context(), found, q.Get("code"), d)
+	claims, refresh, err := a.redeem(r.Context(), found, q.Get("code"), d)
 	if err != nil {
 		a.cfg.Log.WarnContext(r.Context(), "login with the identity provider failed", "error", redacted(err))
-		a.failed(w, r, d.Next, "The answer of "+a.provider.Name+" could not be verified. Please log in again.")
+		a.notBack(w, r, d.Next, "The answer of "+a.provider.Name+" could not be verified. Please log in again.")
 		return
 	}
-	a.welcome(w, r, claims, d.Next)
+	a.welcome(w, r, claims, arrival{departure: d, refresh: refresh})
 }
 
-// redeem trades the code for a token and returns what that says, if it is for
-// this login of this gate.
-func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d departure) (people, error) {
+// An arrival is somebody who has come back from the provider.
+type arrival struct {
+	departure
+
+	refresh string // the provider's refresh token, if it gave one
+}
+
+// departed returns what is known of somebody who says to come back.
+func (a *Auth) departed(ctx context.Context, sealed, state string) (d departure, known bool) {
+	text, err := a.logins.Open(ctx, sealed)
+	if err != nil || json.Unmarshal([]byte(text), &d) != nil {
+		return departure{}, false
+	}
+	if d.State == "" || d.State != state || a.cfg.Now().Unix() >= d.Expires {
+		return departure{}, false
+	}
+	_, err = a.cfg.Records.GetRecord(ctx, d.record()) // there if somebody has come back before
+	return d, errors.Is(err, task.ErrNotFound)
+}
+
+// record returns the name of the record that says that somebody came back.
+func (d departure) record() string { return "login/" + digest(d.State) }
+
+// notBack counts a failure to log in elsewhere, and shows the page again.
+func (a *Auth) notBack(w http.ResponseWriter, r *http.Request, next, why string) {
+	a.guesses.failed(addressOf(r), a.cfg.Now())
+	a.failed(w, r, 0, LoginPage{Next: next, Error: why})
+}
+
+// once reports whether this is the first time, on any replica, that somebody
+// comes back from a login. Only somebody whom the provider knows and who may
+// come in gets so far: nobody else can fill the store.
+func (a *Auth) once(ctx context.Context, d departure) (bool, error) {
+	err := a.cfg.Records.PutRecord(ctx, task.Record{
+		Name: d.record(), Version: 1, Value: []byte("done"), Expires: time.Unix(d.Expires, 0),
+	})
+	if errors.Is(err, task.ErrConcurrentModification) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// redeem trades the code for tokens and returns what they say, if they are for
+// this login of this gate, and the refresh token, if there is one.
+func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d departure) (people, string, error) {
 	ctx = oidc.ClientContext(ctx, a.provider.Client)
 	tokens, err := a.oauth(found).Exchange(ctx, code, oauth2.VerifierOption(d.Verifier))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	claims, err := a.claimsIn(ctx, found, tokens)
+	if err == nil && claims.text("nonce") != d.Nonce {
+		err = errors.New("the nonce is another one")
+	}
+	return claims, tokens.RefreshToken, err
+}
+
+// claimsIn returns what the ID token of an answer says, if it is for this gate.
+func (a *Auth) claimsIn(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (people, error) {
 	text, ok := tokens.Extra("id_token").(string)
 	if !ok {
-		return nil, errors.New("there is no id_token")
+		return nil, errNoIDToken
 	}
 	token, err := found.Verifier(&oidc.Config{
 		ClientID: a.provider.ClientID, Now: a.cfg.Now,
@@ -187,11 +286,15 @@ func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d 
 	if err != nil {
 		return nil, err
 	}
-	if token.Nonce != d.Nonce {
-		return nil, errors.New("the nonce is another one")
-	}
 	claims := people{}
-	return claims, token.Claims(&claims)
+	if err := token.Claims(&claims); err != nil {
+		return nil, err
+	}
+	// A token for several must say for whom it was made, and it must be this gate.
+	if party, said := claims["azp"]; said && party != a.provider.ClientID || !said && len(token.Audience) > 1 {
+		return nil, errAnother
+	}
+	return claims, nil
 }
 
 // redacted returns an error without what the provider answered, which may hold
@@ -209,7 +312,8 @@ func (a *Auth) unreachable(w http.ResponseWriter, r *http.Request, next string, 
 }
 
 // welcome begins a session of somebody whom the provider knows, if they may.
-func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, next string) {
+func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from arrival) {
+	next := from.Next
 	s, why := a.provider.admit(c)
 	if why == "" && a.provider.role(s) == "" {
 		why = "You have no role here."
@@ -219,9 +323,17 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, next st
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: why})
 		return
 	}
-	if err := a.begin(w, r, s); err != nil {
-		a.cfg.Log.ErrorContext(r.Context(), "login", "by", s.Name, "error", err)
-		a.page(w, r, LoginPage{Status: http.StatusInternalServerError, Next: next, Error: "You are in more groups than can be remembered."})
+	first, err := a.once(r.Context(), from.departure)
+	if err == nil && !first {
+		a.notBack(w, r, next, "This login was not begun here, or took too long. Please log in again.")
+		return
+	}
+	s.Grant = &grant{Subject: c.text("sub"), Refresh: from.refresh, Checked: a.cfg.Now().Unix()}
+	if err == nil {
+		err = a.begin(w, r, s)
+	}
+	if err != nil {
+		a.notBegun(w, r, next, err)
 		return
 	}
 	a.cfg.Log.InfoContext(r.Context(), "operator logged in", "by", s.Name, "way", ByOIDC, "address", addressOf(r))

@@ -5,10 +5,11 @@
 // Handlers ask [Auth.Handle], or [Auth.Authorize] if they need more control.
 // Nothing else on the listener decides who somebody is.
 //
-// A session is a cookie that only the gate can read or make. It holds no rights
-// of its own: whoever logged in with a token may do what that token may do now,
-// and whoever logged in elsewhere what the configuration says of them now. So it
-// is good on every replica that has the key, and after a restart.
+// A session is a record in the store, which a cookie names that only the gate can
+// make. It holds no rights of its own: whoever logged in with a token may do what
+// that token may do now, and whoever logged in elsewhere what the configuration
+// says of them now. A session that is logged out of is deleted: it has ended on
+// every replica, and for good.
 package operator
 
 import (
@@ -17,6 +18,9 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A Role is what an operator may do. Each may do what those before it may.
@@ -73,27 +77,28 @@ func (o Operator) Expires() time.Time {
 }
 
 // A Token is a secret by which an operator is recognised. Only its hash is kept.
+// One with fewer than [bearer.Shortest] characters is never recognised, since it
+// could be guessed.
 type Token struct {
 	Hash   Hash
 	Name   string
 	Groups []string
 	Role   Role
-	// Random says that the token was made at random, so that nothing short is it:
-	// a short one could be guessed from its hash.
-	Random bool
 	// Link says that the token may come in a link, which is how the one that
 	// was made at the start is handed over. It outlives restarts in sessions,
 	// although the token itself is another one each time.
 	Link bool
 }
 
-// A Config is what [New] needs to know. Key must be given.
+// A Config is what [New] needs to know. Records, Ring and Now must be given.
 type Config struct {
 	Tokens []Token
 	// OIDC is where operators can log in as well; nil if nowhere. It needs URL.
 	OIDC *OIDC
-	// Key seals sessions. Replicas that share it share their sessions.
-	Key [32]byte
+	// Records keep sessions, and Ring seals the cookies that name them. Replicas
+	// that share both share their sessions.
+	Records task.Records
+	Ring    *keyring.Ring
 	// URL is where browsers reach the gate, if that is known. With https, cookies
 	// are for encrypted connections alone.
 	URL *url.URL
@@ -110,11 +115,10 @@ const defaultSession = 12 * time.Hour
 // An Auth recognises operators. It is safe for concurrent use.
 type Auth struct {
 	cfg      Config
-	sealer   sealer
-	provider *provider // nil if there is none
-	spent    spent     // sessions that were logged out of
-	served   served    // requests of sessions that are not
-	bad      limiters  // by address: those who fail to show who they are
+	sessions keyring.Sealer // of the cookies that name them
+	logins   keyring.Sealer // of the cookies of logins under way
+	provider *provider      // nil if there is none
+	guesses  *guesses
 	// By operator. Pages look by themselves whenever an agent does something, so
 	// that must not use up what is there to decide.
 	looks, changes limiters
@@ -134,21 +138,20 @@ func New(c Config) (*Auth, error) {
 	if c.Page == nil {
 		c.Page = plainPage
 	}
-	s, err := newSealer(c.Key)
-	if err != nil {
-		return nil, err
+	a := &Auth{
+		cfg: c, sessions: c.Ring.Sealer(keyring.Sessions), logins: c.Ring.Sealer(keyring.Logins),
+		guesses: newGuesses(), looks: newLimiters(requests), changes: newLimiters(requests),
 	}
-	a := &Auth{cfg: c, sealer: s, bad: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests)}
 	if c.OIDC != nil {
-		a.provider = newProvider(*c.OIDC)
+		a.provider = newProvider(*c.OIDC, c.Now)
 	}
 	return a, nil
 }
 
 // check returns what is missing.
 func (c *Config) check() error {
-	if c.Key == ([32]byte{}) || c.Now == nil {
-		return errors.New("operator: needs a key and a clock")
+	if c.Records == nil || c.Ring == nil || c.Now == nil {
+		return errors.New("operator: needs records, a key and a clock")
 	}
 	for _, t := range c.Tokens {
 		if t.Name == "" || !t.Role.Includes(Viewer) {

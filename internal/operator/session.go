@@ -2,33 +2,36 @@ package operator
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A session is what a cookie holds.
+// A session is a login, as it is kept in the store. It holds no rights of its
+// own: what its operator may do follows from the configuration.
 type session struct {
-	ID      string   `json:"i"`
-	Via     string   `json:"v"`          // the login: a token's hash, or one of the words below
-	Expires int64    `json:"x"`          // in seconds since 1970
-	Name    string   `json:"n,omitzero"` // this and what follows only if the login was elsewhere
-	Groups  []string `json:"g,omitempty"`
-	Aliases []string `json:"a,omitempty"`
-	Email   string   `json:"e,omitzero"` // verified
-	Issuer  string   `json:"u,omitzero"`
+	Via     string   `json:"via"`     // the login: a token's hash, or one of the words below
+	Expires int64    `json:"expires"` // in seconds since 1970
+	Form    string   `json:"form"`    // what pages send along with every change
+	Name    string   `json:"name,omitzero"`
+	Groups  []string `json:"groups,omitempty"` // this and what follows only if the login was elsewhere
+	Aliases []string `json:"aliases,omitempty"`
+	Email   string   `json:"email,omitzero"` // verified
+	Issuer  string   `json:"issuer,omitzero"`
+	Grant   *grant   `json:"grant,omitzero"`
+
+	record  string // the name of the record
+	version int64
 }
 
 // Logins that are not those with a token of the configuration.
@@ -45,78 +48,72 @@ func (t Token) via() string {
 	return hex.EncodeToString(t.Hash[:])
 }
 
-// A sealer makes what only the gate can read, make and recognise.
-type sealer struct {
-	aead   cipher.AEAD
-	mac    []byte // the key of what pages hand back
-	cookie string // the end of the names of cookies: other gates on a host have others
+const sessionRecords = "session/"
+
+// recordsOf returns what the names of all sessions of the same person begin
+// with.
+func (s *session) recordsOf() string {
+	return sessionRecords + digest(s.Via, s.Issuer, s.Name) + "/"
 }
 
-func newSealer(key [32]byte) (s sealer, err error) {
-	derive := func(what string, n int) []byte {
-		out, failed := hkdf.Key(sha256.New, key[:], nil, "thoughtgate operators: "+what, n)
-		err = errors.Join(err, failed)
-		return out
-	}
-	cookie := hex.EncodeToString(derive("name of cookies", 4))
-	mac := derive("forms", sha256.Size)
-	block, failed := aes.NewCipher(derive("sessions", 32))
-	if err = errors.Join(err, failed); err != nil {
-		return s, err
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	return sealer{aead, mac, cookie}, err
+// digest returns a short name for some values.
+func digest(values ...string) string {
+	text, _ := json.Marshal(values) // which strings cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
 }
 
-// maxCookie is how much browsers keep.
-const maxCookie = 3800
+// maxSessions is how many sessions one person can have. The next login ends the
+// one that would have ended first.
+const maxSessions = 20
 
-// errTooLarge reports something that no cookie can hold.
-var errTooLarge = errors.New("operator: too large for a cookie")
-
-func (s sealer) seal(purpose string, value any) (string, error) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return "", err
-	}
-	//nolint:gosec // the nonce is nil because this AEAD makes its own
-	sealed := base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text, []byte(purpose)))
-	if len(sealed) > maxCookie {
-		return "", errTooLarge
-	}
-	return sealed, nil
-}
-
-func (s sealer) open(purpose, sealed string, value any) bool {
-	if len(sealed) > maxCookie {
-		return false
-	}
-	data, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
-	if err != nil {
-		return false
-	}
-	text, err := s.aead.Open(nil, nil, data, []byte(purpose))
-	return err == nil && json.Unmarshal(text, value) == nil
-}
-
-// sign returns a text that only the gate can make for id.
-func (s sealer) sign(id string) string {
-	h := hmac.New(sha256.New, s.mac)
-	_, _ = h.Write([]byte(id))
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
-}
-
-const forSessions = "session"
-
-// begin starts a session: it gives the browser its cookie.
+// begin starts a session: the store keeps it, and the browser gets a cookie that
+// names it.
 func (a *Auth) begin(w http.ResponseWriter, r *http.Request, s session) error {
-	s.ID = rand.Text()
+	ctx := r.Context()
+	if err := a.makeRoom(ctx, &s); err != nil {
+		return err
+	}
+	s.Form = rand.Text()
 	s.Expires = a.cfg.Now().Add(a.cfg.Session).Unix()
-	sealed, err := a.sealer.seal(forSessions, s)
+	s.record = s.recordsOf() + digest(rand.Text())
+	if err := a.keep(ctx, &s); err != nil {
+		return err
+	}
+	sealed, err := a.sessions.Seal(ctx, s.record)
 	if err != nil {
 		return err
 	}
 	a.setCookie(w, r, sessionCookie, sealed, a.cfg.Session)
+	return nil
+}
+
+// keep has the store keep a session as it is now.
+func (a *Auth) keep(ctx context.Context, s *session) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	next := task.Record{Name: s.record, Version: s.version + 1, Value: text, Expires: time.Unix(s.Expires, 0)}
+	if err := a.cfg.Records.PutRecord(ctx, next); err != nil {
+		return err
+	}
+	s.version++
+	return nil
+}
+
+// makeRoom ends sessions of somebody who has too many.
+func (a *Auth) makeRoom(ctx context.Context, s *session) error {
+	found, err := a.cfg.Records.ListRecords(ctx, task.RecordQuery{Prefix: s.recordsOf(), Limit: 4 * maxSessions})
+	if err != nil || len(found) < maxSessions {
+		return err
+	}
+	slices.SortFunc(found, func(one, other task.Record) int { return one.Expires.Compare(other.Expires) })
+	for _, r := range found[:len(found)-maxSessions+1] {
+		if err := a.cfg.Records.DeleteRecord(ctx, r.Name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -126,10 +123,15 @@ const (
 	loginCookie   = "thoughtgate-login"
 )
 
-// cookieName returns the full name of a cookie. Browsers let only this very host
-// set one whose name begins with __Host-, and only over TLS.
+// cookieName returns the full name of a cookie. It has the label of the gate in
+// it, since browsers do not tell the ports of a host apart. Browsers let only
+// this very host set one whose name begins with __Host-, and only over TLS.
 func (a *Auth) cookieName(r *http.Request, name string) string {
-	name += "-" + a.sealer.cookie
+	label, err := a.cfg.Ring.Label(r.Context())
+	if err != nil {
+		label = "unknown" // no cookie can be opened, nor made, either
+	}
+	name += "-" + label
 	if a.secure(r) {
 		return "__Host-" + name
 	}
@@ -158,128 +160,83 @@ func (a *Auth) setCookie(w http.ResponseWriter, r *http.Request, name, value str
 // cookie returns the value of a cookie, or nothing if it does not have one.
 func (a *Auth) cookie(r *http.Request, name string) string {
 	given := r.CookiesNamed(a.cookieName(r, name))
-	if len(given) != 1 {
+	if len(given) != 1 || len(given[0].Value) > maxCookie {
 		return "" // with two of them, one is not the gate's
 	}
 	return given[0].Value
 }
 
-// resume returns who the session of a request belongs to.
-func (a *Auth) resume(sealed string) (Operator, *Error) {
-	var s session
-	if !a.sealer.open(forSessions, sealed, &s) {
+// maxCookie is how much browsers keep.
+const maxCookie = 3800
+
+// resume returns whose session a cookie names.
+func (a *Auth) resume(ctx context.Context, sealed string) (Operator, *Error) {
+	record, err := a.sessions.Open(ctx, sealed)
+	switch {
+	case errors.Is(err, keyring.ErrForeign):
 		return Operator{}, errBadSession
+	case err != nil:
+		return Operator{}, a.unavailable(ctx, err)
 	}
-	if a.cfg.Now().Unix() >= s.Expires || a.spent.has(s.ID) {
+	return a.recall(ctx, record)
+}
+
+// recall returns whose session is kept under a name, with the role that they
+// have now.
+func (a *Auth) recall(ctx context.Context, record string) (Operator, *Error) {
+	found, err := a.cfg.Records.GetRecord(ctx, record)
+	switch {
+	case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrUnreadable):
+		return Operator{}, errSessionEnded
+	case err != nil:
+		return Operator{}, a.unavailable(ctx, err)
+	}
+	s := session{record: record, version: found.Version}
+	if json.Unmarshal(found.Value, &s) != nil || a.cfg.Now().Unix() >= s.Expires {
 		return Operator{}, errSessionEnded
 	}
-	o := Operator{Way: BySession, session: s}
 	if s.Via == viaOIDC {
-		return a.fromElsewhere(o)
+		return a.fromElsewhere(ctx, s)
 	}
 	for _, t := range a.cfg.Tokens {
 		if t.via() == s.Via {
-			o.Name, o.Groups, o.Role = t.Name, t.Groups, t.Role
-			return o, nil
+			return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: BySession, session: s}, nil
 		}
 	}
 	return Operator{}, errSessionEnded // its token is no longer one
 }
 
-// fromElsewhere returns who logged in with the identity provider, if they would
-// be let in now, with the role that they have now.
-func (a *Auth) fromElsewhere(o Operator) (Operator, *Error) {
-	if a.provider == nil {
-		return Operator{}, errSessionEnded
-	}
-	s := o.session
-	o.Way, o.Name, o.Groups, o.Aliases, o.Role = ByOIDC, s.Name, s.Groups, s.Aliases, a.provider.role(s)
-	if o.Role == "" || s.Issuer != a.provider.Issuer || a.provider.bars(s) != "" {
-		return Operator{}, errSessionEnded
-	}
-	return o, nil
+func (a *Auth) unavailable(ctx context.Context, err error) *Error {
+	a.cfg.Log.WarnContext(ctx, "sessions of operators cannot be read", "error", err)
+	return errUnavailable
 }
 
-// during returns a context that ends with a session, be its time over or be it
-// logged out of, and what to call when it is no longer needed.
-func (a *Auth) during(ctx context.Context, s session) (context.Context, func()) {
-	if s.ID == "" {
+// recheck is how often whoever is being served is asked for again.
+const recheck = 500 * time.Millisecond
+
+// during returns a context that ends when an operator who is being served has no
+// longer the role for it: because the session was logged out of on any replica,
+// or its time is over. The second result is to be called at the end.
+func (a *Auth) during(ctx context.Context, o Operator, role Role) (context.Context, func()) {
+	if o.session.record == "" {
 		return ctx, func() {}
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Unix(s.Expires, 0).Sub(a.cfg.Now()))
-	leave := a.served.add(s.ID, cancel)
-	if a.spent.has(s.ID) { // since it was looked at
-		cancel()
-	}
-	return ctx, func() { leave(); cancel() }
-}
-
-// served knows what is being served to each session, to be able to end it.
-type served struct {
-	mu sync.Mutex
-	of map[string]map[*context.CancelFunc]struct{}
-}
-
-func (s *served) add(id string, end context.CancelFunc) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = make(map[string]map[*context.CancelFunc]struct{})
-	}
-	if s.of[id] == nil {
-		s.of[id] = make(map[*context.CancelFunc]struct{})
-	}
-	s.of[id][&end] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if delete(s.of[id], &end); len(s.of[id]) == 0 {
-			delete(s.of, id)
+	ctx, cancel := context.WithTimeout(ctx, o.Expires().Sub(a.cfg.Now()))
+	var mu sync.Mutex // lets the function see the timer
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(recheck, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		now, err := a.recall(ctx, o.session.record)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil && !now.Role.Includes(role), err != nil && err.Type != TypeUnavailable:
+			cancel()
+		default:
+			timer.Reset(recheck)
 		}
-	}
-}
-
-func (s *served) end(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for end := range s.of[id] {
-		(*end)()
-	}
-}
-
-// spent remembers what must not be used again, until it could not be anyway.
-type spent struct {
-	mu    sync.Mutex
-	until map[string]time.Time
-}
-
-// maxSpent bounds what is remembered. Only who is logged in adds to it.
-const maxSpent = 100_000
-
-// add reports whether id was not spent before.
-func (s *spent) add(id string, until, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, twice := s.until[id]; twice {
-		return false
-	}
-	if s.until == nil {
-		s.until = make(map[string]time.Time)
-	}
-	if len(s.until) >= maxSpent {
-		for id, until := range s.until {
-			if until.Before(now) {
-				delete(s.until, id)
-			}
-		}
-	}
-	s.until[strings.Clone(id)] = until
-	return true
-}
-
-func (s *spent) has(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, yes := s.until[id]
-	return yes
+	})
+	return ctx, func() { timer.Stop(); cancel() }
 }

@@ -4,12 +4,8 @@ package storage
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,7 +55,8 @@ func (s Settings) File() (name string, ok bool) {
 func (s Settings) isRedis() bool { return strings.HasPrefix(s.DSN, "redis") }
 
 // Open opens the store, and fails if that is not possible now, or if held calls
-// in it are encrypted with other keys.
+// or records in it are encrypted with other keys. If there are keys, all records
+// are encrypted with the first of them from then on: the gate's root key is one.
 func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
 	store, err := s.OpenUnread(ctx)
 	if err != nil {
@@ -67,6 +64,12 @@ func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
 	}
 	if err := store.Verify(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("held calls cannot be read: %w", err), store.Close())
+	}
+	if err := store.ClaimRecords(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("the gate's root key or the sessions of operators cannot be read: %w", err), store.Close())
+	}
+	if file, ok := s.File(); ok {
+		_ = os.Remove(file + ".key") // where earlier versions kept a key that is of no use any more
 	}
 	return store, nil
 }
@@ -173,60 +176,4 @@ func Backend(s task.Store) task.Store {
 		}
 		s = wrapper.Unwrap()
 	}
-}
-
-// Key returns the key that seals what clients are handed, to show it again
-// later. It is the same for every gate on the same store. That of a file is in
-// another one beside it, made if it is not there; that of a server follows from
-// its URL with the password.
-func (s Settings) Key() (key [32]byte, err error) {
-	if !s.Durable() {
-		_, _ = rand.Read(key[:]) // never fails; the program ends if there is no randomness
-		return key, nil
-	}
-	if file, ok := s.File(); ok {
-		return readKey(file + ".key")
-	}
-	text, err := hkdf.Key(sha256.New, []byte(s.DSN), nil, "thoughtgate: what clients hand back", len(key))
-	copy(key[:], text)
-	return key, err
-}
-
-func readKey(file string) (key [32]byte, err error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(file); err == nil {
-			data, err = os.ReadFile(file)
-		}
-	}
-	if err != nil {
-		return key, fmt.Errorf("key of the store: %w", err)
-	}
-	if copy(key[:], data) != len(key) || len(data) != len(key) {
-		return key, fmt.Errorf("key of the store: %s does not hold %d bytes", file, len(key))
-	}
-	return key, nil
-}
-
-// makeKey makes the file, whole or not at all, unless somebody else has.
-func makeKey(name string) error {
-	dir := filepath.Dir(name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(dir, filepath.Base(name)+".*") // that only its owner can read
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(file.Name()) }()
-	var key [32]byte
-	_, _ = rand.Read(key[:])
-	_, err = file.Write(key[:])
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(file.Name(), name); !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
 }

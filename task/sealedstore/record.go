@@ -136,10 +136,11 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	return s.inner.SweepRecords(ctx, before, limit)
 }
 
-// rekeyRecords seals every record anew that is sealed with another key than the
-// first. One that is not sealed at all is deleted, since anybody may have
-// written it: the gate makes a new key, and operators log in again.
-func (s *Store) rekeyRecords(ctx context.Context) error {
+// ClaimRecords makes sure that all records can be opened, and seals those anew
+// that are sealed with another key than the first. If there are keys, a record
+// that is not sealed at all is deleted, since anybody may have written it: the
+// gate makes a new key, and operators log in again.
+func (s *Store) ClaimRecords(ctx context.Context) error {
 	q := task.RecordQuery{Limit: 100}
 	var unreadable error
 	for {
@@ -163,14 +164,12 @@ func (s *Store) rekeyRecords(ctx context.Context) error {
 }
 
 func (s *Store) rekeyRecord(ctx context.Context, stored task.Record) error {
-	switch KeyOfRecord(stored) {
-	case s.keys.First():
-		return nil
-	case "":
+	name := KeyOfRecord(stored)
+	if name == "" && !s.keys.Empty() {
 		return s.inner.DeleteRecord(ctx, stored.Name)
 	}
 	r, err := s.keys.OpenRecord(stored)
-	if err != nil {
+	if err != nil || name == s.keys.First() {
 		return err
 	}
 	r.Version++

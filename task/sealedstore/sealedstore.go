@@ -243,7 +243,7 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 		return 0, errors.New("there is no key to encrypt with")
 	}
 	resealed := 0
-	unreadable := s.rekeyRecords(ctx)
+	unreadable := s.ClaimRecords(ctx)
 	if unreadable != nil && !errors.Is(unreadable, task.ErrUnreadable) {
 		return resealed, unreadable
 	}

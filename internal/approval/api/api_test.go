@@ -23,6 +23,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -86,7 +87,7 @@ func alice(t *testing.T) *operator.Auth {
 			{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver},
 			{Hash: operator.HashOf(adminSecret), Name: "root", Role: operator.Admin},
 		},
-		Key: [32]byte{1}, Now: time.Now,
+		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

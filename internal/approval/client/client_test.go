@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -50,8 +51,8 @@ func open(t *testing.T) *office {
 		t.Fatal(err)
 	}
 	auth, err := operator.New(operator.Config{
-		Tokens: []operator.Token{{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver}},
-		Key:    [32]byte{1}, Now: time.Now,
+		Tokens:  []operator.Token{{Hash: operator.HashOf(secret), Name: "alice", Role: operator.Approver}},
+		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

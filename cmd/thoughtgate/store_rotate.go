@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+)
+
+func newStoreRotate(f storeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new root key for the gate",
+		Long: "Make a new root key, with which the gate seals the sessions of operators and what agents hand back. The old one\n" +
+			"still opens what it has sealed until that has expired, so nobody is logged out. Gates that are running use the new\n" +
+			"key within a second.\n\n" +
+			"If the old key may be known to somebody, use --forget: it then opens nothing any more, and every operator has to log\n" +
+			"in again. Held calls stay.",
+		Args: noArguments,
+	}
+	forget := cmd.Flags().Bool("forget", false, "give up the old key and end all sessions of operators at once")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := f.load()
+		if err != nil {
+			return err
+		}
+		how, rotate := storage.Settings.Open, func(s *sealedstore.Store) error {
+			return keyring.New(s, time.Now).Rotate(cmd.Context(), max(cfg.Operators.Session, cfg.Tasks.MaxTTL))
+		}
+		if *forget {
+			how, rotate = storage.Settings.OpenUnread, func(s *sealedstore.Store) error { return forgetRecords(cmd.Context(), s) }
+		}
+		return f.with(cmd, existing(how), func(s *sealedstore.Store) error {
+			if err := rotate(s); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the gate has a new root key")
+			return err
+		})
+	}
+	return cmd
+}
+
+// forgetRecords deletes all records, whether or not they can be read, and makes
+// a new root key.
+func forgetRecords(ctx context.Context, s *sealedstore.Store) error {
+	for {
+		page, err := s.ListRecords(ctx, task.RecordQuery{Limit: 100})
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if err := s.DeleteRecord(ctx, r.Name); err != nil {
+				return err
+			}
+		}
+		if len(page) == 0 {
+			_, err := keyring.New(s, time.Now).Label(ctx)
+			return err
+		}
+	}
+}
