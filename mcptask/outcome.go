@@ -87,6 +87,7 @@ var endings = map[task.Stage]ending{
 	task.StageApprovalTimeout:     {codeExpired, "approval_expired", true, "Nobody decided in time."},
 	task.StageUncollected:         {codeExpired, "approval_expired", true, "Approved, but its owner did not come back in time."},
 	task.StagePolicyDrift:         {codeDrift, "policy_drift", true, "Approved, but the policy has changed and no longer allows it."},
+	task.StageToolDrift:           {codeDrift, "tool_drift", true, "Approved, but the tool has changed since then: the call needs a new approval."},
 	task.StageArgumentDrift:       {codeDrift, "argument_drift", true, "The call is not the one that was approved."},
 	task.StageUpstreamError:       {codeUpstreamInvalid, "upstream_error", false, "The server answered with an error."},
 	task.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false, "The server cannot be reached."},

@@ -259,6 +259,7 @@ const (
 	StageApprovalTimeout     Stage = "approval_timeout"     // nobody decided in time
 	StageUncollected         Stage = "uncollected"          // approved, but not started before the end of its time
 	StagePolicyDrift         Stage = "policy_drift"         // the policy no longer allows what was approved
+	StageToolDrift           Stage = "tool_drift"           // the tool is no longer the one that was approved
 	StageArgumentDrift       Stage = "argument_drift"       // the call is not the one that was approved
 	StageUpstreamError       Stage = "upstream_error"       // the upstream answered with a JSON-RPC error
 	StageUpstreamUnreachable Stage = "upstream_unreachable" // the upstream could not be called

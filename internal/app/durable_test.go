@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -60,11 +61,12 @@ func decide(t *testing.T, address, id, decision string) string {
 func TestRestart(t *testing.T) {
 	var ran atomic.Int64
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "tools/call") {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "tools/call") {
 			ran.Add(1)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"done"}]}}`)
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()
@@ -132,4 +134,13 @@ func TestStoreInUse(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// idOf returns the id of the request in body, as an upstream must repeat it.
+func idOf(body []byte) string {
+	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	if err != nil || !p.Messages[0].ID.Present() {
+		return "1"
+	}
+	return string(p.Messages[0].ID.Bytes)
 }

@@ -39,12 +39,12 @@ func mirror(t *testing.T) (url string, last func() http.Header) {
 	var mu sync.Mutex
 	var header http.Header
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		header = r.Header.Clone()
 		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
 	}))
 	t.Cleanup(up.Close)
 	return up.URL, func() http.Header {

@@ -41,9 +41,9 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // for approval linked to that.
 func TestHeldCallIsObserved(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()

@@ -32,9 +32,9 @@ type reloadable struct {
 func startReloadable(t *testing.T, rules string) *reloadable {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
 	}))
 	t.Cleanup(up.Close)
 	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "thoughtgate.yaml"), hangups: make(chan os.Signal, 1)}

@@ -65,7 +65,7 @@ func shareStore(t *testing.T, store string) {
 			ran.Add(1)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"done"}]}}`)
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()

@@ -19,7 +19,7 @@ func TestNoRoomForResult(t *testing.T) {
 		if strings.Contains(string(body), "hold_large") {
 			text = strings.Repeat("x", 8<<20)
 		}
-		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`+text+`"}]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"`+text+`"}]}}`)
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()

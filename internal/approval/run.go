@@ -19,6 +19,9 @@ func (d *Desk) launch(ctx context.Context, ref task.Ref, send Sender) (task.Task
 		return t, err
 	}
 	verdict, drift := d.recheck(t)
+	if drift == nil {
+		drift = toolDrift(ctx, t, send)
+	}
 	if drift != nil {
 		return d.refuse(ctx, ref, *drift, verdict)
 	}
@@ -93,6 +96,20 @@ func (d *Desk) drift(t task.Task, v policy.Verdict) *task.Failure {
 	default:
 		return &task.Failure{Stage: task.StagePolicyDrift, Reason: "the policy now denies it"}
 	}
+}
+
+// toolDrift returns why t must not run if its tool is defined otherwise than when
+// it was held, or nil. A definition that is not known is not another one.
+func toolDrift(ctx context.Context, t task.Task, send Sender) *task.Failure {
+	held := t.Verdict.ToolDigest
+	definer, ok := send.(Definer)
+	if !ok || held == "" || t.Approval == nil {
+		return nil
+	}
+	if now := definer.Definition(ctx, t); now == "" || now == held {
+		return nil
+	}
+	return &task.Failure{Stage: task.StageToolDrift, Reason: "the tool has changed since the call was held", Retriable: true}
 }
 
 const tooOld = "the approval is too old"

@@ -37,6 +37,13 @@ type Sender interface {
 	Cancel(ctx context.Context, t task.Task) error
 }
 
+// A Definer is a [Sender] that knows what the upstream says of its tools.
+type Definer interface {
+	// Definition returns the digest of the definition that the tool of t has
+	// now, or nothing if that cannot be told soon.
+	Definition(ctx context.Context, t task.Task) string
+}
+
 // An Outcome is an upstream's answer to a call. Either Body or Report is set.
 type Outcome struct {
 	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]

@@ -63,6 +63,8 @@ func failedText(a approval.Approval, now time.Time) string {
 		return text + "It failed."
 	}
 	switch a.Failure.Stage {
+	case task.StageToolDrift:
+		return text + "By then the tool had changed. It did not run, and needs a new approval."
 	case task.StagePolicyDrift:
 		return text + "By then policy no longer allowed it. It did not run."
 	case task.StageArgumentDrift:

@@ -103,7 +103,11 @@ func (c *caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err
 		return approval.Outcome{}, unsendable(err)
 	}
 	path, message := metrics.PathSync, m.Raw
-	if c.takesTask(ctx, t, m) {
+	byTask, err := c.takesTask(ctx, t, m)
+	if err != nil {
+		return approval.Outcome{}, err
+	}
+	if byTask {
 		path, message = metrics.PathTask, taskCall(m, t.Remaining(time.Now()))
 	}
 	if t.Execution != nil && t.Execution.Answers != nil {

@@ -48,7 +48,13 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	if x.own != nil {
 		defer x.merge(ctx, s)()
 	}
-	x.ended(ctx, s, s.run(resp.Body))
+	body := resp.Body
+	if x.id != nil && !x.listens { // the client waits for an answer
+		patient := &patientBody{ReadCloser: body, patience: x.silence}
+		defer patient.stop()
+		body = patient
+	}
+	x.ended(ctx, s, s.run(body))
 }
 
 // ended deals with the end of a stream, given why the upstream's part ended.

@@ -195,6 +195,10 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	}
 	ctx, span := x.h.cfg.Tracing.StartPolicy(ctx)
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
+	if err == nil && x.undescribed(judged) && x.caller().define(ctx, m).DigestText() != "" {
+		// Approvers, and policies that look at hints, are to know the tool.
+		judged, err = x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
+	}
 	span.SetVerdict(string(judged.Verdict.Action), judged.Verdict.Snapshot)
 	span.End()
 	switch {
@@ -216,6 +220,17 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 		return judged, wire.TaskMissing(x.era, judged.Name)
 	default:
 		return judged, x.denial(judged)
+	}
+}
+
+// undescribed reports whether a call is to be held of a tool that the upstream
+// has not described to this client yet.
+func (x *exchange) undescribed(j gate.Judged) bool {
+	switch j.Handling {
+	case policy.OwnTask, policy.HoldRequest:
+		return x.h.cfg.Desk != nil && j.Kind == policy.Tool && j.Tool.DigestText() == ""
+	default:
+		return false
 	}
 }
 

@@ -2,11 +2,13 @@ package mcphttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,31 +24,71 @@ import (
 
 // takesTask reports whether a call is made as a task of the upstream's. What
 // the upstream says of the tool, or of itself, is asked for if nobody has done
-// that yet; if it does not tell, the call is plain.
-func (c *caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) bool {
+// that yet. If it cannot be told whether the tool requires a task the error says
+// so, and the call is not made.
+func (c *caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
 	if m.Method != "tools/call" {
-		return false
+		return false, nil
 	}
 	facts := c.gate.About(c.from)
 	if eraOf(m) == wire.Modern {
-		return facts.Tasks || !facts.Known && c.discover(ctx, m)
+		return facts.Tasks || !facts.Known && c.discover(ctx, m), nil
 	}
 	if facts.Known && !facts.Tasks {
-		return false
+		return false, nil
 	}
-	name, _ := m.Params.Name.Text()
-	tool, listed := c.gate.Tool(c.from, name)
+	tool, listed := c.gate.Tool(c.from, t.Call.Name)
 	if !listed {
-		tool = c.findTool(ctx, name)
+		var err error
+		if tool, err = c.findTool(ctx, m, c.upstream.cfg.ToolsTimeout); err != nil {
+			return false, unlisted(err)
+		}
 	}
 	switch policy.TaskSupport(tool.TaskSupport) {
 	case policy.TaskRequired:
-		return true
+		return true, nil
 	case policy.TaskOptional:
-		return asksForTask(t)
+		return asksForTask(t), nil
 	default:
-		return false
+		return false, nil
 	}
+}
+
+// unlisted says that a call was not made because the upstream's tools could not
+// be listed, because of err.
+func unlisted(err error) error {
+	failure := &approval.SendError{
+		Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: fmt.Errorf("the upstream's tools could not be listed: %w", err),
+	}
+	if known, ok := errors.AsType[*approval.SendError](err); ok {
+		failure.Stage = known.Stage
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		failure.Stage = task.StageUpstreamTimeout
+	}
+	return failure
+}
+
+// Definition implements [approval.Definer].
+func (c *caller) Definition(ctx context.Context, t task.Task) string {
+	if t.Call.Method != "tools/call" {
+		return ""
+	}
+	tool, listed := c.gate.Tool(c.from, t.Call.Name)
+	if m, err := outgoing(t); err == nil && !listed {
+		tool = c.define(ctx, m)
+	}
+	return tool.DigestText()
+}
+
+// define returns what the upstream says of the tool that m calls, or nothing if
+// it does not say that soon.
+func (c *caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
+	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
+	if err != nil {
+		c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
+	}
+	return tool
 }
 
 // asksForTask reports whether the client of a legacy call asked for a task.
@@ -81,34 +123,45 @@ func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
 	return tasks
 }
 
-// findTool asks the upstream for its tools, notes them all, and returns the one
-// that is called name, if it is there.
-func (c *caller) findTool(ctx context.Context, name string) gate.Tool {
-	ctx, stop := context.WithTimeout(ctx, c.upstream.cfg.ToolsTimeout)
+// findTool asks the upstream for its tools in the era of call, notes them all,
+// and returns the one that is called, if it is there. An upstream that does not
+// list its tools properly has none; the error is for a list that cannot be read
+// in time, or within its limits.
+func (c *caller) findTool(ctx context.Context, call *jsonrpc.Message, patience time.Duration) (gate.Tool, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
+	name, _ := call.Params.Name.Text()
 	cursor := ""
 	for range c.upstream.cfg.ToolsPages {
-		next, err := c.learnTools(ctx, cursor)
-		if err != nil {
+		next, err := c.learnTools(ctx, call, cursor)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, jsonrpc.ErrTooLarge) {
 			c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
-			break
+			return gate.Tool{}, nil
+		}
+		if err != nil {
+			return gate.Tool{}, cmp.Or(ctx.Err(), err)
 		}
 		tool, listed := c.gate.Tool(c.from, name)
 		if cursor = next; listed || cursor == "" {
-			return tool
+			return tool, nil
 		}
 	}
-	return gate.Tool{}
+	return gate.Tool{}, errors.New("the list has too many pages")
 }
 
-// learnTools notes one page of the upstream's tools and returns the cursor of
-// the next.
-func (c *caller) learnTools(ctx context.Context, cursor string) (next string, err error) {
-	params := "{}"
+// learnTools notes one page of the upstream's tools, asked for in the era of
+// call, and returns the cursor of the next.
+func (c *caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (next string, err error) {
+	defer recovered(&err)
+	var params [][]byte
 	if cursor != "" {
-		params = `{"cursor":` + string(jsonrpc.AppendString(nil, cursor)) + `}`
+		params = append(params, jsonrpc.AppendString([]byte(`"cursor":`), cursor))
 	}
-	m, err := parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"tools/list","params":` + params + `}`))
+	if eraOf(call) == wire.Modern {
+		params = append(params, append([]byte(`"_meta":`), requestMeta(call)...))
+	}
+	m, err := parsed(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), newRequestID(),
+		[]byte(`,"method":"tools/list","params":{`), bytes.Join(params, []byte(",")), []byte("}}")))
 	if err != nil {
 		return "", err
 	}

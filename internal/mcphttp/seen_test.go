@@ -355,3 +355,143 @@ func TestCredentialHeaders(t *testing.T) {
 		t.Errorf("the upstream got %v; want X-Tenant-Key and no other credential", header)
 	}
 }
+
+// defining is a list of one tool with a description, for both eras.
+func defining(tool, description string) string {
+	return `{"resultType":"complete","tools":[{"name":"` + tool + `","description":"` + description + `","annotations":{"destructiveHint":true},"inputSchema":{"type":"object"}}]}`
+}
+
+// callAs makes a call of a tool as a client of an era.
+func (p *plant) callAs(era, tool string) *request {
+	if era == "modern" {
+		return p.send(modernCall(tool, ""), modernHeaders(tool)...)
+	}
+	return p.send(toolCall("7", tool, ""))
+}
+
+// listAs lists the tools as the same client.
+func (p *plant) listAs(era string) {
+	if era == "modern" {
+		p.modernList()
+		return
+	}
+	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+}
+
+// A tool that has changed since its call was held is not run: neither if the
+// client listed the tools meanwhile, nor if the gate has to look. Agent and
+// approver are told, and the next call needs an approval of its own.
+func TestToolDrift(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			p := newPlant(t, nil)
+			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Lists files.")))
+			req := p.callAs(era, "hold_plain")
+			id := p.pending(1)[0]
+			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
+			p.listAs(era)
+			p.approve(id)
+			wantText(t, "answer", req.wait(t), "tool has changed", "did not run")
+			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+				t.Errorf("the upstream heard %v", heard)
+			}
+			seen, err := p.desk.Show(t.Context(), id)
+			if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
+				t.Errorf("the approver sees %+v, %v", seen.Failure, err)
+			}
+			again := p.callAs(era, "hold_plain")
+			next := p.pending(1)[0]
+			got := p.receiving()
+			p.approve(next)
+			wantText(t, "approved anew", again.wait(t), "made it")
+			<-got
+		})
+	}
+}
+
+// A gate that has just started, or whose client never listed the tools, asks the
+// upstream what the tool is before the call is held, so that its approver knows.
+func TestToolIsDescribedWithoutList(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			p := newPlant(t, nil)
+			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
+			p.callAs(era, "hold_plain")
+			seen, err := p.desk.Show(t.Context(), p.pending(1)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen.Description != "Deletes files." || seen.ToolDigest == "" || seen.Hints == nil || seen.Hints.Destructive == nil || !*seen.Hints.Destructive {
+				t.Errorf("the approver sees %q, %q, %+v", seen.Description, seen.ToolDigest, seen.Hints)
+			}
+		})
+	}
+}
+
+// THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS, THOUGHTGATE_TOOLS_MAX_PAGES: a tool of
+// which nobody can tell whether it requires a task is not called at all.
+func TestUnreadableToolsList(t *testing.T) {
+	tests := map[string]struct {
+		list intercept
+		want string
+	}{
+		"hangs": {func(_ http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+			if m.Method == "tools/list" {
+				<-r.Context().Done()
+			}
+			return m.Method == "tools/list"
+		}, "upstream_timeout"},
+		"endless": {replying("tools/list", `{"tools":[],"nextCursor":"more"}`), "upstream_invalid_response"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t, nil)
+			p.gateway = startGate(t, p.up, func(s settings) {
+				s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
+				s.upstream.ToolsTimeout, s.upstream.ToolsPages = 300*time.Millisecond, 5
+			})
+			p.shop.intercepted(tt.list)
+			req := p.send(toolCall("7", "hold_required", ""))
+			p.approve(p.pending(1)[0])
+			wantText(t, "answer", req.wait(t), tt.want, "did not run")
+			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+				t.Errorf("the upstream heard %v", heard)
+			}
+		})
+	}
+}
+
+// An upstream that begins a stream and then says nothing is given up after the
+// call's own timeout; one that shows signs of life is not.
+func TestSilentStream(t *testing.T) {
+	const silence = 3 * time.Second
+	begin := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, ": here\n\n")
+		w.(http.Flusher).Flush()
+	}
+	hung := startGate(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		begin(w)
+		<-r.Context().Done()
+	}), func(s settings) { s.upstream.CallTimeout = time.Second })
+	_, body := hung.call(t, toolCall("7", "get_x", ""))
+	wantText(t, "silent", body, "-32001", "upstream_timeout")
+
+	slow := startGate(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		begin(w)
+		for range 40 { // longer than the timeout in all
+			select {
+			case <-time.After(silence / 30):
+			case <-r.Context().Done():
+				return
+			}
+			io.WriteString(w, ": still here\n\n")
+			w.(http.Flusher).Flush()
+		}
+		io.WriteString(w, `data: {"jsonrpc":"2.0","id":7,"result":{"content":[]}}`+"\n\n")
+	}), func(s settings) { s.upstream.CallTimeout = silence })
+	_, body = slow.call(t, toolCall("7", "get_x", ""))
+	wantText(t, "slow", body, `"result"`)
+}
