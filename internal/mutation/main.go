@@ -70,12 +70,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		tried++
 		if err := m.try(ctx, dir); err != nil {
 			bad++
-			fmt.Fprintf(out, "BAD   %s (%s, %s -run '%s')\n      %v\n", m.name, m.file, m.pkg, m.run, err)
+			_, _ = fmt.Fprintf(out, "BAD   %s (%s, %s -run '%s')\n      %v\n", m.name, m.file, m.pkg, m.run, err)
 			continue
 		}
-		fmt.Fprintf(out, "ok    %s\n", m.name)
+		_, _ = fmt.Fprintf(out, "ok    %s\n", m.name)
 	}
-	fmt.Fprintf(out, "%d of %d changes were noticed\n", tried-bad, tried)
+	_, _ = fmt.Fprintf(out, "%d of %d changes were noticed\n", tried-bad, tried)
 	if bad > 0 {
 		return fmt.Errorf("%d changes were not noticed, or could not be tried", bad)
 	}
@@ -119,6 +119,7 @@ func (m mutation) overlay(dir string) (string, error) {
 		return "", fmt.Errorf("%w: %q", errMoved, m.old)
 	}
 	changed, list := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	//nolint:gosec // the name is that of a new directory
 	if err := os.WriteFile(changed, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o600); err != nil {
 		return "", err
 	}
