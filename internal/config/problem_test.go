@@ -207,7 +207,6 @@ func TestValues(t *testing.T) {
 		{"identity.anonymous", []string{"true", "false"}, []string{"yes", "'true'", "1", "on"}},
 		{"operators.token", []string{"''", "abcdefghijklmnopqrst", "'a:b/c==a:b/c==a:b/c=='"}, []string{"abcdefghijklmnopqrs", "hunter2", "a b", "'a\tb'", "ä", "1"}},
 		{"operators.url", []string{"''", "https://a", "http://a:1/"}, []string{"https://a/b", "a", "ftp://a", "https://u@a"}},
-		{"operators.oidc.recheck", []string{"1m", "24h"}, []string{"59s", "0s", "12"}},
 		{"operators.session", []string{"1m", "24h"}, []string{"59s", "0s", "12"}},
 		{"identity.proxy", []string{"{header: x-user, from: [10.0.0.0/8]}"}, []string{"{header: Authorization, from: [10.0.0.1]}", "{header: X, from: [10.0.0.1/8]}", "{header: 'a b', from: ['::1']}", "{header: X, from: [host]}"}},
 		{"identity.jwt", []string{"[{issuer: 'http://[::1]:9/', audiences: [a]}]"}, []string{"[{issuer: 'http://a/', audiences: [a]}]", "[{issuer: https://a, audiences: [a], algorithms: [HS256]}]", "[{issuer: https://a, audiences: ['']}]"}},

@@ -137,6 +137,8 @@ func TestOIDCTokens(t *testing.T) {
 	tests := map[string]func(map[string]any){
 		"another nonce":    func(c map[string]any) { c["nonce"] = "other" },
 		"no nonce":         func(c map[string]any) { delete(c, "nonce") },
+		"another party":    func(c map[string]any) { c["azp"] = "other" },
+		"no party of two":  func(c map[string]any) { c["aud"] = []string{"gate", "other"} },
 		"another audience": func(c map[string]any) { c["aud"] = "other" },
 		"another issuer":   func(c map[string]any) { c["iss"] = "https://evil.example" },
 		"expired":          func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() },
