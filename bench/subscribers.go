@@ -140,7 +140,7 @@ func (b *bench) idle(ctx context.Context, t target) (float64, error) {
 
 // holdOne has a call held and returns the id of its task.
 func (b *bench) holdOne(ctx context.Context, t target) (string, error) {
-	answer, err := send(ctx, "http://"+t.Agents+"/mcp", heldCall, http.Header{
+	answer, err := send(ctx, http.MethodPost, "http://"+t.Agents+"/mcp", heldCall, http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 	})
 	_, rest, _ := strings.Cut(answer, `"taskId":"`)
@@ -151,8 +151,8 @@ func (b *bench) holdOne(ctx context.Context, t target) (string, error) {
 	return id, err
 }
 
-func send(ctx context.Context, url, body string, header http.Header) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+func send(ctx context.Context, method, url, body string, header http.Header) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -213,9 +213,7 @@ func (b *bench) tell(ctx context.Context, t target, id string, all []*subscriber
 			told[i] = b.now().Sub(start)
 		})
 	}
-	answer, err := send(ctx, "http://"+t.Operators+"/api/approvals/"+id+"/approve", `{"reason":"bench"}`, http.Header{
-		"Content-Type": {"application/json"}, "Authorization": {"Bearer " + operatorToken},
-	})
+	answer, err := approve(ctx, t, id)
 	if err == nil && !strings.Contains(answer, `"approved"`) {
 		err = fmt.Errorf("not approved: %.200s", answer)
 	}
@@ -228,4 +226,15 @@ func (b *bench) tell(ctx context.Context, t target, id string, all []*subscriber
 	wg.Wait()
 	slices.Sort(told)
 	return told, errors.Join(errs...)
+}
+
+// approve looks at a call and approves it.
+func approve(ctx context.Context, t target, id string) (string, error) {
+	url := "http://" + t.Operators + "/api/approvals/" + id
+	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + operatorToken}}
+	seen, err := send(ctx, http.MethodGet, url, "", header)
+	if err != nil {
+		return "", err
+	}
+	return send(ctx, http.MethodPost, url+"/approve", approvalOf(seen), header)
 }

@@ -135,6 +135,7 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 		row("agent says", s.paint(yellow, "(untrusted: the agent's own words)")+"\n"+paragraph(a.ClientReason.Text))
 	}
 	row("digest", oneLine(fmt.Sprint(a.Digest), maxCell))
+	row("shown", oneLine(a.ShownDigest, maxCell)) // for approve --shown
 	row("arguments", argumentText(a))
 	if len(a.AlsoSent) > 0 {
 		row("also sent", argumentText(approval.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
@@ -247,13 +248,13 @@ func argumentText(a approval.Approval) string {
 		return "none"
 	}
 	if a.ArgumentsTruncated {
-		return argumentStart(a, maxArguments) + "\n(there is more: this is only the beginning)"
+		return argumentStart(a, maxArguments) + fmt.Sprintf("\n(%d bytes more are not shown)", a.UnreadBytes) // by a gate of another version
 	}
 	text := a.Arguments.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
 		return "unreadable"
 	}
-	return shorten(approval.Visible(string(text)), maxArguments)
+	return approval.Visible(string(text))
 }
 
 // argumentStart returns the text of arguments that are too long to be sent whole.

@@ -84,7 +84,11 @@ func isTerminal(w io.Writer) bool {
 		return false
 	}
 	about, err := file.Stat()
-	return err == nil && about.Mode()&os.ModeCharDevice != 0
+	if err != nil || about.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // a character device as well
+	return err != nil || !os.SameFile(about, null)
 }
 
 func configFlag(cmd *cobra.Command) *string {

@@ -37,7 +37,7 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 	p.eventually(`document.activeElement.matches(".row .open")`, "the row has the focus")
 	p.press(kb.Enter)
 	p.sees("Why it is held")
-	p.sees("Rule 3 wants approval for every tool that matches *.")
+	p.sees("The rule rules[2] wants approval for every tool that matches *.")
 	p.sees("deleted is deleted")
 	p.sees("The customer asked for it twice.")
 	p.press("a")

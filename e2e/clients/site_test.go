@@ -224,10 +224,21 @@ func (s *site) reject(t *testing.T, a approval)  { t.Helper(); s.decide(t, a, "r
 
 func (s *site) decide(t *testing.T, a approval, verdict string) {
 	t.Helper()
-	err := s.request(t.Context(), http.MethodPost, "/api/approvals/"+a.ID+"/"+verdict, `{"reason":"as the test wants"}`, &a)
-	if err != nil {
+	if err := s.decided(t.Context(), a, verdict); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// decided looks at a call, and decides on what it was shown.
+func (s *site) decided(ctx context.Context, a approval, verdict string) error {
+	var seen struct {
+		ShownDigest string `json:"shownDigest"`
+	}
+	if err := s.request(ctx, http.MethodGet, "/api/approvals/"+a.ID+"?arguments=all", "", &seen); err != nil {
+		return err
+	}
+	body := `{"reason":"as the test wants","shownDigest":"` + seen.ShownDigest + `"}`
+	return s.request(ctx, http.MethodPost, "/api/approvals/"+a.ID+"/"+verdict, body, &a)
 }
 
 // request makes a request to the operators' API and decodes its answer.

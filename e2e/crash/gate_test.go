@@ -215,9 +215,10 @@ func (p *party) about(g *gate, method, id string) answer {
 // decide approves or rejects a held call.
 func (p *party) decide(g *gate, id, decision string) answer {
 	g.mu.Lock()
-	url := "http://" + g.operators + "/api/approvals/" + id + "/" + decision
+	url := "http://" + g.operators + "/api/approvals/" + id
 	g.mu.Unlock()
-	return p.post(url, "{}")
+	seen := p.send(http.MethodGet, url, "")
+	return p.post(url+"/"+decision, `{"shownDigest":"`+seen.after(`"shownDigest":"`)+`"}`)
 }
 
 // inbox asks what waits for a decision.

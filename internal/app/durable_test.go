@@ -47,7 +47,15 @@ func approve(t *testing.T, address, id string) string {
 
 func decide(t *testing.T, address, id, decision string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/approvals/"+id+"/"+decision, strings.NewReader(`{"reason":"fine"}`))
+	look, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/approvals/"+id+"?arguments=all", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look.Header.Set("Authorization", "Bearer secret")
+	_, shown, _ := strings.Cut(do(t, look), `"shownDigest":"`)
+	shown, _, _ = strings.Cut(shown, `"`)
+	body := strings.NewReader(`{"reason":"fine","shownDigest":"` + shown + `"}`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/approvals/"+id+"/"+decision, body)
 	if err != nil {
 		t.Fatal(err)
 	}

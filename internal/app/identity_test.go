@@ -281,7 +281,10 @@ func TestAgentsAreKnown(t *testing.T) {
 	if status, body, _ := request(t, client, "POST", path, "", "Authorization", "Bearer "+approverToken); status != 403 || !strings.Contains(body, "self_approval") {
 		t.Errorf("ann: %d %s", status, body)
 	}
-	if status, body, _ := request(t, client, "POST", path, "", "Authorization", "Bearer "+adminToken); status != 200 || !strings.Contains(body, `"roles":["viewer","approver","admin"]`) {
+	_, shown, _ := request(t, client, "GET", strings.TrimSuffix(path, "/approve"), "", "Authorization", "Bearer "+adminToken)
+	_, shown, _ = strings.Cut(shown, `"shownDigest":"`)
+	decision := `{"shownDigest":"` + shown[:64] + `"}`
+	if status, body, _ := request(t, client, "POST", path, decision, "Authorization", "Bearer "+adminToken, "Content-Type", "application/json"); status != 200 || !strings.Contains(body, `"roles":["viewer","approver","admin"]`) {
 		t.Errorf("root: %d %s", status, body)
 	}
 	if err := stop(); err != nil {

@@ -75,6 +75,7 @@ func policyConfig(cfg config.Config) (policy.Config, error) {
 
 func policyRule(r config.Rule) policy.Rule {
 	return policy.Rule{
+		Name:       r.Name,
 		Match:      r.Match,
 		Action:     policy.Action(r.Action),
 		Workflow:   r.Workflow,

@@ -14,7 +14,7 @@ import (
 // A Case is all that an approver may want to know of a held call before, and
 // after, it is decided.
 type Case struct {
-	Approval
+	Approval // with the ShownDigest of the call with all of its arguments
 
 	// Whole is the arguments whatever their size, without what Redacted names
 	// but otherwise as they will be sent.
@@ -54,6 +54,7 @@ func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error)
 	}
 	w, known := d.cfg.Workflow(t.Workflow)
 	c := Case{Approval: d.view(t, maxShown), Objection: d.objection(t, who)}
+	c.ShownDigest = d.viewToDecide(t, unbounded).ShownDigest
 	if known {
 		c.Approvers = w.Approvers
 	}

@@ -17,44 +17,70 @@ const (
 	Reject  Decision = "reject"
 )
 
+// A Ruling is a decision with what the approver says about it.
+type Ruling struct {
+	Decision Decision
+	Reason   string
+
+	// Shown is the [Approval.ShownDigest] of what the approver saw. An approval
+	// must name it; a rejection may.
+	Shown string
+
+	// Unread is the [Approval.UnreadBytes] of what the approver saw: the
+	// approver knows that so much was left out, and approves all the same.
+	Unread int
+}
+
 // Decide records what an approver says of a pending call. The first final
 // decision counts: a rejection is final, an approval is when the quorum is
 // reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
-// [task.ErrAlreadyDecided] if it is not for this approver to decide, and
-// [task.ErrExpired], [task.ErrAlreadyTerminal], [task.ErrInvalidTransition] or
-// [task.ErrConcurrentModification] if it is too late.
+// [task.ErrAlreadyDecided] if it is not for this approver to decide,
+// [ErrNotShown], [ErrViewChanged] or [ErrUnread] if the approver has not seen
+// what would be approved, and [task.ErrExpired], [task.ErrAlreadyTerminal],
+// [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
+// late.
 //
 // What is approved runs as [Config.Start] says, with what the policy says then.
-func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, what Decision, reason string) (task.Task, error) {
+func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
 	ref := task.AnyOwner().Ref(id)
 	before, err := d.cfg.Store.Get(ctx, ref)
 	if err != nil {
 		return task.Task{}, err
 	}
-	if err := d.mayDecide(before, who, what); err != nil {
+	if err := d.mayDecide(before, who, r.Decision); err != nil {
 		return before, err
 	}
-	reason = plainText(reason, maxReason)
-	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(before, who), Aliases: who.Aliases}
-	var e task.Event
-	switch what {
-	case Approve:
-		e = task.Approve{By: who.Name, Reason: reason, As: as}
-	case Reject:
-		e = task.Reject{By: who.Name, Reason: reason, As: as}
-	default:
-		return before, &task.Error{Kind: task.KindInvalid, ID: id, Detail: "neither approve nor reject"}
+	if err := d.checkShown(before, who, r); err != nil {
+		return before, err
+	}
+	e, err := r.event(before, who)
+	if err != nil {
+		return before, err
 	}
 	after, err := d.clerk().Advance(ctx, ref, e, d.cfg.Now())
 	if err != nil {
 		return after, err
 	}
-	d.cfg.Log.InfoContext(ctx, "call decided", "task", id, "tool", after.Call.Name, "decision", what, "by", who.Name, "state", after.State)
+	d.cfg.Log.InfoContext(ctx, "call decided", "task", id, "tool", after.Call.Name, "decision", r.Decision, "by", who.Name, "state", after.State)
 	d.tell(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
 		d.approved(ctx, after)
 	}
 	return after, nil
+}
+
+// event returns what r does to t.
+func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
+	reason := plainText(r.Reason, maxReason)
+	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
+	switch r.Decision {
+	case Approve:
+		return task.Approve{By: who.Name, Reason: reason, As: as}, nil
+	case Reject:
+		return task.Reject{By: who.Name, Reason: reason, As: as}, nil
+	default:
+		return nil, &task.Error{Kind: task.KindInvalid, ID: t.ID, Detail: "neither approve nor reject"}
+	}
 }
 
 func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {

@@ -47,7 +47,7 @@ func TestDecideWho(t *testing.T) {
 			c.Principal = policy.Principal{ID: "requester", Aliases: []string{"r@example.com", ""}}
 			c.Verdict.Workflow = tt.workflow
 			got := o.hold(t, c)
-			_, err := o.Decide(t.Context(), got.ID, tt.who, approval.Approve, "")
+			_, err := o.decide(t.Context(), got.ID, tt.who, approval.Approve, "")
 			if tt.want == nil && err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestDecideSelfApprovalWithdrawn(t *testing.T) {
 	held := o.hold(t, c)
 	for _, w := range []approval.Workflow{{}, {SelfApproval: true}} {
 		o.setWorkflow("self", w)
-		_, err := o.Decide(t.Context(), held.ID, approval.Approver{Name: "ann"}, approval.Approve, "")
+		_, err := o.decide(t.Context(), held.ID, approval.Approver{Name: "ann"}, approval.Approve, "")
 		if w.SelfApproval != (err == nil) {
 			t.Errorf("with %+v: %v", w, err)
 		}
@@ -82,7 +82,7 @@ func TestDecideWithoutWorkflow(t *testing.T) {
 	o.mu.Lock()
 	delete(o.workflows, "ops")
 	o.mu.Unlock()
-	_, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, "")
+	_, err := o.decide(t.Context(), got.ID, alice, approval.Approve, "")
 	mustBe(t, err, approval.ErrForbidden)
 }
 
@@ -102,10 +102,10 @@ func TestDecideQuorumOfDistinctPeople(t *testing.T) {
 			c := call("ann", "/a")
 			c.Verdict.Workflow = "two"
 			held := o.hold(t, c)
-			if _, err := o.Decide(t.Context(), held.ID, both[0], approval.Approve, ""); err != nil {
+			if _, err := o.decide(t.Context(), held.ID, both[0], approval.Approve, ""); err != nil {
 				t.Fatal(err)
 			}
-			_, err := o.Decide(t.Context(), held.ID, both[1], approval.Approve, "")
+			_, err := o.decide(t.Context(), held.ID, both[1], approval.Approve, "")
 			mustBe(t, err, task.ErrAlreadyDecided)
 			mustState(t, o.now(t, held.ID), task.InputRequired)
 			seen, err := o.Case(t.Context(), held.ID, both[1])
@@ -122,14 +122,14 @@ func TestDecideQuorum(t *testing.T) {
 	c := call("ann", "/a")
 	c.Verdict.Workflow = "two"
 	got := o.hold(t, c)
-	after, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, "")
+	after, err := o.decide(t.Context(), got.ID, alice, approval.Approve, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustState(t, after, task.InputRequired)
-	_, err = o.Decide(t.Context(), got.ID, alice, approval.Approve, "again")
+	_, err = o.decide(t.Context(), got.ID, alice, approval.Approve, "again")
 	mustBe(t, err, task.ErrAlreadyDecided)
-	after, err = o.Decide(t.Context(), got.ID, bob, approval.Approve, "")
+	after, err = o.decide(t.Context(), got.ID, bob, approval.Approve, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestDecideQuorum(t *testing.T) {
 	c.Message = message("delete_file", `{"path":"/b"}`)
 	got = o.hold(t, c)
 	o.approve(t, got.ID)
-	after, err = o.Decide(t.Context(), got.ID, bob, approval.Reject, "no")
+	after, err = o.decide(t.Context(), got.ID, bob, approval.Reject, "no")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestDecideTooLate(t *testing.T) {
 		again := func(held task.Task, want error, state task.State) {
 			t.Helper()
 			for _, what := range []approval.Decision{approval.Approve, approval.Reject} {
-				_, err := o.Decide(t.Context(), held.ID, carol, what, "")
+				_, err := o.decide(t.Context(), held.ID, carol, what, "")
 				mustBe(t, err, want)
 			}
 			o.Contact(t.Context(), mine(held), o.ledger.send)
@@ -160,7 +160,7 @@ func TestDecideTooLate(t *testing.T) {
 			mustState(t, o.now(t, held.ID), state)
 		}
 		rejected := o.hold(t, call("ann", "/rejected"))
-		o.Decide(t.Context(), rejected.ID, alice, approval.Reject, "no")
+		o.decide(t.Context(), rejected.ID, alice, approval.Reject, "no")
 		again(rejected, task.ErrAlreadyTerminal, task.Rejected)
 
 		cancelled := o.hold(t, call("ann", "/cancelled"))
@@ -177,7 +177,7 @@ func TestDecideTooLate(t *testing.T) {
 		approved := o.hold(t, call("ann", "/approved"))
 		o.approve(t, approved.ID)
 		for _, what := range []approval.Decision{approval.Approve, approval.Reject} {
-			_, err := o.Decide(t.Context(), approved.ID, carol, what, "")
+			_, err := o.decide(t.Context(), approved.ID, carol, what, "")
 			mustBe(t, err, task.ErrInvalidTransition)
 		}
 		mustState(t, o.now(t, approved.ID), task.Approved)
@@ -187,9 +187,9 @@ func TestDecideTooLate(t *testing.T) {
 func TestDecideRefuses(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
-	_, err := o.Decide(t.Context(), got.ID, alice, "maybe", "")
+	_, err := o.decide(t.Context(), got.ID, alice, "maybe", "")
 	mustBe(t, err, task.ErrInvalid)
-	_, err = o.Decide(t.Context(), task.NewID(), alice, approval.Approve, "")
+	_, err = o.decide(t.Context(), task.NewID(), alice, approval.Approve, "")
 	mustBe(t, err, task.ErrNotFound)
 	mustState(t, o.now(t, got.ID), task.InputRequired)
 }
@@ -199,7 +199,7 @@ func TestDecideReason(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
 	reason := " no\x1b[31m\u202e \xff way\n" + strings.Repeat("ü", 1000)
-	after, err := o.Decide(t.Context(), got.ID, alice, approval.Reject, reason)
+	after, err := o.decide(t.Context(), got.ID, alice, approval.Reject, reason)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestDecideByAgent(t *testing.T) {
 	c := call("alice", "/a") // an agent that has an approver's name
 	got := o.hold(t, c)
 	for _, name := range []string{"alice", string(got.ID), "", "group:oncall"} {
-		if _, err := o.Decide(t.Context(), got.ID, approval.Approver{Name: name}, approval.Approve, ""); err == nil {
+		if _, err := o.decide(t.Context(), got.ID, approval.Approver{Name: name}, approval.Approve, ""); err == nil {
 			t.Errorf("%q approved", name)
 		}
 	}
@@ -294,7 +294,7 @@ func TestRecheckStricter(t *testing.T) {
 		own := call("ann", "/b")
 		own.Verdict.Workflow = "self"
 		approved := o.hold(t, own)
-		if _, err := o.Decide(t.Context(), approved.ID, approval.Approver{Name: "ann"}, approval.Approve, ""); err != nil {
+		if _, err := o.decide(t.Context(), approved.ID, approval.Approver{Name: "ann"}, approval.Approve, ""); err != nil {
 			t.Fatal(err)
 		}
 		o.setWorkflow("self", approval.Workflow{})
@@ -336,7 +336,7 @@ func TestRecheckApprovers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, nil)
 				held := o.hold(t, call("ann", "/a"))
-				if _, err := o.Decide(t.Context(), held.ID, carol, approval.Approve, ""); err != nil {
+				if _, err := o.decide(t.Context(), held.ID, carol, approval.Approve, ""); err != nil {
 					t.Fatal(err)
 				}
 				o.setWorkflow("ops", approval.Workflow{Approvers: tt.approvers})
@@ -357,7 +357,7 @@ func TestRecheckOwnUnderAnotherName(t *testing.T) {
 		c.Principal, c.Verdict.Workflow = policy.Principal{ID: "sub-1"}, "self"
 		held := o.hold(t, c)
 		rita := approval.Approver{Name: "rita", Aliases: []string{"sub-1"}}
-		if _, err := o.Decide(t.Context(), held.ID, rita, approval.Approve, ""); err != nil {
+		if _, err := o.decide(t.Context(), held.ID, rita, approval.Approve, ""); err != nil {
 			t.Fatal(err)
 		}
 		o.setWorkflow("self", approval.Workflow{})

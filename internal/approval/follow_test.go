@@ -105,7 +105,7 @@ func TestFollowTellsThePast(t *testing.T) {
 		all := o.followAll(t, "ann")
 		held := o.hold(t, call("ann", "/a"))
 		time.Sleep(time.Second)
-		o.Decide(t.Context(), held.ID, alice, approval.Reject, "no")
+		o.decide(t.Context(), held.ID, alice, approval.Reject, "no")
 		news, err := all.Next(t.Context(), time.Second)
 		if err != nil || len(news) != 2 {
 			t.Fatalf("Next = %d tasks, %v; want 2", len(news), err)

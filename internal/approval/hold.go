@@ -307,7 +307,7 @@ func whyOf(v policy.Verdict) *Why {
 	if v.Action != policy.Approve {
 		return nil
 	}
-	w := &Why{Rule: max(0, v.Rule+1), Match: v.Match, Policies: v.Policies}
+	w := &Why{Label: v.Label, Match: v.Match, Policies: v.Policies}
 	for _, text := range v.Says {
 		w.Says = append(w.Says, plainText(text, maxReason))
 	}

@@ -159,7 +159,7 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 			o.Contact(t.Context(), mine(held), o.ledger.send)
 		}, true},
 		"rejected": {func(t *testing.T, o *office, held task.Task) {
-			o.Decide(t.Context(), held.ID, alice, approval.Reject, "no")
+			o.decide(t.Context(), held.ID, alice, approval.Reject, "no")
 		}, true},
 		"outcome unknown": {func(t *testing.T, o *office, held task.Task) {
 			o.approve(t, held.ID)
@@ -283,7 +283,7 @@ func TestHoldForward(t *testing.T) {
 		if n := len(o.ledger.entries()); n != 1 {
 			t.Errorf("ran %d times", n)
 		}
-		if _, err := o.Decide(t.Context(), got.ID, alice, approval.Approve, ""); err == nil {
+		if _, err := o.decide(t.Context(), got.ID, alice, approval.Approve, ""); err == nil {
 			t.Error("a call that nobody was asked about could be decided")
 		}
 	})

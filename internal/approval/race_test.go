@@ -40,7 +40,7 @@ func TestDecisionRaces(t *testing.T) {
 	type contender func(o *office, x task.Task) error
 	decide := func(who approval.Approver, what approval.Decision) contender {
 		return func(o *office, x task.Task) error {
-			_, err := o.Decide(context.Background(), x.ID, who, what, "")
+			_, err := o.decide(context.Background(), x.ID, who, what, "")
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func TestApproveRaces(t *testing.T) {
 				w := o.wait(t.Context(), mine(held), o.ledger.send)
 				together(
 					func() error {
-						_, err := o.Decide(t.Context(), held.ID, alice, approval.Approve, "")
+						_, err := o.decide(t.Context(), held.ID, alice, approval.Approve, "")
 						return err
 					},
 					func() error {
@@ -170,7 +170,7 @@ func TestDecisionMeetsContact(t *testing.T) {
 			held := o.hold(t, call("ann", fmt.Sprint(round)))
 			together(
 				func() error {
-					_, err := o.Decide(t.Context(), held.ID, alice, approval.Approve, "")
+					_, err := o.decide(t.Context(), held.ID, alice, approval.Approve, "")
 					return err
 				},
 				func() error {
@@ -196,7 +196,7 @@ func TestQuorumRaces(t *testing.T) {
 		held := o.hold(t, c)
 		vote := func(who approval.Approver) func() error {
 			return func() error {
-				_, err := o.Decide(t.Context(), held.ID, who, approval.Approve, "")
+				_, err := o.decide(t.Context(), held.ID, who, approval.Approve, "")
 				return err
 			}
 		}
@@ -231,7 +231,7 @@ func TestManyPending(t *testing.T) {
 			if i%2 == 1 {
 				what = approval.Reject
 			}
-			if _, err := o.Decide(t.Context(), ids[i].ID, alice, what, ""); err != nil {
+			if _, err := o.decide(t.Context(), ids[i].ID, alice, what, ""); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -68,7 +68,7 @@ func TestStory(t *testing.T) {
 			_, _, _ = o.result(t, ref) // a second time is no step
 		}, []string{heldBy, asked, approved, rechecked, started, "finished by gate, executing>completed, ok, ran yes", "delivered by ann, completed"}},
 		"rejected": {func(t *testing.T, o *office, ref task.Ref) {
-			if _, err := o.Decide(t.Context(), ref.ID, bob, approval.Reject, "not today"); err != nil {
+			if _, err := o.decide(t.Context(), ref.ID, bob, approval.Reject, "not today"); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{heldBy, asked, "decided by bob, input_required>rejected, reject, not today, ran no"}},
@@ -146,7 +146,7 @@ func TestStoryOfQuorum(t *testing.T) {
 	c.Verdict.Workflow = "two"
 	held := o.hold(t, c)
 	o.approve(t, held.ID)
-	if _, err := o.Decide(t.Context(), held.ID, carol, approval.Approve, ""); err != nil {
+	if _, err := o.decide(t.Context(), held.ID, carol, approval.Approve, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"decided by alice, approve, fine", "decided by carol, input_required>approved, approve"}
@@ -269,7 +269,7 @@ func TestUnrecorded(t *testing.T) {
 		store.fail(broken)
 		_, _, err := o.Hold(t.Context(), call("ann", "/b"))
 		mustBe(t, err, broken)
-		_, err = o.Decide(t.Context(), held.ID, alice, approval.Approve, "")
+		_, err = o.decide(t.Context(), held.ID, alice, approval.Approve, "")
 		mustBe(t, err, broken)
 		mustState(t, o.now(t, held.ID), task.InputRequired)
 		store.fail(nil)

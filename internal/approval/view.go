@@ -2,6 +2,8 @@ package approval
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -22,7 +24,8 @@ type Approval struct {
 	Upstream           string          `json:"upstream"`
 	Arguments          jsontext.Value  `json:"arguments,omitzero"` // a string with their beginning if they are too long
 	ArgumentsTruncated bool            `json:"argumentsTruncated,omitzero"`
-	AlsoSent           jsontext.Value  `json:"alsoSent,omitzero"` // what reaches the upstream besides; a string with its beginning if it is too long
+	AlsoSent           jsontext.Value  `json:"alsoSent,omitzero"`    // what reaches the upstream besides; a string with its beginning if it is too long
+	UnreadBytes        int             `json:"unreadBytes,omitzero"` // how much of the arguments is left out, by Desk.Show
 	Principal          string          `json:"principal"`
 	Anonymous          bool            `json:"anonymous,omitzero"`
 	Client             string          `json:"client,omitzero"` // what the agent's program calls itself
@@ -33,6 +36,7 @@ type Approval struct {
 	Hints              *Hints          `json:"hints,omitzero"`
 	ClientReason       *Untrusted      `json:"clientReason,omitzero"`
 	Digest             task.Digest     `json:"digest"`
+	ShownDigest        string          `json:"shownDigest,omitzero"` // of this view of the call, by Desk.Show: an approval names it
 	ToolDigest         string          `json:"toolDigest,omitzero"`
 	Policy             string          `json:"policy,omitzero"` // the snapshot that held it
 	CreatedAt          time.Time       `json:"createdAt"`
@@ -49,7 +53,8 @@ type Approval struct {
 
 // A Why names what held a call.
 type Why struct {
-	Rule     int      `json:"rule,omitzero"`      // the number of the rule, counted from 1; 0 if none matched
+	Rule     int      `json:"rule,omitzero"`      // of a call that an earlier version held: the place of the rule, counted from 1; approvers see Label
+	Label    string   `json:"label,omitzero"`     // what the rule is called: "rule NAME", or its place such as "rules[3]"; empty if none matched
 	Match    string   `json:"match,omitzero"`     // what the rule matches
 	Policies []string `json:"policies,omitempty"` // the Cedar policies, if they decided
 	Says     []string `json:"says,omitempty"`     // the reasons that the rule or the policies give
@@ -74,6 +79,7 @@ type Untrusted struct {
 const (
 	maxListed = 4 << 10
 	maxShown  = 64 << 10
+	unbounded = math.MaxInt32
 )
 
 // ClientReason is the variable with which an agent says why it makes a call.
@@ -133,13 +139,22 @@ func (d *Desk) Pending(ctx context.Context, f Filter) (Page, error) {
 	return page, nil
 }
 
-// Show returns one held call.
+// Show returns one held call with much of its arguments.
 func (d *Desk) Show(ctx context.Context, id task.ID) (Approval, error) {
+	return d.show(ctx, id, maxShown)
+}
+
+// ShowAll returns one held call with all of its arguments.
+func (d *Desk) ShowAll(ctx context.Context, id task.ID) (Approval, error) {
+	return d.show(ctx, id, unbounded)
+}
+
+func (d *Desk) show(ctx context.Context, id task.ID, most int) (Approval, error) {
 	t, err := d.get(ctx, task.AnyOwner().Ref(id))
 	if err != nil {
 		return Approval{}, err
 	}
-	return d.view(t, maxShown), nil
+	return d.viewToDecide(t, most), nil
 }
 
 // View returns t as approvers see it.
@@ -151,7 +166,7 @@ func (d *Desk) view(t task.Task, most int) Approval {
 		ID: t.ID, State: t.State, Tool: shownName(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
 		Principal: shownName(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
 		Client:   plainText(f.Session.Client+" "+f.Session.Version, maxName),
-		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Why: f.Why, Description: f.Description,
+		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Why: f.why(), Description: f.Description,
 		Hints: f.hints(), ClientReason: clientReason(t),
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
@@ -173,6 +188,19 @@ const maxName = 300
 // shownName returns a name so that it looks like no other.
 func shownName(name string, most int) string {
 	return plainText(strings.ReplaceAll(Visible(name), "\n", `\u000a`), most)
+}
+
+// why returns what held the call, with one name for the rule.
+func (f facts) why() *Why {
+	if f.Why == nil {
+		return nil
+	}
+	w := *f.Why
+	if w.Rule > 0 && w.Label == "" {
+		w.Label = fmt.Sprintf("rules[%d]", w.Rule-1)
+	}
+	w.Rule = 0
+	return &w
 }
 
 // hints returns what is said of the tool, or of a batch the worst that is said of

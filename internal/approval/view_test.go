@@ -43,8 +43,12 @@ func TestShow(t *testing.T) {
 			ClientReason: &approval.Untrusted{Text: "trust me", Untrusted: true},
 			Digest:       held.Digest, ToolDigest: "d1", Policy: "s1",
 			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
-			Name: "delete_file", Why: &approval.Why{Rule: 2, Match: "delete_*", Says: []string{"deleted is deleted"}},
+			Name: "delete_file", Why: &approval.Why{Label: "rules[1]", Match: "delete_*", Says: []string{"deleted is deleted"}},
 		}
+		if len(got.ShownDigest) != 64 {
+			t.Errorf("shownDigest = %q", got.ShownDigest)
+		}
+		want.ShownDigest = got.ShownDigest
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -171,9 +175,9 @@ func TestWatch(t *testing.T) {
 		}
 		expect(told{first.ID, task.InputRequired, 0})
 		o.Contact(t.Context(), mine(first), nil)
-		o.Decide(t.Context(), first.ID, alice, approval.Approve, "")
+		o.decide(t.Context(), first.ID, alice, approval.Approve, "")
 		expect(told{first.ID, task.InputRequired, 1})
-		o.Decide(t.Context(), first.ID, bob, approval.Approve, "")
+		o.decide(t.Context(), first.ID, bob, approval.Approve, "")
 		expect(told{first.ID, task.Approved, 2})
 		second := o.hold(t, call("ann", "/b"))
 		expect(told{second.ID, task.InputRequired, 0})
@@ -181,7 +185,7 @@ func TestWatch(t *testing.T) {
 		if len(heard) != 0 {
 			t.Errorf("heard %v", <-heard)
 		}
-		o.Decide(t.Context(), second.ID, alice, approval.Reject, "")
+		o.decide(t.Context(), second.ID, alice, approval.Reject, "")
 		o.Get(t.Context(), mine(second))
 		expect(told{second.ID, task.Expired, 0})
 		if err := o.Close(t.Context()); err != nil {

@@ -44,7 +44,7 @@ func TestWaitEnds(t *testing.T) {
 		end   func(*testing.T, *office, task.Task)
 		state task.State
 	}{
-		"rejected": {func(t *testing.T, o *office, x task.Task) { o.Decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
+		"rejected": {func(t *testing.T, o *office, x task.Task) { o.decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
 		"cancelled": {func(t *testing.T, o *office, x task.Task) {
 			o.Cancel(t.Context(), mine(x), approval.Withdrawal{By: "ann"})
 		}, task.Cancelled},
@@ -307,7 +307,7 @@ func TestWaitWithoutTime(t *testing.T) {
 	if got := look(); got.ID != held.ID || got.State != task.InputRequired {
 		t.Errorf("got %s %s; want the pending task", got.ID, got.State)
 	}
-	if _, err := o.Decide(t.Context(), held.ID, alice, approval.Approve, ""); err != nil {
+	if _, err := o.decide(t.Context(), held.ID, alice, approval.Approve, ""); err != nil {
 		t.Fatal(err)
 	}
 	got := look()

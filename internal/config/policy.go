@@ -12,6 +12,7 @@ import (
 // A Rule says what is done with the calls that match it. Whether its patterns
 // and workflows make sense is for the package that obeys them to say.
 type Rule struct {
+	Name       string // empty means its place in the list
 	Match      string
 	Action     string // forward, approve, deny or policy
 	Workflow   string
@@ -58,6 +59,7 @@ func DefaultWorkflow() Workflow {
 
 func (r *Rule) settings() group {
 	return append(group{
+		{"name", optional(name(&r.Name))},
 		{"match", line(&r.Match)},
 		{"upstream", line(&r.Upstream)},
 		{"kind", optional(oneOf(&r.Kind, "tool", "resource", "prompt"))},

@@ -12,20 +12,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 )
 
-// How much of arguments a page shows. All of them can be had as text.
+// How much of arguments a page shows. The page with everything shows the rest.
 const (
 	maxNodes   = 2000      // values
 	maxTop     = 300       // of the outermost values, whatever room there is
 	maxPage    = 192 << 10 // about how many bytes of text in all
-	maxInline  = 16 << 10  // about how many bytes of one string
-	minInline  = 80        // and if there is no room
+	minInline  = 80        // about how many bytes of one string if there is no room
 	maxNesting = 16        // values inside of values
-	openDepth  = 3         // how deep values are unfolded
-	openItems  = 40        // how many a value may have that is unfolded
-	longText   = 300       // bytes of a string that is not folded
-	longLines  = 8         // lines of one
+	longText   = 200       // bytes of a string that is shown beside its name
+	reserve    = 8         // the part of the room that a value leaves for those after it
 	maxFound   = 8         // excerpts of one string
 	excerpt    = 60        // bytes on either side of what was found
 )
@@ -35,35 +33,40 @@ type node struct {
 	named  bool
 	name   []run  // of a member
 	kind   string // object, array, string, number, literal, redacted, more
-	text   []run  // of a scalar, or its beginning
-	whole  bool   // text is all there is of it
+	text   []run  // of a scalar that fits beside its name
+	block  *block // of one that does not
 	quoted bool   // text needs quotes to be told from something else
 	count  int    // members or elements
 	size   int    // bytes
 	note   string // what it looks like, if it is binary
-	fold   bool   // show it only when asked
+	cut    int    // bytes of a scalar that are not on the page
 	inner  []node
 	found  [][]run // what was found in a long text, with what is around it
 }
 
 // An outline is arguments as they are shown.
 type outline struct {
-	root  node
-	found int // how often what was searched for is in them
-	size  int
+	root   node
+	found  int // how often what was searched for is in them
+	size   int
+	folded int // bytes that are on the page, but not unfolded
+	left   int // bytes that are not on the page
 }
+
+// unread returns how many bytes an approver does not see without asking.
+func (o outline) unread() int { return o.folded + o.left }
 
 // newOutline lays out the arguments of c, looking for find.
 func newOutline(c approval.Case, find string) (outline, error) {
 	if len(c.Whole) == 0 {
-		return outline{root: node{kind: "object", whole: true}}, nil
+		return outline{root: node{kind: "object"}}, nil
 	}
 	l := layout{
 		from: jsontext.NewDecoder(strings.NewReader(string(c.Whole))), redacted: c.Redacted, find: find,
 		nodes: maxNodes, bytes: maxPage,
 	}
 	root, err := l.value(0)
-	return outline{root: root, found: l.found, size: len(c.Whole)}, err
+	return outline{root: root, found: l.found, size: len(c.Whole), folded: l.folded, left: l.left + max(0, len(c.Name)-maxTitle)}, err
 }
 
 // A layout turns JSON into nodes, of which it makes a limited number.
@@ -72,14 +75,17 @@ type layout struct {
 	redacted map[jsontext.Pointer]bool
 	find     string
 	found    int
-	nodes    int // how many may still be made
-	bytes    int // how much they may still hold
+	name     string // of the member that is being laid out
+	nodes    int    // how many may still be made
+	bytes    int    // how much they may still hold
+	folded   int    // see outline
+	left     int
 }
 
 // value lays out the next value.
 func (l *layout) value(depth int) (node, error) {
 	start := l.from.InputOffset()
-	before := l.found
+	left := l.left
 	l.nodes--
 	var n node
 	var err error
@@ -95,19 +101,18 @@ func (l *layout) value(depth int) (node, error) {
 	default:
 		n, err = l.scalar(kind)
 	}
+	if n.inner == nil {
+		n.cut = l.left - left
+	}
 	if n.size == 0 {
 		n.size = int(l.from.InputOffset() - start)
 	}
-	if l.found > before {
-		n.fold = false
-	}
-	n.fold = n.fold || !n.whole // what is cut says so where it is unfolded
 	return n, err
 }
 
 // inside lays out an object or array.
 func (l *layout) inside(kind string, depth int) (node, error) {
-	n := node{kind: kind, whole: true}
+	n := node{kind: kind}
 	if _, err := l.from.ReadToken(); err != nil {
 		return n, err
 	}
@@ -130,8 +135,8 @@ func (l *layout) inside(kind string, depth int) (node, error) {
 	}
 	if rest > 0 {
 		n.inner = append(n.inner, node{kind: "more", count: rest, size: int(left)})
+		l.left += int(left)
 	}
-	n.fold = depth > openDepth || n.count > openItems && depth > 0
 	_, err := l.from.ReadToken()
 	return n, err
 }
@@ -145,10 +150,10 @@ func (l *layout) more() bool {
 // full reports whether there is no room for more.
 func (l *layout) full() bool { return l.nodes <= 0 || l.bytes <= 0 }
 
-// member lays out a member of an object, or an element of an array. It may take
-// half of the room that is left, so that a large one cannot hide the others.
+// member lays out a member of an object, or an element of an array. It leaves
+// some of the room, so that a large one cannot hide the others.
 func (l *layout) member(of string, depth int) (node, error) {
-	nodes, bytes := l.nodes/2, l.bytes/2
+	nodes, bytes := l.nodes/reserve, l.bytes/reserve
 	l.nodes, l.bytes = l.nodes-nodes, l.bytes-bytes
 	defer func() { l.nodes, l.bytes = l.nodes+nodes, l.bytes+bytes }()
 	var name []run
@@ -158,7 +163,8 @@ func (l *layout) member(of string, depth int) (node, error) {
 		if err != nil {
 			return node{}, err
 		}
-		name = l.label(token.String())
+		l.name = token.String()
+		name = l.label(l.name)
 	}
 	n, err := l.value(depth + 1)
 	n.named, n.name = named, name
@@ -184,9 +190,9 @@ func (l *layout) deep(kind jsontext.Kind) (node, error) {
 	if err != nil {
 		return node{}, err
 	}
-	n := node{kind: "deep", fold: true, note: "deeply nested " + map[bool]string{true: "object", false: "array"}[kind == '{']}
-	n.text, n.whole = l.runs(string(v), maxInline)
-	return n, nil
+	return node{
+		kind: "deep", note: "deeply nested " + map[bool]string{true: "object", false: "array"}[kind == '{'], block: l.block(string(v)),
+	}, nil
 }
 
 func (l *layout) scalar(kind jsontext.Kind) (node, error) {
@@ -198,7 +204,7 @@ func (l *layout) scalar(kind jsontext.Kind) (node, error) {
 	if kind == '0' {
 		n.kind = "number"
 	}
-	n.text, n.whole = l.runs(string(v), maxInline)
+	n.text = l.mark(string(v), nil)
 	return n, nil
 }
 
@@ -209,44 +215,74 @@ func (l *layout) text() (node, error) {
 		return node{}, err
 	}
 	if l.redacted[l.from.StackPointer()] {
-		return node{kind: "redacted", whole: true}, nil
+		return node{kind: "redacted"}, nil
 	}
 	s := token.String()
 	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s) || pretends(s)}
-	n.fold = n.note != "" || len(s) > longText || strings.Count(s, "\n") >= longLines
-	n.text, n.whole = l.runs(s, maxInline)
-	if !n.whole {
+	if len(s) <= longText && !strings.Contains(s, "\n") {
+		n.text = l.coloured(s)
+		return n, nil
+	}
+	n.block = l.block(s)
+	if n.block.left > 0 {
 		n.found = excerpts(s, l.find)
 	}
 	return n, nil
+}
+
+// coloured lays out a text that fits beside its name.
+func (l *layout) coloured(text string) []run {
+	c := colourist{tokens: highlight.Tokens(highlight.Guess(l.name, text), text)}
+	var runs []run
+	for _, r := range l.mark(text, nil) {
+		runs = append(runs, c.split(r)...)
+	}
+	return runs
 }
 
 // pretends reports whether s has blanks by which a part of it could look like
 // something beside it.
 func pretends(s string) bool { return strings.ContainsAny(s, "\n\t") || strings.Contains(s, "  ") }
 
-// runs returns foreign text as runs of at most so many bytes.
-func (l *layout) runs(text string, most int) ([]run, bool) { return l.mark(text, most, nil) }
-
-// mark is runs for text in which some characters are odd.
-func (l *layout) mark(text string, most int, odd func(rune) bool) ([]run, bool) {
-	m := marker{find: l.find, odd: odd, most: max(minInline, min(most, l.bytes))}
+// mark returns foreign text as runs, as far as there is room. If odd is given,
+// it says which characters may be taken for others.
+func (l *layout) mark(text string, odd func(rune) bool) []run {
+	most := l.bytes
+	if odd != nil {
+		most = min(most, maxName)
+	}
+	m := marker{find: l.find, odd: odd, most: max(minInline, most)}
 	runs, whole := m.runs(text)
 	if !whole {
 		m.found = count(text, l.find)
+		l.left += len(text) - shownBytes(runs)
+		runs = append(runs, run{text: "…", at: len(text)})
 	}
 	l.found += m.found
 	for _, r := range runs {
 		l.bytes -= r.cost()
 	}
-	return runs, whole
+	return runs
 }
 
-// cut is runs for text of which the end does not matter much.
+// shownBytes returns how much of a text its runs show.
+func shownBytes(runs []run) int {
+	if len(runs) == 0 {
+		return 0
+	}
+	last := runs[len(runs)-1]
+	return last.at + last.size
+}
+
+// cut is mark for text in a list, of which the end does not matter much.
 func (l *layout) cut(text string, most int) []run {
-	runs, whole := l.runs(text, most)
+	m := marker{most: max(minInline, min(most, l.bytes))}
+	runs, whole := m.runs(text)
 	if !whole {
 		runs = append(runs, run{text: "…"})
+	}
+	for _, r := range runs {
+		l.bytes -= r.cost()
 	}
 	return runs
 }
@@ -257,11 +293,7 @@ func (l *layout) label(name string) []run {
 	if name == "" || strings.TrimSpace(name) != name {
 		name = `"` + name + `"`
 	}
-	runs, whole := l.mark(name, maxName, notASCII)
-	if !whole {
-		runs = append(runs, run{text: "…"})
-	}
-	return runs
+	return l.mark(name, notASCII)
 }
 
 func count(text, part string) int {
@@ -370,10 +402,21 @@ func bytesText(n int) string {
 	}
 }
 
-// asText returns the arguments of c as indented JSON in which every character
-// can be seen.
-func asText(c approval.Case) string {
-	text := c.Whole.Clone()
+// wholeText returns a value as one text with line numbers, whatever its size.
+func wholeText(v jsontext.Value) []line {
+	text := asText(v)
+	var m marker
+	runs, _ := m.runs(text)
+	var colours colourist
+	if len(text) <= maxGuess {
+		colours.tokens = highlight.Tokens(highlight.JSON, text)
+	}
+	return colours.lines(text, 0, runs)
+}
+
+// asText returns a value as indented JSON in which every character can be seen.
+func asText(v jsontext.Value) string {
+	text := v.Clone()
 	if len(text) == 0 {
 		return "{}\n"
 	}

@@ -14,7 +14,7 @@ func TestBatch(t *testing.T) {
 	yes := true
 	got, _, err := o.desk.Hold(t.Context(), approval.Call{
 		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
-		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Rule: 1, Match: "delete_*"},
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Rule: 1, Label: "rules[1]", Match: "delete_*"},
 		Message: []byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/a"}}},` +
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/b"}}}]`),
 		InBatch: []policy.Annotations{{ReadOnly: &yes}, {Destructive: &yes}},
@@ -25,6 +25,6 @@ func TestBatch(t *testing.T) {
 	mustHave(t, alice.get("/"), "may destroy something")
 	page := alice.get("/approvals/" + string(got.ID))
 	mustHave(t, read(page), "wants to make all of these calls", "read_file", "/a", "delete_file", "/b", "may destroy something",
-		"Rule 2 wants approval for what matches delete_*, and something in this batch does.", "if you reject, none does")
+		"The rule rules[1] wants approval for what matches delete_*, and something in this batch does.", "if you reject, none does")
 	mustLack(t, page, "only reads", "Its server does not describe it")
 }

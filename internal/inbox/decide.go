@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -28,24 +29,52 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
-		_, err := i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), what, r.PostFormValue("reason"))
+		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown")}
+		err := i.checkRead(r, id, who, what)
+		if err == nil {
+			_, err = i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), ruling)
+		}
 		switch {
 		case err == nil:
 			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
 		case isOutcome(err):
-			status, n := i.outcome(r, id, who, what, err)
-			i.showCase(w, r, who, status, n)
+			a := answer{reason: ruling.Reason}
+			a.status, a.notice = i.outcome(r, id, who, what, err)
+			i.showCase(w, r, who, a)
 		default:
 			i.fail(w, r, who, err)
 		}
 	}
 }
 
+// readAll is what a form says if its page showed everything.
+const readAll = "all"
+
+// checkRead returns nil if the approver was shown everything, or says how much
+// need not be read. What is folded on the page is known here, not at the desk.
+func (i *Inbox) checkRead(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) error {
+	if what != approval.Approve || r.PostFormValue("read") == readAll {
+		return nil
+	}
+	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
+	if err != nil {
+		return err
+	}
+	d, err := newDetail(c, "")
+	if err != nil {
+		return err
+	}
+	if c.State == task.InputRequired && c.Objection == nil && d.unread() > 0 && r.PostFormValue("unread") != strconv.Itoa(d.unread()) {
+		return approval.ErrUnread
+	}
+	return nil
+}
+
 // isOutcome reports whether err says that a decision came too late or from the
 // wrong person.
 func isOutcome(err error) bool {
 	return slices.ContainsFunc([]error{
-		approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
+		approval.ErrNotShown, approval.ErrViewChanged, approval.ErrUnread, approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
 	}, func(known error) bool { return errors.Is(err, known) })
 }
@@ -67,6 +96,12 @@ func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what
 	case errors.Is(err, task.ErrAlreadyDecided):
 		n.title = "You have approved this already"
 		n.text = "It counts once. " + quorumText(c.Approval)
+		return http.StatusConflict, n
+	case errors.Is(err, approval.ErrUnread):
+		n.text = "A part of the arguments was still folded. Open every folded part, or say that you approve without reading it."
+		return http.StatusConflict, n
+	case errors.Is(err, approval.ErrNotShown), errors.Is(err, approval.ErrViewChanged):
+		n.text = "The request is no longer what you were shown. This is how it is now: look at it again, and then decide."
 		return http.StatusConflict, n
 	case errors.Is(err, task.ErrExpired) || c.State == task.Expired:
 		n.text = "The time to decide ran out while this was open. The call did not run."
@@ -95,7 +130,7 @@ func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.O
 	ids = ids[:min(len(ids), maxBulk)]
 	done, late, forbidden := 0, 0, 0
 	for _, id := range ids {
-		_, err := i.cfg.Desk.Decide(r.Context(), task.ID(id), api.Approver(who), approval.Reject, reason)
+		_, err := i.cfg.Desk.Decide(r.Context(), task.ID(id), api.Approver(who), approval.Ruling{Decision: approval.Reject, Reason: reason})
 		switch {
 		case err == nil:
 			done++

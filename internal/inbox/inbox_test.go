@@ -230,7 +230,19 @@ func (v *visitor) send(page, path string, form url.Values) (int, string) {
 
 func (v *visitor) decide(id task.ID, what, reason string) (int, string) {
 	v.t.Helper()
-	return v.send("/approvals/"+string(id), "/approvals/"+string(id)+"/"+what, url.Values{"reason": {reason}})
+	return v.decideSeeing("/approvals/"+string(id), id, what, url.Values{"reason": {reason}})
+}
+
+// decideSeeing looks at a page of a call and sends its form, with what is given.
+func (v *visitor) decideSeeing(page string, id task.ID, what string, form url.Values) (int, string) {
+	v.t.Helper()
+	seen := v.get(page)
+	for _, name := range []string{"shown", "read"} {
+		if m := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(seen); m != nil && !form.Has(name) {
+			form.Set(name, m[1])
+		}
+	}
+	return v.send("/approvals/"+string(id), "/approvals/"+string(id)+"/"+what, form)
 }
 
 func mustHave(t *testing.T, page string, texts ...string) {
@@ -437,7 +449,7 @@ func TestHistory(t *testing.T) {
 	mustHave(t, alice.get("/history"), "Nothing has been decided yet")
 	for i := range 35 {
 		id := o.hold(t, held{by: fmt.Sprintf("agent%d", i%7), args: fmt.Sprintf(`{"path":"/%d"}`, i)})
-		if _, err := o.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
+		if _, err := decide(t.Context(), o.desk, id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -496,7 +508,8 @@ func TestWhy(t *testing.T) {
 		why  policy.Verdict
 		want []string
 	}{
-		"rule":     {policy.Verdict{Rule: 3, Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"Rule 4 wants approval for every tool that matches delete_*.", "deleted is deleted"}},
+		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"The rule rules[3] wants approval for every tool that matches delete_*.", "deleted is deleted"}},
+		"a name":   {policy.Verdict{Rule: 3, Label: "rule deletions", Match: "delete_*"}, []string{"The rule deletions wants approval for every tool that matches delete_*."}},
 		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule is about this tool"}},
 		"policy":   {policy.Verdict{Rule: 1, Policies: []string{"refunds"}, Says: []string{"more than <100>"}}, []string{"The Cedar policy refunds allows this only with approval.", "more than &lt;100&gt;"}},
 		"policies": {policy.Verdict{Policies: []string{"a", "b"}}, []string{"The Cedar policies a and b allow this only with approval."}},
@@ -535,4 +548,13 @@ func TestStory(t *testing.T) {
 	if status != http.StatusNotFound {
 		t.Errorf("unknown: %d", status)
 	}
+}
+
+// decide looks at a call and then decides, as an approver does.
+func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
+	r := approval.Ruling{Decision: what, Reason: reason}
+	if shown, err := desk.ShowAll(ctx, id); err == nil {
+		r.Shown = shown.ShownDigest
+	}
+	return desk.Decide(ctx, id, who, r)
 }

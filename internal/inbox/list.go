@@ -106,13 +106,17 @@ func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Ope
 
 // open shows one held call.
 func (i *Inbox) open(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.showCase(w, r, who, http.StatusOK, nil)
+	i.showCase(w, r, who, answer{status: http.StatusOK})
 }
 
-// maxFind is how long what is searched for may be.
-const maxFind = 200
+// An answer is what a request for a page of a call came to.
+type answer struct {
+	status int
+	notice *notice
+	reason string // that was typed, to be kept in the form
+}
 
-func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, status int, n *notice) {
+func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, a answer) {
 	id := task.ID(r.PathValue("id"))
 	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
 	if errors.Is(err, task.ErrNotFound) {
@@ -123,31 +127,29 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 		i.fail(w, r, who, err)
 		return
 	}
-	find := ""
+	query := url.Values{} // of a form that was sent there is none
 	if r.Method == http.MethodGet {
-		find = r.URL.Query().Get("find")
-		find = strings.ToValidUTF8(find[:min(len(find), maxFind)], "")
+		query = r.URL.Query()
 	}
-	args, err := newOutline(c, find)
+	d, err := newDetail(c, query.Get("find"))
 	if err != nil {
 		i.fail(w, r, who, err)
 		return
 	}
-	also, err := newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, "")
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
+	d.reason = a.reason
+	if query.Get("view") == "all" {
+		d.whole, d.beside = wholeText(c.Whole), wholeText(c.Beside)
 	}
 	f, err := i.frame(r, who, "", c.Tool)
 	if err != nil {
 		i.fail(w, r, who, err)
 		return
 	}
-	f.notice = n
+	f.notice = a.notice
 	if r.Method != http.MethodGet {
 		f.self = "/approvals/" + url.PathEscape(string(id))
 	}
-	i.show(w, r, status, casePage(f, detail{Case: c, args: args, also: also, find: find}))
+	i.show(w, r, a.status, casePage(f, d))
 }
 
 // showStory shows what the journal tells of a call that is no longer kept.
@@ -173,7 +175,7 @@ func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.O
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if _, err := w.Write([]byte(asText(c))); err != nil { //nolint:gosec // text, marked as such and not to be sniffed
+	if _, err := w.Write([]byte(asText(c.Whole))); err != nil { //nolint:gosec // text, marked as such and not to be sniffed
 		i.cfg.Log.DebugContext(r.Context(), "arguments not sent", "error", err)
 	}
 }

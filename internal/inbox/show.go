@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -196,38 +197,23 @@ func sizeText(n node) string {
 	return counted(n.count, what)
 }
 
-func foldText(n node) string {
+// blockText says what a block is.
+func blockText(n node) string {
+	parts := []string{}
 	if n.note != "" {
-		return n.note
+		parts = append(parts, n.note)
+	} else {
+		if n.block.language != highlight.Text {
+			parts = append(parts, string(n.block.language))
+		}
+		parts = append(parts, counted(n.block.count, "line"), bytesText(n.size))
 	}
-	return bytesText(n.size)
+	return strings.Join(parts, " · ")
 }
 
-// maxBeginning is about how many bytes are shown of a value that is folded.
-const maxBeginning = 90
-
-// beginning returns the first of runs.
-func beginning(runs []run) []run {
-	var first []run
-	spent := 0
-	for _, r := range runs {
-		if spent >= maxBeginning {
-			break
-		}
-		if r.kind == plainRun {
-			text, _, _ := strings.Cut(r.text, "\n")
-			if len(text) > maxBeginning-spent {
-				text = strings.ToValidUTF8(text[:maxBeginning-spent], "")
-			}
-			cut := len(text) < len(r.text)
-			r.text = text
-			if cut {
-				return append(first, r, run{text: "…"})
-			}
-		}
-		first, spent = append(first, r), spent+len(r.text)
-	}
-	return append(first, run{text: "…"})
+// foldText says how much of a text is folded.
+func foldText(b *block) string {
+	return fmt.Sprintf("%s folded (%s)", counted(len(b.fold), "line"), bytesText(b.folded))
 }
 
 // short returns as much of a digest as people compare.

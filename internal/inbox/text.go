@@ -11,13 +11,17 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 )
 
 // A run is a piece of foreign text that is shown in one way.
 type run struct {
-	kind runKind
-	text string // what is shown
-	note string // what it is, if that needs words
+	kind  runKind
+	text  string          // what is shown
+	note  string          // what it is, if that needs words
+	at    int             // where in the text it begins
+	size  int             // how many bytes of the text it shows
+	class highlight.Class // what it is in the language of the text, if that is known
 }
 
 // A runKind says how a run is shown.
@@ -45,22 +49,48 @@ const markupCost = 60
 func foreign(runs []run) templ.Component {
 	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
 		var b strings.Builder
-		for _, r := range runs {
-			text, note := templ.EscapeString(r.text), templ.EscapeString(r.note)
-			switch r.kind {
-			case hiddenRun:
-				fmt.Fprintf(&b, `<span class="code-point" title="%s">%s<span class="unseen"> (%s) </span></span>`, note, text, note)
-			case oddRun:
-				fmt.Fprintf(&b, `<span class="odd" title="%s">%s</span>`, note, text)
-			case foundRun:
-				b.WriteString("<mark>" + text + "</mark>")
-			default:
-				b.WriteString(text)
+		writeRuns(&b, runs)
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
+}
+
+// numbered shows lines of foreign text, each with its number. The number is not
+// part of the text: it is not copied with it.
+func numbered(lines []line) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		var b strings.Builder
+		for _, l := range lines {
+			if l.number > 0 {
+				fmt.Fprintf(&b, `<span class="line" data-n="%d">`, l.number)
+			} else {
+				b.WriteString(`<span class="line" data-n="">`)
 			}
+			writeRuns(&b, l.runs)
+			b.WriteString("</span>")
 		}
 		_, err := io.WriteString(w, b.String())
 		return err
 	})
+}
+
+func writeRuns(b *strings.Builder, runs []run) {
+	for _, r := range runs {
+		text, note := templ.EscapeString(r.text), templ.EscapeString(r.note)
+		switch r.kind {
+		case hiddenRun:
+			fmt.Fprintf(b, `<span class="code-point" title="%s">%s<span class="unseen"> (%s) </span></span>`, note, text, note)
+		case oddRun:
+			fmt.Fprintf(b, `<span class="odd" title="%s">%s</span>`, note, text)
+		case foundRun:
+			b.WriteString("<mark>" + text + "</mark>")
+		default:
+			if r.class != "" {
+				text = `<span class="t-` + string(r.class) + `">` + text + "</span>"
+			}
+			b.WriteString(text)
+		}
+	}
 }
 
 // A marker splits foreign text into runs.
@@ -81,7 +111,8 @@ func (m *marker) runs(text string) (split []run, whole bool) {
 		}
 		m.found++
 		b.write(text[:at])
-		b.add(run{kind: foundRun, text: visible(text[at : at+len(m.find)])})
+		b.add(run{kind: foundRun, text: visible(text[at : at+len(m.find)]), at: b.at, size: len(m.find)})
+		b.at += len(m.find)
 		text = text[at+len(m.find):]
 	}
 	b.write(text)
@@ -108,6 +139,7 @@ type builder struct {
 	most  int
 	spent int
 	cut   bool
+	at    int // how much of the text was written
 }
 
 func (b *builder) full() bool { return b.cut || b.most > 0 && b.spent >= b.most }
@@ -122,13 +154,15 @@ func (b *builder) add(r run) {
 
 // write adds text, with what is hidden or odd in runs of its own.
 func (b *builder) write(text string) {
-	start := 0
+	start, before := 0, b.at
+	defer func() { b.at = before + len(text) }()
 	for at, r := range text {
 		if b.most > 0 && b.spent+at-start >= b.most {
 			b.plain(text[start:at])
 			b.cut = true
 			return
 		}
+		b.at = before + start
 		size := utf8.RuneLen(r)
 		if r == utf8.RuneError {
 			_, size = utf8.DecodeRuneInString(text[at:])
@@ -136,21 +170,22 @@ func (b *builder) write(text string) {
 		switch {
 		case isHidden(r) || b.odd != nil && unicode.IsControl(r): // a name has no lines
 			b.plain(text[start:at])
-			b.add(run{kind: hiddenRun, text: codePoint(r), note: hiddenName(r)})
+			b.add(run{kind: hiddenRun, text: codePoint(r), note: hiddenName(r), at: before + at, size: size})
 		case b.odd != nil && b.odd(r):
 			b.plain(text[start:at])
-			b.add(run{kind: oddRun, text: string(r), note: codePoint(r) + " " + script(r)})
+			b.add(run{kind: oddRun, text: string(r), note: codePoint(r) + " " + script(r), at: before + at, size: size})
 		default:
 			continue
 		}
 		start = at + size
 	}
+	b.at = before + start
 	b.plain(text[start:])
 }
 
 func (b *builder) plain(text string) {
 	if text != "" {
-		b.add(run{text: text})
+		b.add(run{text: text, at: b.at, size: len(text)})
 	}
 }
 
@@ -237,8 +272,14 @@ func notASCII(r rune) bool { return r >= utf8.RuneSelf }
 // maxName is about how many bytes are shown of a name.
 const maxName = 400
 
-func newName(text string) name {
-	m := marker{odd: notASCII, most: maxName}
+func newName(text string) name { return nameUpTo(text, maxName) }
+
+// maxTitle is about how many bytes are shown of the name of a call that is to be
+// decided on.
+const maxTitle = 16 << 10
+
+func nameUpTo(text string, most int) name {
+	m := marker{odd: notASCII, most: most}
 	runs, whole := m.runs(text)
 	if !whole {
 		runs = append(runs, run{text: "…"})

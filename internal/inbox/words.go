@@ -14,16 +14,87 @@ import (
 type detail struct {
 	approval.Case
 
-	args outline
-	also outline // what is sent besides
-	find string
+	args   outline
+	also   outline // what is sent besides
+	whole  []line  // the arguments as one text, if everything is to be shown
+	beside []line  // and what is sent besides
+	find   string
+	reason string // that was typed with a decision that does not count
+}
+
+// maxFind is how long what is searched for may be.
+const maxFind = 200
+
+// newDetail lays out a call, looking for find in its arguments.
+func newDetail(c approval.Case, find string) (detail, error) {
+	d := detail{Case: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], "")}
+	var err error
+	if d.args, err = newOutline(c, d.find); err != nil {
+		return d, err
+	}
+	d.also, err = newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, "")
+	return d, err
+}
+
+// unread returns how many bytes of the call the page does not show at once.
+func (d detail) unread() int {
+	if d.whole != nil {
+		return 0
+	}
+	return d.args.unread() + d.also.unread()
+}
+
+// left returns how many bytes of the call are not on the page.
+func (d detail) left() int {
+	if d.whole != nil {
+		return 0
+	}
+	return d.args.left + d.also.left
+}
+
+// readValue says in a form that everything was shown.
+func (d detail) readValue() string {
+	if d.unread() == 0 {
+		return readAll
+	}
+	return ""
+}
+
+// title returns the name of what is called.
+func (d detail) title() []run {
+	if d.whole != nil {
+		return nameUpTo(d.Name, 0).runs
+	}
+	return nameUpTo(d.Name, maxTitle).runs
+}
+
+// A risk is what may come of a call, as its button says it.
+type risk struct {
+	label  string // a few words for a list; nothing if there is nothing to say
+	button string
+	tone   string
+}
+
+// riskOf says what the tool's server says may come of a.
+func riskOf(a approval.Approval) risk {
+	h := a.Hints
+	switch {
+	case destructive(a):
+		return risk{"may destroy something", "Approve: may destroy", "bad"}
+	case h != nil && h.ReadOnly != nil && *h.ReadOnly:
+		return risk{"only reads", "Approve", "good"}
+	case h != nil && h.Destructive != nil:
+		return risk{"changes something", "Approve", "good"}
+	default:
+		return risk{"effects not stated", "Approve", "waiting"}
+	}
 }
 
 // A stand is how a held call stands, in words.
 type stand struct {
 	label string // one or two words
 	text  string // a sentence or two
-	tone  string // waiting, good, bad or quiet: for the eye
+	tone  string // waiting, good, bad or calm: for the eye
 }
 
 // standing says how a stands.
@@ -40,13 +111,13 @@ func standing(a approval.Approval, now time.Time) stand {
 	case task.Rejected:
 		return stand{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
 	case task.Cancelled:
-		return stand{"Withdrawn", "The agent withdrew it. " + ranText(a), "quiet"}
+		return stand{"Withdrawn", "The agent withdrew it. " + ranText(a), "calm"}
 	case task.Expired:
-		return stand{"Expired", expiredText(a), "quiet"}
+		return stand{"Expired", expiredText(a), "calm"}
 	case task.Failed:
 		return stand{"Failed", failedText(a, now), "bad"}
 	default:
-		return stand{"Accepted", "It is on its way.", "quiet"}
+		return stand{"Accepted", "It is on its way.", "calm"}
 	}
 }
 
@@ -181,13 +252,21 @@ func whyText(a approval.Approval) string {
 		return "The Cedar policy " + w.Policies[0] + " allows this only with approval."
 	case len(w.Policies) > 1:
 		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
-	case w.Rule == 0:
+	case w.Label == "":
 		return "No rule is about this " + subject(a) + ", and what no rule is about needs approval."
 	case a.Method == approval.MethodBatch:
-		return fmt.Sprintf("Rule %d wants approval for what matches %s, and something in this batch does.", w.Rule, w.Match)
+		return fmt.Sprintf("%s wants approval for what matches %s, and something in this batch does.", ruleName(w), w.Match)
 	default:
-		return fmt.Sprintf("Rule %d wants approval for every %s that matches %s.", w.Rule, subject(a), w.Match)
+		return fmt.Sprintf("%s wants approval for every %s that matches %s.", ruleName(w), subject(a), w.Match)
 	}
+}
+
+// ruleName returns what begins a sentence about a rule.
+func ruleName(w *approval.Why) string {
+	if name, named := strings.CutPrefix(w.Label, "rule "); named {
+		return "The rule " + name
+	}
+	return "The rule " + w.Label
 }
 
 // subject says what kind of thing a call is about.
@@ -229,7 +308,7 @@ func hintsOf(a approval.Approval) []hint {
 	add(h.Destructive, "may destroy something", "bad")
 	add(h.ReadOnly, "only reads", "good")
 	add(h.OpenWorld, "reaches the outside world", "waiting")
-	add(h.Idempotent, "doing it twice is like doing it once", "quiet")
+	add(h.Idempotent, "safe to repeat", "calm")
 	return hints
 }
 

@@ -78,8 +78,12 @@ func TestAgentCannotApprove(t *testing.T) {
 	words := slices.Compact(slices.Sorted(slices.Values(word.FindAllString(seen.String(), -1))))
 	for _, token := range append(words, "", "null", "undefined", "operator", "alice") {
 		for _, target := range pending {
+			shown, err := h.desk.Show(t.Context(), target)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, base := range []string{served.URL, h.URL, h.URL + "/mcp"} {
-				tryToApprove(t, base+"/api/approvals/"+string(target)+"/approve", token)
+				tryToApprove(t, base+"/api/approvals/"+string(target)+"/approve", token, shown.ShownDigest)
 			}
 		}
 	}
@@ -109,9 +113,10 @@ func TestAgentCannotApprove(t *testing.T) {
 	}
 }
 
-func tryToApprove(t *testing.T, target, token string) {
+func tryToApprove(t *testing.T, target, token, shown string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target+"?token="+token+"&access_token="+token, strings.NewReader(`{"reason":"fine"}`))
+	body := strings.NewReader(`{"reason":"fine","shownDigest":"` + shown + `"}`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target+"?token="+token+"&access_token="+token, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +243,7 @@ func TestRejectedStaysRejected(t *testing.T) {
 	id := task.ID(taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`))))
 	h.reject(id, "no")
 	for range 3 {
-		if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Approve, ""); err == nil {
+		if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err == nil {
 			t.Error("what was rejected was approved")
 		}
 		wantText(t, "result", h.ask(legacyAbout("tasks/result", string(id))), `"code":-32007`, "did not run")
@@ -331,7 +336,7 @@ func TestDeskClosed(t *testing.T) {
 	wantText(t, "held", held.wait(t), `"code":-32013`, `"shutting_down"`)
 	wantText(t, "new", h.ask(toolCall("3", "hold_z", "")), `"code":-32013`)
 	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), `"code":-32013`, "did not run")
-	if _, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); !errors.Is(err, task.ErrAlreadyTerminal) {
+	if _, err := decide(t.Context(), h.desk, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); !errors.Is(err, task.ErrAlreadyTerminal) {
 		t.Errorf("Decide = %v", err)
 	}
 	h.wantRan()

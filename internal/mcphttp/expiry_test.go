@@ -28,7 +28,7 @@ func TestNobodyDecides(t *testing.T) {
 	id := taskID(t, h.ask(toolCall("8", "hold_y", `,"task":{}`)))
 	wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id)), `"code":-32008`)
 	wantText(t, "tasks/get", h.ask(legacyAbout("tasks/get", id)), `"status":"failed"`)
-	_, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, "")
+	_, err := decide(t.Context(), h.desk, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, "")
 	if err == nil {
 		t.Error("approved after its time")
 	}
@@ -66,10 +66,10 @@ func TestApproversRace(t *testing.T) {
 		var wg sync.WaitGroup
 		var approved, rejected error
 		wg.Go(func() {
-			_, approved = h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, "")
+			_, approved = decide(t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, "")
 		})
 		wg.Go(func() {
-			_, rejected = h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Reject, "")
+			_, rejected = decide(t.Context(), h.desk, id, approval.Approver{Name: "bob"}, approval.Reject, "")
 		})
 		wg.Wait()
 		if (approved == nil) == (rejected == nil) {

@@ -258,14 +258,14 @@ func (h *house) pending(n int) []task.ID {
 
 func (h *house) approve(id task.ID) {
 	h.t.Helper()
-	if _, err := h.desk.Decide(h.t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
+	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
 func (h *house) reject(id task.ID, reason string) {
 	h.t.Helper()
-	if _, err := h.desk.Decide(h.t.Context(), id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
+	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -476,7 +476,7 @@ func TestCancelHeldRequest(t *testing.T) {
 	other := h.send(cancelled)
 	wantText(t, "held request", req.wait(t), "error")
 	other.wait(t)
-	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("a cancelled call was approved")
 	}
 	if ran := h.ran(); slices.Contains(ran, `hold_x {"x":1}`) {
@@ -503,10 +503,10 @@ func TestQuorum(t *testing.T) {
 	req := h.send(toolCall("7", "hold_two_x", ""))
 	id := h.pending(1)[0]
 	h.approve(id)
-	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("alice approved twice")
 	}
-	if _, err := h.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
+	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
 		t.Error(err)
 	}
 	wantText(t, "answer", req.wait(t), "done hold_two_x")
@@ -556,4 +556,13 @@ func TestResumeHeldRequest(t *testing.T) {
 	if ran := h.ran(); len(ran) != 1 {
 		t.Errorf("ran %v; want one call", ran)
 	}
+}
+
+// decide looks at a call and then decides, as an approver does.
+func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
+	r := approval.Ruling{Decision: what, Reason: reason}
+	if shown, err := desk.ShowAll(ctx, id); err == nil {
+		r.Shown = shown.ShownDigest
+	}
+	return desk.Decide(ctx, id, who, r)
 }

@@ -41,7 +41,7 @@ func race(one, other func()) {
 }
 
 func (h *house) decide(id task.ID, who string, what approval.Decision) error {
-	_, err := h.desk.Decide(context.Background(), id, approval.Approver{Name: who}, what, "")
+	_, err := decide(context.Background(), h.desk, id, approval.Approver{Name: who}, what, "")
 	return err
 }
 

@@ -154,7 +154,7 @@ func TestCancelTask(t *testing.T) {
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	wantText(t, "cancel", h.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
 	wantText(t, "again", h.ask(legacyAbout("tasks/cancel", id)), `"code":-32602`)
-	if _, err := h.desk.Decide(t.Context(), task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.desk, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("a cancelled call was approved")
 	}
 

@@ -71,6 +71,10 @@ func (w Workflow) problem() error {
 
 func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 	c := rule{Rule: r, where: fmt.Sprintf("rules[%d]", index)}
+	c.label = c.where
+	if r.Name != "" {
+		c.label = "rule " + r.Name
+	}
 	var err error
 	c.match, err = compileGlob(r.Match)
 	bad.add(c.where+": match", err)
@@ -86,7 +90,7 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 		bad.add(c.where+": principals", err)
 	}
 	bad.add(c.where, s.actionProblem(r))
-	c.verdict = s.verdictFor(&c, index, fmt.Sprintf("%s %q", c.where, r.Match))
+	c.verdict = s.verdictFor(&c, index, fmt.Sprintf("%s %q", c.label, r.Match))
 	return c
 }
 
@@ -159,7 +163,7 @@ func (s *Snapshot) workflowProblem(name string) error {
 
 // verdictFor returns the verdict of a rule that asks nobody.
 func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
-	v := Verdict{Action: r.Action, Rule: index, Match: r.Match, Snapshot: s.id}
+	v := Verdict{Action: r.Action, Rule: index, Label: r.label, Match: r.Match, Snapshot: s.id}
 	switch r.Action {
 	case Approve:
 		v.Workflow = r.workflow()

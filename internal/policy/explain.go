@@ -26,6 +26,7 @@ type Explanation struct {
 // A RuleTrial tells whether a rule matched.
 type RuleTrial struct {
 	Index   int    `json:"index"`
+	Label   string `json:"label"` // its name, or else its place
 	Match   string `json:"match"`
 	Action  Action `json:"action"`
 	Matched bool   `json:"matched"`
@@ -62,7 +63,7 @@ func (s *Snapshot) explainRules(e *Explanation, t *target) {
 	e.Default = e.Verdict.Rule == ByDefault
 	for i := range s.list.rules {
 		r := &s.list.rules[i]
-		trial := RuleTrial{Index: i, Match: r.Match, Action: r.Action, Why: r.unfit(t.upstream, t.kind, t.name)}
+		trial := RuleTrial{Index: i, Label: r.label, Match: r.Match, Action: r.Action, Why: r.unfit(t.upstream, t.kind, t.name)}
 		if trial.Why == "" && !r.admits(t.principal) {
 			trial.Why = "is about other principals"
 		}
@@ -135,7 +136,7 @@ func (e Explanation) Text() string {
 		line("principal", "%s", e.Principal)
 	}
 	for _, r := range e.Rules {
-		line(fmt.Sprintf("rules[%d]", r.Index), "%s → %s: %s", r.Match, r.Action, r.Why)
+		line(r.Label, "%s → %s: %s", r.Match, r.Action, r.Why)
 	}
 	if e.Default {
 		line("default", "no rule matches")

@@ -53,6 +53,7 @@ type Verdict struct {
 	Action   Action   `json:"action"`             // Forward, Approve or Deny
 	Workflow string   `json:"workflow,omitzero"`  // of Approve
 	Rule     int      `json:"rule"`               // index of the rule that matched, or ByDefault or ByGate
+	Label    string   `json:"label,omitzero"`     // what that rule is called: "rule NAME", or its place such as "rules[3]"
 	Match    string   `json:"match,omitzero"`     // pattern of that rule
 	Policies []string `json:"policies,omitempty"` // ids of the Cedar policies that decided, in alphabetical order
 	Reason   string   `json:"reason"`             // in words that hold nothing of the arguments

@@ -99,6 +99,7 @@ type Config struct {
 
 // A Rule says what is done with the calls that match it.
 type Rule struct {
+	Name       string // optional; names the rule wherever it is mentioned, instead of its place in the list
 	Match      string // glob for the name of the tool or prompt, or the URI of the resource
 	Action     Action
 	Workflow   string   // with approve, and with policy for an @approval without a name; empty means default

@@ -11,7 +11,8 @@ import (
 type rule struct {
 	Rule
 
-	where      string
+	where      string // its place: rules[3]
+	label      string // what people are told it is called: its name, or else its place
 	match      glob
 	upstream   *glob // nil means any
 	principals []principalGlob
@@ -159,7 +160,7 @@ func (l *ruleList) shadowed() []Warning {
 	for j := range l.rules {
 		for i := range j {
 			if l.rules[i].covers(&l.rules[j]) {
-				text := fmt.Sprintf("never matches: %s %q comes first and matches everything that it does", l.rules[i].where, l.rules[i].Match)
+				text := fmt.Sprintf("never matches: %s %q comes first and matches everything that it does", l.rules[i].label, l.rules[i].Match)
 				warnings = append(warnings, Warning{l.rules[j].where, text})
 				break
 			}

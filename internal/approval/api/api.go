@@ -109,7 +109,16 @@ func filter(r *http.Request) (approval.Filter, error) {
 }
 
 func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
-	shown, err := h.Desk.Show(r.Context(), task.ID(r.PathValue("id")))
+	show := h.Desk.Show
+	switch r.URL.Query().Get("arguments") {
+	case "":
+	case "all":
+		show = h.Desk.ShowAll
+	default:
+		h.refuse(w, r, badRequest("arguments is all, or left out"))
+		return
+	}
+	shown, err := show(r.Context(), task.ID(r.PathValue("id")))
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -119,7 +128,9 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operat
 
 // A verdict is the body of a decision.
 type verdict struct {
-	Reason string `json:"reason"`
+	Reason      string `json:"reason"`
+	ShownDigest string `json:"shownDigest"`
+	UnreadBytes int    `json:"unreadBytes"`
 }
 
 func (h *handler) decide(what approval.Decision) operator.Service {
@@ -129,9 +140,12 @@ func (h *handler) decide(what approval.Decision) operator.Service {
 			h.refuse(w, r, err)
 			return
 		}
-		after, err := h.Desk.Decide(r.Context(), task.ID(r.PathValue("id")), Approver(who), what, v.Reason)
+		id := task.ID(r.PathValue("id"))
+		after, err := h.Desk.Decide(r.Context(), id, Approver(who), approval.Ruling{
+			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes,
+		})
 		if err != nil {
-			h.refuse(w, r, err)
+			h.refuseDecision(w, r, id, err)
 			return
 		}
 		h.answer(w, r, http.StatusOK, h.Desk.View(after))
@@ -168,7 +182,7 @@ func readVerdict(w http.ResponseWriter, r *http.Request) (verdict, error) {
 		return v, errWrongType
 	}
 	if err := json.Unmarshal(body, &v, json.RejectUnknownMembers(true)); err != nil {
-		return v, badRequest(`the body is a JSON object like {"reason": "…"}`)
+		return v, badRequest(`the body is a JSON object like {"reason": "…", "shownDigest": "…"}`)
 	}
 	return v, nil
 }

@@ -157,6 +157,7 @@ func (r reply) mustRefuse(t *testing.T, status int, kind string) {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"error"`
+		Approval *approval.Approval `json:"approval"`
 	}
 	if err := json.Unmarshal([]byte(r.body), &body, json.RejectUnknownMembers(true)); err != nil {
 		t.Fatalf("%v in %s", err, r.body)
@@ -267,7 +268,27 @@ func TestDecide(t *testing.T) {
 	path := func(id task.ID, what string) string { return "/api/approvals/" + string(id) + "/" + what }
 	id := o.hold(t, "ops", "ann", "/a")
 	var a approval.Approval
-	o.do(t, "POST", path(id, "approve"), `{"reason":"fine"}`, nil).read(t, &a)
+	digest := func(id task.ID) string {
+		t.Helper()
+		var a approval.Approval
+		o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
+		return a.ShownDigest
+	}
+	for body, want := range map[string]struct {
+		status int
+		kind   string
+	}{
+		"":                        {http.StatusPreconditionRequired, "digest_required"},
+		`{"reason":"fine"}`:       {http.StatusPreconditionRequired, "digest_required"},
+		`{"shownDigest":"other"}`: {http.StatusConflict, "view_changed"},
+	} {
+		refused := o.do(t, "POST", path(id, "approve"), body, nil)
+		refused.mustRefuse(t, want.status, want.kind)
+		if !strings.Contains(refused.body, `"shownDigest":"`+digest(id)+`"`) || !strings.Contains(refused.body, `"state":"input_required"`) {
+			t.Errorf("%s: does not tell how it is now: %s", body, refused.body)
+		}
+	}
+	o.do(t, "POST", path(id, "approve"), `{"reason":"fine","shownDigest":"`+digest(id)+`"}`, nil).read(t, &a)
 	if a.State != task.Approved || len(a.Approvals) != 1 || a.Approvals[0].By != "alice" || a.Approvals[0].Reason != "fine" {
 		t.Errorf("approved: %+v", a)
 	}
@@ -281,8 +302,8 @@ func TestDecide(t *testing.T) {
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "ended")
 
 	id = o.hold(t, "two", "ann", "/c")
-	o.do(t, "POST", path(id, "approve"), "", nil).read(t, &a)
-	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusConflict, "already_decided")
+	o.do(t, "POST", path(id, "approve"), `{"shownDigest":"`+digest(id)+`"}`, nil).read(t, &a)
+	o.do(t, "POST", path(id, "approve"), `{"shownDigest":"`+digest(id)+`"}`, nil).mustRefuse(t, http.StatusConflict, "already_decided")
 
 	id = o.hold(t, "others", "ann", "/d")
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusForbidden, "forbidden")
@@ -309,14 +330,20 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^curl (-N )?-H "\$AUTH"(?: -H 'Content-Type: application/json' -d '([^']*)')? "\$GATE([^"]+)"$`)
+	line := regexp.MustCompile(`(?m)^curl (-N )?-H "\$AUTH"(?: -H 'Content-Type: application/json' -d ('[^']*'|"(?:[^"\\]|\\.)*"))? "\$GATE([^"]+)"$`)
 	requests := line.FindAllStringSubmatch(string(text), -1)
 	if len(requests) < 5 || len(requests) != strings.Count(string(text), "\ncurl ") {
 		t.Fatalf("%d requests are understood of %d", len(requests), strings.Count(string(text), "\ncurl "))
 	}
 	o := open(t)
 	for i, r := range requests {
-		stream, body, path := r[1] != "", r[2], strings.ReplaceAll(r[3], "$ID", string(o.hold(t, "ops", "ann", fmt.Sprint(i))))
+		id := o.hold(t, "ops", "ann", fmt.Sprint(i))
+		shown, err := o.desk.Show(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, path := r[1] != "", strings.ReplaceAll(r[3], "$ID", string(id))
+		body := strings.NewReplacer(`\"`, `"`, "$SHOWN", shown.ShownDigest).Replace(strings.Trim(r[2], `'"`))
 		if stream {
 			continue // TestEvents
 		}

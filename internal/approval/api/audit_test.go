@@ -84,20 +84,22 @@ func TestAudit(t *testing.T) {
 func TestUnrecordedDecision(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
+	var a approval.Approval
+	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
+	body := `{"shownDigest":"` + a.ShownDigest + `"}`
 	o.store.readOnly.Store(true)
 	for _, what := range []string{"approve", "reject"} {
-		r := o.do(t, "POST", "/api/approvals/"+string(id)+"/"+what, "", nil)
+		r := o.do(t, "POST", "/api/approvals/"+string(id)+"/"+what, body, nil)
 		r.mustRefuse(t, http.StatusInternalServerError, "internal_error")
 		if strings.Contains(r.body, "hunter2") {
 			t.Errorf("told %s", r.body)
 		}
 	}
-	var a approval.Approval
 	if err := json.Unmarshal([]byte(o.do(t, "GET", "/api/approvals/"+string(id), "", nil).body), &a); err != nil || a.State != task.InputRequired {
 		t.Errorf("the call is %s, %v", a.State, err)
 	}
 	o.store.readOnly.Store(false)
-	o.do(t, "POST", "/api/approvals/"+string(id)+"/approve", "", nil).read(t, &a)
+	o.do(t, "POST", "/api/approvals/"+string(id)+"/approve", body, nil).read(t, &a)
 	if got, _ := o.audited(t, "?approver=alice"); len(got) != 1 {
 		t.Errorf("recorded: %q", got)
 	}

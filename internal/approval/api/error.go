@@ -39,6 +39,12 @@ var problems = []struct {
 }{
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "this workflow has other approvers"}},
 	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "the requester may not approve the own call"}},
+	{approval.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval names the shownDigest of the call as you were shown it"}},
+	{approval.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call is not what you were shown; look at it again"}},
+	{approval.ErrUnread, problem{
+		http.StatusConflict, "arguments_unread",
+		"you were shown only a part of the arguments; get them with arguments=all, or say with unreadBytes how much you approve unread",
+	}},
 	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "there is no such approval"}},
 	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have approved this call already"}},
 	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has been decided"}},
@@ -67,7 +73,8 @@ func explain(err error) *problem {
 
 // refusal is the body of every answer that is not a success.
 type refusal struct {
-	Error *problem `json:"error"`
+	Error    *problem           `json:"error"`
+	Approval *approval.Approval `json:"approval,omitzero"` // as it is now, if a decision about it was refused
 }
 
 const retryAfter = 5 * time.Second
@@ -80,5 +87,17 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
-	h.answer(w, r, p.status, refusal{p})
+	h.answer(w, r, p.status, refusal{Error: p})
+}
+
+// refuseDecision is refuse for a decision. It also tells how the call stands,
+// so that whoever decides can look again.
+func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task.ID, err error) {
+	now, lost := h.Desk.Show(r.Context(), id)
+	p := explain(err)
+	if lost != nil || p.status < http.StatusConflict || p.status >= http.StatusInternalServerError {
+		h.refuse(w, r, err)
+		return
+	}
+	h.answer(w, r, p.status, refusal{Error: p, Approval: &now})
 }

@@ -92,28 +92,31 @@ func (c *Client) List(ctx context.Context, state string) ([]approval.Approval, e
 	}
 }
 
-// Show returns one held call.
+// Show returns one held call with all of its arguments.
 func (c *Client) Show(ctx context.Context, id task.ID) (approval.Approval, error) {
 	var a approval.Approval
-	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id)), nil, &a)
+	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id))+"?arguments=all", nil, &a)
 	return a, err
 }
 
 // Decide approves or rejects a held call and returns it as it is then.
-func (c *Client) Decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (approval.Approval, error) {
+func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (approval.Approval, error) {
 	var a approval.Approval
 	body, err := json.Marshal(struct {
-		Reason string `json:"reason"`
-	}{reason})
+		Reason      string `json:"reason"`
+		ShownDigest string `json:"shownDigest,omitzero"`
+		UnreadBytes int    `json:"unreadBytes,omitzero"`
+	}{r.Reason, r.Shown, r.Unread})
 	if err != nil {
 		return a, err
 	}
-	err = c.do(ctx, http.MethodPost, approvals+"/"+url.PathEscape(string(id))+"/"+string(what), body, &a)
+	err = c.do(ctx, http.MethodPost, approvals+"/"+url.PathEscape(string(id))+"/"+string(r.Decision), body, &a)
 	return a, err
 }
 
-// maxAnswer bounds what is read of an answer. A page of 100 calls has less.
-const maxAnswer = 16 << 20
+// maxAnswer bounds what is read of an answer. A page of 100 calls has less, and
+// so has a call with all of its arguments, unless the gate takes very large ones.
+const maxAnswer = 64 << 20
 
 // The resources of the API.
 const (

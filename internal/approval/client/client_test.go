@@ -131,16 +131,16 @@ func TestRequests(t *testing.T) {
 	if diff := cmp.Diff(held, listed); diff != "" {
 		t.Error(diff)
 	}
-	a, err := o.client.Decide(ctx, held[0], approval.Approve, "fine")
+	a, err := o.decide(ctx, held[0], approval.Approve, "fine")
 	if err != nil || a.State != task.InputRequired || a.Approvals[0].Reason != "fine" {
 		t.Errorf("approved: %+v, %v", a, err)
 	}
-	_, err = o.client.Decide(ctx, held[0], approval.Approve, "")
+	_, err = o.decide(ctx, held[0], approval.Approve, "")
 	refused(t, err, http.StatusConflict, "already_decided")
-	if a, err = o.client.Decide(ctx, held[0], approval.Reject, "no"); err != nil || a.State != task.Rejected {
+	if a, err = o.decide(ctx, held[0], approval.Reject, "no"); err != nil || a.State != task.Rejected {
 		t.Errorf("rejected: %+v, %v", a, err)
 	}
-	_, err = o.client.Decide(ctx, held[0], approval.Approve, "")
+	_, err = o.decide(ctx, held[0], approval.Approve, "")
 	refused(t, err, http.StatusGone, "ended")
 	if a, err = o.client.Show(ctx, held[0]); err != nil || a.Rejection.Reason != "no" {
 		t.Errorf("shown: %+v, %v", a, err)
@@ -171,7 +171,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q: %v; want %s", text, err, want)
 		}
 	}
-	if _, err := o.client.Decide(ctx, id, approval.Reject, ""); err != nil {
+	if _, err := o.decide(ctx, id, approval.Reject, ""); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := o.client.Find(ctx, string(id[:8])); err != nil || got != id {
@@ -287,7 +287,7 @@ func TestWatch(t *testing.T) {
 	first := o.hold(t, "/a")
 	v := watch(t, o.client)
 	v.next(fmt.Sprintf("pending %s 0", first))
-	if _, err := o.client.Decide(ctx, first, approval.Approve, ""); err != nil {
+	if _, err := o.decide(ctx, first, approval.Approve, ""); err != nil {
 		t.Fatal(err)
 	}
 	v.next(fmt.Sprintf("pending %s 1", first))
@@ -298,7 +298,7 @@ func TestWatch(t *testing.T) {
 	// is told twice.
 	o.down.Store(true)
 	o.server.CloseClientConnections()
-	if _, err := o.desk.Decide(ctx, first, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
+	if _, err := o.desk.Decide(ctx, first, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 		t.Fatal(err)
 	}
 	o.down.Store(false)
@@ -364,4 +364,13 @@ func TestWatchEnough(t *testing.T) {
 		}
 		break
 	}
+}
+
+// decide looks at a call and then decides, as an approver does.
+func (o *office) decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (approval.Approval, error) {
+	a, err := o.client.Show(ctx, id)
+	if err != nil {
+		return a, err
+	}
+	return o.client.Decide(ctx, id, approval.Ruling{Decision: what, Reason: reason, Shown: a.ShownDigest})
 }

@@ -47,6 +47,8 @@ function tick() {
 
 // Staying up to date
 
+// down is whether the gate does not answer.
+let down = false;
 let busy = false, again = false, timer = 0, ended = false, refreshed = -Infinity;
 
 // However much an agent makes happen, a page asks only so often.
@@ -67,14 +69,15 @@ async function refresh() {
     if (answer.status === 404 && $("[data-case]")) { location.reload(); return; }
     if (answer.status === 429 || answer.status >= 500) { refreshSoon(3000); return; }
     const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    connection(true);
     adopt(page);
   } catch {
     connection(false);
-    refreshSoon(3000);
+    again = true;
   } finally {
     busy = false;
     refreshed = performance.now();
-    if (again) { again = false; refreshSoon(); }
+    if (again) { again = false; refreshSoon(down ? 3000 : 60); }
   }
 }
 
@@ -118,6 +121,14 @@ function adoptRows(old, fresh) {
 }
 
 function adoptCase(old, fresh) {
+  if (old.dataset.shown !== fresh.dataset.shown && fresh.dataset.state === "input_required") {
+    const reason = $("#reason")?.value;
+    swapContent(old, fresh);
+    if (reason && $("#reason")) $("#reason").value = reason;
+    say("The request has changed while it was open. Look at it again before you decide.");
+    reading();
+    return;
+  }
   const changed = old.dataset.state !== fresh.dataset.state || old.dataset.version !== fresh.dataset.version;
   if (changed) {
     const reason = $("#reason")?.value;
@@ -130,11 +141,54 @@ function adoptCase(old, fresh) {
     old.dataset.version = fresh.dataset.version;
     old.toggleAttribute("data-over", fresh.hasAttribute("data-over"));
     if (reason && $("#reason")) $("#reason").value = reason;
+    reading();
     if (focus) (document.getElementById(focus) || $("#main")).focus();
     tell(`${$("#verdict-title").textContent}. ${$("#standing").textContent}`);
   }
   // What was decided but is not over is not told of by the stream.
   if (old.dataset.state !== "input_required" && !old.hasAttribute("data-over")) refreshSoon(1000);
+}
+
+// say shows a warning above the page.
+function say(text) {
+  const lost = $("#lost");
+  lost.replaceChildren(text);
+  lost.hidden = !text;
+}
+
+// What was read
+
+const opened = new WeakSet();
+
+// reading lets an approval go once every folded part was opened, or the approver
+// says that it need not be.
+function reading() {
+  const read = $("#read"), approve = $("#approve");
+  if (!read || !approve) return;
+  for (const fold of all("details.fold[open]")) opened.add(fold);
+  const left = Number(read.dataset.left) > 0 || all("details.fold").some((fold) => !opened.has(fold));
+  if (!$("#unread")) return;
+  $("#unread").hidden = !left;
+  $("#consent").required = left;
+  read.value = left ? "" : "all";
+  approve.disabled = down || left && !$("#consent").checked;
+}
+
+// copy puts the exact text of a block on the clipboard: what cannot be seen is
+// there as itself.
+async function copy(button) {
+  const text = all(".line", button.closest(".block")).map((line) => {
+    const plain = line.cloneNode(true);
+    for (const point of all(".code-point", plain)) point.replaceWith(String.fromCodePoint(parseInt(point.textContent.slice(2), 16)));
+    return plain.textContent;
+  }).join("");
+  try {
+    await navigator.clipboard.writeText(text);
+    set(button, "Copied");
+  } catch {
+    set(button, "Not copied");
+  }
+  setTimeout(() => set(button, "Copy"), 2000);
 }
 
 function tell(text) { set($("#told"), text); }
@@ -159,10 +213,26 @@ function sessionEnded() {
 }
 
 function connection(up, text) {
+  if (down === up && !ended) reached(up);
   const live = $("#live");
   if (!live) return;
   live.classList.toggle("offline", !up);
   set($("#live-text"), text || (up ? "Live" : "Connection lost, trying again"));
+}
+
+// reached tells, before anybody presses a button, whether the gate answers.
+function reached(up) {
+  down = !up;
+  document.body.classList.toggle("down", down);
+  for (const b of all("#decision button, .bulk button")) b.disabled = down;
+  if (down) {
+    say(`The gate does not answer. Nothing can be decided until it does${$("#reason")?.value ? "; your reason is kept" : ""}. Trying again…`);
+    refreshSoon(3000);
+  } else {
+    say("");
+    tell("The gate answers again.");
+    reading();
+  }
 }
 
 // A browser has few connections to one gate, so that of all tabs only one
@@ -274,7 +344,11 @@ const rest = 350;
 function guard(event) {
   const button = event.target.closest?.("#approve, #reject");
   if (!button || (event.key !== "Enter" && event.key !== " ")) return;
-  if (event.repeat || performance.now() - Math.max(armedAt, shownAt) < rest) event.preventDefault();
+  if (event.repeat) { event.preventDefault(); return; }
+  if (performance.now() - Math.max(armedAt, shownAt) >= rest) return;
+  event.preventDefault();
+  armedAt = performance.now() - rest; // the next one counts
+  set($("#armed"), `That was very quick, so it was not counted. Press ${event.key === "Enter" ? "Enter" : "Space"} again to ${button.id}.`);
 }
 
 const shownAt = performance.now();
@@ -306,18 +380,52 @@ function onKey(event) {
   act();
 }
 
-function onSubmit(event) {
-  if (!event.target.matches("#decision, #bulk")) return;
-  if (event.target.dataset.sent) { event.preventDefault(); return; }
-  event.target.dataset.sent = "yes";
-  // After this event: a button that is disabled now would not be sent.
-  setTimeout(() => { for (const b of all("button", event.target)) b.disabled = true; });
+// onSubmit sends a decision and shows the page that answers it. If the gate does
+// not answer, this page stays, with what was typed: once the gate is back it
+// says how the request stands, and the decision can be sent again. A decision
+// names what was shown and counts once, so that sending it twice is safe.
+async function onSubmit(event) {
+  const form = event.target;
+  if (!form.matches("#decision, #bulk")) return;
+  event.preventDefault();
+  if (form.dataset.sent || down) return;
+  form.dataset.sent = "yes";
+  const data = new URLSearchParams(new FormData(form));
+  for (const b of all("button", form)) b.disabled = true;
+  try {
+    const answer = await fetch(event.submitter?.formAction || form.action, { method: "POST", body: data });
+    const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    if (!$("main", page)) throw new Error("not a page of the gate");
+    arrive(answer, page);
+  } catch {
+    delete form.dataset.sent;
+    reached(false);
+    say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page says how the request stands as soon as the gate answers.");
+  }
+}
+
+// arrive shows the page that a decision led to.
+function arrive(answer, page) {
+  if (answer.redirected) { location.replace(answer.url); return; }
+  $("main").replaceWith($("main", page));
+  document.body.dataset.self = page.body.dataset.self || document.body.dataset.self;
+  const count = $("#count", page);
+  if (count) $("#count").replaceWith(count);
+  reveal();
+  reading();
+  tick();
+  badge();
+  ($("#notice") || $("#main")).scrollIntoView({ block: "nearest" });
+  $("#main").focus();
 }
 
 function reveal() { for (const e of all(".scripted")) e.hidden = false; }
 
 document.addEventListener("keydown", onKey);
 document.addEventListener("submit", onSubmit);
+document.addEventListener("toggle", (e) => { if (e.target.matches?.("details.fold")) reading(); }, true);
+document.addEventListener("change", (e) => { if (e.target.id === "consent") reading(); });
+document.addEventListener("click", (e) => { const button = e.target.closest?.(".copy"); if (button) copy(button); });
 window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 $("#help").addEventListener("click", () => $("#shortcuts").showModal());
 $("#notify").addEventListener("click", toggleNotify);
@@ -325,6 +433,7 @@ reveal();
 showNotify();
 badge();
 tick();
+reading();
 setInterval(tick, 1000);
 if ($("[data-case]") && !$("[data-over]") && $("[data-case]").dataset.state !== "input_required") refreshSoon(1000);
 lead();

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// minShown is how much of a digest names what was shown: 64 bits of it.
+const minShown = 16
+
+func newApprove(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approve ID [--shown DIGEST]",
+		Short: "Approve a held call",
+		Long: "Approve a held call.\n\n" +
+			"On a terminal it shows the whole call and asks. Elsewhere, name what you have seen: --shown takes the\n" +
+			"digest that \"approvals show\" prints. A call that is no longer what was shown is not approved.",
+		Args: positional(cobra.ExactArgs(1)),
+	}
+	reason := cmd.Flags().String("reason", "", "`text` that says why")
+	shown := cmd.Flags().String("shown", "", "`digest` of the call as \"approvals show\" printed it, or its first 16 characters or more")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *shown != "" && len(*shown) < minShown {
+			return &usageError{cmd.CommandPath(), fmt.Errorf("give at least %d characters of the digest with --shown", minShown)}
+		}
+		c, id, err := g.find(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		a, err := c.Show(cmd.Context(), id)
+		if err != nil {
+			return told(err)
+		}
+		if err := confirm(cmd, a, *shown); err != nil {
+			return err
+		}
+		return decide(cmd, c, id, approval.Ruling{Decision: approval.Approve, Reason: *reason, Shown: a.ShownDigest})
+	}
+	return cmd
+}
+
+// confirm returns nil if the approver has seen a and means to approve it: the
+// approver names the digest of a, or answers yes to a as it is shown here.
+func confirm(cmd *cobra.Command, a approval.Approval, shown string) error {
+	switch {
+	case a.State != task.InputRequired:
+		return nil // the gate says what became of it
+	case shown != "" && strings.HasPrefix(a.ShownDigest, shown):
+		return nil
+	case shown != "":
+		return fmt.Errorf("this call is not what you were shown; see \"thoughtgate approvals show %s\"", a.ID)
+	case !isTerminal(os.Stdin):
+		return &usageError{cmd.CommandPath(), errors.New("give --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
+	}
+	if err := newScreen(cmd.OutOrStdout()).show(a, time.Now()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Approve this call? Type yes to approve: "); err != nil {
+		return err
+	}
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is not yes
+	if strings.TrimSpace(strings.ToLower(answer)) != "yes" {
+		return errors.New("not approved; the call still waits")
+	}
+	return nil
+}
+
+func newReject(g gateFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reject ID",
+		Short: "Reject a held call",
+		Args:  positional(cobra.ExactArgs(1)),
+	}
+	reason := cmd.Flags().String("reason", "", "`text` that says why; the requester may read it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, id, err := g.find(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return decide(cmd, c, id, approval.Ruling{Decision: approval.Reject, Reason: *reason})
+	}
+	return cmd
+}
+
+// decide sends a decision and tells what it came to.
+func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling) error {
+	a, err := c.Decide(cmd.Context(), id, r)
+	if err != nil {
+		return undecided(cmd.Context(), c, id, err)
+	}
+	out := newScreen(cmd.OutOrStdout())
+	return out.line("%s %s %s", out.standing(a), a.ID, callText(a))
+}
+
+// undecided returns why a decision was not taken. If another one was faster, it
+// says which.
+func undecided(ctx context.Context, c *client.Client, id task.ID, err error) error {
+	refused, ok := errors.AsType[*client.Error](err)
+	if !ok || refused.Type != "already_decided" && refused.Type != "ended" && refused.Type != "expired" {
+		return told(err)
+	}
+	a, failed := c.Show(ctx, id)
+	if failed != nil {
+		return told(err)
+	}
+	if a.State == task.InputRequired { // and yet it is decided: as far as this approver goes
+		return fmt.Errorf("you have approved this call already (%d of %d approvals)", len(a.Approvals), a.Quorum)
+	}
+	return fmt.Errorf("too late: %s", fate(a, time.Now()))
+}

@@ -1,0 +1,55 @@
+package approval_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// An approval names what the approver was shown, and counts for that only.
+func TestApprovalNamesWhatWasShown(t *testing.T) {
+	o := open(t, nil)
+	c := call("ann", "/shown")
+	c.Message = []byte(strings.Replace(string(c.Message), `"path":`, `"text":"`+strings.Repeat("x", 100_000)+`","path":`, 1))
+	held := o.hold(t, c)
+	approve := func(shown string, unread int) error {
+		_, err := o.Decide(t.Context(), held.ID, alice, approval.Ruling{Decision: approval.Approve, Shown: shown, Unread: unread})
+		return err
+	}
+	must := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v; want %v", what, err, want)
+		}
+	}
+	part, err := o.Show(t.Context(), held.ID)
+	if err != nil || !part.ArgumentsTruncated || part.UnreadBytes == 0 {
+		t.Fatalf("%+v, %v", part, err)
+	}
+	whole, err := o.ShowAll(t.Context(), held.ID)
+	if err != nil || whole.ArgumentsTruncated || whole.UnreadBytes != 0 || whole.ShownDigest == part.ShownDigest {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	must("no digest", approve("", 0), approval.ErrNotShown)
+	must("another digest", approve(strings.Repeat("0", 64), 0), approval.ErrViewChanged)
+	must("a part", approve(part.ShownDigest, 0), approval.ErrUnread)
+	must("a part, and less unread than there is", approve(part.ShownDigest, 1), approval.ErrUnread)
+
+	// The agent says something else meanwhile.
+	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{approval.ClientReason: jsontext.Value(`"trust me"`)}); err != nil {
+		t.Fatal(err)
+	}
+	must("before the agent spoke", approve(whole.ShownDigest, 0), approval.ErrViewChanged)
+	if whole, err = o.ShowAll(t.Context(), held.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := approve(whole.ShownDigest, 0); err != nil {
+		t.Errorf("all of it: %v", err)
+	}
+	must("after it was decided", approve("", 0), task.ErrInvalidTransition)
+}

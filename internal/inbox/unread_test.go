@@ -1,0 +1,92 @@
+package inbox_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// closed finds what a page shows only when it is asked for.
+var closed = regexp.MustCompile(`(?s)<details class="fold">.*?</details>`)
+
+// unfolded returns the text of a page without what is folded.
+func unfolded(page string) string { return read(closed.ReplaceAllString(page, "")) }
+
+// A short script is shown whole: nothing of it is folded while Approve can be
+// pressed, however many lines it has.
+func TestNothingHidden(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	script := "echo 'nightly backup: read-only, safe'\\n\\n\\n\\n\\n\\n\\n\\n\\npsql -c 'DROP TABLE customers'\\n"
+	nested := strings.Repeat(`{"in":`, 12) + `"rm -rf /"` + strings.Repeat("}", 12)
+	list := strings.TrimSuffix(strings.Repeat(`"safe",`, 60), ",")
+	id := o.hold(t, held{args: `{"command":"` + script + `","deep":` + nested + `,"list":[` + list + `,"format c:"],"line":"` + strings.Repeat("a", 900) + `; reboot"}`})
+	page := alice.get("/approvals/" + string(id))
+	mustHave(t, unfolded(page), "DROP TABLE customers", "rm -rf /", "format c:", "; reboot")
+	mustLack(t, page, "<details>", `class="fold"`, `id="unread"`)
+	if status, page := alice.decide(id, "approve", ""); status != http.StatusOK || !strings.Contains(page, "Approved by alice") {
+		t.Errorf("approve: %d", status)
+	}
+}
+
+// A long value shows its first and last lines. It is approved only by somebody
+// who opened the rest, or says that it need not be read.
+func TestUnread(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	var lines []string
+	for i := range 200 {
+		lines = append(lines, fmt.Sprintf("step %d", i+1))
+	}
+	args := `{"script":"` + strings.Join(lines, `\n`) + `","big":"` + strings.Repeat("word ", 200_000) + `"}`
+	hold := func(by string) (task.ID, string) {
+		id := o.hold(t, held{args: args, by: by})
+		return id, "/approvals/" + string(id)
+	}
+	id, path := hold("a")
+	page := alice.get(path)
+	mustHave(t, unfolded(page), "step 1\n", "step 40\n", "step 191\n", "step 200", "I approve without reading 9")
+	mustLack(t, unfolded(page), "step 41\n", "step 190\n")
+	mustHave(t, read(page), "step 41\n", "step 190\n", "150 lines folded") // on the page, when it is opened
+
+	status, answer := alice.decide(id, "approve", "looks fine")
+	if status != http.StatusConflict {
+		t.Errorf("approved unread: %d", status)
+	}
+	mustHave(t, answer, "Your approval was not recorded", "still folded", ">looks fine</textarea>")
+	for name, form := range map[string]url.Values{
+		"another number": {"unread": {"1"}}, "nothing shown": {"read": {"all"}, "shown": {""}},
+		"another call": {"read": {"all"}, "shown": {strings.Repeat("0", 64)}},
+	} {
+		if status, _ := alice.decideSeeing(path, id, "approve", form); status != http.StatusConflict {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	if a, err := o.desk.Show(t.Context(), id); err != nil || a.State != task.InputRequired {
+		t.Fatalf("%s, %v", a.State, err)
+	}
+	said := regexp.MustCompile(`name="unread" value="(\d+)"`).FindStringSubmatch(page)
+	if status, answer := alice.decideSeeing(path, id, "approve", url.Values{"unread": {said[1]}}); status != http.StatusOK || !strings.Contains(answer, "Approved by alice") {
+		t.Errorf("approved unread on purpose: %d", status)
+	}
+
+	// Who reads everything on one page need not say anything.
+	id, path = hold("b")
+	whole := alice.get(path + "?view=all")
+	mustHave(t, unfolded(whole), `step 41\n`, strings.Repeat("word ", 200_000))
+	mustLack(t, whole, `id="unread"`)
+	if status, answer := alice.decideSeeing(path+"?view=all", id, "approve", url.Values{}); status != http.StatusOK || !strings.Contains(answer, "Approved by alice") {
+		t.Errorf("approved after reading: %d", status)
+	}
+
+	// A rejection needs nothing.
+	id, _ = hold("c")
+	if status, answer := alice.decide(id, "reject", ""); status != http.StatusOK || !strings.Contains(answer, "Rejected by alice") {
+		t.Errorf("rejected: %d", status)
+	}
+}
