@@ -48,8 +48,7 @@ func shownDigest(a Approval) string {
 // checkShown returns nil if r may be made by who, who saw what r says. A ruling
 // that cannot count, because it is too late or the second one, is not checked.
 func (d *Desk) checkShown(t task.Task, who Approver, r Ruling) error {
-	late := t.State != task.InputRequired || t.Approval != nil && !d.cfg.Now().Before(t.Approval.Deadline)
-	if late || errors.Is(d.objection(t, who), task.ErrAlreadyDecided) || r.Decision != Approve && r.Shown == "" {
+	if !d.counts(t, who) || r.Decision != Approve && r.Shown == "" {
 		return nil
 	}
 	if r.Shown == "" {
@@ -66,4 +65,10 @@ func (d *Desk) checkShown(t task.Task, who Approver, r Ruling) error {
 	default:
 		return ErrViewChanged
 	}
+}
+
+// counts reports whether a ruling by who on t can still count.
+func (d *Desk) counts(t task.Task, who Approver) bool {
+	inTime := t.Approval == nil || d.cfg.Now().Before(t.Approval.Deadline)
+	return t.State == task.InputRequired && inTime && !errors.Is(d.objection(t, who), task.ErrAlreadyDecided)
 }

@@ -24,7 +24,7 @@ func TestShow(t *testing.T) {
 		c := call("session 1", "/a")
 		c.Message = message("delete_file", `{"path":"/a","password":"hunter2"}`)
 		c.Principal = policy.Principal{ID: "ann"}
-		c.Verdict.Rule, c.Verdict.Match, c.Verdict.Says = 1, "delete_*", []string{"deleted \u202eis deleted"}
+		c.Verdict.Label, c.Verdict.Match, c.Verdict.Says = "rules[1]", "delete_*", []string{"deleted \u202eis deleted"}
 		c.Tool = approval.Tool{
 			Description: "Deletes a file.\x1b[2J", Digest: "d1",
 			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},

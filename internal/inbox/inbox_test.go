@@ -549,12 +549,3 @@ func TestStory(t *testing.T) {
 		t.Errorf("unknown: %d", status)
 	}
 }
-
-// decide looks at a call and then decides, as an approver does.
-func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
-	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.ShowAll(ctx, id); err == nil {
-		r.Shown = shown.ShownDigest
-	}
-	return desk.Decide(ctx, id, who, r)
-}

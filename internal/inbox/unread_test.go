@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -89,4 +91,13 @@ func TestUnread(t *testing.T) {
 	if status, answer := alice.decide(id, "reject", ""); status != http.StatusOK || !strings.Contains(answer, "Rejected by alice") {
 		t.Errorf("rejected: %d", status)
 	}
+}
+
+// decide looks at a call and then decides, as an approver does.
+func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
+	r := approval.Ruling{Decision: what, Reason: reason}
+	if shown, err := desk.ShowAll(ctx, id); err == nil {
+		r.Shown = shown.ShownDigest
+	}
+	return desk.Decide(ctx, id, who, r)
 }

@@ -171,6 +171,7 @@ func TestExplainJSON(t *testing.T) {
 	"rules": [
 		{
 			"index": 5,
+			"label": "rules[5]",
 			"match": "pay",
 			"action": "policy",
 			"matched": true,
@@ -189,6 +190,7 @@ func TestExplainJSON(t *testing.T) {
 		"action": "approve",
 		"workflow": "finance",
 		"rule": 5,
+		"label": "rules[5]",
 		"match": "pay",
 		"policies": [
 			"large"
@@ -233,4 +235,29 @@ func TestExplainAgreesWithJudge(t *testing.T) {
 			t.Fatalf("rules[%d] decided, but the last tried is %+v", e.Verdict.Rule, last)
 		}
 	})
+}
+
+// A rule that has a name is called by it wherever it is mentioned.
+func TestRuleName(t *testing.T) {
+	s, warnings, err := policy.Compile(policy.Config{
+		Rules: []policy.Rule{
+			{Name: "deletions", Match: "delete_*", Action: policy.Approve},
+			{Match: "delete_all", Action: policy.Deny},
+		},
+		Default: policy.Rule{Action: policy.Deny},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := policy.Call{Method: "tools/call", Name: "delete_user", Principal: policy.Principal{ID: "alice"}}
+	if v := s.Judge(call); v.Label != "rule deletions" || v.Reason != `rule deletions "delete_*" needs approval by workflow default` {
+		t.Errorf("verdict: %+v", v)
+	}
+	if text := s.Explain(call).Text(); !strings.Contains(text, "\nrule deletions delete_* → approve: matches\n") {
+		t.Errorf("explained: %s", text)
+	}
+	want := `rules[1]: never matches: rule deletions "delete_*" comes first and matches everything that it does`
+	if len(warnings) != 1 || warnings[0].String() != want {
+		t.Errorf("warnings: %v", warnings)
+	}
 }

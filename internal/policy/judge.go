@@ -175,7 +175,7 @@ func (s *Snapshot) decide(t *target) *rule {
 func (s *Snapshot) ask(c Call, kind Kind, r *rule) Verdict {
 	answer := s.policies.ask(newQuestion(&c, kind, s.zone))
 	v := s.verdictOf(answer, r)
-	v.Rule, v.Match, v.Snapshot = r.verdict.Rule, r.verdict.Match, s.id
+	v.Rule, v.Label, v.Match, v.Snapshot = r.verdict.Rule, r.verdict.Label, r.verdict.Match, s.id
 	if s.observe || r.Observe {
 		v = observed(v)
 	}
@@ -230,7 +230,7 @@ func observed(v Verdict) Verdict {
 		return v
 	}
 	return Verdict{
-		Action: Forward, Rule: v.Rule, Match: v.Match, Policies: v.Policies, Snapshot: v.Snapshot,
+		Action: Forward, Rule: v.Rule, Label: v.Label, Match: v.Match, Policies: v.Policies, Snapshot: v.Snapshot,
 		Reason: "only observed: " + v.Reason, Would: &v,
 	}
 }
