@@ -147,7 +147,7 @@ func (p demoPlan) gateAt(address, url string) (*app.App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return app.New(cfg, newLogger(p.stderr, cfg.Telemetry.Log))
+	return app.New(cfg, newLogger(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
 }
 
 // writeRules writes a configuration with the demo's rules, which only a file

@@ -33,14 +33,15 @@ func newServe() *cobra.Command {
 	cmd.Flags().Bool("anonymous", false, "accept that nobody is asked who they are, also on addresses that other machines reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}
-		a, err := newApp(cmd.ErrOrStderr(), sources)
+		level := new(slog.LevelVar)
+		a, err := newApp(cmd.ErrOrStderr(), level, sources)
 		if err != nil {
 			return err
 		}
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
-		if err := a.ReloadFrom(app.Source{Signal: hangups, Load: func() (config.Config, error) {
+		if err := a.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
 			cfg, _, err := load(io.Discard, sources)
 			return cfg, err
 		}}); err != nil {
@@ -133,21 +134,22 @@ func overrides(flags *pflag.FlagSet) []config.Override {
 }
 
 // newApp returns the gate that s describes, bound to its addresses.
-func newApp(stderr io.Writer, s config.Sources) (*app.App, error) {
+func newApp(stderr io.Writer, level *slog.LevelVar, s config.Sources) (*app.App, error) {
 	cfg, warnings, err := load(stderr, s)
 	if err != nil {
 		return nil, err
 	}
-	log := newLogger(stderr, cfg.Telemetry.Log)
+	level.Set(cfg.Telemetry.Log.Level)
+	log := newLogger(stderr, cfg.Telemetry.Log.Format, level)
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w.String())
 	}
 	return app.New(cfg, log)
 }
 
-func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.Level}
-	if cfg.Format == "text" {
+func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "text" {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))

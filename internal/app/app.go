@@ -4,6 +4,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +21,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -44,7 +44,7 @@ type App struct {
 	desk      *approval.Desk
 	workflows atomic.Pointer[[]config.Workflow]
 	handler   *mcphttp.Handler
-	identity  *identity.Recogniser
+	paths     []string // of the upstreams
 	agents    *listener
 	operators *listener
 	room      descriptors
@@ -54,13 +54,61 @@ type App struct {
 
 	reloader      *reloader // nil if the configuration is not read again
 	configProblem atomic.Pointer[error]
+	restart       atomic.Pointer[[]string] // the changed settings that wait for a restart; nil if none was ever changed
+	shutdown      atomic.Pointer[config.Shutdown]
 }
 
 // A listener is a server together with the address it is bound to.
 type listener struct {
 	net.Listener
 
-	server *http.Server
+	server  *http.Server
+	handler *liveHandler // the server's
+	secure  atomic.Pointer[tls.Config]
+}
+
+// A liveHandler is a handler that can be replaced while requests are served.
+type liveHandler struct{ current atomic.Pointer[http.Handler] }
+
+func (l *liveHandler) set(h http.Handler) { l.current.Store(&h) }
+
+// ServeHTTP implements [http.Handler].
+func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*l.current.Load()).ServeHTTP(w, r)
+}
+
+// A certificates holds how both listeners show who they are. A listener without
+// TLS has none.
+type certificates struct{ agents, operators *tls.Config }
+
+// certificates reads the certificates that cfg names.
+func (a *App) certificates(cfg config.Config) (c certificates, err error) {
+	if c.agents, err = serverTLS(cfg.ListenTLS, cfg.Identity.MTLS.CAFile); err != nil {
+		return c, fmt.Errorf("listen for agents: %w", err)
+	}
+	if c.operators, err = serverTLS(cfg.Operators.TLS, ""); err != nil {
+		return c, fmt.Errorf("listen for operators: %w", err)
+	}
+	return c, nil
+}
+
+// show makes a listener that has TLS use another certificate for connections from
+// now on.
+func (l *listener) show(secure *tls.Config) {
+	if secure != nil && l.server.TLSConfig != nil {
+		l.secure.Store(secure)
+	}
+}
+
+// serveAgents puts in force what cfg says of agents and of how they wait.
+func (a *App) serveAgents(cfg config.Config) error {
+	recogniser, err := newRecogniser(cfg.Identity, a.log)
+	if err != nil {
+		return err
+	}
+	a.handler.Configure(mcphttp.Settings{Waiting: a.waiting(cfg), Guard: a.guard(a.agents, cfg), Identity: recogniser})
+	a.agents.handler.set(recogniser.Metadata(a.paths, a.handler))
+	return nil
 }
 
 // New builds the gateway that cfg describes and binds its addresses, so that
@@ -87,38 +135,35 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
-	a.agents.server.Handler = a.identity.Metadata(slices.Collect(maps.Keys(routes)), a.handler)
+	a.paths = slices.Collect(maps.Keys(routes))
+	if err := a.serveAgents(cfg); err != nil {
+		return nil, err
+	}
 	a.agents.server.ConnState = a.countConnections
 	operators, err := a.operatorRoutes()
 	if err != nil {
 		return nil, err
 	}
-	a.operators.server.Handler = bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators).Wrap(operators))
+	a.operators.handler.set(bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(operators)))
 	return a, nil
 }
 
-// bind takes the addresses, and settles how those who come there are known.
+// bind takes the addresses.
 func (a *App) bind() error {
-	secure, err := serverTLS(a.cfg.ListenTLS, a.cfg.Identity.MTLS.CAFile)
+	secure, err := a.certificates(a.cfg)
 	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
+		return err
 	}
-	agents := place{who: "agents", address: a.cfg.Listen, secure: secure, trusted: a.cfg.Identity.Proxy.From, room: admission.Limits{
+	agents := place{who: "agents", address: a.cfg.Listen, secure: secure.agents, trusted: a.cfg.Identity.Proxy.From, room: admission.Limits{
 		Total: int64(a.room.agents), Client: quarter(a.cfg.Limits.MaxConnectionsPerClient, a.room.agents),
 	}}
 	if a.agents, err = a.listen(agents); err != nil {
 		return err
 	}
-	if secure, err = serverTLS(a.cfg.Operators.TLS, ""); err != nil {
-		return fmt.Errorf("listen for operators: %w", err)
-	}
-	operators := place{who: "operators", address: a.cfg.Operators.Listen, secure: secure, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
+	operators := place{who: "operators", address: a.cfg.Operators.Listen, secure: secure.operators, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
 		Total: int64(a.room.operators), Client: int64(max(1, a.room.operators/2)), // one address is not everybody
 	}}
-	if a.operators, err = a.listen(operators); err != nil {
-		return err
-	}
-	a.identity, err = newRecogniser(a.cfg.Identity, a.log)
+	a.operators, err = a.listen(operators)
 	return err
 }
 
@@ -132,6 +177,7 @@ func (a *App) govern() error {
 		a.log.Warn("policy", "warning", w.String())
 	}
 	a.workflows.Store(&a.cfg.Workflows)
+	a.shutdown.Store(&a.cfg.Shutdown)
 	a.gate = gate.New(settings, time.Now, a.log, a.metrics)
 	if a.keep, err = a.openStore(); err != nil {
 		return err
@@ -202,10 +248,11 @@ func (a *App) announce() {
 // to send no more, then idle streams end, then calls under way finish.
 func (a *App) stop(ctx context.Context) {
 	a.ready.Store(false)
-	a.log.InfoContext(ctx, "stopping", "delay", a.cfg.Shutdown.Delay, "drain", a.cfg.Shutdown.Drain)
-	time.Sleep(a.cfg.Shutdown.Delay)
+	how := *a.shutdown.Load()
+	a.log.InfoContext(ctx, "stopping", "delay", how.Delay, "drain", how.Drain)
+	time.Sleep(how.Delay)
 	a.handler.EndStreams()
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Shutdown.Drain)
+	ctx, cancel := context.WithTimeout(ctx, how.Drain)
 	defer cancel()
 	if err := a.desk.Close(ctx); err != nil {
 		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)

@@ -121,10 +121,8 @@ func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config 
 		Routes:   routes,
 		Gate:     a.gate,
 		Desk:     a.desk,
-		Waiting:  a.waiting(),
-		Guard:    a.guard(a.agents),
-		Identity: a.identity,
 		Bodies:   a.bodies,
+		Settings: mcphttp.Settings{Waiting: a.waiting(a.cfg)}, // the rest follows from serveAgents
 		Limits: mcphttp.Limits{
 			Requests:     a.shares(limits.MaxConcurrentRequests, limits.MaxRequestsPerClient),
 			Streams:      a.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
@@ -146,35 +144,45 @@ func (a *App) listen(p place) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", p.who, err)
 	}
-	return &listener{
+	handler := new(liveHandler)
+	bound := &listener{
+		handler: handler,
 		Listener: &boundedListener{
 			Listener: l, pool: admission.NewPool(p.room), trusted: p.trusted, secure: p.secure != nil, patient: p.patient,
 			slots: make(chan struct{}, refusing), refused: func(t wire.Type) { a.metrics.Refused(string(t)) },
 		},
 		server: &http.Server{
-			TLSConfig:         p.secure,
+			Handler:           handler,
 			TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1, with TLS and without
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       a.cfg.Limits.Keepalive,
 			MaxHeaderBytes:    int(a.cfg.Limits.MaxHeader),
 			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 		},
-	}, nil
+	}
+	if p.secure != nil {
+		bound.secure.Store(p.secure)
+		bound.server.TLSConfig = &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return bound.secure.Load(), nil },
+		}
+	}
+	return bound, nil
 }
 
 // guard returns the guard of a listener, which depends on where that is bound.
-func (a *App) guard(l *listener) mcphttp.Guard {
+func (a *App) guard(l *listener, cfg config.Config) mcphttp.Guard {
 	addr, ok := l.Addr().(*net.TCPAddr)
-	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: a.cfg.AllowedHosts, Origins: a.cfg.AllowedOrigins}
+	g := mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 	if l == a.operators {
 		g.Pages = true
 		g.SameOrigin = true // who comes there has a cookie of that very host, or none
-		if u := a.cfg.Operators.URL; u != nil {
+		if u := cfg.Operators.URL; u != nil {
 			g.Hosts = append(slices.Clone(g.Hosts), u.Host)
 			g.Origins = append(slices.Clone(g.Origins), u.Scheme+"://"+u.Host)
 		}
 	}
-	if u := a.cfg.Identity.URL; l == a.agents && u != nil && (g.Loopback || len(g.Hosts) > 0) {
+	if u := cfg.Identity.URL; l == a.agents && u != nil && (g.Loopback || len(g.Hosts) > 0) {
 		g.Hosts = append(slices.Clone(g.Hosts), u.Host)
 	}
 	if l == a.operators && !g.Loopback {

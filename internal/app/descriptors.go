@@ -70,7 +70,7 @@ func quarter(configured, all int) int64 {
 func (a *App) shares(all, perClient int) admission.Limits {
 	all = min(all, a.room.agents)
 	l := admission.Limits{Total: int64(all), Client: quarter(perClient, all)}
-	if a.identity.Identifies() {
+	if a.cfg.Identity.Recognises() {
 		l.Anonymous = max(1, l.Total*3/4)
 	}
 	return l

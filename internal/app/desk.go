@@ -20,34 +20,40 @@ const beat = 15 * time.Second
 
 // newDesk returns the desk at which calls wait for approval.
 func (a *App) newDesk() (*approval.Desk, error) {
-	cfg := a.cfg
 	return approval.New(approval.Config{
 		Store:    a.keep.Store,
 		Durable:  a.keep.durable,
 		Judge:    a.gate.Recheck,
 		Workflow: a.workflow,
-		Start:    approval.Start(cfg.Execution.Start),
 		Send:     a.sendAsGate,
+		Lease:    a.cfg.Execution.Lease,
+		Log:      a.log,
+		Observe:  a.observe,
+		Recorded: a.recorded,
+		Settings: deskSettings(a.cfg),
+	})
+}
+
+// deskSettings returns what cfg says of the desk and can change while it runs.
+func deskSettings(cfg config.Config) approval.Settings {
+	return approval.Settings{
+		Start: approval.Start(cfg.Execution.Start),
 		Limits: task.Limits{
 			PerOwner: cfg.Tasks.MaxPendingPerOwner, Total: cfg.Tasks.MaxPending, RetryAfter: cfg.Tasks.MaxPollInterval,
 		},
-		Shares:    a.pendingShares(),
+		Shares:    pendingShares(cfg),
 		Retrieval: cfg.Tasks.DefaultTTL,
 		MaxTTL:    cfg.Tasks.MaxTTL,
 		Execution: cfg.Execution.Timeout,
 		Poll:      cfg.Execution.PollTimeout,
 		Cancel:    cfg.Execution.CancelTimeout,
-		Lease:     cfg.Execution.Lease,
 		MaxResult: cfg.Limits.MaxResult,
 		Polling:   task.Polling{Min: cfg.Tasks.MinPollInterval, Max: cfg.Tasks.MaxPollInterval},
 		Sweep:     cfg.Tasks.CleanupInterval,
 		Keep:      cfg.Storage.Retention,
-		Log:       a.log,
-		Observe:   a.observe,
-		Recorded:  a.recorded,
 		Retention: cfg.Audit.Retention,
 		Variables: variableLimits(cfg.Tasks.Variables),
-	})
+	}
 }
 
 func variableLimits(v config.VariableLimits) task.VariableLimits {
@@ -57,16 +63,16 @@ func variableLimits(v config.VariableLimits) task.VariableLimits {
 // pendingShares returns what agents without an identity may have of the held
 // calls. If agents can be identified, a quarter is left to those that are. The
 // agents at one address may have what one of them may.
-func (a *App) pendingShares() approval.Shares {
-	all, one := a.cfg.Tasks.MaxPending, a.cfg.Tasks.MaxPendingPerOwner
+func pendingShares(cfg config.Config) approval.Shares {
+	all, one := cfg.Tasks.MaxPending, cfg.Tasks.MaxPendingPerOwner
 	s := approval.Shares{
-		PerRoom: max(one, int(quarter(a.cfg.Tasks.MaxPendingPerAddress, all))),
-		Unknown: max(one, a.cfg.Tasks.MaxPendingUnknown),
+		PerRoom: max(one, int(quarter(cfg.Tasks.MaxPendingPerAddress, all))),
+		Unknown: max(one, cfg.Tasks.MaxPendingUnknown),
 		All:     all,
 		Strange: max(1, all/2),
 	}
 	s.Unknown = min(s.Unknown, s.PerRoom)
-	if a.identity.Identifies() {
+	if cfg.Identity.Recognises() {
 		s.All = max(1, all*3/4)
 	}
 	return s
@@ -170,20 +176,20 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 }
 
 // waiting says how clients wait in their requests.
-func (a *App) waiting() mcphttp.Waiting {
+func (a *App) waiting(cfg config.Config) mcphttp.Waiting {
 	return mcphttp.Waiting{
-		Hold:     a.cfg.Waiting.Hold,
-		Longest:  a.cfg.Tasks.MaxTTL,
+		Hold:     cfg.Waiting.Hold,
+		Longest:  cfg.Tasks.MaxTTL,
 		Beat:     beat,
-		PerOwner: a.cfg.Tasks.MaxPendingPerOwner,
-		Pending:  mcptask.Status(a.cfg.Tasks.PendingStatus),
-		Drafts:   a.cfg.Drafts,
+		PerOwner: cfg.Tasks.MaxPendingPerOwner,
+		Pending:  mcptask.Status(cfg.Tasks.PendingStatus),
+		Drafts:   cfg.Drafts,
 
-		WholeBatches: a.cfg.WholeBatches,
+		WholeBatches: cfg.WholeBatches,
 		Texts:        a.keep.ring,
 		Events: mcphttp.Events{
-			Idle: a.cfg.Notifications.IdleTimeout, PerOwner: a.cfg.Notifications.MaxPerOwner,
-			ReconnectDelay: a.cfg.Notifications.ReconnectDelay, ReconnectAttempts: a.cfg.Notifications.ReconnectAttempts,
+			Idle: cfg.Notifications.IdleTimeout, PerOwner: cfg.Notifications.MaxPerOwner,
+			ReconnectDelay: cfg.Notifications.ReconnectDelay, ReconnectAttempts: cfg.Notifications.ReconnectAttempts,
 		},
 	}
 }

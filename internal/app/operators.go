@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
@@ -63,5 +64,8 @@ func (a *App) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	}
 	if problem := a.configProblem.Load(); problem != nil && *problem != nil {
 		_, _ = fmt.Fprintf(w, "the changed configuration is not in force:\n%v\n", *problem)
+	}
+	if settings := a.restart.Load(); settings != nil && len(*settings) > 0 {
+		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(*settings, ", "))
 	}
 }

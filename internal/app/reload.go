@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
@@ -29,6 +30,7 @@ const (
 type Source struct {
 	Load   func() (config.Config, error)
 	Signal <-chan os.Signal // asks for it to be read again; nil if nobody does
+	Level  *slog.LevelVar   // of the log; nil if it cannot change
 }
 
 // reloader takes over changed configuration while the gate runs.
@@ -150,7 +152,7 @@ func (r *reloader) reload(ctx context.Context, force bool) {
 }
 
 // apply puts a configuration in force, as far as that is possible while the gate
-// runs.
+// runs. It changes nothing if it returns an error.
 func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	settings, warnings, err := Settings(cfg)
 	if err != nil {
@@ -159,38 +161,101 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	if hasPolicy(r.current) && !hasPolicy(cfg) {
 		return errPolicyGone
 	}
-	for _, w := range warnings {
-		r.app.log.WarnContext(ctx, "policy", "warning", w.String())
-	}
 	if err := r.watch(cfg.Watch); err != nil {
 		return err
 	}
-	if needsRestart(r.current, cfg) {
-		r.app.log.WarnContext(ctx, "some of the changes take effect only when the gate is started again")
+	if err := r.app.configure(cfg); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		r.app.log.WarnContext(ctx, "policy", "warning", w.String())
+	}
+	if r.source.Level != nil {
+		r.source.Level.Set(cfg.Telemetry.Log.Level)
 	}
 	r.current = cfg
-	r.app.workflows.Store(&cfg.Workflows)
-	seenOtherwise := r.app.gate.Swap(settings)
-	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", seenOtherwise)
-	if seenOtherwise {
+	restart := restartNeeded(r.app.cfg, cfg)
+	r.app.restart.Store(&restart)
+	if len(restart) > 0 {
+		r.app.log.WarnContext(ctx, "restart needed for changed settings", "settings", restart)
+	}
+	listsChanged := r.app.gate.Swap(settings)
+	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", listsChanged)
+	if listsChanged {
 		r.app.handler.ListsChanged()
 	}
 	return nil
 }
 
-// needsRestart reports whether anything differs that is fixed at the start.
-func needsRestart(old, changed config.Config) bool {
-	return !reflect.DeepEqual(fixed(old), fixed(changed))
+// configure puts in force what can change while the gate runs, beside policy.
+func (a *App) configure(cfg config.Config) error {
+	secure, err := a.certificates(cfg)
+	if err != nil {
+		return err
+	}
+	if err := a.serveAgents(cfg); err != nil {
+		return err
+	}
+	a.agents.show(secure.agents)
+	a.operators.show(secure.operators)
+	if err := a.desk.Configure(deskSettings(cfg)); err != nil {
+		return err
+	}
+	a.workflows.Store(&cfg.Workflows)
+	a.shutdown.Store(&cfg.Shutdown)
+	return nil
 }
 
-// fixed returns what of a configuration is fixed at the start, in a form that
-// can be compared.
-func fixed(c config.Config) []any {
-	parts := []any{c.Listen, c.ListenTLS, c.Operators, c.Operators.Token.Reveal(), c.Operators.OIDC.ClientSecret.Reveal(), c.Identity, c.AllowedHosts, c.AllowedOrigins, c.Limits, c.Shutdown, c.Telemetry.Log, c.Store.Reveal(), c.Storage.Keys.Reveal(), c.Storage.Timeout, c.Storage.Connections, c.Storage.Retention, c.Audit}
-	for _, u := range c.Upstreams {
-		parts = append(parts, reveal(u.Headers))
-		u.Headers = nil
-		parts = append(parts, u)
+// restartNeeded returns the names of the settings that take effect only when the
+// gate starts, and differ from those it was started with.
+func restartNeeded(started, changed config.Config) []string {
+	var names []string
+	now := fixedSettings(changed)
+	for i, s := range fixedSettings(started) {
+		if !reflect.DeepEqual(s.value, now[i].value) {
+			names = append(names, s.name)
+		}
 	}
-	return parts
+	return names
+}
+
+// A fixedSetting is a setting that takes effect only when the gate starts, in a
+// form that can be compared.
+type fixedSetting struct {
+	name  string
+	value any
+}
+
+func fixedSettings(c config.Config) []fixedSetting {
+	limits := c.Limits
+	limits.MaxResult = 0 // can change while the gate runs
+	return []fixedSetting{
+		{"listen", c.Listen},
+		{"listen_tls", c.ListenTLS.CertFile != ""},
+		{"operators.listen", c.Operators.Listen},
+		{"operators.tls", c.Operators.TLS.CertFile != ""},
+		{"upstreams", fixedUpstreams(c.Upstreams)},
+		{"execution.lease", c.Execution.Lease},
+		{"store", c.Store.Reveal()},
+		// A gate that starts without a policy opens no store.
+		{"rules", hasPolicy(c) || len(c.Tasks.ForceRequired) > 0},
+		{"state_dir", c.StateDir},
+		{"storage.keys", c.Storage.Keys.Reveal()},
+		{"storage.timeout", c.Storage.Timeout},
+		{"storage.connections", c.Storage.Connections},
+		{"storage.max_size", c.Storage.MaxSize},
+		{"limits", limits},
+		{"telemetry.log.format", c.Telemetry.Log.Format},
+		{"telemetry.traces", []any{c.Telemetry.Traces.Endpoint, c.Telemetry.Traces.Sample, reveal(c.Telemetry.Traces.Headers)}},
+	}
+}
+
+// fixedUpstreams returns upstreams without what hides their secrets.
+func fixedUpstreams(upstreams []config.Upstream) (all []any) {
+	for _, u := range upstreams {
+		all = append(all, reveal(u.Headers))
+		u.Headers = nil
+		all = append(all, u)
+	}
+	return all
 }

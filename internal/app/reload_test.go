@@ -29,7 +29,9 @@ type reloadable struct {
 	loads   atomic.Int64 // how often the configuration was read
 }
 
-func startReloadable(t *testing.T, rules string) *reloadable {
+// startReloadable starts a gateway with rules, and with further settings of
+// operators.
+func startReloadable(t *testing.T, rules string, operators ...string) *reloadable {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -38,7 +40,7 @@ func startReloadable(t *testing.T, rules string) *reloadable {
 	}))
 	t.Cleanup(up.Close)
 	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "thoughtgate.yaml"), hangups: make(chan os.Signal, 1)}
-	base := gatewayFor(up.URL)
+	base := strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {"+strings.Join(operators, ""), 1)
 	r.write(base + rules)
 	load := func() (config.Config, error) {
 		r.loads.Add(1)

@@ -27,7 +27,7 @@ func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error)
 // answered keeps the answer to t, and returns how the run ends with it.
 func (d *Desk) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
 	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
-	answer := &source{Reader: object, left: d.cfg.MaxResult}
+	answer := &source{Reader: object, left: d.settings().MaxResult}
 	spooler := d.spooled(t, o.Error)
 	kept, err := task.WriteResult(ctx, spooler, task.AnyOwner().Ref(t.ID), answer)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -50,13 +51,28 @@ type Config struct {
 	Judge    func(policy.Call) policy.Verdict
 	Workflow func(name string) (Workflow, bool)
 
-	Start Start // StartOnContact
-
 	// Send returns a sender with the gate's own credentials. It must be given
 	// for StartOnApproval; it is also used to cancel what an upstream still does
 	// for a task whose owner is not there when it ends.
 	Send func(task.Task) Sender
 
+	Settings
+
+	Lease time.Duration // after which a silent executor counts as dead; 30 s
+
+	Name    string           // of this replica; must not be another's; random
+	Now     func() time.Time // the clock; the desk makes sure that it never goes back
+	Log     *slog.Logger
+	Observe func(context.Context, Event) // is told of every step; must not block
+
+	// Recorded is told of what was added to the journal, or could not be.
+	Recorded func(notes []task.Note, err error)
+}
+
+// Settings are the part of a [Config] that can change while the desk runs. Zero
+// fields mean their defaults.
+type Settings struct {
+	Start     Start       // StartOnContact
 	Limits    task.Limits // on pending tasks; Unique and those of rooms are the desk's to set
 	Shares    Shares
 	Retrieval time.Duration
@@ -65,20 +81,11 @@ type Config struct {
 	Poll      time.Duration // how long an upstream may take to say how its task stands; 10 s
 	Cancel    time.Duration // how long it may take to be told that nobody wants it any more; 5 s
 	MaxResult int64         // how large an answer may be that is kept, in bytes; 1 GiB
-	Lease     time.Duration // after which a silent executor counts as dead; 30 s
 	Polling   task.Polling
 	Variables task.VariableLimits
 
-	Sweep time.Duration // how often housekeeping is done; 10 s
-	Keep  time.Duration // how long a terminal task is kept after its time; 1 h
-
-	Name    string           // of this replica; must not be another's; random
-	Now     func() time.Time // the clock; the desk makes sure that it never goes back
-	Log     *slog.Logger
-	Observe func(context.Context, Event) // is told of every step; must not block
-
-	// Recorded is told of what was added to the journal, or could not be.
-	Recorded  func(notes []task.Note, err error)
+	Sweep     time.Duration // how often housekeeping is done; 10 s
+	Keep      time.Duration // how long a terminal task is kept after its time; 1 h
 	Retention time.Duration // how long the journal is kept; 0 means for good
 }
 
@@ -86,7 +93,8 @@ type Config struct {
 // for concurrent use. Whoever has a desk must call [Desk.Run], and
 // [Desk.Close] in the end.
 type Desk struct {
-	cfg Config
+	cfg     Config // without its settings
+	current atomic.Pointer[Settings]
 
 	closing chan struct{}  // closed when the desk is
 	kill    chan struct{}  // closed when runs must end
@@ -107,46 +115,65 @@ func New(c Config) (*Desk, error) {
 	if c.Store == nil || c.Judge == nil || c.Workflow == nil {
 		return nil, errors.New("approval: a desk needs a store, a policy and workflows")
 	}
-	switch c.Start {
-	case "":
-		c.Start = StartOnContact
-	case StartOnContact, StartOnResult:
-	case StartOnApproval:
-		if c.Send == nil {
-			return nil, errors.New("approval: to start on approval the gate needs credentials of its own")
-		}
-	default:
-		return nil, errors.New("approval: unknown start " + string(c.Start))
-	}
 	c.defaults()
 	c.Store = recorded{c.Store, c.Recorded}
 	c.Now = (&clock{read: c.Now, log: c.Log}).now
-	return &Desk{
+	d := &Desk{
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
 		leases: make(map[task.ID]int), spools: make(map[task.ID]*spool), begun: make(chan struct{}),
-	}, nil
+	}
+	if err := d.Configure(c.Settings); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
-func (c *Config) defaults() {
+// Configure replaces the settings. What is under way goes on with those that it
+// began with, or with the new ones.
+func (d *Desk) Configure(s Settings) error {
+	switch s.Start {
+	case "":
+		s.Start = StartOnContact
+	case StartOnContact, StartOnResult:
+	case StartOnApproval:
+		if d.cfg.Send == nil {
+			return errors.New("approval: to start on approval the gate needs credentials of its own")
+		}
+	default:
+		return errors.New("approval: unknown start " + string(s.Start))
+	}
+	s.defaults()
+	d.current.Store(&s)
+	return nil
+}
+
+func (d *Desk) settings() *Settings { return d.current.Load() }
+
+func (s *Settings) defaults() {
 	for _, d := range []struct {
 		field    *time.Duration
 		fallback time.Duration
 	}{
-		{&c.Execution, time.Minute},
-		{&c.Poll, 10 * time.Second},
-		{&c.Cancel, 5 * time.Second},
-		{&c.Lease, 30 * time.Second},
-		{&c.Sweep, 10 * time.Second},
-		{&c.Keep, time.Hour},
-		{&c.Limits.RetryAfter, time.Minute},
+		{&s.Execution, time.Minute},
+		{&s.Poll, 10 * time.Second},
+		{&s.Cancel, 5 * time.Second},
+		{&s.Sweep, 10 * time.Second},
+		{&s.Keep, time.Hour},
+		{&s.Limits.RetryAfter, time.Minute},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.fallback
 		}
 	}
-	if c.MaxResult <= 0 {
-		c.MaxResult = 1 << 30
+	if s.MaxResult <= 0 {
+		s.MaxResult = 1 << 30
+	}
+}
+
+func (c *Config) defaults() {
+	if c.Lease <= 0 {
+		c.Lease = 30 * time.Second
 	}
 	if c.Name == "" {
 		c.Name = "gate " + string(task.NewID())
@@ -202,9 +229,9 @@ func (d *Desk) tell(ctx context.Context, e Event) {
 // told returns t as its owner is told of it: with the poll interval that fits
 // the time that is left, or that the upstream wants, within bounds.
 func (d *Desk) told(t task.Task) task.Task {
-	t.PollInterval = d.cfg.Polling.Interval(t.Remaining(d.cfg.Now()))
+	t.PollInterval = d.settings().Polling.Interval(t.Remaining(d.cfg.Now()))
 	if nested(t) && t.Execution.PollInterval > 0 {
-		t.PollInterval = d.cfg.Polling.Clamp(t.Execution.PollInterval)
+		t.PollInterval = d.settings().Polling.Clamp(t.Execution.PollInterval)
 	}
 	return t
 }

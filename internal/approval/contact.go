@@ -35,7 +35,7 @@ func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Tas
 	if err != nil {
 		return d.told(t), err
 	}
-	if send != nil && d.cfg.Start == StartOnContact {
+	if send != nil && d.settings().Start == StartOnContact {
 		// Before the task is looked at again: either the decision finds the
 		// sender, or we find the decision.
 		d.remember(t, send)
@@ -43,7 +43,7 @@ func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Tas
 	if t, err = d.note(ctx, ref, t); err != nil {
 		return d.told(t), err
 	}
-	if t.State == task.Approved && send != nil && d.cfg.Start == StartOnContact {
+	if t.State == task.Approved && send != nil && d.settings().Start == StartOnContact {
 		t, err = d.launch(ctx, ref, send)
 	}
 	return d.told(t), err
@@ -56,7 +56,7 @@ func unstarted(t task.Task) bool { return !t.State.Terminal() && t.State != task
 // now, and returns t as it is then.
 func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
 	now := d.cfg.Now()
-	interval := d.cfg.Polling.Interval(t.Remaining(now))
+	interval := d.settings().Polling.Interval(t.Remaining(now))
 	if t.PollInterval == interval && now.Sub(t.ContactAt) < interval/4 {
 		return d.cfg.Store.Get(ctx, ref)
 	}

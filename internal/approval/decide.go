@@ -115,7 +115,7 @@ func (d *Desk) approved(ctx context.Context, t task.Task) {
 
 // senderFor returns who may make the call of t without being asked, or nil.
 func (d *Desk) senderFor(t task.Task) Sender {
-	switch d.cfg.Start {
+	switch d.settings().Start {
 	case StartOnApproval:
 		return d.cfg.Send(t)
 	case StartOnContact:

@@ -92,7 +92,7 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 	after := t
 	switch {
 	case t.State.Terminal():
-	case d.cfg.Start == StartOnApproval && t.State == task.Approved:
+	case d.settings().Start == StartOnApproval && t.State == task.Approved:
 		after, err = d.launch(ctx, ref, d.cfg.Send(t))
 	case send != nil:
 		after, err = d.Contact(ctx, ref, send)
@@ -130,13 +130,13 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
-		TTL: ttl, PollInterval: d.cfg.Polling.Interval(ttl),
+		TTL: ttl, PollInterval: d.settings().Polling.Interval(ttl),
 	}, now)
 	if err != nil {
 		return task.Task{}, err
 	}
 	if len(c.Variables) > 0 {
-		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: d.cfg.Variables}, now)
+		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: d.settings().Variables}, now)
 		if err != nil {
 			return task.Task{}, err
 		}
@@ -165,7 +165,7 @@ func (d *Desk) question(c Call) (task.Event, Workflow, error) {
 }
 
 func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
-	rules := task.TTLRules{Execution: d.cfg.Execution, Retrieval: d.cfg.Retrieval, Max: d.cfg.MaxTTL}
+	rules := task.TTLRules{Execution: d.settings().Execution, Retrieval: d.settings().Retrieval, Max: d.settings().MaxTTL}
 	if c.Verdict.Action == policy.Approve {
 		rules.Approval = w.timeout()
 	}

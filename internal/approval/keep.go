@@ -19,7 +19,7 @@ const dispatchPause = 50 * time.Millisecond
 // more, and starts what another replica approved for an owner that was here a
 // moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
-	sweep := time.NewTicker(d.cfg.Sweep)
+	sweep := time.NewTicker(d.settings().Sweep)
 	defer sweep.Stop()
 	changed := d.watchAll(ctx)
 	var paying sync.WaitGroup
@@ -39,6 +39,7 @@ func (d *Desk) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-sweep.C:
+				sweep.Reset(d.settings().Sweep) // it may have been changed
 				tick = true
 			case <-again:
 				changed = d.watchAll(ctx)
@@ -102,7 +103,7 @@ func (d *Desk) sweep(ctx context.Context) error {
 		}
 	}
 	for {
-		n, err := d.cfg.Store.Sweep(ctx, d.cfg.Now().Add(-d.cfg.Keep), sweepBatch)
+		n, err := d.cfg.Store.Sweep(ctx, d.cfg.Now().Add(-d.settings().Keep), sweepBatch)
 		if n > 0 {
 			d.tell(ctx, Event{Step: SweptAway, Count: n})
 		}
@@ -193,7 +194,7 @@ func (d *Desk) prune() {
 // dispatch starts approved tasks that this desk can start.
 func (d *Desk) dispatch(ctx context.Context) error {
 	d.mu.Lock()
-	idle := len(d.present) == 0 && d.cfg.Start != StartOnApproval
+	idle := len(d.present) == 0 && d.settings().Start != StartOnApproval
 	d.mu.Unlock()
 	if idle {
 		return nil
@@ -253,7 +254,7 @@ func (d *Desk) Close(ctx context.Context) error {
 		d.logHead(brief, signpost{})
 		return err
 	}
-	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence+d.cfg.Cancel)
+	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence+d.settings().Cancel)
 	defer stop()
 	d.cancelAll(own)
 	n, failed := d.clerk().FailPending(own, d.cfg.Name, d.cfg.Now())
@@ -276,7 +277,7 @@ func (d *Desk) drain(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	close(d.kill)
-	late := time.NewTimer(lastWords + d.cfg.Cancel) // the upstream is told as well
+	late := time.NewTimer(lastWords + d.settings().Cancel) // the upstream is told as well
 	defer late.Stop()
 	select {
 	case <-done:

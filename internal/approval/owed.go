@@ -33,7 +33,7 @@ const cancelAtOnce = 16
 // payDebts tells upstreams what they are owed, until ctx ends. It looks through
 // the tasks that have ended at first, and then now and then.
 func (d *Desk) payDebts(ctx context.Context) {
-	tick := time.NewTicker(d.cfg.Sweep)
+	tick := time.NewTicker(d.settings().Sweep)
 	defer tick.Stop()
 	var owed []task.ID
 	for round := 0; ctx.Err() == nil; round++ {
@@ -50,6 +50,7 @@ func (d *Desk) payDebts(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+			tick.Reset(d.settings().Sweep) // it may have been changed
 		}
 	}
 }
@@ -106,7 +107,7 @@ func (d *Desk) tellUpstream(ctx context.Context, t task.Task, send Sender, e tas
 	case err != nil:
 		return err
 	}
-	telling, stop := context.WithTimeout(ctx, d.cfg.Cancel)
+	telling, stop := context.WithTimeout(ctx, d.settings().Cancel)
 	defer stop()
 	err = send.Cancel(telling, after)
 	failed, _ := errors.AsType[*SendError](err)

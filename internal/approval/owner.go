@@ -101,7 +101,7 @@ type Withdrawal struct {
 
 // SetVariables writes what the owner wants noted on a task.
 func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Variables) (task.Task, error) {
-	set := task.SetVariables{Side: task.ClientSide, Values: values, Limits: d.cfg.Variables}
+	set := task.SetVariables{Side: task.ClientSide, Values: values, Limits: d.settings().Variables}
 	t, err := task.Advance(ctx, d.cfg.Store, ref, set, d.cfg.Now())
 	return d.told(t), err
 }

@@ -203,7 +203,7 @@ func (d *Desk) run(ctx context.Context, t task.Task, send Sender) {
 // and what ends it: the work may take as long as a call, and is interrupted if
 // the desk cannot wait for it any longer.
 func (d *Desk) working(ctx context.Context, t task.Task) (context.Context, func()) {
-	limited, stop := context.WithTimeout(ctx, min(d.cfg.Execution, t.Remaining(d.cfg.Now())))
+	limited, stop := context.WithTimeout(ctx, min(d.settings().Execution, t.Remaining(d.cfg.Now())))
 	working, end := d.during(limited, t, d.kill)
 	return working, func() {
 		end()

@@ -280,13 +280,13 @@ func TestStart(t *testing.T) {
 			mustState(t, got, task.Completed)
 		})
 	})
-	for name, c := range map[string]approval.Config{
+	for name, s := range map[string]approval.Settings{
 		"approval without credentials": {Start: approval.StartOnApproval},
 		"unknown":                      {Start: "whenever"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, nil)
-			c.Store, c.Judge, c.Workflow = o.store, o.config.Judge, o.config.Workflow
+			c := approval.Config{Store: o.store, Judge: o.config.Judge, Workflow: o.config.Workflow, Settings: s}
 			if _, err := approval.New(c); err == nil {
 				t.Error("New accepted it")
 			}

@@ -30,7 +30,7 @@ type Shares struct {
 // limits returns the limits for a call. Owners that share a name because nobody
 // can tell them apart are bounded by their room instead.
 func (d *Desk) limits(c Call) task.Limits {
-	l, shares := d.cfg.Limits, d.cfg.Shares
+	l, shares := d.settings().Limits, d.settings().Shares
 	l.Unique = !c.Alone
 	if c.Room == "" || c.Standing == Identified {
 		return l

@@ -38,11 +38,11 @@ const trimBatch = 500
 
 // trim removes what has been in the journal for long enough.
 func (d *Desk) trim(ctx context.Context) error {
-	if d.cfg.Retention <= 0 {
+	if d.settings().Retention <= 0 {
 		return nil
 	}
 	for {
-		n, err := d.cfg.Store.Trim(ctx, d.cfg.Now().Add(-d.cfg.Retention), trimBatch)
+		n, err := d.cfg.Store.Trim(ctx, d.cfg.Now().Add(-d.settings().Retention), trimBatch)
 		if err != nil || n < trimBatch {
 			return err
 		}

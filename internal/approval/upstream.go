@@ -32,7 +32,7 @@ func (d *Desk) polled(ctx context.Context, t task.Task, send Sender) (task.Task,
 	d.remember(t, send) // in case that it has to be cancelled
 	asking, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	late := time.AfterFunc(d.cfg.Poll, func() { stop(context.DeadlineExceeded) })
+	late := time.AfterFunc(d.settings().Poll, func() { stop(context.DeadlineExceeded) })
 	report, err := send.Poll(asking, t)
 	late.Stop() // what is still to be read of the report may take longer
 	if err == nil {
@@ -289,7 +289,7 @@ func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Val
 		return d.told(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
 	}
 	if nested(t) {
-		asking, stop := context.WithTimeout(ctx, d.cfg.Poll)
+		asking, stop := context.WithTimeout(ctx, d.settings().Poll)
 		defer stop()
 		if err := send.Answer(asking, t, responses); err != nil {
 			return d.told(t), sendError(asking, err)
@@ -327,7 +327,7 @@ func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
 
 // cancelUpstream tells the upstream once that nobody waits for t.
 func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
-	ctx, stop := context.WithTimeout(ctx, d.cfg.Cancel)
+	ctx, stop := context.WithTimeout(ctx, d.settings().Cancel)
 	defer stop()
 	if err := send.Cancel(ctx, t); err != nil {
 		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "task", t.ID, "tool", t.Call.Name, "error", err)

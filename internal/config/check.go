@@ -98,7 +98,7 @@ func (l *loader) checkUnique(path string, seen map[string]int, i int, values ...
 
 // checkListener refuses to serve strangers by accident.
 func (l *loader) checkListener(path, addr string) {
-	if l.cfg.Identity.Anonymous || l.cfg.Identity.asks() || loopback(addr) {
+	if l.cfg.Identity.Anonymous || l.cfg.Identity.Recognises() || loopback(addr) {
 		return
 	}
 	l.report(l.origin(path), path, "other machines could reach it, and nobody would be asked who they are; "+

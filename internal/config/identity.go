@@ -21,8 +21,8 @@ type Identity struct {
 	Proxy     Proxy
 }
 
-// asks reports whether there is any way to be recognised.
-func (i *Identity) asks() bool {
+// Recognises reports whether there is any way to be recognised.
+func (i *Identity) Recognises() bool {
 	return len(i.Tokens) > 0 || len(i.JWT) > 0 || i.MTLS.CAFile != "" || len(i.Proxy.From) > 0
 }
 

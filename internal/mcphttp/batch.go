@@ -137,7 +137,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.C
 	}
 	defer leave()
 	began, w := time.Now(), x.beginWaiting(new(jsonrpc.Message))
-	t, err = w.wait(ctx, t, x.h.cfg.Waiting.Hold, x.send())
+	t, err = w.wait(ctx, t, x.h.settings().Waiting.Hold, x.send())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil:

@@ -53,8 +53,8 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := mcphttp.Config{
-		Gate:  gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
-		Guard: mcphttp.Guard{Loopback: true},
+		Gate:     gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
+		Settings: mcphttp.Settings{Guard: mcphttp.Guard{Loopback: true}},
 		Limits: mcphttp.Limits{
 			Requests: admission.Limits{Total: 1000}, Streams: admission.Limits{Total: 1000}, Body: 1 << 20,
 			ReadTimeout: patience, WriteTimeout: patience,

@@ -25,12 +25,13 @@ import (
 // was to see.
 func (x *exchange) recognise() *wire.Problem {
 	x.agent.Principal.Anonymous = true
-	if x.h.cfg.Identity == nil {
+	recogniser := x.h.settings().Identity
+	if recogniser == nil {
 		return nil
 	}
-	agent, err := x.h.cfg.Identity.Recognise(x.r)
+	agent, err := recogniser.Recognise(x.r)
 	if err != nil {
-		return x.unrecognised(err)
+		return x.unrecognised(recogniser, err)
 	}
 	x.agent = agent
 	if agent.Spent && !x.upstream.cfg.ForwardCredential {
@@ -45,13 +46,13 @@ const (
 	sessionKey   = "session "
 )
 
-func (x *exchange) unrecognised(err error) *wire.Problem {
+func (x *exchange) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {
 	why, ok := errors.AsType[*identity.Error](err)
 	if !ok || why.Unavailable {
 		x.w.Header().Set("Retry-After", "10")
 		return &wire.Problem{Type: wire.IdentityDown, RetryAfter: 10, Cause: err}
 	}
-	x.w.Header().Set("WWW-Authenticate", x.h.cfg.Identity.Challenge(x.r.URL.Path, why))
+	x.w.Header().Set("WWW-Authenticate", recogniser.Challenge(x.r.URL.Path, why))
 	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
@@ -36,20 +37,27 @@ type Config struct {
 	Routes  map[string]*Upstream // by path
 	Gate    *gate.Gate
 	Desk    *approval.Desk // nil if nothing can be held
-	Waiting Waiting
-	Guard   Guard
-	// Identity recognises agents; nil takes all of them for anonymous.
-	Identity *identity.Recogniser
-	Limits   Limits
-	Bodies   *admission.Pool // the memory of requests' bodies in bytes; nil bounds nothing
-	Log      *slog.Logger
-	Metrics  *metrics.Metrics // nil counts nothing
-	Tracing  *tracing.Tracing // nil traces nothing
+	Limits  Limits
+	Bodies  *admission.Pool // the memory of requests' bodies in bytes; nil bounds nothing
+	Log     *slog.Logger
+	Metrics *metrics.Metrics // nil counts nothing
+	Tracing *tracing.Tracing // nil traces nothing
+
+	Settings
+}
+
+// Settings are the part of a [Config] that can change while the handler serves.
+// Texts of Waiting cannot.
+type Settings struct {
+	Waiting  Waiting
+	Guard    Guard
+	Identity *identity.Recogniser // recognises agents; nil takes all of them for anonymous
 }
 
 // A Handler serves MCP endpoints to agents.
 type Handler struct {
-	cfg       Config
+	cfg       Config // without its settings
+	current   atomic.Pointer[Settings]
 	requests  *admission.Pool
 	streams   *admission.Pool
 	waiting   *admission.Pool // requests that are kept open until somebody decides
@@ -80,9 +88,16 @@ func NewHandler(cfg Config) *Handler {
 		streams:  admission.NewPool(cfg.Limits.Streams),
 		waiting:  admission.NewPool(cfg.Limits.Streams),
 	}
+	h.Configure(cfg.Settings)
 	h.drain, h.endAll = context.WithCancel(context.Background())
 	return h
 }
+
+// Configure replaces the settings. Requests under way may see the old ones, the
+// new ones, or both in turn.
+func (h *Handler) Configure(s Settings) { h.current.Store(&s) }
+
+func (h *Handler) settings() *Settings { return h.current.Load() }
 
 // EndStreams ends the streams that would otherwise last as long as their
 // clients like. Requests that await an answer go on.
@@ -97,7 +112,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w), label: r.Method, start: time.Now()}
 	defer x.finish()
 	x.expectBody()
-	if problem := h.cfg.Guard.check(r); problem != nil {
+	if problem := h.settings().Guard.check(r); problem != nil {
 		x.refuse(problem)
 		return
 	}

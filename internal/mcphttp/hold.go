@@ -38,7 +38,7 @@ type Waiting struct {
 }
 
 func (x *exchange) dialect() mcptask.Dialect {
-	return mcptask.Dialect{Era: mcptask.Era(x.era), PendingStatus: x.h.cfg.Waiting.Pending, Drafts: x.h.cfg.Waiting.Drafts}
+	return mcptask.Dialect{Era: mcptask.Era(x.era), PendingStatus: x.h.settings().Waiting.Pending, Drafts: x.h.settings().Waiting.Drafts}
 }
 
 // toDesk makes a task of a call.
@@ -160,9 +160,9 @@ func (x *exchange) notYet(t task.Task, round int) []byte {
 // take if it is shown progress, which is what keeps clients from giving up.
 func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
 	if progressToken(m).Present() {
-		return x.h.cfg.Waiting.Longest
+		return x.h.settings().Waiting.Longest
 	}
-	return x.h.cfg.Waiting.Hold
+	return x.h.settings().Waiting.Hold
 }
 
 func (x *exchange) delivered(ctx context.Context, t task.Task) {

@@ -26,7 +26,7 @@ func (x *exchange) governMany(ctx context.Context, p jsonrpc.Packet, body []byte
 		x.answer(array(x.refusals))
 		x.handOver(ctx)
 		return nil, false
-	case x.h.cfg.Waiting.WholeBatches && x.h.cfg.Desk != nil:
+	case x.h.settings().Waiting.WholeBatches && x.h.cfg.Desk != nil:
 		return x.governWhole(ctx, p, body)
 	default:
 		return x.governBatch(ctx, p, body)

@@ -300,7 +300,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 		t.Errorf("a gate that comes back cancelled %v", cancelled)
 	}
 	next, err := approval.New(approval.Config{
-		Store: p.store, Judge: p.gate.Recheck, Polling: task.Polling{Min: 10 * time.Millisecond, Max: time.Minute},
+		Store: p.store, Judge: p.gate.Recheck, Settings: approval.Settings{Polling: task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}},
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{}, true },
 	})
 	if err != nil {

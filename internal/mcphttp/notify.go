@@ -55,7 +55,7 @@ func (h *Handler) followOwner(ctx context.Context, owner, peer string, begun fun
 
 func (h *Handler) tellPeer(ctx context.Context, peer string, f *approval.Following) {
 	defer f.Close()
-	dialect := mcptask.Dialect{Era: mcptask.Legacy, PendingStatus: h.cfg.Waiting.Pending}
+	dialect := mcptask.Dialect{Era: mcptask.Legacy, PendingStatus: h.settings().Waiting.Pending}
 	for {
 		news, err := f.Next(ctx, time.Hour)
 		if err != nil {
@@ -283,7 +283,7 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 	defer upstreams.leave()
 	x.touch(ctx, ids)
 	for {
-		news, err := f.Next(ctx, x.h.cfg.Waiting.Beat)
+		news, err := f.Next(ctx, x.h.settings().Waiting.Beat)
 		if err != nil {
 			return
 		}

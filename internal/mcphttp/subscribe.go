@@ -134,12 +134,12 @@ func (h *Handler) listenUpstream(ctx context.Context, c *caller, t task.Task) {
 		if ctx.Err() != nil || errors.Is(err, errRefused) {
 			return
 		}
-		if attempt >= h.cfg.Waiting.Events.ReconnectAttempts {
+		if attempt >= h.settings().Waiting.Events.ReconnectAttempts {
 			h.cfg.Log.WarnContext(ctx, "an upstream cannot be listened to any more; it is asked when somebody asks", "task", t.ID, "cause", err)
 			return
 		}
 		// Those who lost the same upstream do not come again all at once.
-		delay := h.cfg.Waiting.Events.ReconnectDelay
+		delay := h.settings().Waiting.Events.ReconnectDelay
 		pause := time.NewTimer(delay/2 + rand.N(max(delay, 1))) //nolint:gosec // nothing depends on nobody guessing it
 		select {
 		case <-ctx.Done():

@@ -58,7 +58,7 @@ func (x *exchange) taskEvents(id string) {
 		x.refuse(problem)
 		return
 	}
-	leave, err := x.h.watchers.enter(x, x.h.cfg.Waiting.Events.PerOwner)
+	leave, err := x.h.watchers.enter(x, x.h.settings().Waiting.Events.PerOwner)
 	if err != nil {
 		x.refuseCrowded(err)
 		return
@@ -121,15 +121,15 @@ func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) {
 	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
 	upstreams := followedUpstreams{x: x}
 	defer upstreams.leave()
-	wait := x.h.cfg.Waiting.Beat
+	wait := x.h.settings().Waiting.Beat
 	for last := time.Now(); len(f.Open()) > 0; {
 		x.flush()
-		if idle := x.h.cfg.Waiting.Events.Idle; idle > 0 {
+		if idle := x.h.settings().Waiting.Events.Idle; idle > 0 {
 			left := idle - time.Since(last)
 			if left <= 0 {
 				return
 			}
-			wait = min(x.h.cfg.Waiting.Beat, left)
+			wait = min(x.h.settings().Waiting.Beat, left)
 		}
 		news, err := f.Next(ctx, wait)
 		if err != nil {

@@ -144,7 +144,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 	if w.relay != nil {
 		defer w.relay.close() // nothing comes in between once the answer begins
 	}
-	beat := time.NewTicker(w.x.h.cfg.Waiting.Beat)
+	beat := time.NewTicker(w.x.h.settings().Waiting.Beat)
 	defer beat.Stop()
 	for {
 		select {
@@ -172,7 +172,7 @@ type waiters struct {
 // are being served, or slow approvers would make the gate slow. A stream keeps
 // the place that it has. The result ends the wait.
 func (x *exchange) enterWaiting() (leave func(), err error) {
-	leave, err = x.h.waiters.enter(x, x.h.cfg.Waiting.PerOwner)
+	leave, err = x.h.waiters.enter(x, x.h.settings().Waiting.PerOwner)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,120 @@
+package app_test
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ask sends a call of a tool with a token, and returns the status and the body.
+func (r *reloadable) ask(token, tool string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://"+r.AgentAddr()+"/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`"}}`))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// A token that is taken out of the configuration is refused without a restart,
+// and one that is added is taken.
+func TestReloadIdentities(t *testing.T) {
+	of := func(token string) string {
+		sum := sha256.Sum256([]byte(token))
+		return "identity: {tokens: [{name: ci, hash: 'sha256:" + hex.EncodeToString(sum[:]) + "'}]}\n"
+	}
+	const first, second = "tga_0123456789abcdefghijklmnop", "tga_ponmlkjihgfedcba9876543210"
+	r := startReloadable(t, of(first))
+	if status, body := r.ask(first, "x"); status != http.StatusOK {
+		t.Fatalf("the first token is answered %d: %s", status, body)
+	}
+	r.write(strings.Replace(r.text(), of(first), of(second), 1))
+	eventually(t, "the new token is taken", func() bool { status, _ := r.ask(second, "x"); return status == http.StatusOK })
+	if status, _ := r.ask(first, "x"); status != http.StatusUnauthorized {
+		t.Errorf("the removed token is answered %d", status)
+	}
+}
+
+// How agents wait and what may be pending changes without a restart.
+func TestReloadWaiting(t *testing.T) {
+	const held = "default: approve\nwaiting: {hold: 0s}\n"
+	r := startReloadable(t, held)
+	if _, body := r.ask("", "x"); !strings.Contains(body, `"result"`) || strings.Contains(body, "task_required") {
+		t.Fatalf("answered %s", body)
+	}
+	r.write(strings.Replace(r.text(), held, "default: approve\nwaiting: {hold: 0s, mode: tasks-only}\n", 1))
+	eventually(t, "tasks are demanded", func() bool { _, body := r.ask("", "x"); return strings.Contains(body, "task_required") })
+	r.write(strings.Replace(r.text(), "mode: tasks-only}\n", "mode: any}\ntasks: {max_pending: 1, max_pending_per_owner: 1}\n", 1))
+	eventually(t, "one pending call is enough", func() bool {
+		_, body := r.ask("", "y")
+		return strings.Contains(body, "rate_limited") || strings.Contains(body, "capacity")
+	})
+}
+
+// The readiness page and the log name the settings that wait for a restart, and
+// nothing else. A setting that is put back waits no more.
+func TestReloadNamesWhatNeedsRestart(t *testing.T) {
+	r := startReloadable(t, onlyRead, "token: 0123456789abcdefghijklmnop, ")
+	ready := func() string { _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); return body }
+	good := r.text()
+	r.write(strings.Replace(good, "read_*", "write_*", 1) + "limits: {max_batch: 7}\nexecution: {lease: 31s, timeout: 9s}\n")
+	eventually(t, "the rule is in force", func() bool { return r.passes("write_x") })
+	if body := ready(); !strings.Contains(body, "restart needed for: execution.lease, limits\n") {
+		t.Errorf("readiness page: %s", body)
+	}
+	r.write(good)
+	eventually(t, "the rule is back", func() bool { return r.passes("read_x") })
+	if body := ready(); strings.Contains(body, "restart") {
+		t.Errorf("readiness page: %s", body)
+	}
+}
+
+// A certificate that is renewed is shown to those who connect from then on.
+func TestReloadCertificate(t *testing.T) {
+	dir := t.TempDir()
+	ours := newAuthority(t)
+	renew := func(until time.Time) {
+		cert, key := ours.issue("gate", until, x509.ExtKeyUsageServerAuth)
+		for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key} {
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	first := time.Now().Add(time.Hour).Truncate(time.Second)
+	renew(first)
+	r := startReloadable(t, onlyRead, "tls: {cert_file: "+dir+"/cert.pem, key_file: "+dir+"/key.pem}, ")
+	shown := func() time.Time {
+		conn, err := tls.Dial("tcp", r.OperatorAddr(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].NotAfter
+	}
+	if got := shown(); !got.Equal(first) {
+		t.Fatalf("the certificate is good until %v", got)
+	}
+	renew(first.Add(time.Hour))
+	eventually(t, "the renewed certificate is shown", func() bool { return shown().Equal(first.Add(time.Hour)) })
+}
