@@ -108,9 +108,6 @@ func (c *Config) asks() bool {
 	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil
 }
 
-// Identifies reports whether there is any way to be recognised.
-func (i *Recogniser) Identifies() bool { return i.cfg.asks() }
-
 // An Error says why an agent was not recognised.
 type Error struct {
 	Reason      string // may be told to the agent
