@@ -49,6 +49,26 @@ const metaVersion = "io.modelcontextprotocol/protocolVersion"
 // alsoSent returns what is sent with the call in m besides its name and
 // arguments, or nothing.
 func alsoSent(m *jsonrpc.Message) (string, error) {
+	also := object{}
+	if params := unknownParams(m); len(params) > 0 {
+		also.add(alsoParams, params.text())
+	}
+	if meta := unknownMeta(m.Params.Meta); len(meta) > 0 {
+		also.add(alsoMeta, meta.text())
+	}
+	if len(also) == 0 {
+		return "", nil
+	}
+	text := also.text()
+	if len(text) > maxAlso {
+		return "", fmt.Errorf("the call carries %d bytes besides its arguments; a call that needs approval can carry %d", len(text), maxAlso)
+	}
+	return string(text), nil
+}
+
+// unknownParams returns the members of params that are neither shown elsewhere
+// nor dropped.
+func unknownParams(m *jsonrpc.Message) object {
 	subject := subjectMember(m.Method)
 	params := object{}
 	for name, value := range m.Params.Members() {
@@ -56,8 +76,13 @@ func alsoSent(m *jsonrpc.Message) (string, error) {
 			params.add(name, value.Bytes)
 		}
 	}
+	return params
+}
+
+// unknownMeta is unknownParams for metadata.
+func unknownMeta(v jsonrpc.Value) object {
 	meta := object{}
-	for name, value := range m.Params.Meta.Members() {
+	for name, value := range v.Members() {
 		if slices.Contains(knownMeta, name) || strings.HasPrefix(name, task.ClientPrefix) {
 			continue
 		}
@@ -68,23 +93,7 @@ func alsoSent(m *jsonrpc.Message) (string, error) {
 			meta.add(name, value.Bytes)
 		}
 	}
-	also := object{}
-	for _, part := range []struct {
-		name string
-		object
-	}{{alsoParams, params}, {alsoMeta, meta}} {
-		if len(part.object) > 0 {
-			also.add(part.name, part.text())
-		}
-	}
-	if len(also) == 0 {
-		return "", nil
-	}
-	text := also.text()
-	if len(text) > maxAlso {
-		return "", fmt.Errorf("the call carries %d bytes besides its arguments; a call that needs approval can carry %d", len(text), maxAlso)
-	}
-	return string(text), nil
+	return meta
 }
 
 // CheckCarried returns why the call in m cannot be held, if it carries more

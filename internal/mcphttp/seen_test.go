@@ -308,8 +308,8 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 // of it.
 func TestAlsoSentIsBound(t *testing.T) {
 	p := newPlant(t, nil)
-	call := func(meta, more string) *request {
-		return p.send(toolCall("7", "hold_plain", `,"_meta":{"progressToken":`+meta+`}`+more))
+	call := func(meta, more string) {
+		p.send(toolCall("7", "hold_plain", `,"_meta":{"progressToken":`+meta+`}`+more))
 	}
 	call(`1,"client.reason":"first"`, `,"mode":"safe"`)
 	first := p.pending(1)[0]

@@ -168,10 +168,7 @@ func MirrorArguments(h http.Header, tool, arguments jsonrpc.Value) error {
 // argument otherwise than it is. A header that is missing is the upstream's to
 // miss; one that the definition does not name has no meaning.
 func CheckMirrors(h http.Header, tool, arguments jsonrpc.Value) *Problem {
-	demanded, err := Mirrors(tool)
-	if err != nil {
-		return nil // nobody knows what its headers mean
-	}
+	demanded, _ := Mirrors(tool) // none if it cannot be followed: nobody knows what its headers mean
 	for _, m := range demanded {
 		given := h[m.Header]
 		if len(given) == 0 {
