@@ -507,11 +507,11 @@ func TestMisconfigured(t *testing.T) {
 	}
 	write("text.db", strings.Repeat("this is no database\n", 1000))
 	tests := map[string]struct{ store, want string }{
-		"no database":        {"sqlite:" + path("text.db"), "damaged"},
-		"a directory":        {"sqlite:" + dir, "directory"},
-		"below a file":       {"sqlite:" + path("text.db/gate.db"), "not a directory"},
-		"a bad URL":          {"postgres://u:secret@127.0.0.1:1/db?sslmode=perhaps", "sslmode"},
-		"another bad URL":    {"redis://127.0.0.1:1/abc?x=y", "URL"},
+		"no database":     {"sqlite:" + path("text.db"), "damaged"},
+		"a directory":     {"sqlite:" + dir, "directory"},
+		"below a file":    {"sqlite:" + path("text.db/gate.db"), "not a directory"},
+		"a bad URL":       {"postgres://u:secret@127.0.0.1:1/db?sslmode=perhaps", "sslmode"},
+		"another bad URL": {"redis://127.0.0.1:1/abc?x=y", "URL"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

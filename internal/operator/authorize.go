@@ -153,7 +153,7 @@ const (
 // FormToken returns what the pages that o sees must send along with every
 // request that changes something, as [FormField] or [FormHeader]. It is empty
 // for those who need none.
-func (a *Auth) FormToken(o Operator) string { //nolint:revive // pages ask the Auth, whatever it needs to know
+func (a *Auth) FormToken(o Operator) string {
 	return o.session.Form
 }
 

@@ -76,7 +76,7 @@ func (s *Store) DeleteRecord(ctx context.Context, name string) error {
 }
 
 func (s *Store) deleteRecord(name string) {
-	s.grow(-int64(len(s.records.all[name].Value)))
+	s.bytes.Add(-int64(len(s.records.all[name].Value)))
 	delete(s.records.all, name)
 }
 

@@ -91,7 +91,7 @@ func recordContext(r task.Record) []byte {
 	if !r.Expires.IsZero() {
 		expires = r.Expires.UnixMicro()
 	}
-	return binary.BigEndian.AppendUint64(b, uint64(expires)) //nolint:gosec // only the bits matter
+	return binary.BigEndian.AppendUint64(b, uint64(expires))
 }
 
 // PutRecord implements [task.Records].

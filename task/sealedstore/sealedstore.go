@@ -242,11 +242,18 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 	if s.keys.Empty() {
 		return 0, errors.New("there is no key to encrypt with")
 	}
-	resealed := 0
 	unreadable := s.ClaimRecords(ctx)
 	if unreadable != nil && !errors.Is(unreadable, task.ErrUnreadable) {
-		return resealed, unreadable
+		return 0, unreadable
 	}
+	n, err := s.rekeyTasks(ctx)
+	return n, errors.Join(unreadable, err)
+}
+
+// rekeyTasks is Rekey for tasks.
+func (s *Store) rekeyTasks(ctx context.Context) (int, error) {
+	resealed := 0
+	var unreadable error
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
 	for {
 		page, err := s.inner.List(ctx, q)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -189,7 +190,7 @@ func recordOfNoUse(t reporter, s task.Store) {
 func recordsOf(t reporter, replicas []task.Store) {
 	ctx := t.Context()
 	errs := together(len(replicas), func(i int) error {
-		return replicas[i].PutRecord(ctx, task.Record{Name: "key/root", Version: 1, Value: []byte{byte(i)}})
+		return replicas[i].PutRecord(ctx, task.Record{Name: "key/root", Version: 1, Value: []byte(strconv.Itoa(i))})
 	})
 	if n := succeeded(t, errs, task.ErrConcurrentModification); n != 1 {
 		t.Fatalf("%d of %d replicas created the same record", n, len(replicas))
@@ -198,7 +199,7 @@ func recordsOf(t reporter, replicas []task.Store) {
 	for _, s := range replicas {
 		got, err := s.GetRecord(ctx, "key/root")
 		must(t, err)
-		mustEqual(t, "the value on another replica", got.Value, []byte{byte(winner)})
+		mustEqual(t, "the value on another replica", got.Value, []byte(strconv.Itoa(winner)))
 	}
 	must(t, replicas[0].DeleteRecord(ctx, "key/root"))
 	for _, s := range replicas {

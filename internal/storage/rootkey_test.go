@@ -1,0 +1,97 @@
+package storage_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+)
+
+// TestRootKeyEncrypted: with keys, the gate's root key is nowhere in the file in
+// the clear, is opened with the keys alone, follows a change of them, and what
+// somebody wrote who has no key is not taken for it.
+func TestRootKeyEncrypted(t *testing.T) {
+	settings := inDir(t)
+	settings.Keys = "a:" + strings.Repeat("A", 43) + "="
+	file, _ := settings.File()
+	must(t, os.WriteFile(file+".key", []byte("of an earlier version"), 0o600))
+	seal := func(s *sealedstore.Store) string {
+		t.Helper()
+		sealed, err := keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "mine")
+		must(t, err)
+		return sealed
+	}
+	opens := func(s *sealedstore.Store, sealed string) bool {
+		_, err := keyring.New(s, time.Now).Sealer(keyring.Sessions).Open(t.Context(), sealed)
+		return err == nil
+	}
+	with := func(keys string, do func(*sealedstore.Store)) {
+		t.Helper()
+		settings.Keys = keys
+		s, err := settings.Open(t.Context())
+		must(t, err)
+		do(s)
+		must(t, s.Close())
+	}
+	a, b := settings.Keys, "b:"+strings.Repeat("B", 43)+"="
+	var first string
+	with(a, func(s *sealedstore.Store) { first = seal(s) })
+	if content, err := os.ReadFile(file); err != nil || bytes.Contains(content, []byte("secret")) {
+		t.Errorf("the root key is in the clear: %v", err)
+	}
+	if _, err := os.Stat(file + ".key"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the key of an earlier version is still there: %v", err)
+	}
+	settings.Keys = ""
+	if _, err := settings.Open(t.Context()); !storage.Permanent(err) {
+		t.Errorf("opened without the key: %v", err)
+	}
+	with(b+","+a, func(s *sealedstore.Store) {
+		if !opens(s, first) {
+			t.Error("a new key before the old one ends sessions")
+		}
+	})
+	with(b, func(s *sealedstore.Store) {
+		if !opens(s, first) {
+			t.Error("the root key was not encrypted anew")
+		}
+		planted := task.Record{Name: keyring.RecordName, Version: 3, Value: []byte(`{"keys":[{"secret":"` + strings.Repeat("A", 43) + `="}]}`)}
+		must(t, s.Unwrap().PutRecord(t.Context(), planted))
+		if _, err := keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x"); !errors.Is(err, task.ErrUnreadable) {
+			t.Errorf("a key that was planted is used: %v", err)
+		}
+	})
+	with(b, func(s *sealedstore.Store) {
+		r, err := s.Unwrap().GetRecord(t.Context(), keyring.RecordName)
+		if seal(s); err == nil && sealedstore.KeyOfRecord(r) == "" {
+			t.Error("a key that was planted stays")
+		}
+	})
+}
+
+// TestRootKeyNotExported: an export has no key and no session, in whatever form.
+func TestRootKeyNotExported(t *testing.T) {
+	settings := inDir(t)
+	s, err := settings.Open(t.Context())
+	must(t, err)
+	defer s.Close()
+	_, err = keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x")
+	must(t, err)
+	must(t, s.PutRecord(t.Context(), task.Record{Name: "session/x", Version: 1, Value: []byte("a session")}))
+	for _, form := range []storage.Form{storage.AsStored, storage.Plain} {
+		var out bytes.Buffer
+		_, err := storage.Export(t.Context(), s, &out, form)
+		must(t, err)
+		if strings.Contains(out.String(), "secret") || strings.Contains(out.String(), "session") {
+			t.Errorf("form %d: %s", form, &out)
+		}
+	}
+}
