@@ -179,8 +179,12 @@ func TestListInHeldBatch(t *testing.T) {
 	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
 		s.HideDenied, w.WholeBatches = true, true
 	})
-	h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
-		tellArray(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"drop_all"},{"name":"get_x"}]}}`, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`})
+	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
+		var answers []string
+		for i, result := range []string{`{"tools":[{"name":"drop_all"},{"name":"get_x"}]}`, `{"content":[]}`} {
+			answers = append(answers, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, p.Messages[i].ID.Bytes, result))
+		}
+		tellArray(w, answers)
 	}
 	request := h.send(batch(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, toolCall("2", "hold_x", "")))
 	h.approve(h.pending(1)[0])
