@@ -21,8 +21,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 )
 
@@ -50,6 +52,8 @@ type App struct {
 	room      descriptors
 	bodies    *admission.Pool
 	ready     atomic.Bool
+	identity  *identity.Recogniser
+	auth      *operator.Auth
 	madeToken string
 
 	reloader      *reloader // nil if the configuration is not read again
@@ -100,12 +104,15 @@ func (l *listener) show(secure *tls.Config) {
 	}
 }
 
-// serveAgents puts in force what cfg says of agents and of how they wait.
-func (a *App) serveAgents(cfg config.Config) error {
-	recogniser, err := newRecogniser(cfg.Identity, a.log)
-	if err != nil {
-		return err
+// serveAgents puts in force what cfg says of agents and of how they wait. The
+// recogniser is kept if it is given: it knows the keys of issuers.
+func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (err error) {
+	if recogniser == nil {
+		if recogniser, err = newRecogniser(cfg.Identity, a.log); err != nil {
+			return err
+		}
 	}
+	a.identity = recogniser
 	a.handler.Configure(mcphttp.Settings{Waiting: a.waiting(cfg), Guard: a.guard(a.agents, cfg), Identity: recogniser})
 	a.agents.handler.set(recogniser.Metadata(a.paths, a.handler))
 	return nil
@@ -136,15 +143,13 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	}
 	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
 	a.paths = slices.Collect(maps.Keys(routes))
-	if err := a.serveAgents(cfg); err != nil {
+	if err := a.serveAgents(cfg, nil); err != nil {
 		return nil, err
 	}
 	a.agents.server.ConnState = a.countConnections
-	operators, err := a.operatorRoutes()
-	if err != nil {
+	if err := a.serveOperators(cfg); err != nil {
 		return nil, err
 	}
-	a.operators.handler.set(bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(operators)))
 	return a, nil
 }
 

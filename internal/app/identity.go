@@ -38,8 +38,13 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
-		token = operator.NewToken()
-		a.madeToken, only.Link = token, true
+		if a.madeToken == "" && a.auth != nil {
+			return nil, errNoToken
+		}
+		if a.madeToken == "" {
+			a.madeToken = operator.NewToken()
+		}
+		token, only.Link = a.madeToken, true
 	}
 	if token != "" {
 		only.Hash = operator.HashOf(token)
@@ -57,6 +62,9 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 	}
 	return operator.New(c)
 }
+
+// errNoToken reports a changed configuration with which nobody could sign in.
+var errNoToken = errors.New("operators: there is no token and no identity provider any more; a token is generated only at the start")
 
 func (a *App) provider(cfg config.OIDC) *operator.OIDC {
 	o := &operator.OIDC{

@@ -118,3 +118,53 @@ func TestReloadCertificate(t *testing.T) {
 	renew(first.Add(time.Hour))
 	eventually(t, "the renewed certificate is shown", func() bool { return shown().Equal(first.Add(time.Hour)) })
 }
+
+// A token that is taken out of the configuration opens no door of operators any
+// more, and ends the streams that it opened, without a restart.
+func TestReloadOperators(t *testing.T) {
+	const first, second = "tgo_0123456789abcdefghijklmnop", "tgo_ponmlkjihgfedcba9876543210"
+	r := startReloadable(t, onlyRead, "token: "+first+", ")
+	open := func(token, path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.OperatorAddr()+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	status := func(token string) int {
+		resp := open(token, "/api/approvals")
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	if got := status(first); got != http.StatusOK {
+		t.Fatalf("the token is answered %d", got)
+	}
+	stream := open(first, "/api/approvals/events")
+	defer stream.Body.Close()
+	r.write(strings.Replace(r.text(), first, second, 1))
+	eventually(t, "the new token is taken", func() bool { return status(second) == http.StatusOK })
+	if got := status(first); got != http.StatusUnauthorized {
+		t.Errorf("the removed token is answered %d", got)
+	}
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+		t.Logf("the stream broke off: %v", err) // it must end; how does not matter
+	}
+	if body := r.readiness(); strings.Contains(body, "restart") {
+		t.Errorf("readiness page: %s", body)
+	}
+	r.write(strings.Replace(r.text(), "token: "+second+", ", "", 1))
+	eventually(t, "a configuration with which nobody can sign in is refused", func() bool {
+		return strings.Contains(r.readiness(), "no identity provider any more")
+	})
+}
+
+func (r *reloadable) readiness() string {
+	r.t.Helper()
+	_, body := get(r.t, "http://"+r.OperatorAddr()+"/readyz")
+	return body
+}

@@ -9,25 +9,42 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
+
+// serveOperators puts in force what cfg says of operators. Whoever is being served
+// and may no longer be is cut off.
+func (a *App) serveOperators(cfg config.Config) error {
+	routes, auth, err := a.operatorRoutes(cfg)
+	if err != nil {
+		return err
+	}
+	if a.auth != nil {
+		a.auth.Replace(auth)
+	}
+	a.auth = auth
+	a.operators.handler.set(bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(routes)))
+	return nil
+}
 
 // operatorRoutes serves what the people and machines that run the gate ask.
 // Health, readiness and metrics are for machines, and tell nothing of calls; all
 // else asks who it is.
-func (a *App) operatorRoutes() (http.Handler, error) {
+func (a *App) operatorRoutes(cfg config.Config) (http.Handler, *operator.Auth, error) {
 	desk, err := inbox.New(inbox.Config{Desk: a.desk, Now: time.Now, Log: a.log})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	auth, err := a.newAuth(a.cfg.Operators, desk.Login)
+	auth, err := a.newAuth(cfg.Operators, desk.Login)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	approvals, err := api.New(api.Config{Desk: a.desk, Auth: auth, Log: a.log})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +55,7 @@ func (a *App) operatorRoutes() (http.Handler, error) {
 	auth.Register(mux)
 	desk.Register(mux, auth)
 	mux.Handle("/api/", approvals)
-	return mux, nil
+	return mux, auth, nil
 }
 
 // serveReadiness tells whether calls should be sent here. The upstream's state

@@ -164,7 +164,7 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	if err := r.watch(cfg.Watch); err != nil {
 		return err
 	}
-	if err := r.app.configure(cfg); err != nil {
+	if err := r.app.configure(cfg, r.current); err != nil {
 		return err
 	}
 	for _, w := range warnings {
@@ -188,12 +188,21 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 }
 
 // configure puts in force what can change while the gate runs, beside policy.
-func (a *App) configure(cfg config.Config) error {
+func (a *App) configure(cfg, old config.Config) error {
 	secure, err := a.certificates(cfg)
 	if err != nil {
 		return err
 	}
-	if err := a.serveAgents(cfg); err != nil {
+	if !reflect.DeepEqual(operatorSettings(old), operatorSettings(cfg)) {
+		if err := a.serveOperators(cfg); err != nil {
+			return err
+		}
+	}
+	recogniser := a.identity
+	if !reflect.DeepEqual(old.Identity, cfg.Identity) {
+		recogniser = nil
+	}
+	if err := a.serveAgents(cfg, recogniser); err != nil {
 		return err
 	}
 	a.agents.show(secure.agents)
@@ -204,6 +213,15 @@ func (a *App) configure(cfg config.Config) error {
 	a.workflows.Store(&cfg.Workflows)
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil
+}
+
+// operatorSettings returns what cfg says of operators, in a form that can be
+// compared.
+func operatorSettings(cfg config.Config) []any {
+	o := cfg.Operators
+	secrets := []any{o.Token.Reveal(), o.OIDC.ClientSecret.Reveal()}
+	o.Token, o.OIDC.ClientSecret = config.Secret{}, config.Secret{}
+	return append(secrets, o, cfg.AllowedHosts, cfg.AllowedOrigins)
 }
 
 // restartNeeded returns the names of the settings that take effect only when the

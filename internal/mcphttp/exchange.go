@@ -39,6 +39,7 @@ type exchange struct {
 	corr    string
 
 	agent     identity.Agent                // see recognise
+	since     *generation                   // in which the agent was recognised
 	guest     admission.Client              // see room
 	place     *admission.Pool               // in which the exchange counts; see moveTo
 	reserved  int64                         // bytes of memory for the body; see reserve
@@ -156,11 +157,13 @@ func (x *exchange) delete() {
 	x.forward(x.r.Context(), nil)
 }
 
-// endable returns a context that also ends with [Handler.EndStreams].
+// endable returns a context that also ends with [Handler.EndStreams], and when
+// agents are no longer recognised as this one was.
 func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(x.h.drain, cancel)
-	return ctx, func() { stop(); cancel() }
+	forget := context.AfterFunc(x.since.over, cancel)
+	return ctx, func() { forget(); stop(); cancel() }
 }
 
 // forward sends the request upstream and what comes back to the client.

@@ -25,7 +25,8 @@ import (
 // was to see.
 func (x *exchange) recognise() *wire.Problem {
 	x.agent.Principal.Anonymous = true
-	recogniser := x.h.settings().Identity
+	x.since = x.h.current.Load()
+	recogniser := x.since.Identity
 	if recogniser == nil {
 		return nil
 	}

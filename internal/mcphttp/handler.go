@@ -57,7 +57,7 @@ type Settings struct {
 // A Handler serves MCP endpoints to agents.
 type Handler struct {
 	cfg       Config // without its settings
-	current   atomic.Pointer[Settings]
+	current   atomic.Pointer[generation]
 	requests  *admission.Pool
 	streams   *admission.Pool
 	waiting   *admission.Pool // requests that are kept open until somebody decides
@@ -94,10 +94,31 @@ func NewHandler(cfg Config) *Handler {
 }
 
 // Configure replaces the settings. Requests under way may see the old ones, the
-// new ones, or both in turn.
-func (h *Handler) Configure(s Settings) { h.current.Store(&s) }
+// new ones, or both in turn. If agents are recognised by something else from now
+// on, the streams of those that were recognised before end: whoever may still
+// listen comes back.
+func (h *Handler) Configure(s Settings) {
+	next := &generation{Settings: s}
+	old := h.current.Load()
+	if old != nil && old.Identity == s.Identity {
+		next.over, next.end = old.over, old.end
+	} else {
+		next.over, next.end = context.WithCancel(context.Background())
+	}
+	if h.current.Store(next); old != nil && old.Identity != s.Identity {
+		old.end()
+	}
+}
 
-func (h *Handler) settings() *Settings { return h.current.Load() }
+// A generation is the time in which agents are recognised in the same way.
+type generation struct {
+	Settings
+
+	over context.Context //nolint:containedctx // ends the streams of all requests of the generation, and belongs to none
+	end  context.CancelFunc
+}
+
+func (h *Handler) settings() *Settings { return &h.current.Load().Settings }
 
 // EndStreams ends the streams that would otherwise last as long as their
 // clients like. Requests that await an answer go on.

@@ -92,7 +92,7 @@ func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
 		case !ok:
 			return Operator{}, errBadToken
 		}
-		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken}, nil
+		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken, token: t.via()}, nil
 	}
 	sealed := a.cookie(r, sessionCookie)
 	if sealed == "" {

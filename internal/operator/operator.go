@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
@@ -66,6 +67,7 @@ type Operator struct {
 	Way     Way
 
 	session session // zero with a token
+	token   string  // how sessions refer to the token; empty without one
 }
 
 // Expires returns when o has to log in again; zero means never.
@@ -122,6 +124,8 @@ type Auth struct {
 	// By operator. Pages look by themselves whenever an agent does something, so
 	// that must not use up what is there to decide.
 	looks, changes limiters
+
+	next atomic.Pointer[Auth] // what has replaced this one; nil while nothing has
 }
 
 // New returns an Auth.
@@ -146,6 +150,21 @@ func New(c Config) (*Auth, error) {
 		a.provider = newProvider(*c.OIDC, c.Now)
 	}
 	return a, nil
+}
+
+// Replace has next recognise operators from now on: whoever is still being served
+// by a is asked for by next, and next knows who failed to guess a token.
+func (a *Auth) Replace(next *Auth) {
+	next.guesses, next.looks, next.changes = a.guesses, a.looks, a.changes
+	a.next.Store(next)
+}
+
+// latest returns the Auth that has replaced a in the end.
+func (a *Auth) latest() *Auth {
+	for next := a.next.Load(); next != nil; next = a.next.Load() {
+		a = next
+	}
+	return a
 }
 
 // check returns what is missing.

@@ -198,12 +198,27 @@ func (a *Auth) recall(ctx context.Context, record string) (Operator, *Error) {
 	if s.Via == viaOIDC {
 		return a.fromElsewhere(ctx, s)
 	}
+	o, ended := a.holder(s.Via)
+	o.Way, o.session = BySession, s
+	return o, ended
+}
+
+// holder returns whose token it is that sessions refer to as via.
+func (a *Auth) holder(via string) (Operator, *Error) {
 	for _, t := range a.cfg.Tokens {
-		if t.via() == s.Via {
-			return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: BySession, session: s}, nil
+		if t.via() == via {
+			return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken, token: via}, nil
 		}
 	}
-	return Operator{}, errSessionEnded // its token is no longer one
+	return Operator{}, errSessionEnded // it is no longer one
+}
+
+// again returns who o is now, if anybody.
+func (a *Auth) again(ctx context.Context, o Operator) (Operator, *Error) {
+	if o.session.record == "" {
+		return a.holder(o.token)
+	}
+	return a.recall(ctx, o.session.record)
 }
 
 func (a *Auth) unavailable(ctx context.Context, err error) *Error {
@@ -216,12 +231,13 @@ const recheck = 500 * time.Millisecond
 
 // during returns a context that ends when an operator who is being served has no
 // longer the role for it: because the session was logged out of on any replica,
-// or its time is over. The second result is to be called at the end.
+// its time is over, or the configuration no longer has the token. The second
+// result is to be called at the end.
 func (a *Auth) during(ctx context.Context, o Operator, role Role) (context.Context, func()) {
-	if o.session.record == "" {
-		return ctx, func() {}
+	ctx, cancel := context.WithCancel(ctx)
+	if ends := o.Expires(); !ends.IsZero() {
+		ctx, cancel = context.WithTimeout(ctx, ends.Sub(a.cfg.Now()))
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Expires().Sub(a.cfg.Now()))
 	var mu sync.Mutex // lets the function see the timer
 	var timer *time.Timer
 	mu.Lock()
@@ -229,7 +245,7 @@ func (a *Auth) during(ctx context.Context, o Operator, role Role) (context.Conte
 	timer = time.AfterFunc(recheck, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		now, err := a.recall(ctx, o.session.record)
+		now, err := a.latest().again(ctx, o)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && !now.Role.Includes(role), err != nil && err.Type != TypeUnavailable:
