@@ -43,9 +43,10 @@ func (t Tool) DigestText() string {
 
 // Facts are what a client and an upstream said of themselves when they met.
 type Facts struct {
-	Tasks   bool // the upstream does tasks
-	Known   bool // whether Tasks is known at all
-	Session policy.Session
+	Tasks     bool // the upstream does tasks
+	Known     bool // whether Tasks is known at all
+	ListTasks bool // the upstream lists its tasks
+	Session   policy.Session
 }
 
 // A Page is one page of a list as the upstream gave it.

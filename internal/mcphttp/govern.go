@@ -365,7 +365,9 @@ func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte 
 		x.h.sessions.add(client.Upstream + " " + client.Key)
 	}
 	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
-	x.h.cfg.Gate.Meet(client, gate.Facts{Tasks: support.Call || support.Extension, Session: session})
+	x.h.cfg.Gate.Meet(client, gate.Facts{
+		Tasks: support.Call || support.Extension, ListTasks: support.List, Session: session,
+	})
 	return wire.Declare(answer, x.era, wire.Abilities{
 		Tasks: x.h.cfg.Desk != nil, ListTasks: client.Key != "", ListChanged: true,
 	})

@@ -220,8 +220,10 @@ func clientVariables(m *jsonrpc.Message) (task.Variables, error) {
 	return mcptask.ClientVariables(meta), nil
 }
 
-// listTasks lists the gate's tasks first, page by page, and then lets the
-// upstream go on with its own. It reports false to have the upstream asked.
+// listTasks lists the gate's own tasks first, page by page. The page with the
+// last of them goes on with the first page of the upstream's, so that a client
+// which reads one page only sees both. It reports false to have the upstream
+// asked for a further page of its own.
 func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 	owner, shared := x.owner()
 	if shared {
@@ -241,11 +243,11 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		x.answerError(x.dialect().Error(err))
 		return true
 	}
-	switch {
-	case page.Next != "":
+	var more upstreamPage
+	if page.Next != "" {
 		page.Next, err = x.seal(ctx, "list", owner, "own "+page.Next)
-	case x.h.cfg.Gate.About(x.from()).Tasks:
-		page.Next, err = x.seal(ctx, "list", owner, "upstream ")
+	} else if more = x.upstreamTasks(ctx, m, owner); more.next != "" {
+		page.Next, err = x.seal(ctx, "list", owner, "upstream "+more.next)
 	}
 	if err != nil {
 		x.answerError(x.dialect().Error(err))
@@ -256,8 +258,85 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		x.fail(err)
 		return true
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+	x.answer(jsonrpc.AppendResult(nil, x.id, more.appendedTo(result)))
 	return true
+}
+
+// An upstreamPage is a page of the upstream's own tasks.
+type upstreamPage struct {
+	tasks [][]byte
+	next  string // the upstream's cursor of the page that follows; empty if none does
+}
+
+// appendedTo returns the result of a list of the gate's tasks with those of p
+// behind them.
+func (p upstreamPage) appendedTo(result []byte) []byte {
+	if len(p.tasks) == 0 {
+		return result
+	}
+	listed := jsonrpc.Value{Bytes: result}.Member("tasks")
+	var all [][]byte
+	for entry := range listed.Elements() {
+		all = append(all, entry.Bytes)
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(listed, array(append(all, p.tasks...)))
+	return patch.Apply(result)
+}
+
+// upstreamTasks returns the first page of the upstream's tasks. An upstream that
+// does not list tasks, or fails to, counts as one that has none.
+func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner string) upstreamPage {
+	facts := x.h.cfg.Gate.About(x.from())
+	if !facts.ListTasks && facts.Session != (policy.Session{}) {
+		return upstreamPage{}
+	}
+	result, err := x.firstUpstreamPage(ctx, m)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(ctx, "the upstream fails to list its tasks, so the client sees those of the gate only",
+			"upstream", x.upstream.cfg.Name, "cause", err, "correlation_id", x.correlationID())
+		return upstreamPage{}
+	}
+	next, _ := result.Member("nextCursor").Text()
+	return upstreamPage{tasks: x.foreignTasks(ctx, result.Member("tasks"), owner), next: next}
+}
+
+// firstUpstreamPage asks the upstream for its tasks from the beginning.
+func (x *exchange) firstUpstreamPage(ctx context.Context, received *jsonrpc.Message) (jsonrpc.Value, error) {
+	ctx, stop := context.WithTimeout(ctx, x.upstream.cfg.ResponseTimeout)
+	defer stop()
+	m, err := listRequest(received, "")
+	if err != nil {
+		return jsonrpc.Value{}, err
+	}
+	a, err := x.caller().exchange(ctx, m, nil)
+	if err != nil {
+		return jsonrpc.Value{}, err
+	}
+	result, err := a.whole()
+	if err == nil && a.Error {
+		err = errors.New("the upstream answered with an error")
+	}
+	return result, err
+}
+
+// listRequest returns a request for a list with another cursor, or without one
+// if that is empty.
+func listRequest(received *jsonrpc.Message, cursor string) (*jsonrpc.Message, error) {
+	m, err := parsed(received.Raw) // whose places count from its own start, not from that of the body
+	if err != nil {
+		return nil, err
+	}
+	var patch jsonrpc.Patch
+	switch {
+	case cursor != "":
+		patch.Set(m.Params.Value, "cursor", jsonrpc.AppendString(nil, cursor))
+	case m.Params.Member("cursor").Present():
+		patch.Replace(m.Params.Value, m.Params.Without("cursor"))
+	default:
+		return m, nil
+	}
+	return parsed(patch.Apply(m.Raw))
 }
 
 // openCursor returns the cursor that the client was given, and whether it is
@@ -276,22 +355,16 @@ func (x *exchange) openCursor(ctx context.Context, m *jsonrpc.Message, owner str
 	return cursor, whose == "upstream", err
 }
 
-// askUpstream prepares the request for the upstream's own list: with its own
-// cursor, and with its answer's cursor sealed on the way back. It reports false
-// if the client has its answer.
+// askUpstream prepares the request for a further page of the upstream's own
+// list: with its own cursor, and with its answer's cursor sealed on the way
+// back. It reports false if the client has its answer.
 func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, cursor, owner string) bool {
-	m, err := x.readMessage(received.Raw) // whose places count from its own start, not from that of the body
+	m, err := listRequest(received, cursor)
 	if err != nil {
 		x.fail(err)
 		return false
 	}
-	var patch jsonrpc.Patch
-	if cursor == "" {
-		patch.Replace(m.Params.Value, m.Params.Without("cursor"))
-	} else {
-		patch.Set(m.Params.Value, "cursor", jsonrpc.AppendString(nil, cursor))
-	}
-	x.body = patch.Apply(m.Raw)
+	x.body = m.Raw
 	x.rewrite = func(answer *jsonrpc.Message) []byte {
 		shown := x.showUpstreams(ctx, answer, owner)
 		m, err := x.readMessage(shown)
@@ -313,22 +386,34 @@ func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, c
 	return true
 }
 
-// showUpstreams returns a list of the upstream's tasks without those that it
-// made of held calls: the client has them as tasks of the gate's. If it is not
-// known which those are, none is shown.
+// showUpstreams returns a list of the upstream's tasks with those only that the
+// client may see.
 func (x *exchange) showUpstreams(ctx context.Context, answer *jsonrpc.Message, owner string) []byte {
 	listed := answer.Result.Member("tasks")
 	if !listed.IsArray() {
 		return answer.Raw
 	}
+	var patch jsonrpc.Patch
+	patch.Replace(listed, array(x.foreignTasks(ctx, listed, owner)))
+	return patch.Apply(answer.Raw)
+}
+
+// foreignTasks returns the upstream's tasks without those that it made of held
+// calls: the client has them as tasks of the gate's. If it is not known which
+// those are, none is shown. An upstream's task never has an id that the client
+// would take for one of the gate's.
+func (x *exchange) foreignTasks(ctx context.Context, listed jsonrpc.Value, owner string) [][]byte {
 	nested, err := x.h.cfg.Desk.UpstreamTasks(ctx, owner)
+	if err != nil {
+		x.h.cfg.Log.WarnContext(ctx, "which tasks of the upstream belong to held calls is not known, so none is listed",
+			"cause", err, "correlation_id", x.correlationID())
+		return nil
+	}
 	var shown [][]byte
 	for entry := range listed.Elements() {
-		if id, _ := entry.Member("taskId").Text(); err == nil && nested[id] == "" {
+		if id, _ := entry.Member("taskId").Text(); nested[id] == "" && !task.ID(id).Own() {
 			shown = append(shown, entry.Bytes)
 		}
 	}
-	var patch jsonrpc.Patch
-	patch.Replace(listed, array(shown))
-	return patch.Apply(answer.Raw)
+	return shown
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -259,15 +260,16 @@ func TestModernDisconnectWithdraws(t *testing.T) {
 	})
 }
 
-// EC-TASK-010, 011: a client lists its own tasks only, page by page, and then
-// the upstream's; cursors are for whom they were made.
+// EC-TASK-010, 011, CORE-007 F-006.6: a client lists its own tasks only, page by
+// page, and then the upstream's, of which the first come with the last of the
+// gate's; cursors are for whom they were made.
 func TestListTasks(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Limits.PerOwner = 100 })
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
 	}
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
 	for i := range 25 {
 		h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`))
 	}
@@ -290,8 +292,9 @@ func TestListTasks(t *testing.T) {
 	if a, b := strings.Count(first, `"taskId":"tg_`), strings.Count(second, `"taskId":"tg_`); a != 20 || b != 5 {
 		t.Errorf("pages of %d and %d tasks; want 20 and 5", a, b)
 	}
-	wantText(t, "the upstream's", third, `"up-1"`)
-	if strings.Contains(third, "theirs") {
+	wantText(t, "the upstream's first", second, `"up-1"`)
+	wantText(t, "the upstream's second", third, `"up-1"`)
+	if strings.Contains(second+third, "theirs") {
 		t.Error("the upstream's cursor is not sealed")
 	}
 	wantText(t, "the upstream's next", h.ask(list(next(third))), `"up-1"`)
@@ -300,6 +303,63 @@ func TestListTasks(t *testing.T) {
 	wantText(t, "foreign list", h.ask(list(""), "Mcp-Session-Id", "s-2"), `"taskId":"tg_`)
 	if n := strings.Count(h.ask(list(""), "Mcp-Session-Id", "s-2"), `"taskId":"tg_`); n != 1 {
 		t.Errorf("the other client sees %d tasks; want its own one", n)
+	}
+}
+
+// met is what is known of a client and an upstream that have met.
+var met = policy.Session{Protocol: "2025-11-25"}
+
+// CORE-007 F-006.5: a client that has no tasks of the gate's own sees the
+// upstream's on its first page. An upstream without tasks/list, or one that fails
+// to answer it, counts as one without tasks: the client gets the gate's tasks and
+// no cursor that leads nowhere.
+func TestListTasksOfUpstream(t *testing.T) {
+	const listed = `{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`
+	reply := func(status int, kind, body string) func(http.ResponseWriter, string) {
+		return func(w http.ResponseWriter, id string) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			fmt.Fprint(w, strings.ReplaceAll(body, "ID", id))
+		}
+	}
+	tasks := `{"jsonrpc":"2.0","id":ID,"result":{"tasks":[{"taskId":"up-1"},{"taskId":"tg_forged"}]}}`
+	tests := []struct {
+		name   string
+		facts  gate.Facts
+		answer func(http.ResponseWriter, string)
+		want   string // of the upstream's
+	}{
+		{"JSON", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", tasks), "up-1"},
+		{"events", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "text/event-stream", "data: "+tasks+"\n\n"), "up-1"},
+		{"never met", gate.Facts{}, reply(200, "application/json", tasks), "up-1"},
+		{"without tasks/list", gate.Facts{Tasks: true, Session: met}, reply(200, "application/json", tasks), ""},
+		{"method not found", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json",
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"Method not found"}}`), ""},
+		{"server error", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(500, "text/plain", "oops"), ""},
+		{"nonsense", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", `{"tasks":`), ""},
+		{"breaks off", gate.Facts{Tasks: true, ListTasks: true, Session: met}, func(http.ResponseWriter, string) {
+			panic(http.ErrAbortHandler)
+		}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, nil)
+			h.answer = tt.answer
+			h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
+			for _, own := range []int{0, 1} {
+				if own > 0 {
+					h.ask(toolCall("3", "hold_x", `,"task":{}`))
+				}
+				page := h.ask(listed)
+				wantText(t, "a list", page, `"id":8`, `"result":{`, `"tasks":[`)
+				if n := strings.Count(page, `"taskId":"tg_`); n != own || strings.Contains(page, "forged") {
+					t.Errorf("%d of the gate's tasks, want %d: %s", n, own, page)
+				}
+				if got := strings.Contains(page, "up-1"); got != (tt.want != "") || strings.Contains(page, "nextCursor") {
+					t.Errorf("the upstream's tasks are listed: %v, want %q and no cursor: %s", got, tt.want, page)
+				}
+			}
+		})
 	}
 }
 
