@@ -362,30 +362,28 @@ func (d *Desk) cancelAll(ctx context.Context) {
 	_ = telling.Wait() // none fails
 }
 
-// Overheard is [Desk.Report] for what is said of an upstream's task where only
-// its owner is known. It reports whether that is a task which the upstream made
-// of a held call, also of one that has ended: its id is not for the owner to
-// see. While a call is being made, or was a moment ago when it was cancelled, its
-// task is not known, so then that is assumed.
-func (d *Desk) Overheard(ctx context.Context, owner string, r Report) (ours bool, err error) {
+// MadeOf returns the owner's task of whose held call the upstream made a task,
+// also if that has ended: the upstream's id is not for the owner to see. Maybe
+// says that there is none, but that a call is being made, or was a moment ago
+// when it was cancelled, whose task is not known yet.
+func (d *Desk) MadeOf(ctx context.Context, owner, upstreamTask string) (id task.ID, maybe bool, err error) {
 	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
 		if err != nil {
-			return true, err
+			return "", false, err
 		}
 		for _, t := range page.Tasks {
 			switch {
 			case t.Execution == nil:
-			case t.Execution.UpstreamTask == r.Task:
-				_, err := d.Report(ctx, q.Scope.Ref(t.ID), r)
-				return true, err
+			case t.Execution.UpstreamTask != "" && t.Execution.UpstreamTask == upstreamTask:
+				return t.ID, false, nil
 			case t.Execution.UpstreamTask == "" && t.Result == nil && d.busy(t):
-				ours = true
+				maybe = true
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return ours, nil
+			return "", maybe, nil
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/time/rate"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -84,6 +86,9 @@ type eventRelay struct {
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
 	after  func()                       // to be called once when the next event has been sent
+
+	origins map[string]origin // see originOf; only for the goroutine that reads
+	lookups *rate.Limiter
 
 	followed <-chan struct{} // closed when the client's tasks are followed; nil if they are not
 

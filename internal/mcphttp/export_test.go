@@ -15,3 +15,6 @@ func (h *Handler) Listening() int {
 	}
 	return n
 }
+
+// ReportInterval is how often the gate acts on what an upstream says of a task.
+const ReportInterval = reportInterval

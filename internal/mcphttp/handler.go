@@ -69,6 +69,7 @@ type Handler struct {
 	watchers  waiters // of the events of one task
 	upstreams subscriptions
 	texts     keyring.Sealer
+	reports   *reports
 	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
 	endAll    context.CancelFunc
 }
@@ -87,6 +88,7 @@ func NewHandler(cfg Config) *Handler {
 		requests: admission.NewPool(cfg.Limits.Requests),
 		streams:  admission.NewPool(cfg.Limits.Streams),
 		waiting:  admission.NewPool(cfg.Limits.Streams),
+		reports:  newReports(),
 	}
 	h.Configure(cfg.Settings)
 	h.drain, h.endAll = context.WithCancel(context.Background())
@@ -126,6 +128,7 @@ func (h *Handler) EndStreams() {
 	h.endAll()
 	h.listeners.close()
 	h.upstreams.close()
+	h.reports.close()
 }
 
 // ServeHTTP implements [http.Handler].

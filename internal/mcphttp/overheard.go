@@ -3,11 +3,16 @@ package mcphttp
 import (
 	"bytes"
 	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // resumes reports whether the client takes up a stream that may have been
@@ -30,12 +35,12 @@ func (s *eventRelay) overheard(raw []byte) ([]byte, error) {
 	switch {
 	case err != nil || !s.x.expects(m):
 		return s.withoutUnasked(raw, event)
-	case m.Method == mcptask.MethodLegacyStatus && s.x.isOwn(m):
+	case m.Method == mcptask.MethodLegacyStatus && s.isOwn(m):
 		return placeOf(event), nil
 	case m.Kind == jsonrpc.Response && resumed:
 		return s.resumedList(raw, event, m), nil
 	case m.Params.Meta.Member(mcptask.MetaRelatedTask).Present():
-		event.Data = s.x.asKnown(m).Raw
+		event.Data = s.asKnown(m).Raw
 		return jsonrpc.AppendEvent(nil, event), nil
 	default:
 		return raw, nil
@@ -50,17 +55,9 @@ func aboutTask(raw []byte) bool {
 
 // asKnown returns a message that the upstream sends because of one of its tasks,
 // with the id by which the client knows that if it was made of a held call.
-func (x *exchange) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
-	if x.h.cfg.Desk == nil {
-		return m
-	}
-	owner, _ := x.owner()
-	ids, err := x.h.cfg.Desk.UpstreamTasks(x.r.Context(), owner)
-	if err != nil {
-		x.h.cfg.Log.WarnContext(x.r.Context(), "which task an upstream speaks of is not known", "cause", err)
-	}
+func (s *eventRelay) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
 	upstreams, _ := m.Params.Meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
-	if own, ok := ids[upstreams]; ok {
+	if own := s.originOf(upstreams).id; own != "" {
 		return renamed(m, upstreams, string(own))
 	}
 	return m
@@ -68,20 +65,74 @@ func (x *exchange) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
 
 // isOwn takes note of what the upstream says of its task, and reports whether
 // that is one of a held call.
-func (x *exchange) isOwn(m *jsonrpc.Message) bool {
-	owner, _ := x.owner()
-	report, err := readReport(m.Params.Value, wire.Legacy)
-	if err != nil || x.h.cfg.Desk == nil {
+func (s *eventRelay) isOwn(m *jsonrpc.Message) bool {
+	said, err := readReport(m.Params.Value, wire.Legacy)
+	if err != nil {
 		return false
 	}
-	ours, err := x.h.cfg.Desk.Overheard(x.r.Context(), owner, report)
+	from := s.originOf(said.Task)
+	if from.id == "" && !from.assumed {
+		return false
+	}
+	h := s.x.h
+	h.cfg.Metrics.Notified(metrics.FromUpstream)
+	if from.id != "" {
+		owner, _ := s.x.owner()
+		h.note(s.x.r.Context(), task.OwnedBy(owner).Ref(from.id), said)
+	}
+	return true
+}
+
+// An origin says of which held call an upstream made a task.
+type origin struct {
+	id      task.ID   // empty if of none that is known
+	assumed bool      // it may be one whose task is not known yet
+	until   time.Time // when to look again; zero means never
+}
+
+// How often, and for how many tasks of the upstream's, one stream looks up their
+// origin. An upstream that names others all the time is read more slowly.
+const (
+	lookupsPerSecond = 20
+	lookupBurst      = 100
+	maxOrigins       = 1000
+	maxOriginID      = 256 // bytes of an id whose origin is remembered
+)
+
+// originOf returns of which held call the upstream made a task.
+func (s *eventRelay) originOf(upstreamTask string) origin {
+	x := s.x
+	if x.h.cfg.Desk == nil {
+		return origin{}
+	}
+	if known, ok := s.origins[upstreamTask]; ok && (known.until.IsZero() || time.Now().Before(known.until)) {
+		return known
+	}
+	if s.lookups == nil {
+		s.lookups, s.origins = rate.NewLimiter(lookupsPerSecond, lookupBurst), make(map[string]origin)
+	}
+	ctx := x.r.Context()
+	if s.lookups.Wait(ctx) != nil {
+		return origin{assumed: true} // the client is gone
+	}
+	owner, _ := x.owner()
+	id, assumed, err := x.h.cfg.Desk.MadeOf(ctx, owner, upstreamTask)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(x.r.Context(), "what an upstream said of its task is not noted", "cause", err)
+		x.h.cfg.Log.WarnContext(ctx, "which task an upstream speaks of is not known", "cause", err)
+		return origin{assumed: true}
 	}
-	if ours {
-		x.h.cfg.Metrics.Notified(metrics.FromUpstream)
+	found := origin{id: id, assumed: assumed}
+	if id == "" {
+		found.until = time.Now().Add(reportInterval)
 	}
-	return ours
+	if len(upstreamTask) > maxOriginID {
+		return found
+	}
+	if len(s.origins) >= maxOrigins {
+		clear(s.origins)
+	}
+	s.origins[strings.Clone(upstreamTask)] = found
+	return found
 }
 
 // resumedList returns an event with its message changed if that is a list. What

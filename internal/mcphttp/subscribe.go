@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -223,27 +224,36 @@ func listenRequest(t task.Task) (*jsonrpc.Message, error) {
 // upstreamSays takes note of what the upstream says of its task, from where all
 // who listen to t hear of it. For the outcome it is asked: that may be large.
 func (h *Handler) upstreamSays(ctx context.Context, c *caller, t task.Task, m *jsonrpc.Message) {
-	report, err := readReport(m.Params.Value, wire.Modern)
-	if err != nil || report.Task != t.Execution.UpstreamTask {
+	said, err := readReport(m.Params.Value, wire.Modern)
+	if err != nil || said.Task != t.Execution.UpstreamTask {
 		return
 	}
 	h.cfg.Metrics.Notified(metrics.FromUpstream)
-	if report.State.Ended() {
-		h.catchUp(ctx, c, t)
+	if said.State.Ended() {
+		h.reports.take(ctx, t.ID, report{final: true, act: func(ctx context.Context) { h.catchUp(ctx, c, t) }})
 		return
 	}
-	_, err = h.cfg.Desk.Report(ctx, task.OwnedBy(t.Owner).Ref(t.ID), report)
-	h.unnoted(ctx, t, err)
+	h.note(ctx, task.OwnedBy(t.Owner).Ref(t.ID), said)
+}
+
+// note takes note of what an upstream says of the task that a held call has
+// become.
+func (h *Handler) note(ctx context.Context, ref task.Ref, said approval.Report) {
+	h.reports.take(ctx, ref.ID, report{final: said.State.Ended() || said.Cancelled, act: func(ctx context.Context) {
+		_, err := h.cfg.Desk.Report(ctx, ref, said)
+		h.unnoted(ctx, ref.ID, err)
+	}})
 }
 
 // catchUp asks the upstream how its task stands that t has become.
 func (h *Handler) catchUp(ctx context.Context, c *caller, t task.Task) {
 	_, err := h.cfg.Desk.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), c)
-	h.unnoted(ctx, t, err)
+	h.unnoted(ctx, t.ID, err)
 }
 
-func (h *Handler) unnoted(ctx context.Context, t task.Task, err error) {
+// unnoted logs that what an upstream said could not be noted.
+func (h *Handler) unnoted(ctx context.Context, id task.ID, err error) {
 	if err != nil && ctx.Err() == nil {
-		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task", t.ID, "cause", err)
+		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task", id, "cause", err)
 	}
 }
