@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,8 +26,9 @@ import (
 func main() {
 	verbose := flag.Bool("v", false, "list the checks that fail without the gate as well")
 	limit := flag.Duration("timeout", 10*time.Minute, "give up after this long")
+	only := flag.String("legs", "", "run only the legs whose name contains this, such as rules or 2026-07-28-stateless")
 	flag.Parse()
-	r, err := run(*limit)
+	r, err := run(*limit, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 	}
@@ -41,9 +43,9 @@ func main() {
 	}
 }
 
-// run compares all legs. A loss is an error, too. The files of a run that is
+// run compares the legs whose name contains only. A loss is an error, too. The files of a run that is
 // not clean stay, for whoever looks for the reason.
-func run(limit time.Duration) (report, error) {
+func run(limit time.Duration, only string) (report, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -52,7 +54,7 @@ func run(limit time.Duration) (report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := compareAll(ctx, dir)
+	r, err := compareAll(ctx, dir, only)
 	if err != nil {
 		return nil, fmt.Errorf("%w\nfiles: %s", err, dir)
 	}
@@ -65,7 +67,7 @@ func run(limit time.Duration) (report, error) {
 // say prints text. If nobody reads it, the exit status still tells.
 func say(text string) { _, _ = os.Stdout.WriteString(text) }
 
-func compareAll(ctx context.Context, dir string) (report, error) {
+func compareAll(ctx context.Context, dir, only string) (report, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
@@ -80,6 +82,9 @@ func compareAll(ctx context.Context, dir string) (report, error) {
 	}
 	var r report
 	for _, l := range legs() {
+		if !strings.Contains(l.String(), only) {
+			continue
+		}
 		o, err := b.compare(ctx, l)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l, err)

@@ -31,7 +31,7 @@ func (o outcome) differing() []string {
 
 // String returns one line that sums the leg up.
 func (o outcome) String() string {
-	return fmt.Sprintf("%-21s %2d scenarios: %3d checks pass directly, %3d through the gate",
+	return fmt.Sprintf("%-29s %2d scenarios: %3d checks pass directly, %3d through the gate",
 		o.leg, len(o.direct), o.direct.Total(suite.Success), o.gated.Total(suite.Success))
 }
 

@@ -20,22 +20,35 @@ import (
 type leg struct {
 	version  string // empty: each scenario at its own version, extensions included
 	sessions bool   // the server keeps sessions: it speaks the legacy era only
+	policy   string // the name of the gate's policy in policies; empty: none
+}
+
+// policies are the policies under which the gate must lose nothing: they forward
+// everything, but have the gate look at every message and rewrite every list.
+var policies = map[string]string{
+	"rules":   "rules: [{match: \"*\", action: forward}]\ndefault: deny\n",
+	"forward": "rules: [{match: no_such_tool, action: deny}]\ndefault: forward\n",
 }
 
 // legs covers every version and both ways of running the server. A version on
 // a server of the other era is in it on purpose: refusals must pass the gate
-// unchanged, too. 2025-03-26 has one scenario, and that is about sessions.
+// unchanged, too. 2025-03-26 has one scenario, and that is about sessions. Each
+// policy is tried with the server of either era.
 func legs() []leg {
 	return []leg{
-		{"2025-03-26", true},
-		{"2025-06-18", true},
-		{"2025-11-25", true},
-		{"2026-07-28", true},
-		{"", true},
-		{"2025-06-18", false},
-		{"2025-11-25", false},
-		{"2026-07-28", false},
-		{"", false},
+		{"2025-03-26", true, ""},
+		{"2025-06-18", true, ""},
+		{"2025-11-25", true, ""},
+		{"2026-07-28", true, ""},
+		{"", true, ""},
+		{"2025-06-18", false, ""},
+		{"2025-11-25", false, ""},
+		{"2026-07-28", false, ""},
+		{"", false, ""},
+		{"2025-11-25", true, "rules"},
+		{"2026-07-28", false, "rules"},
+		{"2025-11-25", true, "forward"},
+		{"2026-07-28", false, "forward"},
 	}
 }
 
@@ -47,6 +60,9 @@ func (l leg) String() string {
 	}
 	if l.sessions {
 		mode = "sessions"
+	}
+	if l.policy != "" {
+		mode += "-" + l.policy
 	}
 	return version + "-" + mode
 }
@@ -66,6 +82,7 @@ type rig struct {
 	dir    string // for programs, logs and the suite's files
 	server string
 	gate   string
+	known  map[leg]suite.Results // of legs without a policy, directly
 }
 
 // build builds the server from the SDK that go.mod names, inside the SDK's own
@@ -129,8 +146,24 @@ func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
 	return o, nil
 }
 
-// directly runs all scenarios of a leg against a fresh server.
+// directly runs all scenarios of a leg against a fresh server, unless another leg
+// has done so: the gate's policy makes no difference here.
 func (b *rig) directly(ctx context.Context, l leg) (suite.Results, error) {
+	l.policy = ""
+	if results, ok := b.known[l]; ok {
+		return results, nil
+	}
+	results, err := b.runDirectly(ctx, l)
+	if err == nil {
+		if b.known == nil {
+			b.known = make(map[leg]suite.Results)
+		}
+		b.known[l] = results
+	}
+	return results, err
+}
+
+func (b *rig) runDirectly(ctx context.Context, l leg) (suite.Results, error) {
 	url, server, err := b.startServer(ctx, l)
 	if err != nil {
 		return nil, err
@@ -147,7 +180,7 @@ func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Re
 		return nil, err
 	}
 	defer server.stop()
-	url, gate, err := b.startGate(ctx, url)
+	url, gate, err := b.startGate(ctx, url, l)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +211,16 @@ func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) 
 
 // startGate starts the gate in front of upstream and returns the URL of its
 // endpoint for agents.
-func (b *rig) startGate(ctx context.Context, upstream string) (string, *process, error) {
-	p, err := start(ctx, b.gate, "serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", upstream)
+func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *process, error) {
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", upstream}
+	if l.policy != "" {
+		file := filepath.Join(b.dir, l.policy+".yaml")
+		if err := os.WriteFile(file, []byte("version: 1\nstore: \"memory:\"\n"+policies[l.policy]), 0o600); err != nil {
+			return "", nil, err
+		}
+		args = append(args, "--config", file)
+	}
+	p, err := start(ctx, b.gate, args...)
 	if err != nil {
 		return "", nil, err
 	}
