@@ -3,6 +3,7 @@ package mcphttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -292,7 +293,11 @@ func TestTamperedSeals(t *testing.T) {
 	resume := func(state string, headers ...string) string {
 		return h.ask(toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta("")), headers...)
 	}
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[],"nextCursor":"theirs"}}`, id)
+	}
 	list := func(cursor string) string {
 		return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"` + cursor + `"}}`)
 	}
@@ -313,7 +318,7 @@ func TestTamperedSeals(t *testing.T) {
 		wantText(t, forged, list(forged), `"code":-32602`)
 	}
 	h.pending(1)
-	h.wantRan()
+	h.wantRan(" ") // nothing but the list that gave the cursor
 	wantText(t, "the true one", resume(state, headers...), "requestState")
 }
 

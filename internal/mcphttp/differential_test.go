@@ -132,18 +132,19 @@ func TestPaddedListRequest(t *testing.T) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{}
 	})
 	h.gateway = g
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true})
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
 	for _, want := range []string{
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"x":1}}`,
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"theirs","x":1}}`,
 	} {
 		list := `{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"CURSOR","x":1}}`
-		cursor := cursorIn(t, h.ask(strings.Replace(list, `"cursor":"CURSOR",`, "", 1)))
+		first := strings.Replace(list, `"cursor":"CURSOR",`, "", 1)
+		asked := first
 		if strings.Contains(want, "theirs") {
-			cursor = cursorIn(t, h.ask(strings.Replace(list, "CURSOR", cursor, 1)))
+			asked = strings.Replace(list, "CURSOR", cursorIn(t, h.ask(first)), 1)
 		}
 		got = nil
-		wantText(t, "padded", h.ask(" \n\t"+strings.Replace(list, "CURSOR", cursor, 1)+"  "), `"result"`)
+		wantText(t, "padded", h.ask(" \n\t"+asked+"  "), `"result"`)
 		if diff := cmp.Diff([]string{want}, got); diff != "" {
 			t.Errorf("the upstream got (-want +got):\n%s", diff)
 		}

@@ -189,7 +189,7 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 		return
 	}
 	x.countUpstream(nil, sent)
-	if x.listenWithout(ctx, resp) {
+	if x.listenWithout(ctx, resp) || x.streamAlone(ctx, resp) {
 		return
 	}
 	if resp.StatusCode == http.StatusNotFound && x.unknown != nil {

@@ -195,6 +195,9 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	if problem := x.checkTask(m); problem != nil {
 		return gate.Judged{}, problem
 	}
+	if x.lacksMethod(m) {
+		return gate.Judged{Handling: policy.PassOn}, nil
+	}
 	ctx, span := x.h.cfg.Tracing.StartPolicy(ctx)
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
 	if err == nil && x.undescribed(judged) && x.caller().define(ctx, m).DigestText() != "" {
@@ -243,6 +246,14 @@ func (x *exchange) checkMirrors(m *jsonrpc.Message, tool gate.Tool) *wire.Proble
 		return nil
 	}
 	return wire.CheckMirrors(x.r.Header, jsonrpc.Value{Bytes: tool.Mirrored}, m.Params.Arguments)
+}
+
+// lacksMethod reports whether m is a modern request to subscribe to a resource,
+// which that era does not have, and names none. There is nothing to judge, and
+// the upstream tells the client that it does not know the method. A request that
+// names a resource is judged like any other.
+func (x *exchange) lacksMethod(m *jsonrpc.Message) bool {
+	return x.era == wire.Modern && m.Method == "resources/subscribe" && !m.Params.URI.Present()
 }
 
 // holdable returns the problem of a call that cannot be held: because nobody

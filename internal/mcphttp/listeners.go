@@ -149,6 +149,9 @@ func (l *listeners) of(client string, id task.ID) []*eventRelay {
 	return append(general, particular...)
 }
 
+// listKinds are the kinds of lists of whose changes clients can hear.
+var listKinds = []string{"tools", "prompts", "resources"}
+
 // ListsChanged tells clients that they may see other tools, prompts and
 // resources than before, or see them otherwise.
 func (h *Handler) ListsChanged() {
@@ -156,7 +159,7 @@ func (h *Handler) ListsChanged() {
 	telling.SetLimit(tellingAtOnce)
 	for _, s := range h.listeners.audience() {
 		telling.Go(func() error {
-			for _, kind := range []string{"tools", "prompts", "resources"} {
+			for _, kind := range listKinds {
 				if s.x.wants(kind) {
 					s.insert(s.x.listChanged(kind))
 				}

@@ -3,10 +3,12 @@ package mcphttp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,19 +163,22 @@ func (x *exchange) beginEvents() {
 // errRefused reports that the upstream does not let the client listen.
 var errRefused = errors.New("the upstream refuses to be listened to")
 
-// listenWithout serves a client that wants to hear of the gate's own tasks and
+// listenWithout serves a modern client that wants to hear of the gate as well as
 // of the upstream, if the upstream does not answer with a stream. It reports
-// false if there is nothing to serve, or the client has to see the answer: one
-// that must identify itself better to be let in.
+// false if the client is to see the upstream's answer.
 func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool {
-	if x.own == nil || ctx.Err() != nil {
+	if ctx.Err() != nil || !x.hearsGateOnly(resp) {
 		return false
 	}
-	if resp != nil {
-		streams := mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" && resp.StatusCode < http.StatusMultipleChoices
-		if streams || resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-			return false
+	if x.own == nil {
+		leave, ok := x.enterWaiting()
+		if !ok {
+			x.refuseWaiting()
+			return true
 		}
+		defer leave()
+	}
+	if resp != nil {
 		_ = resp.Body.Close()
 	}
 	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only", "correlation_id", x.correlationID())
@@ -182,7 +187,42 @@ func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool 
 	return true
 }
 
-// listenAlone tells a modern client of the gate's own tasks until it leaves.
+// hearsGateOnly reports whether a client that listens gets the gate's own events
+// instead of the upstream's answer, which is nil if there is none. One that must
+// identify itself better to be let in has to see that. A client that only wants
+// to hear of changed lists, which the gate declares to tell of, is served if the
+// upstream has no such method.
+func (x *exchange) hearsGateOnly(resp *http.Response) bool {
+	if x.own == nil {
+		return x.wantsLists() && resp != nil && resp.StatusCode == http.StatusNotFound
+	}
+	if resp == nil {
+		return true
+	}
+	streams := mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" && resp.StatusCode < http.StatusMultipleChoices
+	return !streams && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden
+}
+
+// wantsLists reports whether a modern client wants to hear of changed lists that
+// the gate may change.
+func (x *exchange) wantsLists() bool {
+	return x.era == wire.Modern && x.listens && x.h.cfg.Gate.Governs() && len(x.listWishes()) > 0
+}
+
+// listWishes returns the kinds of lists of whose changes a modern client wants to
+// hear, as it asks for them.
+func (x *exchange) listWishes() []string {
+	var wishes []string
+	for _, kind := range listKinds {
+		if x.wants(kind) {
+			wishes = append(wishes, kind+"ListChanged")
+		}
+	}
+	return wishes
+}
+
+// listenAlone tells a modern client of the gate's own tasks, and of lists that
+// the gate changes, until it leaves.
 func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	defer s.close()
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamPost)
@@ -191,15 +231,77 @@ func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
 	defer x.h.listeners.add(x.peer(), s, nil)()
 	known := x.known(ctx)
 	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
-		`},"notifications":{"taskIds":`, string(idArray(known)), `}}}`)
+		`},"notifications":`, string(x.ownPart(known)), `}}`)
 	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
-	x.followNamed(ctx, s, known)
+	if x.own == nil {
+		s.keepAlive(ctx)
+	} else {
+		x.followNamed(ctx, s, known)
+	}
 	if x.r.Context().Err() != nil || s.isLost() {
 		x.leave()
 	}
 	// It is the gate that ends the stream.
 	message = jsonrpc.AppendResult(nil, x.id, join(`{"resultType":"complete","_meta":{"`+wire.MetaSubscription+`":`, string(x.id), `}}`))
 	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+}
+
+// streamAlone serves a legacy client whose upstream has no GET stream with one
+// of the gate's own: the gate has declared that it tells of tasks, and of changed
+// lists. It reports false if the client is to see the upstream's answer.
+func (x *exchange) streamAlone(ctx context.Context, resp *http.Response) bool {
+	version := x.r.Header.Get("Mcp-Protocol-Version")
+	takesEvents := strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream")
+	if x.r.Method != http.MethodGet || resp.StatusCode != http.StatusMethodNotAllowed || !x.h.cfg.Gate.Governs() ||
+		x.resumes() || !takesEvents || version >= wire.Version20260728 {
+		return false
+	}
+	_ = resp.Body.Close() // it may be long until the client leaves
+	x.h.cfg.Metrics.StreamOpened(metrics.StreamGet)
+	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamGet)
+	s := &eventRelay{x: x, torn: true}
+	defer s.close()
+	defer x.h.listeners.add(x.peer(), s, x.hearing())()
+	s.awaitFollower(ctx)
+	x.beginEvents()
+	s.send(nil)
+	s.keepAlive(ctx)
+	if x.r.Context().Err() != nil || s.isLost() {
+		x.leave()
+	}
+	return true
+}
+
+// defaultBeat is how often a stream shows that it is alive if nothing else is set.
+const defaultBeat = 15 * time.Second
+
+// keepAlive sends a comment now and then, until ctx ends or the client is lost.
+func (s *eventRelay) keepAlive(ctx context.Context) {
+	beat := time.NewTicker(cmp.Or(s.x.h.cfg.Waiting.Beat, defaultBeat))
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if !s.insert(jsonrpc.AppendComment(nil, "listening")) {
+				return
+			}
+		}
+	}
+}
+
+// ownPart returns what the gate alone can tell a modern client of what it asked
+// for.
+func (x *exchange) ownPart(known []task.ID) []byte {
+	part := []byte("{")
+	for _, wish := range x.listWishes() {
+		part = append(part, `"`+wish+`":true,`...)
+	}
+	if x.own != nil {
+		return append(append(append(part, `"taskIds":`...), idArray(known)...), '}')
+	}
+	return append(part[:len(part)-1], '}')
 }
 
 // join returns the texts one after the other.

@@ -319,7 +319,7 @@ func TestSubscriptionWithoutUpstream(t *testing.T) {
 			id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 			listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["` + id + `"]`)
 			next := h.stream(t, http.MethodPost, listen, headers...)
-			wantText(t, "acknowledgement", next(), `"notifications":{"taskIds":["`+id+`"]}`)
+			wantText(t, "acknowledgement", next(), `"notifications":{"toolsListChanged":true,"taskIds":["`+id+`"]}`)
 			wantText(t, "how it stands", next(), id, "Waiting for approval")
 			h.reject(task.ID(id), "")
 			wantText(t, "rejected", next(), id, "Rejected")

@@ -243,7 +243,7 @@ func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string)
 		if s.plain {
 			return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
 		}
-		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
+		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
 	case "server/discover":
 		if s.plain {
 			return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
