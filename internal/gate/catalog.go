@@ -5,22 +5,32 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// maxCatalog is how many bytes of lists the catalog keeps. The lists of those
-// who have been silent longest go first.
-const maxCatalog = 32 << 20
+// How much the catalog keeps, in bytes. What does not fit is not known: policy
+// then takes the worse for true, and what is needed is asked for again.
+const (
+	maxCatalog = 32 << 20 // shared equally among the upstreams
+	minShelf   = 4 << 20  // the least that an upstream gets of it
+	shareOf    = 4        // one client may have this part of its upstream's
+	maxPage    = 2 << 20  // of one page of a list
+	entrySize  = 256      // what a tool, a page or a client costs besides its texts
+)
 
-// maxNotes is how many of them are kept for one client.
-const maxNotes = maxCatalog / 4
-
-// entrySize stands for what a tool or a client costs besides its texts.
-const entrySize = 256
+// What is kept of a tool, in bytes.
+const (
+	maxToolName    = 1 << 10
+	maxDescription = 8 << 10
+	maxTitle       = 1 << 10
+	maxMirrored    = 256 << 10
+	maxText        = 1 << 20 // nothing is kept of a text that is longer
+)
 
 // A Tool is what an upstream says of one of its tools.
 type Tool struct {
@@ -30,6 +40,8 @@ type Tool struct {
 	Annotations policy.Annotations
 	Digest      [sha256.Size]byte // of the definition as it was listed
 	Mirrored    []byte            // the definition, if headers must repeat some of the arguments
+
+	unfit bool // it has texts that are too long to be kept, and must be known whole
 }
 
 // DigestText returns the digest of the definition as text, or nothing if the
@@ -60,9 +72,16 @@ type Page struct {
 // client is shown says nothing about another one with other rights.
 type catalog struct {
 	mu      sync.Mutex
+	shelves map[string]*shelf // by upstream, so that none pushes out what is known of another's tools
+}
+
+// A shelf is what is remembered of one upstream.
+type shelf struct {
 	clients map[string]*list.Element // of *notes
 	recent  list.List                // the most recently used first
+	budget  int
 	size    int
+	pages   int // the part of size that pages have
 }
 
 // notes are what is remembered for one client.
@@ -71,73 +90,74 @@ type notes struct {
 	facts  Facts
 	tools  map[string]Tool
 	pages  map[pageKey][]byte
-	size   int
+	size   int // of everything
+	paged  int // of pages
 }
 
 type pageKey struct{ method, cursor string }
 
+// An overflow is something that the catalog had no room for.
+type overflow string
+
+// The overflows.
+const (
+	overflowTool     overflow = "tool"     // a tool has texts that are too long
+	overflowClient   overflow = "client"   // one client was told of too much
+	overflowUpstream overflow = "upstream" // all clients of an upstream were told of too much
+)
+
 // learnFacts notes what client and upstream said when they met. It begins anew
 // for the client: what was listed before may no longer hold.
-func (c *catalog) learnFacts(client string, facts Facts) {
+func (c *catalog) learnFacts(of Client, budget int, facts Facts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(client)
-	n := c.notes(client)
-	n.facts = facts
-	c.weigh(n)
-	c.trim()
+	s := c.shelf(of.Upstream, budget)
+	s.forget(of.Key)
+	s.setFacts(s.notes(of.Key), facts)
+	s.trim()
 }
 
 // learnTasks notes whether the upstream does tasks for a client that it met when
 // nobody here was listening.
-func (c *catalog) learnTasks(client string, tasks bool) {
+func (c *catalog) learnTasks(of Client, budget int, tasks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.notes(client)
-	n.facts.Tasks, n.facts.Known = tasks, true
-	c.weigh(n)
-	c.trim()
+	s := c.shelf(of.Upstream, budget)
+	n := s.notes(of.Key)
+	facts := n.facts
+	facts.Tasks, facts.Known = tasks, true
+	s.setFacts(n, facts)
+	s.trim()
 }
 
-// learnPage notes a page of a list, and the tools on it.
-func (c *catalog) learnPage(client string, page Page, tools []Tool) {
+// learnPage notes a page of a list, and the tools on it, and returns for what
+// there was no room.
+func (c *catalog) learnPage(of Client, budget int, page Page, tools []Tool) []overflow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.notes(client)
-	if page.Method == listTools && page.Cursor == "" {
-		n.tools = nil // a list that begins anew may have lost some
+	s := c.shelf(of.Upstream, budget)
+	n := s.notes(of.Key)
+	if page.Cursor == "" {
+		s.beginAnew(n, page.Method)
 	}
-	if n.tools == nil {
-		n.tools = make(map[string]Tool, len(tools))
-	}
+	var lacked []overflow
 	for _, t := range tools {
-		n.tools[t.Name] = t
+		if what := s.putTool(n, t); what != "" && !slices.Contains(lacked, what) {
+			lacked = append(lacked, what)
+		}
 	}
-	if n.pages == nil || page.Cursor == "" {
-		n.pages = forgetPages(n.pages, page.Method)
+	s.putPage(n, page)
+	if s.trim() {
+		lacked = append(lacked, overflowUpstream)
 	}
-	n.pages[pageKey{page.Method, page.Cursor}] = page.Result
-	if c.weigh(n); n.size > maxNotes {
-		n.pages = nil // there are servers that answer to any cursor
-		c.weigh(n)
-	}
-	c.trim()
-}
-
-// forgetPages returns pages without those of one list.
-func forgetPages(pages map[pageKey][]byte, method string) map[pageKey][]byte {
-	if pages == nil {
-		pages = make(map[pageKey][]byte)
-	}
-	maps.DeleteFunc(pages, func(k pageKey, _ []byte) bool { return k.method == method })
-	return pages
+	return lacked
 }
 
 // about returns what client and upstream said when they met.
-func (c *catalog) about(client string) Facts {
+func (c *catalog) about(of Client) Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.find(client); n != nil {
+	if n := c.find(of); n != nil {
 		return n.facts
 	}
 	return Facts{}
@@ -145,10 +165,10 @@ func (c *catalog) about(client string) Facts {
 
 // recall returns what client and upstream said when they met, and what is
 // known of a tool.
-func (c *catalog) recall(client, name string) (Facts, Tool) {
+func (c *catalog) recall(of Client, name string) (Facts, Tool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.find(client)
+	n := c.find(of)
 	if n == nil {
 		return Facts{}, Tool{}
 	}
@@ -156,10 +176,10 @@ func (c *catalog) recall(client, name string) (Facts, Tool) {
 }
 
 // tool returns what is known of a tool.
-func (c *catalog) tool(client, name string) (Tool, bool) {
+func (c *catalog) tool(of Client, name string) (Tool, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.find(client)
+	n := c.find(of)
 	if n == nil {
 		return Tool{}, false
 	}
@@ -168,10 +188,10 @@ func (c *catalog) tool(client, name string) (Tool, bool) {
 }
 
 // page returns the result that a list had when it was last given.
-func (c *catalog) page(client, method, cursor string) ([]byte, bool) {
+func (c *catalog) page(of Client, method, cursor string) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.find(client)
+	n := c.find(of)
 	if n == nil {
 		return nil, false
 	}
@@ -179,69 +199,173 @@ func (c *catalog) page(client, method, cursor string) ([]byte, bool) {
 	return result, ok
 }
 
-func (c *catalog) find(client string) *notes {
-	element, ok := c.clients[client]
+func (c *catalog) find(of Client) *notes {
+	if s := c.shelves[of.Upstream]; s != nil {
+		return s.find(of.Key)
+	}
+	return nil
+}
+
+func (c *catalog) shelf(upstream string, budget int) *shelf {
+	if c.shelves == nil {
+		c.shelves = make(map[string]*shelf)
+	}
+	s := c.shelves[upstream]
+	if s == nil {
+		s = &shelf{clients: make(map[string]*list.Element)}
+		c.shelves[upstream] = s
+	}
+	s.budget = budget
+	return s
+}
+
+func (s *shelf) find(client string) *notes {
+	element, ok := s.clients[client]
 	if !ok {
 		return nil
 	}
-	c.recent.MoveToFront(element)
+	s.recent.MoveToFront(element)
 	return element.Value.(*notes)
 }
 
-func (c *catalog) notes(client string) *notes {
-	if n := c.find(client); n != nil {
+func (s *shelf) notes(client string) *notes {
+	if n := s.find(client); n != nil {
 		return n
 	}
-	if c.clients == nil {
-		c.clients = make(map[string]*list.Element)
-	}
-	n := &notes{client: client}
-	c.clients[client] = c.recent.PushFront(n)
+	n := &notes{client: client, tools: make(map[string]Tool), pages: make(map[pageKey][]byte)}
+	s.clients[client] = s.recent.PushFront(n)
+	s.weigh(n, entrySize+len(client))
 	return n
 }
 
-// weigh brings the size of what is kept up to date after n has changed.
-func (c *catalog) weigh(n *notes) {
-	said := n.facts.Session
-	size := entrySize + len(n.client) + len(said.Client) + len(said.Version) + len(said.Protocol)
-	for _, t := range n.tools {
-		size += entrySize + len(t.Name) + len(t.Description) + len(t.Mirrored)
-	}
-	for key, result := range n.pages {
-		size += entrySize + len(key.cursor) + len(result)
-	}
-	c.size += size - n.size
-	n.size = size
+// weigh notes that n has become larger, or smaller.
+func (s *shelf) weigh(n *notes, by int) {
+	n.size += by
+	s.size += by
 }
 
-func (c *catalog) forget(client string) {
-	if element, ok := c.clients[client]; ok {
-		c.size -= element.Value.(*notes).size
-		c.recent.Remove(element)
-		delete(c.clients, client)
+func (s *shelf) setFacts(n *notes, facts Facts) {
+	size := func(said policy.Session) int { return len(said.Client) + len(said.Version) + len(said.Protocol) }
+	s.weigh(n, size(facts.Session)-size(n.facts.Session))
+	n.facts = facts
+}
+
+// beginAnew forgets one list of a client, which may have lost some entries.
+func (s *shelf) beginAnew(n *notes, method string) {
+	if method == listTools {
+		for name := range n.tools {
+			s.dropTool(n, name)
+		}
+	}
+	for key := range n.pages {
+		if key.method == method {
+			s.dropPage(n, key)
+		}
 	}
 }
 
-func (c *catalog) trim() {
-	for c.size > maxCatalog && c.recent.Len() > 1 {
-		c.forget(c.recent.Back().Value.(*notes).client)
+// putTool notes a tool, unless there is no room for it. Then nothing is known of
+// it any more: what was known may no longer hold.
+func (s *shelf) putTool(n *notes, t Tool) overflow {
+	s.dropTool(n, t.Name)
+	if !t.fits() {
+		return overflowTool
+	}
+	if n.size-n.paged+t.size() > s.budget/shareOf {
+		return overflowClient
+	}
+	n.tools[t.Name] = t
+	s.weigh(n, t.size())
+	return ""
+}
+
+func (s *shelf) dropTool(n *notes, name string) {
+	if t, ok := n.tools[name]; ok {
+		delete(n.tools, name)
+		s.weigh(n, -t.size())
 	}
 }
 
-// ReadTool reads a tool as it is listed.
+// putPage notes a page, to be given again when the upstream fails to. There are
+// servers that answer to any cursor, so a client that has been given too many
+// keeps none but the last.
+func (s *shelf) putPage(n *notes, page Page) {
+	key := pageKey{page.Method, strings.Clone(page.Cursor)}
+	s.dropPage(n, key)
+	size := pageSize(key, page.Result)
+	if len(page.Result) > maxPage {
+		return
+	}
+	if n.size+size > s.budget/shareOf {
+		s.dropPages(n)
+	}
+	if n.size+size > s.budget/shareOf {
+		return
+	}
+	n.pages[key] = bytes.Clone(page.Result)
+	n.paged, s.pages = n.paged+size, s.pages+size
+	s.weigh(n, size)
+}
+
+func pageSize(key pageKey, result []byte) int { return entrySize + len(key.cursor) + len(result) }
+
+func (s *shelf) dropPage(n *notes, key pageKey) {
+	if result, ok := n.pages[key]; ok {
+		size := pageSize(key, result)
+		delete(n.pages, key)
+		n.paged, s.pages = n.paged-size, s.pages-size
+		s.weigh(n, -size)
+	}
+}
+
+func (s *shelf) dropPages(n *notes) {
+	for key := range n.pages {
+		s.dropPage(n, key)
+	}
+}
+
+func (s *shelf) forget(client string) {
+	if element, ok := s.clients[client]; ok {
+		n := element.Value.(*notes)
+		s.size, s.pages = s.size-n.size, s.pages-n.paged
+		s.recent.Remove(element)
+		delete(s.clients, client)
+	}
+}
+
+// trim makes room: first by forgetting pages, which serve no more than comfort,
+// and then all that is known of clients, in both cases of those first who have
+// been silent longest. It reports whether it had to forget any tool.
+func (s *shelf) trim() (forgot bool) {
+	for element := s.recent.Back(); element != nil && s.size > s.budget && s.pages > 0; element = element.Prev() {
+		s.dropPages(element.Value.(*notes))
+	}
+	for s.size > s.budget && s.recent.Len() > 1 {
+		n := s.recent.Back().Value.(*notes)
+		forgot = forgot || len(n.tools) > 0
+		s.forget(n.client)
+	}
+	return forgot
+}
+
+// ReadTool reads a tool as it is listed. Texts that are longer than any tool
+// needs are cut, in memory of their own. Annotations with such a title count for
+// nothing, so that policy takes the worse for true.
 func ReadTool(entry jsonrpc.Value) Tool {
 	t := Tool{Digest: sha256.Sum256(entry.Bytes)}
 	if bytes.Contains(entry.Bytes, []byte("x-mcp-header")) {
-		t.Mirrored = bytes.Clone(entry.Bytes)
+		if t.unfit = len(entry.Bytes) > maxMirrored; !t.unfit {
+			t.Mirrored = bytes.Clone(entry.Bytes)
+		}
 	}
 	for name, value := range entry.Members() {
 		switch name {
 		case "name":
-			t.Name, _ = value.Text()
+			t.Name, t.unfit = textOf(value, maxToolName, t.unfit)
 		case "description":
-			t.Description, _ = value.Text()
+			t.Description, _ = textOf(value, maxDescription, false)
 		case "execution":
-			t.TaskSupport, _ = value.Member("taskSupport").Text()
+			t.TaskSupport = readTaskSupport(value.Member("taskSupport"))
 		case "annotations":
 			t.Annotations = readAnnotations(value)
 		}
@@ -249,12 +373,48 @@ func ReadTool(entry jsonrpc.Value) Tool {
 	return t
 }
 
+// fits reports whether t can be kept.
+func (t *Tool) fits() bool { return !t.unfit }
+
+// size returns what it costs to keep t.
+func (t *Tool) size() int {
+	return entrySize + len(t.Name) + len(t.Description) + len(t.Annotations.Title) + len(t.Mirrored)
+}
+
+// textOf returns at most limit bytes of a text, and whether it is longer or was
+// unfit before.
+func textOf(v jsonrpc.Value, limit int, unfit bool) (string, bool) {
+	if len(v.Bytes) > maxText {
+		return "", true
+	}
+	text, _ := v.Text()
+	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), limit)], "")), unfit || len(text) > limit
+}
+
+// readTaskSupport returns the task support that a tool declares. Whatever is none
+// that there is counts as forbidden.
+func readTaskSupport(v jsonrpc.Value) string {
+	if !v.Present() {
+		return ""
+	}
+	text, _ := textOf(v, len(policy.TaskForbidden), false)
+	switch policy.TaskSupport(text) {
+	case policy.TaskRequired, policy.TaskOptional:
+		return text
+	default:
+		return string(policy.TaskForbidden)
+	}
+}
+
 func readAnnotations(v jsonrpc.Value) policy.Annotations {
 	var a policy.Annotations
 	for name, value := range v.Members() {
 		switch name {
 		case "title":
-			a.Title, _ = value.Text()
+			var long bool
+			if a.Title, long = textOf(value, maxTitle, false); long {
+				return policy.Annotations{Title: a.Title}
+			}
 		case "readOnlyHint":
 			a.ReadOnly = hint(value)
 		case "destructiveHint":

@@ -6,6 +6,7 @@ package gate
 import (
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,12 +28,13 @@ type Settings struct {
 
 // A Gate judges messages.
 type Gate struct {
-	settings atomic.Pointer[Settings]
-	catalog  catalog
-	offers   offers
-	log      *slog.Logger
-	metrics  *metrics.Metrics
-	now      func() time.Time
+	settings  atomic.Pointer[Settings]
+	catalog   catalog
+	offers    offers
+	overflows sync.Map // what has been logged of them
+	log       *slog.Logger
+	metrics   *metrics.Metrics
+	now       func() time.Time
 }
 
 // New returns a gate with the given settings and clock.
@@ -48,8 +50,6 @@ type Client struct {
 	Key       string // names the session or the credentials, to tell clients apart
 	Principal policy.Principal
 }
-
-func (c Client) key() string { return c.Upstream + "\x00" + c.Key }
 
 // Governs reports whether there is any policy. A gate without one leaves every
 // message and every list alone.

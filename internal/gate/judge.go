@@ -56,7 +56,7 @@ func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.Task
 	name := q.name
 	s := g.settings.Load()
 	j := Judged{Kind: kind, Name: name}
-	facts, tool := g.catalog.recall(c.key(), name)
+	facts, tool := g.catalog.recall(c, name)
 	if kind == policy.Tool {
 		j.Tool = tool
 		j.Tool.Name = name

@@ -16,6 +16,9 @@ type offers struct {
 	warned string                    // the snapshot whose rules have been looked at
 }
 
+// maxOffers is how many tools of an upstream are looked at for that.
+const maxOffers = 10_000
+
 // note takes in a page of tools. It returns all that is offered once, for each
 // snapshot, when every upstream has given a whole list.
 func (o *offers) note(s *Settings, upstream string, page Page, tools []Tool) []policy.Named {
@@ -27,8 +30,11 @@ func (o *offers) note(s *Settings, upstream string, page Page, tools []Tool) []p
 	if page.Cursor == "" {
 		o.tools[upstream] = nil
 	}
-	for _, t := range tools {
+	for _, t := range tools[:min(len(tools), maxOffers-len(o.tools[upstream]))] {
 		o.tools[upstream] = append(o.tools[upstream], policy.Named{Upstream: upstream, Kind: policy.Tool, Name: t.Name})
+	}
+	if len(o.tools[upstream]) == maxOffers {
+		return nil // whether a rule matches any of the rest is not known
 	}
 	whole := !jsonrpc.Value{Bytes: page.Result}.Member("nextCursor").Present()
 	if !whole || o.warned == s.Policy.ID() || len(o.tools) < len(s.Upstreams) {

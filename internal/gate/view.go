@@ -15,12 +15,12 @@ func (g *Gate) Meet(c Client, facts Facts) {
 		*said = shortened(*said)
 	}
 	facts.Known = true
-	g.catalog.learnFacts(c.key(), facts)
+	g.catalog.learnFacts(c, g.shelfBudget(), facts)
 }
 
 // NoteTasks takes note of whether the upstream does tasks for a client. What
 // was known of the two besides stays.
-func (g *Gate) NoteTasks(c Client, tasks bool) { g.catalog.learnTasks(c.key(), tasks) }
+func (g *Gate) NoteTasks(c Client, tasks bool) { g.catalog.learnTasks(c, g.shelfBudget(), tasks) }
 
 // maxSaid is how many bytes of each thing that a client says of itself are kept:
 // with the client, and with each of its calls that is held.
@@ -32,13 +32,18 @@ func shortened(text string) string {
 }
 
 // About returns what a client and its upstream said when they met.
-func (g *Gate) About(c Client) Facts { return g.catalog.about(c.key()) }
+func (g *Gate) About(c Client) Facts { return g.catalog.about(c) }
 
 // Tool returns what the upstream told the client of a tool, if it did.
-func (g *Gate) Tool(c Client, name string) (Tool, bool) { return g.catalog.tool(c.key(), name) }
+func (g *Gate) Tool(c Client, name string) (Tool, bool) { return g.catalog.tool(c, name) }
+
+// shelfBudget returns how much is remembered of each upstream.
+func (g *Gate) shelfBudget() int {
+	return max(minShelf, maxCatalog/max(1, len(g.settings.Load().Upstreams)))
+}
 
 // Learn takes note of a page of a list, as the upstream gave it, and of the
-// tools on it.
+// tools on it. It keeps no part of the page's memory.
 func (g *Gate) Learn(ctx context.Context, c Client, page Page, entries jsonrpc.Value) {
 	var tools []Tool
 	if page.Method == listTools {
@@ -46,13 +51,26 @@ func (g *Gate) Learn(ctx context.Context, c Client, page Page, entries jsonrpc.V
 			tools = append(tools, ReadTool(entry))
 		}
 	}
-	g.catalog.learnPage(c.key(), page, tools)
+	for _, what := range g.catalog.learnPage(c, g.shelfBudget(), page, tools) {
+		g.overflowed(ctx, c.Upstream, what)
+	}
 	g.warnUnused(ctx, c, page, tools)
+}
+
+// overflowed tells that the catalog had no room for what an upstream listed: in
+// the log the first time, and in the metrics always.
+func (g *Gate) overflowed(ctx context.Context, upstream string, what overflow) {
+	g.metrics.CatalogOverflowed(upstream, string(what))
+	if _, told := g.overflows.LoadOrStore(upstream+" "+string(what), true); told {
+		return
+	}
+	g.log.WarnContext(ctx, "an upstream lists more than can be kept, so some of its tools count as unknown: policy takes the worse for true",
+		"upstream", upstream, "limit", string(what))
 }
 
 // Remembered returns the result that a list had when it was last given.
 func (g *Gate) Remembered(c Client, method, cursor string) ([]byte, bool) {
-	return g.catalog.page(c.key(), method, cursor)
+	return g.catalog.page(c, method, cursor)
 }
 
 // kinds tells what the lists are about.
@@ -77,7 +95,7 @@ type View struct {
 func (g *Gate) View(c Client, method string) *View {
 	return &View{
 		gate: g, settings: g.settings.Load(), client: c, kind: kinds[method],
-		facts: g.catalog.about(c.key()), counts: make(map[string]int),
+		facts: g.catalog.about(c), counts: make(map[string]int),
 	}
 }
 

@@ -114,6 +114,8 @@ func (s *eventRelay) awaitFollower(ctx context.Context) {
 // run passes events on until body ends, and returns why.
 func (s *eventRelay) run(body io.Reader) error {
 	defer s.close()
+	seat := &seat{room: s.x.upstream.room}
+	defer seat.leave()
 	piece := make([]byte, 1<<10) // most streams are idle: they start small
 	held := 0
 	for {
@@ -123,6 +125,10 @@ func (s *eventRelay) run(body io.Reader) error {
 			return passErr
 		}
 		held = copy(piece, piece[sent:held+n])
+		if len(piece) > pieceSize && held <= pieceSize {
+			piece = append(make([]byte, 0, pieceSize), piece[:held]...)[:pieceSize]
+			seat.leave()
+		}
 		if err != nil {
 			return s.end(piece[:held], err)
 		}
@@ -130,6 +136,9 @@ func (s *eventRelay) run(body io.Reader) error {
 			continue
 		}
 		if len(piece) < s.room() {
+			if err := seat.take(s.x.r.Context(), 2*len(piece), s.x.silence); err != nil {
+				return err
+			}
 			piece = slices.Concat(piece, make([]byte, len(piece)))
 			continue
 		}

@@ -389,7 +389,7 @@ func (x *exchange) showList(method, cursor string, answer *jsonrpc.Message) []by
 	if !answer.Result.Present() {
 		return answer.Raw
 	}
-	page := gate.Page{Method: method, Cursor: cursor, Result: bytes.Clone(answer.Result.Bytes)}
+	page := gate.Page{Method: method, Cursor: cursor, Result: answer.Result.Bytes}
 	x.h.cfg.Gate.Learn(x.r.Context(), x.from(), page, wire.Entries(answer, method))
 	return x.viewed(method, answer)
 }

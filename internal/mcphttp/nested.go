@@ -169,7 +169,7 @@ func (c *caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 	if err != nil {
 		return "", err
 	}
-	result, err := a.whole()
+	result, err := a.list(ctx, c.upstream.room)
 	if err != nil {
 		return "", err
 	}

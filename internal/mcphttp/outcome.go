@@ -2,12 +2,14 @@ package mcphttp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -71,6 +73,21 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 	}
 	return jsonrpc.Value{Bytes: text}, err
 }
+
+// list is whole for a list, of which many may be read at once: there must be room
+// for it. It may take until ctx ends.
+func (a *answer) list(ctx context.Context, room readingRoom) (jsonrpc.Value, error) {
+	defer a.close()
+	text, seat, err := room.readWhole(ctx, a.Body, longestList)
+	defer seat.leave() // what follows takes no time
+	if errors.Is(err, errUnchecked) {
+		err = invalidAnswer(jsonrpc.ErrTooLarge)
+	}
+	return jsonrpc.Value{Bytes: text}, err
+}
+
+// longestList is how long a list may wait for room. Its context ends sooner.
+const longestList = time.Minute
 
 // readAnswer reads the answer to the request m, as far as it takes to tell what
 // it is. Resp is closed with the answer's Body, or when there

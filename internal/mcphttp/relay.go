@@ -43,7 +43,7 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 		return
 	}
 	if x.rewrite != nil && resp.StatusCode == http.StatusOK {
-		x.relayRewritten(resp, kind, body)
+		x.relayRewritten(ctx, resp, kind, body)
 		return
 	}
 	x.relayBody(resp, kind, body)
@@ -83,15 +83,16 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 }
 
 // relayRewritten passes on an answer that the gate has to change.
-func (x *exchange) relayRewritten(resp *http.Response, kind string, body io.Reader) {
-	message, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
+func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind string, body io.Reader) {
+	message, seat, err := x.upstream.room.readWhole(ctx, body, x.silence)
+	defer seat.leave()
 	if err == nil {
 		err = io.EOF
 	}
 	problem := x.nonsense(resp, kind, message, err)
 	m, parseErr := x.readMessage(message)
-	if problem == nil && (len(message) > maxRewritten || parseErr != nil || !x.answeredBy(m)) {
-		problem = &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer cannot be checked", Cause: parseErr}
+	if problem == nil && (parseErr != nil || !x.answeredBy(m)) {
+		problem = uncheckable(parseErr)
 	}
 	if problem != nil {
 		clear(x.w.Header())
@@ -107,10 +108,8 @@ func (x *exchange) relayRewritten(resp *http.Response, kind string, body io.Read
 // relayBatch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
 func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
-	answered, err := io.ReadAll(io.LimitReader(body, maxRewritten+1))
-	if err == nil && len(answered) > maxRewritten {
-		err = errUnchecked
-	}
+	answered, seat, err := x.upstream.room.readWhole(ctx, body, x.silence)
+	defer seat.leave()
 	var elements [][]byte
 	if err == nil && (len(x.ids) > 0 || len(answered) > 0) {
 		elements, err = x.readBatch(answered)
@@ -174,8 +173,20 @@ func (x *exchange) nonsense(resp *http.Response, kind string, begin []byte, err 
 	return nil
 }
 
+// uncheckable returns the problem of an answer that the gate has to change and
+// cannot.
+func uncheckable(cause error) *wire.Problem {
+	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer cannot be checked", Cause: cause}
+}
+
 // brokenOff returns the problem of a body that ended before its time.
 func brokenOff(err error) *wire.Problem {
+	switch {
+	case errors.Is(err, errNoRoom):
+		return &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Detail: "too many large answers of the upstream at once, try again", Cause: err}
+	case errors.Is(err, errUnchecked):
+		return uncheckable(err)
+	}
 	problem := &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream broke off its answer", Cause: err}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		problem = &wire.Problem{Type: wire.UpstreamTimeout, Cause: err}

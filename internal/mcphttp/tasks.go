@@ -313,7 +313,7 @@ func (x *exchange) firstUpstreamPage(ctx context.Context, received *jsonrpc.Mess
 	if err != nil {
 		return jsonrpc.Value{}, err
 	}
-	result, err := a.whole()
+	result, err := a.list(ctx, x.upstream.room)
 	if err == nil && a.Error {
 		err = errors.New("the upstream answered with an error")
 	}

@@ -63,6 +63,7 @@ type Upstream struct {
 	transport *http.Transport
 	calls     *http.Transport // for calls of tools
 	patient   *http.Transport // for held calls: limited by their context alone, and each on a connection of its own
+	room      readingRoom     // for answers that the gate has to see as a whole
 	streams   *http.Transport // for streams, most of which are idle, so with small buffers
 }
 
@@ -86,7 +87,7 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 		}
 		return &promptConn{Conn: conn, timeout: cfg.ResponseTimeout}, nil
 	}
-	u := &Upstream{cfg: cfg, transport: &http.Transport{
+	u := &Upstream{cfg: cfg, room: newReadingRoom(), transport: &http.Transport{
 		DialContext:           dial,
 		TLSClientConfig:       cfg.TLS,
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,

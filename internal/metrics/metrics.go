@@ -55,6 +55,7 @@ type Metrics struct {
 	byErrorType map[string]prometheus.Counter // guarded by refusals
 
 	verdicts    *prometheus.CounterVec
+	overflows   *prometheus.CounterVec
 	invalidTask *prometheus.CounterVec
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
@@ -125,6 +126,9 @@ func New() *Metrics {
 // registerPolicy makes the metrics about policy.
 func (m *Metrics) registerPolicy() {
 	r := m.registry
+	m.overflows = register(r, prometheus.NewCounterVec(
+		counter("catalog_overflows_total", "Lists with more than can be kept of one tool, for one client, or of one upstream; the rest counts as unknown."),
+		[]string{"upstream", "limit"}))
 	m.verdicts = register(r, prometheus.NewCounterVec(
 		counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
 		[]string{"kind", "action", "observed"}))
@@ -226,6 +230,14 @@ func (m *Metrics) Refused(errorType string) {
 func (m *Metrics) Verdict(kind, action string, observed bool) {
 	if m != nil {
 		m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
+	}
+}
+
+// CatalogOverflowed counts a list of an upstream of which not everything could
+// be kept, and which limit was reached.
+func (m *Metrics) CatalogOverflowed(upstream, limit string) {
+	if m != nil {
+		m.overflows.WithLabelValues(upstream, limit).Inc()
 	}
 }
 
