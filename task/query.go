@@ -18,6 +18,10 @@ type Query struct {
 	Digest Digest
 	Cursor string // Page.Next of the page before; empty for the first
 	Limit  int    // tasks on a page: 20 if zero, at most 100
+
+	// Heads asks for no more of each task than [Task.Head] has, which a store
+	// can tell without reading a call that may be large.
+	Heads bool
 }
 
 // A Page is a part of the tasks that a query selects.
@@ -49,6 +53,11 @@ type Position struct {
 
 // Position returns t's place in a list.
 func (t Task) Position() Position { return Position{CreatedAt: t.CreatedAt, ID: t.ID} }
+
+// Head returns the part of t by which lists find it, and its version.
+func (t Task) Head() Task {
+	return Task{ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, CreatedAt: t.CreatedAt}
+}
 
 // Compare returns a negative number if a is listed before b, a positive one if
 // after. Newer tasks come first, and among tasks of the same microsecond the

@@ -26,6 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -101,6 +103,9 @@ type Desk struct {
 	running sync.WaitGroup // the runs of calls
 	pace    pace
 
+	operators *semaphore.Weighted // see aside
+	previews  previews
+
 	mu      sync.Mutex
 	closed  bool
 	present map[task.ID]presence // owners that asked a moment ago
@@ -122,6 +127,7 @@ func New(c Config) (*Desk, error) {
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
 		leases: make(map[task.ID]int), spools: make(map[task.ID]*spool), begun: make(chan struct{}),
+		operators: newOperatorReads(),
 	}
 	if err := d.Configure(c.Settings); err != nil {
 		return nil, err

@@ -48,6 +48,11 @@ const (
 
 // Case returns the case of a held call for somebody who looks at it.
 func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error) {
+	ctx, done, err := d.aside(ctx)
+	if err != nil {
+		return Case{}, err
+	}
+	defer done()
 	t, err := d.get(ctx, task.AnyOwner().Ref(id))
 	if err != nil {
 		return Case{}, err
@@ -94,12 +99,7 @@ func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]boo
 
 // redactions returns the paths that nobody is shown of the arguments of t.
 func (d *Desk) redactions(t task.Task) []path {
-	w, known := d.cfg.Workflow(t.Workflow)
-	if !known {
-		// What it would have redacted is not known, so nothing is shown.
-		w.Redact = []string{"arguments"}
-	}
-	paths := parsePaths(w.Redact)
+	paths := parsePaths(d.redactedPaths(t.Workflow))
 	if t.Call.Method == MethodBatch {
 		paths = pathsInBatch(paths)
 	}
@@ -231,16 +231,13 @@ func (d *Desk) lookBack(ctx context.Context, q task.Query, more func(task.Task) 
 // Waiting returns how many calls wait for a decision, up to a page of them, and
 // whether there are more.
 func (d *Desk) Waiting(ctx context.Context) (n int, more bool, err error) {
-	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: maxWaiting})
+	page, err := d.cfg.Store.List(task.Aside(ctx), task.Query{
+		Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: maxWaiting, Heads: true,
+	})
 	return len(page.Tasks), page.Next != "", err
 }
 
 const maxWaiting = 100
-
-// selects reports whether f is about t, apart from its state.
-func (f Filter) selects(t task.Task) bool {
-	return contains(t.Call.Name, f.Tool) && contains(readFacts(t).Principal.ID, f.Principal)
-}
 
 func contains(text, part string) bool {
 	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))

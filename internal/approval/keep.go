@@ -143,8 +143,7 @@ func (d *Desk) count(ctx context.Context) error {
 	for _, s := range task.Pending() {
 		pending[s] = 0
 	}
-	const few = 10 // at a time: each may hold large arguments
-	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: few}
+	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: sweepBatch, Heads: true}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
 		if err != nil {

@@ -111,7 +111,12 @@ func (d *Desk) Pending(ctx context.Context, f Filter) (Page, error) {
 	if len(f.States) == 0 {
 		f.States = []task.State{task.InputRequired}
 	}
-	q := task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit}
+	ctx, done, err := d.aside(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	defer done()
+	q := task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit, Heads: true}
 	page := Page{Approvals: make([]Approval, 0, q.PageSize())}
 	for range maxSearch {
 		listed, err := d.cfg.Store.List(ctx, q)
@@ -119,24 +124,39 @@ func (d *Desk) Pending(ctx context.Context, f Filter) (Page, error) {
 			return Page{}, err
 		}
 		page.Next, q.Cursor = listed.Next, listed.Next
-		for i, t := range listed.Tasks {
-			if !f.selects(t) {
-				continue
+		rest, err := d.fill(ctx, &page, f, listed.Tasks)
+		if err != nil {
+			return Page{}, err
+		}
+		if len(page.Approvals) == q.PageSize() {
+			if last := len(listed.Tasks) - len(rest) - 1; len(rest) > 0 {
+				page.Next = q.CursorAfter(listed.Tasks[last].Position())
 			}
-			page.Approvals = append(page.Approvals, d.view(t, maxListed))
-			if len(page.Approvals) < q.PageSize() {
-				continue
-			}
-			if i+1 < len(listed.Tasks) {
-				page.Next = q.CursorAfter(t.Position())
-			}
-			return page, nil
+			break
 		}
 		if q.Cursor == "" {
 			break
 		}
 	}
 	return page, nil
+}
+
+// fill adds those of the tasks to a page that f selects, until it is full, and
+// returns the heads that it has not looked at.
+func (d *Desk) fill(ctx context.Context, page *Page, f Filter, heads []task.Task) (rest []task.Task, err error) {
+	for i, head := range heads {
+		if len(page.Approvals) == cap(page.Approvals) {
+			return heads[i:], nil
+		}
+		p, err := d.preview(ctx, head)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil && f.selects(p) {
+			page.Approvals = append(page.Approvals, p.Approval)
+		}
+	}
+	return nil, nil
 }
 
 // Show returns one held call with much of its arguments.
@@ -150,6 +170,11 @@ func (d *Desk) ShowAll(ctx context.Context, id task.ID) (Approval, error) {
 }
 
 func (d *Desk) show(ctx context.Context, id task.ID, most int) (Approval, error) {
+	ctx, done, err := d.aside(ctx)
+	if err != nil {
+		return Approval{}, err
+	}
+	defer done()
 	t, err := d.get(ctx, task.AnyOwner().Ref(id))
 	if err != nil {
 		return Approval{}, err

@@ -1,101 +1,147 @@
 package mcphttp_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// largeList writes a list of one tool with a description of some megabytes, and
-// counts how many are being written beyond the first megabyte of each.
-type largeList struct {
-	mu           sync.Mutex
-	active, most int
-	release      chan struct{} // closed when they may be written to their end
-	served       atomic.Int64
+// A slowAnswer is an answer of some size that can be read at once up to a part of
+// it, and the rest once it is released.
+type slowAnswer struct {
+	size, part, read int
+	waiting          *atomic.Int64 // how many are read that far
+	release          <-chan struct{}
 }
 
-func (l *largeList) serve(w http.ResponseWriter, r *http.Request, events bool) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	w.Header().Set("Content-Type", "application/json")
-	if events {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: ")
+func (a *slowAnswer) Read(p []byte) (int, error) {
+	if a.read == a.part {
+		a.waiting.Add(1)
+		<-a.release
+		a.waiting.Add(-1)
+		a.part = a.size
 	}
-	io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"get_x","description":"`)
-	megabyte := strings.Repeat("d", 1<<20)
-	// More than fits into the buffers between the two, besides what the gate reads.
-	for range 15 {
-		io.WriteString(w, megabyte)
+	if a.read == a.size {
+		return 0, io.EOF
 	}
-	w.(http.Flusher).Flush()
-	l.enter(1)
-	<-l.release
-	l.enter(-1)
-	io.WriteString(w, `"}]}}`)
-	if events {
-		io.WriteString(w, "\n\n")
+	n := min(len(p), a.part-a.read)
+	clear(p[:n])
+	a.read += n
+	return n, nil
+}
+
+// Of many answers at once that the gate has to see as a whole only two large
+// ones, and some of a medium size, are in memory. All are read in the end.
+func TestFewLargeAnswersAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		size, want int
+	}{
+		{"large", 15 << 20, 2},
+		{"medium", 1 << 19, 32},
+		{"small", 1 << 15, 50},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const answers = 50
+			room := mcphttp.NewReadingRoom()
+			var waiting atomic.Int64
+			release, done := make(chan struct{}), make(chan error, answers)
+			for range answers {
+				go func() {
+					text, leave, err := room.Read(t.Context(), &slowAnswer{size: tt.size, part: tt.size - 1, waiting: &waiting, release: release}, time.Hour)
+					if err == nil && len(text) != tt.size {
+						err = fmt.Errorf("%d bytes", len(text))
+					}
+					leave()
+					done <- err
+				}()
+			}
+			eventually(t, "as many are read as may be", func() bool { return waiting.Load() == int64(tt.want) })
+			close(release)
+			for range answers {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
-	l.served.Add(1)
 }
 
-func (l *largeList) enter(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.active += n
-	l.most = max(l.most, l.active)
+// An answer for which there is no room in time is given up, and so is one of a
+// client that has left, or that is too large. None of them takes up room then.
+func TestNoRoom(t *testing.T) {
+	room := mcphttp.NewReadingRoom()
+	large := func() io.Reader { return io.LimitReader(zeros{}, 15<<20) }
+	var leave [2]func()
+	for i := range leave {
+		var err error
+		if _, leave[i], err = room.Read(t.Context(), large(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := room.Read(t.Context(), large(), time.Millisecond); !errors.Is(err, mcphttp.ErrNoRoom) {
+		t.Errorf("no room: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := room.Read(gone, large(), time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that has left: %v", err)
+	}
+	leave[0]()
+	leave[1]()
+	for range 3 {
+		if _, _, err := room.Read(t.Context(), io.LimitReader(zeros{}, 17<<20), time.Hour); err == nil {
+			t.Error("an answer that is too large is read")
+		}
+	}
+	if _, _, err := room.Read(t.Context(), large(), time.Hour); err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
 }
 
-func (l *largeList) now() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.active
-}
+type zeros struct{}
 
-// Of many large lists at once only some are in the gate's memory. All arrive,
-// and lists of usual size do not wait for them.
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Many large lists at once all arrive, as JSON and as events.
 func TestLargeListsAtOnce(t *testing.T) {
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
-			const clients = 12
-			lists := &largeList{release: make(chan struct{})}
+			const clients, size = 6, 4 << 20
+			list := `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"get_x","description":"` + strings.Repeat("d", size) + `"}]}}`
 			up := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Small") != "" {
-					_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.Copy(io.Discard, r.Body)
+				if !events {
 					w.Header().Set("Content-Type", "application/json")
-					io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"get_small"}]}}`)
+					io.WriteString(w, list)
 					return
 				}
-				lists.serve(w, r, events)
+				w.Header().Set("Content-Type", "text/event-stream")
+				io.WriteString(w, "data: "+list+"\n\n")
 			})
-			g := startGate(t, up, func(s settings) {
+			h := &house{t: t, gateway: startGate(t, up, func(s settings) {
 				s.handler.Gate = gate.New(&gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}, time.Now, s.handler.Log, nil)
-				s.upstream.ResponseTimeout = time.Minute
-			})
-			h := &house{t: t, gateway: g}
-			const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+				s.handler.Limits.WriteTimeout, s.upstream.ResponseTimeout = time.Minute, time.Minute
+			})}
 			var asked []*request
 			for range clients {
-				asked = append(asked, h.send(list))
+				asked = append(asked, h.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
 			}
-			eventually(t, "the gate reads as many as it may", func() bool { return lists.now() == 2 })
-			wantText(t, "a list of usual size", h.ask(list, "X-Small", "1"), "get_small")
-			close(lists.release)
 			for _, one := range asked {
-				if body := one.wait(t); !strings.Contains(body, `"get_x"`) || one.status != http.StatusOK {
-					t.Errorf("status %d, %d bytes: %.200s", one.status, len(body), body)
+				<-one.done
+				if one.status != http.StatusOK || len(one.body) < size || !strings.Contains(one.body, `"get_x"`) {
+					t.Errorf("status %d, %d bytes: %.200s", one.status, len(one.body), one.body)
 				}
-			}
-			if lists.most > 2 {
-				t.Errorf("%d lists of 15 MiB were read at once", lists.most)
 			}
 		})
 	}

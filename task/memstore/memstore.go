@@ -281,7 +281,11 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 		page.Next = q.CursorAfter(position(found[size-1]))
 	}
 	for _, t := range found {
-		page.Tasks = append(page.Tasks, t.Clone())
+		if q.Heads {
+			page.Tasks = append(page.Tasks, t.Head())
+		} else {
+			page.Tasks = append(page.Tasks, t.Clone())
+		}
 	}
 	return page, nil
 }

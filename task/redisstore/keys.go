@@ -83,18 +83,26 @@ func (k keyspace) places(c card, s task.State) []string {
 	return []string{k.list(s), k.owned(s, c.owner), k.call(h, c.digest, c.owner), k.due(h)}
 }
 
-const stampSize = 16
+const (
+	stampSize = 16
+	sign      = 1 << 63 // lets times before 1970 come before those after
+)
 
 // member returns the member of a list that stands for the task at p. Members
 // compared byte by byte have the order of [task.Compare].
 func member(p task.Position) string {
-	const sign = 1 << 63 // lets times before 1970 come before those after
 	ascending := uint64(p.CreatedAt.UnixMicro()) ^ sign
 	return fmt.Sprintf("%0*x", stampSize, ^ascending) + string(p.ID)
 }
 
 // idOf returns the ID of the task that a member stands for.
 func idOf(member string) task.ID { return task.ID(member[min(stampSize, len(member)):]) }
+
+// timeOf returns when the task was created that a member stands for.
+func timeOf(member string) time.Time {
+	stamp, _ := strconv.ParseUint(member[:min(stampSize, len(member))], 16, 64) // member wrote it
+	return time.UnixMicro(int64(^stamp ^ sign)).UTC()                           //nolint:gosec // only the bits matter
+}
 
 // micros returns the first whole microsecond that is not before t, so that
 // comparing whole microseconds with it is the same as comparing times.

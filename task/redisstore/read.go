@@ -56,6 +56,11 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, s.fault(ctx, task.ActionList, err)
 	}
+	if q.Heads {
+		for i := range found {
+			found[i] = found[i].Head()
+		}
+	}
 	page := task.Page{Tasks: found}
 	if size := q.PageSize(); len(found) > size {
 		page.Tasks = found[:size]
@@ -80,7 +85,7 @@ func (s *Store) search(ctx context.Context, q task.Query, after task.Position) (
 		if err != nil {
 			return nil, err
 		}
-		tasks, _, err := s.read(ctx, members)
+		tasks, err := s.readPart(ctx, q, members)
 		if errors.Is(err, task.ErrUnreadable) {
 			unreadable = errors.Join(unreadable, err)
 		} else if err != nil {
@@ -97,6 +102,39 @@ func (s *Store) search(ctx context.Context, q task.Query, after task.Position) (
 		}
 		from = "(" + members[len(members)-1]
 	}
+}
+
+// readPart returns as much of the tasks that members stand for as q asks for.
+func (s *Store) readPart(ctx context.Context, q task.Query, members []string) ([]task.Task, error) {
+	if q.Heads {
+		return s.heads(ctx, members)
+	}
+	tasks, _, err := s.read(ctx, members)
+	return tasks, err
+}
+
+// heads returns the heads of the tasks that members stand for.
+func (s *Store) heads(ctx context.Context, members []string) ([]task.Task, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	var heads []task.Task
+	for i, reply := range s.client.DoMulti(ctx, s.each(members, "version", "state", "owner", "digest")...) {
+		fields, err := reply.AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		if fields[0] == "" {
+			continue // it is gone
+		}
+		head := task.Task{ID: idOf(members[i]), State: task.State(fields[1]), Owner: fields[2], CreatedAt: timeOf(members[i])}
+		if head.Version, err = strconv.ParseInt(fields[0], 10, 64); err != nil {
+			return nil, err
+		}
+		copy(head.Digest[:], fields[3]) // by which q may select
+		heads = append(heads, head)
+	}
+	return heads, nil
 }
 
 // lists returns the lists that have all that q selects, and the less else the

@@ -128,6 +128,9 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, err
 	}
+	if q.Heads {
+		return page, nil // nothing of them is sealed
+	}
 	opened, unopened := s.openAll(page.Tasks)
 	page.Tasks = opened
 	s.leftOut(errors.Join(err, unopened))

@@ -130,6 +130,13 @@ func (r *reader) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil {
 		return task.Page{}, r.fault(ctx, task.ActionList, err)
 	}
+	if q.Heads {
+		heads, err := headsOf(rows)
+		if err != nil {
+			return task.Page{}, r.fault(ctx, task.ActionList, err)
+		}
+		return pageOf(q, heads), nil
+	}
 	found, unreadable, err := tasksOf(rows)
 	if err != nil {
 		return task.Page{}, r.fault(ctx, task.ActionList, err)

@@ -110,6 +110,21 @@ func tasksOf(rows *sql.Rows) (found []task.Task, unreadable, err error) {
 	return found, unreadable, rows.Err()
 }
 
+// headsOf reads the heads of tasks from rows, and closes them.
+func headsOf(rows *sql.Rows) (found []task.Task, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var created int64
+		var t task.Task
+		if err := rows.Scan(&created, &t.ID, &t.Owner, &t.State, &t.Version); err != nil {
+			return nil, err
+		}
+		t.CreatedAt = time.UnixMicro(created).UTC()
+		found = append(found, t)
+	}
+	return found, rows.Err()
+}
+
 // readable returns the tasks that could be read, in the place of all.
 func readable(found []task.Task) []task.Task {
 	return slices.DeleteFunc(found, func(t task.Task) bool { return t.Version == 0 })
@@ -121,6 +136,7 @@ type selection struct {
 	where []string
 	args  []any
 	size  int // tasks to select: one more than the page has
+	heads bool
 }
 
 func (s *selection) param(value any) string {
@@ -131,7 +147,7 @@ func (s *selection) param(value any) string {
 // selectPage returns the statement that selects the page of q that follows a
 // position, and its arguments.
 func selectPage(q task.Query, after task.Position) (statement string, args []any) {
-	s := selection{size: q.PageSize() + 1}
+	s := selection{size: q.PageSize() + 1, heads: q.Heads}
 	if owner, limited := q.Scope.Owner(); limited {
 		s.where = append(s.where, "owner = "+s.param(owner))
 	}
@@ -170,11 +186,16 @@ func (s *selection) statement(q task.Query) string {
 		") AS p UNION ALL SELECT * FROM (" + s.half("pending = FALSE") + ") AS t) AS halves" + s.order()
 }
 
-// columns are what tasksOf reads.
-const columns = "created_at, id, document"
+// columns returns what tasksOf reads, or headsOf.
+func (s *selection) columns() string {
+	if s.heads {
+		return "created_at, id, owner, state, version"
+	}
+	return "created_at, id, document"
+}
 
 func (s *selection) half(and ...string) string {
-	statement := "SELECT " + columns + " FROM tasks"
+	statement := "SELECT " + s.columns() + " FROM tasks"
 	if where := slices.Concat(s.where, and); len(where) > 0 {
 		statement += " WHERE " + strings.Join(where, " AND ")
 	}

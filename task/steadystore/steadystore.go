@@ -57,9 +57,14 @@ type Store struct {
 	o       Options
 	inner   atomic.Pointer[task.Store] // nil while none is open
 	closed  atomic.Bool
-	stop    context.CancelFunc
 	running sync.WaitGroup
-	alarm   chan struct{} // holds a token when trouble has begun
+
+	background context.Context //nolint:containedctx // of what the store does by itself until it is closed
+	stop       context.CancelFunc
+
+	alarm chan struct{} // holds a token when trouble has begun
+
+	doubted atomic.Bool // a read that was slow, and need not have been, is being looked into
 
 	telling sync.Mutex // held from a change to the end of telling of it, so that they are told in order
 	mu      sync.Mutex
@@ -87,9 +92,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		s.enter(trouble{err: err, reading: true})
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop = stop
-	s.running.Go(func() { s.watchOver(running) })
+	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.running.Go(func() { s.watchOver(s.background) })
 	return s, nil
 }
 
@@ -146,7 +150,10 @@ func (s *Store) Unwrap() task.Store {
 
 // Close implements [task.Store].
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	s.mu.Lock() // what is begun in doubt is begun before, or not at all
+	closed := s.closed.Swap(true)
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
 	s.stop()
@@ -323,12 +330,41 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 		return &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
 	case errors.Is(context.Cause(bounded), errNoAnswer):
 		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
+		if !u.writes && task.IsAside(caller) {
+			u.store.doubt()
+			return u.unavailable(err)
+		}
 	}
 	// Who reads the journal may have to write first. That there is no room for
 	// it keeps nobody from reading the rest.
 	reading := !u.writes && !errors.Is(err, task.ErrCapacityExceeded) || errors.Is(err, errNoAnswer)
 	u.store.enter(trouble{err: err, reading: reading})
 	return u.unavailable(err)
+}
+
+// doubt has the store probed after a read that may have been slow for reasons of
+// its own. If the probe fails, the store is in trouble.
+func (s *Store) doubt() {
+	if s.doubted.Swap(true) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return
+	}
+	s.running.Go(func() {
+		defer s.doubted.Store(false)
+		ctx, done := context.WithTimeout(s.background, s.o.Timeout)
+		defer done()
+		inner := s.Unwrap()
+		if inner == nil {
+			return
+		}
+		if err := s.o.Probe(ctx, inner, errNoAnswer); err != nil && s.background.Err() == nil {
+			s.enter(trouble{err: err, reading: true})
+		}
+	})
 }
 
 // tooMuch reports whether err is about an answer for which the store has no

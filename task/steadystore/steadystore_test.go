@@ -155,6 +155,7 @@ type patient struct {
 	task.Store
 	reads, writes atomic.Pointer[error]
 	hangs         atomic.Bool
+	slow          atomic.Bool // only what is read of a task
 	asked         atomic.Int64
 }
 
@@ -180,6 +181,10 @@ func (p *patient) Create(ctx context.Context, t task.Task, l task.Limits, notes 
 }
 
 func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if p.slow.Load() {
+		<-ctx.Done()
+		return task.Task{}, ctx.Err()
+	}
 	if err := p.ill(ctx, &p.reads); err != nil {
 		return task.Task{}, err
 	}
@@ -275,6 +280,34 @@ func TestSlow(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		_, err = s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrNotFound)
+	})
+}
+
+// TestSlowAside: a read for an operator that takes too long is no trouble of a
+// store that answers others, but has it looked into: one that answers nobody is
+// in trouble.
+func TestSlowAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient()
+		s := open(t, p.options())
+		p.slow.Store(true)
+		_, err := s.Get(task.Aside(t.Context()), task.AnyOwner().Ref("tg_1"))
+		mustBe(t, err, task.ErrUnavailable)
+		synctest.Wait()
+		must(t, s.Trouble())
+		must(t, s.Create(t.Context(), build(t, "tg_2"), task.Limits{}))
+
+		p.slow.Store(false)
+		p.hangs.Store(true)
+		_, err = s.Get(task.Aside(t.Context()), task.AnyOwner().Ref("tg_1"))
+		mustBe(t, err, task.ErrUnavailable)
+		time.Sleep(time.Minute)
+		if s.Trouble() == nil {
+			t.Error("a store that answers nobody is not in trouble")
+		}
+		p.hangs.Store(false)
+		time.Sleep(time.Minute)
+		must(t, s.Trouble())
 	})
 }
 

@@ -18,6 +18,7 @@ func listCases() []testCase {
 		{"List follows changes of state", listFollows},
 		{"List has pages of the size asked for", listPages},
 		{"List ends with the last task", listEnd},
+		{"List of heads", listHeads},
 		{"cursors survive new tasks", cursorInserts},
 		{"cursors survive deleted tasks", cursorDeletes},
 		{"cursors of another query or of nobody are refused", cursorForged},
@@ -74,6 +75,40 @@ func listOrder(t reporter, s task.Store) {
 		mustEqual(t, "all", list(t, s, task.Query{Scope: task.AnyOwner(), Limit: limit}), want[""])
 		mustEqual(t, "of ann", list(t, s, task.Query{Scope: task.OwnedBy("ann"), Limit: limit}), want["ann"])
 		mustEqual(t, "of bob", list(t, s, task.Query{Scope: task.OwnedBy("bob"), Limit: limit}), want["bob"])
+	}
+}
+
+// listHeads: a list of heads is the same list, with no more of each task.
+func listHeads(t reporter, s task.Store) {
+	for i := range 5 {
+		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
+	}
+	changed := apply(t, get(t, s, "tg_1"), epoch.Add(time.Second), task.Cancel{By: "bob"})
+	must(t, s.Swap(t.Context(), changed))
+	one := get(t, s, "tg_2")
+	for _, q := range []task.Query{
+		{Scope: task.AnyOwner()},
+		{Scope: task.AnyOwner(), Limit: 2},
+		{Scope: task.OwnedBy("bob")},
+		{Scope: task.AnyOwner(), States: task.Pending()},
+		{Scope: task.AnyOwner(), States: []task.State{task.Cancelled}},
+		{Scope: task.OwnedBy("ann"), Digest: one.Digest},
+	} {
+		for {
+			whole, err := s.List(t.Context(), q)
+			must(t, err)
+			q.Heads = true
+			heads, err := s.List(t.Context(), q)
+			must(t, err)
+			q.Heads = false
+			for i := range whole.Tasks {
+				whole.Tasks[i] = whole.Tasks[i].Head()
+			}
+			mustEqual(t, "heads", heads, whole)
+			if q.Cursor = whole.Next; q.Cursor == "" {
+				break
+			}
+		}
 	}
 }
 

@@ -1,0 +1,145 @@
+package approval
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// operatorReads is how many reads on behalf of operators are made at a time.
+// Others wait for their turn, so that agents' calls never wait for many of them.
+const operatorReads = 4
+
+// aside returns the context of a read on behalf of an operator, once it is its
+// turn, and what ends that.
+func (d *Desk) aside(ctx context.Context) (context.Context, func(), error) {
+	if err := d.operators.Acquire(ctx, 1); err != nil {
+		return ctx, nil, err
+	}
+	return task.Aside(ctx), func() { d.operators.Release(1) }, nil
+}
+
+// A preview is a held call as it stands in a list.
+type preview struct {
+	Approval
+
+	principal string // as it came
+	version   int64  // of the task
+	redacted  string // what was to be redacted
+}
+
+// size returns about how much memory p takes.
+func (p *preview) size() int {
+	size := 2048 + len(p.Arguments) + len(p.Tool) + len(p.Name) + len(p.Principal) + len(p.principal) +
+		len(p.Reason) + len(p.Description) + len(p.redacted)
+	for _, a := range p.Approvals {
+		size += 256 + len(a.Reason)
+	}
+	return size
+}
+
+// maxPreviews is how many bytes of previews a desk keeps. Those that were looked
+// at longest ago go first.
+const maxPreviews = 16 << 20
+
+// previews are what a desk has made of tasks for its lists, so that a call with
+// large arguments is read once, and not whenever somebody looks at a list. One is
+// good for one version of its task.
+type previews struct {
+	mu     sync.Mutex
+	tasks  map[task.ID]*list.Element // of *preview
+	recent list.List                 // the one looked at last first
+	size   int
+}
+
+// get returns the preview of a task that is made of its given version, or nil.
+func (p *previews) get(id task.ID, version int64) *preview {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	element := p.tasks[id]
+	if element == nil {
+		return nil
+	}
+	known := element.Value.(*preview)
+	if known.version != version {
+		return nil
+	}
+	p.recent.MoveToFront(element)
+	return known
+}
+
+func (p *previews) put(one *preview) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tasks == nil {
+		p.tasks = make(map[task.ID]*list.Element)
+	}
+	p.drop(p.tasks[one.ID])
+	p.tasks[one.ID] = p.recent.PushFront(one)
+	for p.size += one.size(); p.size > maxPreviews && p.recent.Len() > 1; {
+		p.drop(p.recent.Back())
+	}
+}
+
+func (p *previews) drop(element *list.Element) {
+	if element == nil {
+		return
+	}
+	old := element.Value.(*preview)
+	p.recent.Remove(element)
+	delete(p.tasks, old.ID)
+	p.size -= old.size()
+}
+
+// preview returns the preview of the task that a list has the head of, or nil if
+// the task is gone, or cannot be read.
+func (d *Desk) preview(ctx context.Context, head task.Task) (*preview, error) {
+	known := d.previews.get(head.ID, head.Version)
+	if known != nil && known.redacted == d.redacted(known.Workflow) {
+		return known, nil
+	}
+	t, err := d.cfg.Store.Get(ctx, task.AnyOwner().Ref(head.ID))
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return nil, nil
+	case errors.Is(err, task.ErrUnreadable):
+		d.cfg.Log.ErrorContext(ctx, "a held call cannot be read, so no list has it", "task", head.ID, "error", err)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	made := &preview{
+		Approval: d.view(t, maxListed), principal: readFacts(t).Principal.ID,
+		version: t.Version, redacted: d.redacted(t.Workflow),
+	}
+	d.previews.put(made)
+	return made, nil
+}
+
+// redacted returns, as one text, what a workflow redacts now.
+func (d *Desk) redacted(workflow string) string {
+	return strings.Join(d.redactedPaths(workflow), "\n")
+}
+
+// redactedPaths returns what a workflow redacts. If there is no such workflow,
+// that is not known, so everything is.
+func (d *Desk) redactedPaths(workflow string) []string {
+	if w, known := d.cfg.Workflow(workflow); known {
+		return w.Redact
+	}
+	return []string{"arguments"}
+}
+
+// selects reports whether f is about p.
+func (f Filter) selects(p *preview) bool {
+	return slices.Contains(f.States, p.State) && contains(p.Name, f.Tool) && contains(p.principal, f.Principal)
+}
+
+func newOperatorReads() *semaphore.Weighted { return semaphore.NewWeighted(operatorReads) }
