@@ -16,15 +16,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// A slowAnswer is an answer of some size that can be read at once up to a part of
+// A haltedAnswer is an answer of some size that can be read at once up to a part of
 // it, and the rest once it is released.
-type slowAnswer struct {
+type haltedAnswer struct {
 	size, part, read int
 	waiting          *atomic.Int64 // how many are read that far
 	release          <-chan struct{}
 }
 
-func (a *slowAnswer) Read(p []byte) (int, error) {
+func (a *haltedAnswer) Read(p []byte) (int, error) {
 	if a.read == a.part {
 		a.waiting.Add(1)
 		<-a.release
@@ -58,7 +58,7 @@ func TestFewLargeAnswersAtOnce(t *testing.T) {
 			release, done := make(chan struct{}), make(chan error, answers)
 			for range answers {
 				go func() {
-					text, leave, err := room.Read(t.Context(), &slowAnswer{size: tt.size, part: tt.size - 1, waiting: &waiting, release: release}, time.Hour)
+					text, leave, err := room.Read(t.Context(), &haltedAnswer{size: tt.size, part: tt.size - 1, waiting: &waiting, release: release}, time.Hour)
 					if err == nil && len(text) != tt.size {
 						err = fmt.Errorf("%d bytes", len(text))
 					}
