@@ -171,9 +171,9 @@ func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool 
 		return false
 	}
 	if x.own == nil {
-		leave, ok := x.enterWaiting()
-		if !ok {
-			x.refuseWaiting()
+		leave, err := x.enterWaiting()
+		if err != nil {
+			x.refuseCrowded(err)
 			return true
 		}
 		defer leave()
