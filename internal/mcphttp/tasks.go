@@ -305,7 +305,7 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 func (x *exchange) firstUpstreamPage(ctx context.Context, received *jsonrpc.Message) (jsonrpc.Value, error) {
 	ctx, stop := context.WithTimeout(ctx, x.upstream.cfg.ResponseTimeout)
 	defer stop()
-	m, err := listRequest(received, "")
+	m, err := pageRequest(received, "")
 	if err != nil {
 		return jsonrpc.Value{}, err
 	}
@@ -320,9 +320,9 @@ func (x *exchange) firstUpstreamPage(ctx context.Context, received *jsonrpc.Mess
 	return result, err
 }
 
-// listRequest returns a request for a list with another cursor, or without one
+// pageRequest returns a request for a list with another cursor, or without one
 // if that is empty.
-func listRequest(received *jsonrpc.Message, cursor string) (*jsonrpc.Message, error) {
+func pageRequest(received *jsonrpc.Message, cursor string) (*jsonrpc.Message, error) {
 	m, err := parsed(received.Raw) // whose places count from its own start, not from that of the body
 	if err != nil {
 		return nil, err
@@ -359,7 +359,7 @@ func (x *exchange) openCursor(ctx context.Context, m *jsonrpc.Message, owner str
 // list: with its own cursor, and with its answer's cursor sealed on the way
 // back. It reports false if the client has its answer.
 func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, cursor, owner string) bool {
-	m, err := listRequest(received, cursor)
+	m, err := pageRequest(received, cursor)
 	if err != nil {
 		x.fail(err)
 		return false
