@@ -87,13 +87,13 @@ func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		w.Write([]byte(`{"jsonrpc":"2.0","id":"l1","error":{"code":-32601,"message":"Method not found"}}`))
 	}
-	message, headers := listenFor(`"toolsListChanged":true,"resourceSubscriptions":["file:///a"]`)
+	message, headers := listenFor(`"toolsListChanged":true,"promptsListChanged":false`)
 	next := h.stream(t, http.MethodPost, message, headers...)
 	wantText(t, "acknowledged", next(), "subscriptions/acknowledged", `"notifications":{"toolsListChanged":true}`)
 	h.handler.ListsChanged()
 	wantText(t, "changed", next(), "notifications/tools/list_changed", `"l1"`)
 
-	message, headers = listenFor(`"resourceSubscriptions":["file:///a"]`)
+	message, headers = listenFor(`"promptsListChanged":false`)
 	wantText(t, "nothing to tell", h.ask(message, headers...), `-32601`)
 }
 
