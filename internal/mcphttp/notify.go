@@ -277,7 +277,7 @@ const defaultBeat = 15 * time.Second
 
 // keepAlive sends a comment now and then, until ctx ends or the client is lost.
 func (s *eventRelay) keepAlive(ctx context.Context) {
-	beat := time.NewTicker(cmp.Or(s.x.h.cfg.Waiting.Beat, defaultBeat))
+	beat := time.NewTicker(cmp.Or(s.x.h.settings().Waiting.Beat, defaultBeat))
 	defer beat.Stop()
 	for {
 		select {
