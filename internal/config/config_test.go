@@ -118,7 +118,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestEverySettingIsObeyed(t *testing.T) {
+func TestEverySettingIsRead(t *testing.T) {
 	got := valid(t, `
 version: 1
 listen: "[::1]:0"
