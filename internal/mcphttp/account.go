@@ -33,7 +33,7 @@ func (x *exchange) finish() {
 // account counts, traces and logs how the exchange ended.
 func (x *exchange) account() {
 	outcome := metrics.Success
-	if x.problem != nil || x.gone {
+	if x.problem != nil || x.gone || x.failed || x.status >= http.StatusBadRequest {
 		outcome = metrics.Error
 	}
 	x.h.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))

@@ -89,7 +89,7 @@ func (x *exchange) fallBack() bool {
 
 // begin sends the status and the headers.
 func (x *exchange) begin(status int) {
-	x.began = true
+	x.began, x.status = true, status
 	x.w.WriteHeader(status)
 }
 

@@ -200,15 +200,21 @@ func (c *caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*ht
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
+	count := c.upstream.sending()
 	resp, err := c.upstream.sendBy(traced, c.upstream.patient, &http.Request{
 		Method: http.MethodPost,
 		URL:    new(url.URL),
 		Header: header,
 	}, body)
-	if err != nil && !connected.Load() {
-		err = &unsentError{err}
+	if err != nil {
+		count(outcomeOf(err))
+		if !connected.Load() {
+			err = &unsentError{err}
+		}
+		return nil, err
 	}
-	return resp, err
+	resp.Body = &countedBody{ReadCloser: resp.Body, status: resp.StatusCode, count: count}
+	return resp, nil
 }
 
 // Poll implements [approval.Sender].

@@ -56,7 +56,9 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 		defer patient.stop()
 		body = patient
 	}
-	x.ended(ctx, s, s.run(body))
+	err := s.run(body)
+	x.noteEvents(s.last)
+	x.ended(ctx, s, err)
 }
 
 // ended deals with the end of a stream, given why the upstream's part ended.

@@ -3,14 +3,12 @@ package mcphttp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
-	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -31,6 +29,8 @@ type exchange struct {
 	ids     [][]byte // of all requests that the upstream, or the gate in its place, is to answer
 	label   string   // what metrics and logs call the exchange
 	problem *wire.Problem
+	status  int           // of the HTTP answer that the client was sent
+	failed  bool          // whether the upstream answered the request with a JSON-RPC error
 	silence time.Duration // how long the upstream may say nothing
 	began   bool          // whether the client has been sent anything
 	gone    bool          // whether the client left before its answer
@@ -169,26 +169,26 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 // forward sends the request upstream and what comes back to the client.
 func (x *exchange) forward(ctx context.Context, body []byte) {
 	defer x.upstreamSpan.End()
-	sent := time.Now()
+	count := x.upstream.sending()
 	transport, silence := x.upstream.way(x)
 	x.silence = silence
 	resp, err := x.upstream.sendBy(ctx, transport, x.r, body)
 	if err != nil {
-		x.countUpstream(err, sent)
-		if !x.fallBack() && !x.listenWithout(ctx, nil) {
-			x.fail(err)
-		}
+		count(outcomeOf(err))
+		x.failUpstream(ctx, err)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if problem := improper(resp); problem != nil {
-		x.countUpstream(problem, sent)
-		if !x.fallBack() && !x.listenWithout(ctx, nil) {
-			x.fail(problem)
-		}
+		count(outcomeOf(problem))
+		x.failUpstream(ctx, problem)
 		return
 	}
-	x.countUpstream(nil, sent)
+	if x.endless() {
+		count(outcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
+	} else {
+		defer func() { count(x.upstreamOutcome(resp.StatusCode)) }()
+	}
 	if x.listenWithout(ctx, resp) || x.streamAlone(ctx, resp) {
 		return
 	}
@@ -199,14 +199,12 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 	x.relay(ctx, resp)
 }
 
-func (x *exchange) countUpstream(err error, sent time.Time) {
-	outcome := metrics.Success
-	if problem, ok := errors.AsType[*wire.Problem](err); ok && problem.Type == wire.UpstreamTimeout {
-		outcome = metrics.Timeout
-	} else if err != nil {
-		outcome = metrics.Error
+// failUpstream answers a client whose request got no usable answer from the
+// upstream, because of err.
+func (x *exchange) failUpstream(ctx context.Context, err error) {
+	if !x.fallBack() && !x.listenWithout(ctx, nil) {
+		x.fail(err)
 	}
-	x.h.cfg.Metrics.UpstreamDone(outcome, time.Since(sent))
 }
 
 // traceRequest starts the span of the exchange, as a child of the one that the

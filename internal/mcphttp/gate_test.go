@@ -49,7 +49,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	}
 	g := &gateway{target: target, metrics: metrics.New(), log: new(logBuffer)}
 	upstream := mcphttp.UpstreamConfig{
-		Name: "test", URL: u, ForwardAuthorization: true,
+		Name: "test", URL: u, ForwardAuthorization: true, Metrics: g.metrics,
 		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := mcphttp.Config{

@@ -64,6 +64,7 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 		x.fail(problem)
 		return
 	}
+	x.noteAnswer(piece[:n])
 	if errors.Is(err, io.EOF) {
 		x.w.Header().Set("Content-Length", strconv.Itoa(n))
 		x.begin(resp.StatusCode)
@@ -99,6 +100,7 @@ func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind
 		x.fail(problem)
 		return
 	}
+	x.failed = m.Error.Present()
 	message = x.rewrite(m)
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(message)))
 	x.begin(resp.StatusCode)

@@ -193,12 +193,16 @@ func (c *caller) listen(ctx context.Context, t task.Task) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
+	count := c.upstream.sending()
 	resp, err := c.upstream.sendBy(ctx, c.upstream.streams, &http.Request{
 		Method: http.MethodPost, URL: new(url.URL), Header: header,
 	}, request.Raw)
-	switch {
-	case err != nil:
+	if err != nil {
+		count(outcomeOf(err))
 		return nil, err
+	}
+	count(outcomeOfStatus(resp.StatusCode))
+	switch {
 	case resp.StatusCode >= http.StatusInternalServerError:
 		err = fmt.Errorf("the upstream answered with status %d", resp.StatusCode)
 	case resp.StatusCode != http.StatusOK || mediaType(resp.Header.Get("Content-Type")) != "text/event-stream":

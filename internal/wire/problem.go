@@ -3,6 +3,7 @@ package wire
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -46,6 +47,9 @@ const (
 	StoreUnavailable   Type = "store_unavailable"
 	Internal           Type = "internal_error"
 )
+
+// Upstream reports whether a problem of the type is a fault of an upstream's.
+func (t Type) Upstream() bool { return strings.HasPrefix(string(t), "upstream_") }
 
 // told says how one type of problem is told.
 type told struct {
