@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -119,7 +120,7 @@ func TestEndlessPages(t *testing.T) {
 		t.Errorf("it is logged %d times: %s", n, &log)
 	}
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if !strings.Contains(w.Body.String(), `thoughtgate_catalog_overflows_total{limit="client",upstream="up"}`) {
 		t.Error("it is not counted")
 	}

@@ -211,19 +211,25 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	case err != nil:
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}
+	return judged, x.refusal(m, judged)
+}
+
+// refusal returns the problem of a message that may not pass, neither now nor
+// later, given what policy said of it.
+func (x *exchange) refusal(m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
 	if problem := x.checkMirrors(m, judged.Tool); problem != nil {
-		return judged, problem
+		return problem
 	}
 	switch judged.Handling {
 	case policy.PassOn:
-		return judged, nil
+		return nil
 	case policy.OwnTask, policy.ReadyTask, policy.HoldRequest:
-		return judged, x.holdable(m, judged)
+		return x.holdable(m, judged)
 	case policy.RefuseNoTask:
 		x.h.cfg.Metrics.InvalidTask("required")
-		return judged, wire.TaskMissing(x.era, judged.Name)
+		return wire.TaskMissing(x.era, judged.Name)
 	default:
-		return judged, x.denial(judged)
+		return x.denial(judged)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestFloodOfStatuses(t *testing.T) {
 	flood <- status(upstreams, "working", "no, wait") // a task that has ended does not begin again
 	close(flood)
 	eventually(t, "the last status is noted", func() bool {
-		now, err := store.Store.Get(t.Context(), ref)
+		now, err := store.Get(t.Context(), ref)
 		return err == nil && now.Execution.Upstream.Ended()
 	})
 	if n := store.writes.Load() - writes; n > most(start) {
@@ -92,7 +92,7 @@ func TestFloodOfStatuses(t *testing.T) {
 	if n := store.lists.Load() - lists; n > most(start) {
 		t.Errorf("%d statuses in %v caused %d lists to be read", floodSize, time.Since(start), n)
 	}
-	now, err := store.Store.Get(t.Context(), ref)
+	now, err := store.Get(t.Context(), ref)
 	if err != nil || now.Execution.Upstream != task.UpstreamReady {
 		t.Errorf("the task is %v, %v; want its upstream to be done", now.Execution, err)
 	}

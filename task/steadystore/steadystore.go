@@ -331,7 +331,7 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 	case errors.Is(context.Cause(bounded), errNoAnswer):
 		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
 		if !u.writes && task.IsAside(caller) {
-			u.store.doubt()
+			u.store.doubt() //nolint:contextcheck // it goes on when the caller does not
 			return u.unavailable(err)
 		}
 	}
