@@ -65,14 +65,10 @@ func (g *guesses) attempt(address string, now time.Time, compare func() bool) ti
 	if compare() {
 		g.prove(address, now)
 	} else {
-		g.fail(address, now)
+		g.bad.take(address, now)
+		g.all.AllowN(now, 1)
 	}
 	return 0
-}
-
-func (g *guesses) fail(address string, now time.Time) {
-	g.bad.take(address, now)
-	g.all.AllowN(now, 1)
 }
 
 func (g *guesses) prove(address string, now time.Time) {
@@ -80,20 +76,6 @@ func (g *guesses) prove(address string, now time.Time) {
 		clear(g.proven)
 	}
 	g.proven[address] = now
-}
-
-// blocked returns how long nothing may be tried from an address, and failed
-// notes that something was tried and was wrong. They are for what takes long.
-func (g *guesses) blocked(address string, now time.Time) time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.wait(address, now)
-}
-
-func (g *guesses) failed(address string, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.fail(address, now)
 }
 
 // waitFor returns how long it takes until l allows one more, which is not

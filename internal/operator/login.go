@@ -5,8 +5,10 @@ import (
 	"html"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // A LoginPage is what the page on which people log in has to say. Its form is
@@ -147,11 +149,18 @@ func (a *Auth) refuseLogout(w http.ResponseWriter, r *http.Request, why *Error) 
 // local returns where to go after a login: next if that is a place on this gate.
 func local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") ||
-		strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\t\r\n") || strings.HasPrefix(u.Path, "/login") {
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || !plain(u.Path) ||
+		strings.HasPrefix(u.Path, "/login") {
 		return "/"
 	}
 	return next
+}
+
+// plain reports whether everybody reads a path in the same way: it has no dots or
+// empty parts to leave out, and no characters that browsers drop or replace.
+func plain(p string) bool {
+	clean := path.Clean(p)
+	return (p == clean || p == clean+"/") && p != "//" && !strings.Contains(p, `\`) && !strings.ContainsFunc(p, unicode.IsControl)
 }
 
 func (a *Auth) page(w http.ResponseWriter, r *http.Request, p LoginPage) {

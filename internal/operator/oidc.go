@@ -188,7 +188,7 @@ func (a *Auth) leave(w http.ResponseWriter, r *http.Request) {
 func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 	sealed := a.cookie(r, loginCookie)
 	a.setCookie(w, r, loginCookie, "", 0)
-	if wait := a.guesses.blocked(addressOf(r), a.cfg.Now()); wait > 0 {
+	if wait := a.returns.wait(addressOf(r), a.cfg.Now()); wait > 0 {
 		a.failed(w, r, wait, LoginPage{Next: "/"})
 		return
 	}
@@ -241,7 +241,7 @@ func (d departure) record() string { return "login/" + digest(d.State) }
 
 // notBack counts a failure to log in elsewhere, and shows the page again.
 func (a *Auth) notBack(w http.ResponseWriter, r *http.Request, next, why string) {
-	a.guesses.failed(addressOf(r), a.cfg.Now())
+	a.returns.take(addressOf(r), a.cfg.Now())
 	a.failed(w, r, 0, LoginPage{Next: next, Error: why})
 }
 

@@ -121,6 +121,7 @@ type Auth struct {
 	logins   keyring.Sealer // of the cookies of logins under way
 	provider *provider      // nil if there is none
 	guesses  *guesses
+	returns  limiters // failures to come back from the provider, by address; they are no guesses
 	// By operator. Pages look by themselves whenever an agent does something, so
 	// that must not use up what is there to decide.
 	looks, changes limiters
@@ -144,7 +145,7 @@ func New(c Config) (*Auth, error) {
 	}
 	a := &Auth{
 		cfg: c, sessions: c.Ring.Sealer(keyring.Sessions), logins: c.Ring.Sealer(keyring.Logins),
-		guesses: newGuesses(), looks: newLimiters(requests), changes: newLimiters(requests),
+		guesses: newGuesses(), returns: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests),
 	}
 	if c.OIDC != nil {
 		a.provider = newProvider(*c.OIDC, c.Now)

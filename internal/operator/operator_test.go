@@ -45,6 +45,7 @@ type house struct {
 	http  *http.Client
 
 	config  operator.Config
+	auth    *operator.Auth
 	handler http.Handler
 }
 
@@ -86,7 +87,7 @@ func build(t *testing.T, change func(*operator.Config)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.config = c
+	h.config, h.auth = c, auth
 	mux := http.NewServeMux()
 	auth.Register(mux)
 	refuse := func(w http.ResponseWriter, _ *http.Request, why *operator.Error) {
@@ -99,6 +100,10 @@ func build(t *testing.T, change func(*operator.Config)) *house {
 	mux.Handle("GET /{$}", auth.Handle(operator.Viewer, refuse, say))
 	mux.Handle("POST /decide", auth.Handle(operator.Approver, refuse, say))
 	mux.Handle("POST /audit", auth.Handle(operator.Admin, refuse, say))
+	mux.Handle("GET /hold", auth.Handle(operator.Admin, refuse, func(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
 	h.handler = mux
 	h.browser()
 	return h
@@ -136,6 +141,27 @@ func (h *house) do(method, path, body string, headers ...string) (int, string, h
 		h.t.Fatal(err)
 	}
 	return resp.StatusCode, string(text), resp.Header
+}
+
+// stream makes a request whose answer does not end by itself, and returns what is
+// closed when it has ended.
+func (h *house) stream(path string) <-chan struct{} {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+path, http.NoBody)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp, err := h.http.Do(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		h.t.Fatalf("%v, %v", resp, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}()
+	return ended
 }
 
 func (h *house) want(status int, text, method, path, body string, headers ...string) http.Header {
@@ -203,7 +229,8 @@ func TestLoginForm(t *testing.T) {
 func TestNext(t *testing.T) {
 	for _, next := range []string{
 		"https://evil.example/", "//evil.example/", `/\evil.example`, `\\evil.example`, "javascript:alert(1)", "evil", "/\t/evil.example",
-		"///evil.example", "http:/evil", "/login?token=x", "",
+		"///evil.example", "http:/evil", "/login?token=x", "", "/x/../login?token=evil", "/./login?token=evil", "/%6cogin?token=evil",
+		"/..//evil.example", "/.//evil.example", "/a\r\nSet-Cookie: evil=1", "/a\x00evil", "/\x7fevil", "/%0d%0aevil: 1/..//evil", "/%5cevil",
 	} {
 		h := serve(t, nil)
 		header := h.want(303, "", "GET", "/login?token="+linkToken+"&next="+url.QueryEscape(next), "")

@@ -221,7 +221,12 @@ func (a *Auth) again(ctx context.Context, o Operator) (Operator, *Error) {
 	return a.recall(ctx, o.session.record)
 }
 
+// unavailable says that the store could not be asked. It is not logged of a
+// request that has ended meanwhile: then that is the reason.
 func (a *Auth) unavailable(ctx context.Context, err error) *Error {
+	if ctx.Err() != nil {
+		return errUnavailable
+	}
 	a.cfg.Log.WarnContext(ctx, "sessions of operators cannot be read", "error", err)
 	return errUnavailable
 }

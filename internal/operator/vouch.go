@@ -31,7 +31,7 @@ func (a *Auth) fromElsewhere(ctx context.Context, s session) (Operator, *Error) 
 	if a.provider == nil || s.Grant == nil || s.Issuer != a.provider.Issuer {
 		return Operator{}, errSessionEnded
 	}
-	if a.cfg.Now().Sub(time.Unix(s.Grant.Checked, 0)) >= a.provider.Recheck {
+	if a.since(s.Grant.Checked) >= a.provider.Recheck {
 		if err := a.vouch(ctx, &s); err != nil {
 			return Operator{}, err
 		}
@@ -51,19 +51,18 @@ func (a *Auth) vouch(ctx context.Context, s *session) *Error {
 	if s.Grant.Refresh == "" {
 		return a.end(ctx, s, "the identity provider gave no refresh token")
 	}
-	now := a.cfg.Now()
-	known := now.Sub(time.Unix(s.Grant.Checked, 0)) < 2*a.provider.Recheck
+	known := a.since(s.Grant.Checked) < 2*a.provider.Recheck
 	unverified := func() *Error {
 		if known {
 			return nil
 		}
 		return errUnverified
 	}
-	if now.Sub(time.Unix(s.Grant.Tried, 0)) < retryAfter {
+	if a.since(s.Grant.Tried) < retryAfter {
 		return unverified()
 	}
 	g := *s.Grant
-	g.Tried = now.Unix()
+	g.Tried = a.cfg.Now().Unix()
 	s.Grant = &g
 	if err := a.keep(ctx, s); errors.Is(err, task.ErrConcurrentModification) {
 		return unverified() // another replica is asking, or the session was just ended: the next request finds out
@@ -78,9 +77,28 @@ func (a *Auth) vouch(ctx context.Context, s *session) *Error {
 		return a.end(ctx, s, redacted(err))
 	case err != nil:
 		a.cfg.Log.WarnContext(ctx, "identity provider", "error", redacted(err))
+		a.keepRefresh(ctx, s, refresh)
 		return unverified()
 	}
 	return a.renewed(ctx, s, claims, refresh)
+}
+
+// since returns how far the clock is from a time, in seconds since 1970. One in
+// the future is as old as one in the past: the clock was set back since.
+func (a *Auth) since(seconds int64) time.Duration {
+	return a.cfg.Now().Sub(time.Unix(seconds, 0)).Abs()
+}
+
+// keepRefresh keeps the refresh token of an answer that could not be used: the
+// one before it may be good no more.
+func (a *Auth) keepRefresh(ctx context.Context, s *session, refresh string) {
+	if refresh == "" || refresh == s.Grant.Refresh {
+		return
+	}
+	s.Grant.Refresh = refresh
+	if err := a.keep(ctx, s); err != nil && !errors.Is(err, task.ErrConcurrentModification) {
+		_ = a.unavailable(ctx, err) // the session ends when the provider is asked next
+	}
 }
 
 // renewed keeps what the provider says now.

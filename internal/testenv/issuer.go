@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,31 +33,43 @@ type Issuer struct {
 	key     *ecdsa.PrivateKey
 	keyID   string
 	codes   map[string]grant
+	refresh map[string]grant // by refresh token, each good for one use
+	reused  int
+	habits  Habits
 	person  map[string]any // who is logged in next
 	change  func(claims map[string]any)
 	fetches int
 	down    bool
 }
 
-// A grant is what a code is good for.
+// A grant is what a code or a refresh token is good for.
 type grant struct {
 	challenge, nonce, redirect string
 	person                     map[string]any
+	offline                    bool // a refresh token was asked for
+}
+
+// Habits are in what an issuer differs from most.
+type Habits struct {
+	NoRefresh bool   // it gives no refresh tokens
+	Bare      bool   // it answers a refresh token without an ID token
+	Broken    string // the path that does not work
 }
 
 // NewIssuer starts an issuer.
 func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
-	i := &Issuer{t: t, Client: "gate", Secret: "the gate's own", codes: make(map[string]grant)}
+	i := &Issuer{t: t, Client: "gate", Secret: "the gate's own", codes: make(map[string]grant), refresh: make(map[string]grant)}
 	i.Rotate("key-1")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", i.configuration)
 	mux.HandleFunc("GET /keys", i.publish)
 	mux.HandleFunc("GET /authorize", i.authorize)
 	mux.HandleFunc("POST /token", i.token)
+	mux.HandleFunc("GET /userinfo", i.tell)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
-		down := i.down
+		down := i.down || r.URL.Path == i.habits.Broken
 		i.mu.Unlock()
 		if down {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -85,6 +99,21 @@ func (i *Issuer) SetDown(down bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = down
+}
+
+// SetHabits changes how the issuer behaves.
+func (i *Issuer) SetHabits(h Habits) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.habits = h
+}
+
+// Reused returns how often a refresh token was shown that was used before, or
+// that the issuer never gave.
+func (i *Issuer) Reused() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.reused
 }
 
 // Fetches returns how often the keys were fetched.
@@ -155,6 +184,7 @@ func (i *Issuer) answer(w http.ResponseWriter, value any) {
 func (i *Issuer) configuration(w http.ResponseWriter, _ *http.Request) {
 	i.answer(w, map[string]any{
 		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+		"userinfo_endpoint": i.URL + "/userinfo", "scopes_supported": []string{"openid", "offline_access"},
 		"id_token_signing_alg_values_supported": []string{"ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
 	})
 }
@@ -177,14 +207,14 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	code := rand.Text()
 	i.mu.Lock()
-	i.codes[code] = grant{q.Get("code_challenge"), q.Get("nonce"), q.Get("redirect_uri"), i.person}
+	offline := slices.Contains(strings.Fields(q.Get("scope")), "offline_access") && !i.habits.NoRefresh
+	i.codes[code] = grant{q.Get("code_challenge"), q.Get("nonce"), q.Get("redirect_uri"), i.person, offline}
 	i.mu.Unlock()
 	back.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 	http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // it is what such a server is for
 }
 
-// token trades a code, once, to the client that shows its secret and the
-// verifier of the challenge.
+// token gives tokens to the client that shows its secret.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	id, secret, basic := r.BasicAuth()
 	if !basic {
@@ -193,22 +223,78 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 		id, _ = url.QueryUnescape(id)
 		secret, _ = url.QueryUnescape(secret)
 	}
-	i.mu.Lock()
-	g, ok := i.codes[r.PostFormValue("code")]
-	delete(i.codes, r.PostFormValue("code"))
-	change := i.change
-	i.mu.Unlock()
-	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-	if !ok || id != i.Client || secret != i.Secret || g.redirect != r.PostFormValue("redirect_uri") ||
-		g.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
-		w.WriteHeader(http.StatusBadRequest)
-		i.answer(w, map[string]any{"error": "invalid_grant"})
+	trade := map[string]func(*http.Request) (grant, bool){"authorization_code": i.tradeCode, "refresh_token": i.tradeRefresh}[r.PostFormValue("grant_type")]
+	if trade == nil || id != i.Client || secret != i.Secret {
+		i.refuse(w)
 		return
 	}
+	g, ok := trade(r)
+	if !ok {
+		i.refuse(w)
+		return
+	}
+	i.answer(w, i.tokens(g))
+}
+
+func (i *Issuer) refuse(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusBadRequest)
+	i.answer(w, map[string]any{"error": "invalid_grant"})
+}
+
+// tradeCode takes a code, once, with the verifier of its challenge.
+func (i *Issuer) tradeCode(r *http.Request) (grant, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	g, ok := i.codes[r.PostFormValue("code")]
+	delete(i.codes, r.PostFormValue("code"))
+	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+	return g, ok && g.redirect == r.PostFormValue("redirect_uri") && g.challenge == base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// tradeRefresh takes a refresh token, once. The person is whoever LogIn named
+// last; nobody means that the account is closed.
+func (i *Issuer) tradeRefresh(r *http.Request) (grant, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	shown := r.PostFormValue("refresh_token")
+	g, ok := i.refresh[shown]
+	delete(i.refresh, shown)
+	if !ok {
+		i.reused++
+	}
+	g.person, g.nonce = i.person, ""
+	return g, ok && g.person != nil
+}
+
+// tokens returns the answer with the tokens for a grant.
+func (i *Issuer) tokens(g grant) map[string]any {
+	i.mu.Lock()
+	change, renewed, bare := i.change, g.nonce == "", i.habits.Bare
+	given := map[string]any{"access_token": rand.Text(), "token_type": "Bearer"}
+	if g.offline {
+		next := rand.Text()
+		i.refresh[next], given["refresh_token"] = g, next
+	}
+	i.mu.Unlock()
+	if renewed && bare {
+		return given
+	}
 	claims := map[string]any{"aud": i.Client, "nonce": g.nonce}
+	if renewed {
+		delete(claims, "nonce")
+	}
 	maps.Copy(claims, g.person)
 	if change != nil {
 		change(claims)
 	}
-	i.answer(w, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "id_token": i.Sign(claims, nil)})
+	given["id_token"] = i.Sign(claims, nil)
+	return given
+}
+
+// tell says who is logged in now.
+func (i *Issuer) tell(w http.ResponseWriter, _ *http.Request) {
+	i.mu.Lock()
+	person := i.person
+	i.mu.Unlock()
+	i.answer(w, person)
 }
