@@ -164,7 +164,7 @@ func decode(text []byte) (b bunch, err error) {
 	if json.Unmarshal(text, &b) != nil {
 		return bunch{}, errors.New("root keys: the record cannot be read") // the error may quote it
 	}
-	if len(b.Keys) == 0 || slices.ContainsFunc(b.Keys, func(k key) bool { return len(k.Secret) != secretSize }) {
+	if len(b.Keys) == 0 || b.Keys[0].Until != 0 || slices.ContainsFunc(b.Keys, func(k key) bool { return len(k.Secret) != secretSize }) {
 		return bunch{}, errors.New("root keys: the record does not hold keys")
 	}
 	return b, nil

@@ -120,7 +120,10 @@ func TestStoreDown(t *testing.T) {
 
 // A record that holds no keys is an error, and is not quoted.
 func TestDamaged(t *testing.T) {
-	for _, value := range []string{`{"keys":[]}`, `{"keys":[{"secret":"c2hvcnQ="}]}`, "no secret"} {
+	for _, value := range []string{
+		`{"keys":[]}`, `{"keys":[{"secret":"c2hvcnQ="}]}`,
+		`{"keys":[{"secret":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=","until":1}]}`, "no secret",
+	} {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { store.Close() })
 		if err := store.PutRecord(t.Context(), task.Record{Name: keyring.RecordName, Version: 1, Value: []byte(value)}); err != nil {
