@@ -217,7 +217,13 @@ func network(p *[]netip.Prefix) leaf {
 			return append(*p, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())), true
 		}
 		n, err := netip.ParsePrefix(s)
-		return append(*p, n), err == nil && n == n.Masked()
+		if err != nil || n != n.Masked() {
+			return nil, false
+		}
+		if n.Addr().Is4In6() && n.Bits() >= 96 { // the addresses of connections are compared as IPv4 addresses
+			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96)
+		}
+		return append(*p, n), true
 	})
 }
 
@@ -260,13 +266,16 @@ func (l *loader) checkProxy(p *Proxy) {
 		l.report(l.origin("identity.proxy"), "identity.proxy.from", "is required: anybody could send the header")
 	}
 	for i, from := range p.From {
-		if at := fmt.Sprintf("identity.proxy.from[%d]", i); from.Addr().IsLoopback() || from.Bits() == 0 || from.Contains(netip.IPv6Loopback()) {
+		if at := fmt.Sprintf("identity.proxy.from[%d]", i); from.Overlaps(loopback4) || from.Contains(netip.IPv6Loopback()) {
 			l.warnings = append(l.warnings, Problem{
 				l.origin(at), at, "has the machine's own address in it: every local process can send the header, and name itself as it likes",
 			})
 		}
 	}
 }
+
+// loopback4 are the IPv4 addresses by which a machine reaches itself.
+var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 func (l *loader) checkPair(path string, c Certificate) {
 	if (c.CertFile == "") != (c.KeyFile == "") {

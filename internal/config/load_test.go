@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +247,45 @@ func TestIssuerNamesMayCollide(t *testing.T) {
 		if err != nil || strings.Count(strings.Join(lines(warnings), "\n"), "identity.jwt[0].prefix: is empty") != want {
 			t.Errorf("%s: %v %v", identity, lines(warnings), err)
 		}
+	}
+}
+
+// The provider is not asked more often than every minute, and not never.
+func TestRecheckBounds(t *testing.T) {
+	for value, good := range map[string]bool{"1m": true, "24h": true, "59s": false, "0s": false, "-1h": false, "15": false} {
+		file := goodFile + "operators: {url: 'https://gate.example', oidc: {issuer: 'https://login.example', client_id: gate, allowed_groups: [staff], recheck: " + value + "}}\n"
+		_, _, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		if good && err != nil || !good && (err == nil || !strings.Contains(err.Error(), "operators.oidc.recheck: must be a duration")) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// Every process on this machine can say that it is a proxy at a loopback address.
+func TestProxyOnThisMachine(t *testing.T) {
+	const warning = "identity.proxy.from[0]: has the machine's own address in it"
+	for from, want := range map[string]bool{
+		"127.0.0.1": true, "127.8.9.10": true, "127.0.0.0/8": true, "127.64.0.0/10": true, "::1": true, "::1/128": true,
+		"0.0.0.0/0": true, "0.0.0.0/1": true, "64.0.0.0/2": true, "126.0.0.0/7": true, "::/0": true, "::/127": true, "::/64": true,
+		"::ffff:127.0.0.1": true, "::ffff:127.0.0.0/104": true, "::ffff:0.0.0.0/96": true, "::ffff:64.0.0.0/98": true,
+		"10.0.0.7": false, "128.0.0.0/1": false, "126.0.0.0/8": false, "192.0.2.0/24": false, "fd00::/8": false, "2001:db8::1": false,
+		"::ffff:10.0.0.0/104": false, "::2": false,
+	} {
+		file := goodFile + "identity: {proxy: {from: ['" + from + "'], header: X-User}}\n"
+		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		if got := strings.Contains(strings.Join(lines(warnings), "\n"), warning); got != want || err != nil {
+			t.Errorf("%s: %v %v", from, lines(warnings), err)
+		}
+	}
+}
+
+// A network of IPv4 addresses is the same in both spellings.
+func TestMappedNetworks(t *testing.T) {
+	file := goodFile + "identity: {proxy: {from: ['::ffff:10.0.0.7', '::ffff:10.1.0.0/112'], header: X-User}}\n"
+	cfg, _, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16")}
+	if err != nil || !slices.Equal(cfg.Identity.Proxy.From, want) {
+		t.Errorf("%v, %v; want %v", cfg.Identity.Proxy.From, err, want)
 	}
 }
 
