@@ -120,7 +120,7 @@ func TestVersions(t *testing.T) {
 				t.Run(version, func(t *testing.T) {
 					old := empty(t)
 					old.load(t, version)
-					goOn(t, old.open(t))
+					goOn(t, old.open(t), version)
 					if diff := cmp.Diff(want, old.strings(t, old.shape)); diff != "" {
 						t.Errorf("the schema is not that of a new database: %s", diff)
 					}
@@ -155,7 +155,7 @@ func TestPostgresUpdateTogether(t *testing.T) {
 			t.Errorf("Get = %s, %v", got.State, err)
 		}
 	}
-	goOn(t, stores[4])
+	goOn(t, stores[4], versions[0])
 }
 
 var answerParts = []string{`{"content":[{"type":"text",`, `"text":"done"}]}`}
@@ -194,8 +194,8 @@ func populate(t *testing.T, s task.Store) {
 	must(t, s.PutRecord(t.Context(), task.Record{Name: "populated", Version: 1, Value: []byte("by the test"), Expires: epoch}))
 }
 
-// goOn goes on with what populate has made.
-func goOn(t *testing.T, s task.Store) {
+// goOn goes on with what populate has made in a database of some version.
+func goOn(t *testing.T, s task.Store, version string) {
 	t.Helper()
 	mustBe(t, s.Create(t.Context(), build(t, 90), task.Limits{Total: 4}), task.ErrCapacityExceeded)
 	must(t, s.Create(t.Context(), build(t, 91), task.Limits{Total: 5}))
@@ -239,7 +239,7 @@ func goOn(t *testing.T, s task.Store) {
 	if n := len(entries); n == 0 || entries[n-1].Step != "went on" {
 		t.Errorf("the journal is %+v", entries)
 	}
-	keepRecords(t, s)
+	keepRecords(t, s, version >= firstWithRecords)
 	if ended, err := task.SettleOverdue(t.Context(), s, "gate 3", epoch.Add(2*ttl)); len(ended) != 4 || err != nil {
 		t.Errorf("%d tasks are overdue, %v; want 4", len(ended), err)
 	}
@@ -248,18 +248,24 @@ func goOn(t *testing.T, s task.Store) {
 	}
 }
 
-// keepRecords goes on with the record of populate, which databases of versions
-// without records do not have.
-func keepRecords(t *testing.T, s task.Store) {
+// keepRecords goes on with the record of populate, if there is one.
+func keepRecords(t *testing.T, s task.Store, kept bool) {
 	t.Helper()
-	next := task.Record{Name: "populated", Version: 2, Value: []byte("again")}
-	if r, err := s.GetRecord(t.Context(), next.Name); errors.Is(err, task.ErrNotFound) {
-		next.Version = 1
-	} else if string(r.Value) != "by the test" || !r.Expires.Equal(epoch) || err != nil {
+	next := task.Record{Name: "populated", Version: 1, Value: []byte("again")}
+	r, err := s.GetRecord(t.Context(), next.Name)
+	switch {
+	case !kept:
+		mustBe(t, err, task.ErrNotFound)
+	case string(r.Value) != "by the test" || !r.Expires.Equal(epoch) || r.Version != 1 || err != nil:
 		t.Errorf("the record is %+v, %v", r, err)
+	default:
+		next.Version = 2
 	}
 	must(t, s.PutRecord(t.Context(), next))
 }
+
+// firstWithRecords is the first version of the tables that keeps records.
+const firstWithRecords = "0003_records"
 
 // write keeps the database as that of a version.
 func (p *place) write(t *testing.T, version string) {
