@@ -273,8 +273,11 @@ func TestHostileArguments(t *testing.T) {
 	p.sees("е is U+0435 Cyrillic")
 	p.sees(`<script>document.title='owned'</script>`)
 	p.sees("897.0 KB")
-	p.click("details.long summary")
-	p.sees("This is only the beginning.")
+	p.sees("more are not on this page.")
+	p.sees("I approve without reading")
+	p.eventually(`document.querySelector("#approve").disabled`, "what is not read cannot be approved")
+	p.click("#consent")
+	p.eventually(`!document.querySelector("#approve").disabled`, "unless the approver says so")
 	for _, bad := range []string{`document.querySelector("main img, main script, main iframe")`, `document.title.includes("owned")`} {
 		if value[bool](p, "Boolean("+bad+")") {
 			t.Errorf("it acts: %s", bad)
@@ -316,12 +319,18 @@ func TestValuesPretendNothing(t *testing.T) {
 			const name = v.parentElement.querySelector(":scope > .key").getClientRects()[0].left;
 			return [...v.getClientRects()].some((line) => line.left < name + 12);
 		}).length`)
+		astray += value[int](p, `[...document.querySelectorAll(".tree .line")].filter((line) => {
+			const name = line.closest("li").querySelector(":scope > .key").getClientRects()[0].left;
+			const text = new Range();
+			text.selectNodeContents(line);
+			return [...text.getClientRects()].some((part) => part.left < name + 12);
+		}).length`)
 		if astray > 0 {
 			t.Errorf("%d values begin a line where names do, at a width of %d", astray, width)
 		}
 	}
-	if n := value[int](p, `document.querySelectorAll(".tree .quoted").length`); n != 3 {
-		t.Errorf("%d values are in quotes", n)
+	if n := value[int](p, `document.querySelectorAll(".tree .block").length`); n != 4 {
+		t.Errorf("%d values are in blocks of their own", n)
 	}
 }
 

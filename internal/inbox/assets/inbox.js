@@ -393,7 +393,9 @@ async function onSubmit(event) {
   const data = new URLSearchParams(new FormData(form));
   for (const b of all("button", form)) b.disabled = true;
   try {
-    const answer = await fetch(event.submitter?.formAction || form.action, { method: "POST", body: data });
+    // A button without one of its own says that its formaction is this page.
+    const where = event.submitter?.hasAttribute("formaction") ? event.submitter.formAction : form.action;
+    const answer = await fetch(where, { method: "POST", body: data });
     const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
     if (!$("main", page)) throw new Error("not a page of the gate");
     arrive(answer, page);
