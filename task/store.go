@@ -196,24 +196,27 @@ func (l Limits) CountsRooms(t Task) bool { return t.Room != "" && (l.PerRoom > 0
 // the ID of the task that is there already, [ErrRateLimited] or
 // [ErrCapacityExceeded].
 func (l Limits) Check(t Task, load Load) error {
-	e := &Error{ID: t.ID, Action: ActionCreate}
-	switch {
-	case l.Unique && load.Same != "":
-		e.Kind, e.ID = KindDuplicate, load.Same
-	case l.PerOwner > 0 && load.Owner >= l.PerOwner:
-		e.Kind, e.Limit, e.Size = KindRateLimited, int64(l.PerOwner), int64(load.Owner)
-	case t.Room != "" && l.PerRoom > 0 && load.Room >= l.PerRoom:
-		e.Kind, e.Limit, e.Size = KindRateLimited, int64(l.PerRoom), int64(load.Room)
-	case t.Room != "" && l.Rooms > 0 && load.Rooms >= l.Rooms:
-		e.Kind, e.Limit, e.Size = KindCapacityExceeded, int64(l.Rooms), int64(load.Rooms)
-	case l.Total > 0 && load.Total >= l.Total:
-		e.Kind, e.Limit, e.Size = KindCapacityExceeded, int64(l.Total), int64(load.Total)
-	default:
-		return nil
+	if l.Unique && load.Same != "" {
+		return &Error{Kind: KindDuplicate, ID: load.Same, Action: ActionCreate, Suggest: suggestions[KindDuplicate]}
 	}
-	e.Suggest = suggestions[e.Kind]
-	if e.Kind != KindDuplicate {
-		e.RetryAfter = l.RetryAfter
+	if t.Room == "" {
+		l.PerRoom, l.Rooms = 0, 0
 	}
-	return e
+	for _, bound := range []struct {
+		limit, pending int
+		kind           Kind
+	}{
+		{l.PerOwner, load.Owner, KindRateLimited},
+		{l.PerRoom, load.Room, KindRateLimited},
+		{l.Rooms, load.Rooms, KindCapacityExceeded},
+		{l.Total, load.Total, KindCapacityExceeded},
+	} {
+		if bound.limit > 0 && bound.pending >= bound.limit {
+			return &Error{
+				Kind: bound.kind, ID: t.ID, Action: ActionCreate, Suggest: suggestions[bound.kind],
+				Limit: int64(bound.limit), Size: int64(bound.pending), RetryAfter: l.RetryAfter,
+			}
+		}
+	}
+	return nil
 }

@@ -248,7 +248,7 @@ func argumentText(a approval.Approval) string {
 		return "none"
 	}
 	if a.ArgumentsTruncated {
-		return argumentStart(a, maxArguments) + fmt.Sprintf("\n(%d bytes more are not shown)", a.UnreadBytes) // by a gate of another version
+		return argumentStart(a, maxArguments) + "\n(there is more: this is only the beginning)" // a gate of another version
 	}
 	text := a.Arguments.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {

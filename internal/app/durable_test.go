@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // say sends a request in the session and returns the answer.

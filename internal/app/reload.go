@@ -88,10 +88,10 @@ func (r *reloader) run(ctx context.Context) {
 			r.app.log.WarnContext(ctx, "watching the configuration failed", "err", err)
 			due.delay(time.Now())
 		case <-r.source.Signal:
-			r.reload(ctx, true)
+			r.reload(ctx)
 		case <-due.fired():
 			due.stop()
-			r.reload(ctx, false)
+			r.reloadChanged(ctx)
 		}
 	}
 }
@@ -131,13 +131,24 @@ func (s *settling) stop() {
 // A file that is still being written looks like that.
 var errPolicyGone = errors.New("there are no rules any more; to forward everything, say default: forward")
 
-// reload reads the configuration again. Unless it is forced, it does nothing more
-// if the files say what they said before.
-func (r *reloader) reload(ctx context.Context, force bool) {
+// reload reads the configuration again and puts it in force.
+func (r *reloader) reload(ctx context.Context) {
 	cfg, err := r.source.Load()
-	if cfg.Fingerprint == r.read && !force {
-		return
+	r.finish(ctx, cfg, err)
+}
+
+// reloadChanged is reload, except that nothing happens if the files say what they
+// said before.
+func (r *reloader) reloadChanged(ctx context.Context) {
+	cfg, err := r.source.Load()
+	if cfg.Fingerprint != r.read {
+		r.finish(ctx, cfg, err)
 	}
+}
+
+// finish puts cfg in force, unless reading it failed with err, and reports what
+// came of it.
+func (r *reloader) finish(ctx context.Context, cfg config.Config, err error) {
 	r.read = cfg.Fingerprint
 	if err == nil {
 		err = r.apply(ctx, cfg)

@@ -244,17 +244,17 @@ func TestReloadBesideBusyFiles(t *testing.T) {
 // A file that the configuration's name links to, in another directory, counts.
 func TestReloadBehindLink(t *testing.T) {
 	r := startReloadable(t, onlyRead)
-	real := filepath.Join(t.TempDir(), "real.yaml")
-	if err := os.Rename(r.file, real); err != nil {
+	target := filepath.Join(t.TempDir(), "real.yaml")
+	if err := os.Rename(r.file, target); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(real, r.file); err != nil {
+	if err := os.Symlink(target, r.file); err != nil {
 		t.Fatal(err)
 	}
 	r.hangups <- syscall.SIGHUP // now the gate knows of the other directory
 	eventually(t, "the configuration is read again", func() bool { return r.reloads() >= 1 })
 	text := strings.Replace(r.text(), "read_*", "write_*", 1)
-	if err := os.WriteFile(real, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(target, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })

@@ -136,7 +136,7 @@ func shareLogins(t *testing.T, store string, a, b *app.App) {
 	}
 	stream.Header.Set("Cookie", cookie)
 	open, err := client.Do(stream)
-	if err != nil || open.StatusCode != 200 {
+	if err != nil || open.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", open, err)
 	}
 	defer open.Body.Close()

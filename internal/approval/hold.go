@@ -186,13 +186,7 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 			return same, true, err
 		}
 	}
-	now := d.cfg.Now()
-	if t.Room != "" { // before the owner, which may be made up
-		if err := d.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
-			return t, false, err
-		}
-	}
-	if err := d.pace.take("owner "+t.Owner, limits.PerOwner, now); err != nil {
+	if err := d.paced(t, limits); err != nil {
 		return t, false, err
 	}
 	for {
@@ -211,6 +205,18 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 		}
 		// It has ended since.
 	}
+}
+
+// paced returns an error if tasks like t arrive faster than limits allow. The
+// room counts before the owner, because a client may make up its owner.
+func (d *Desk) paced(t task.Task, limits task.Limits) error {
+	now := d.cfg.Now()
+	if t.Room != "" {
+		if err := d.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
+			return err
+		}
+	}
+	return d.pace.take("owner "+t.Owner, limits.PerOwner, now)
 }
 
 // identical returns the task of the last identical call if t can join it, or

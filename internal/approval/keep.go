@@ -89,37 +89,12 @@ func pause(ctx context.Context, long time.Duration) {
 // sweepBatch is how many tasks are deleted at a time.
 const sweepBatch = 100
 
+// sweep does all the housekeeping once.
 func (d *Desk) sweep(ctx context.Context) error {
-	for {
-		ended, err := d.clerk().SettleOverdue(ctx, d.cfg.Name, d.cfg.Now())
-		for _, t := range ended {
-			d.overdue(ctx, t)
-		}
-		if err != nil {
+	for _, step := range []func(context.Context) error{d.settleOverdue, d.sweepTasks, d.sweepRecords, d.count} {
+		if err := step(ctx); err != nil {
 			return err
 		}
-		if len(ended) == 0 {
-			break
-		}
-	}
-	for {
-		n, err := d.cfg.Store.Sweep(ctx, d.cfg.Now().Add(-d.settings().Keep), sweepBatch)
-		if n > 0 {
-			d.tell(ctx, Event{Step: SweptAway, Count: n})
-		}
-		if err != nil {
-			return err
-		}
-		if n < sweepBatch {
-			break
-		}
-	}
-	if _, err := d.cfg.Store.SweepRecords(ctx, d.cfg.Now(), sweepBatch); err != nil {
-		return err
-	}
-	d.prune()
-	if err := d.count(ctx); err != nil {
-		return err
 	}
 	return d.eachApproved(ctx, func(t task.Task) error {
 		if !d.stale(t, d.cfg.Now()) {
@@ -132,6 +107,47 @@ func (d *Desk) sweep(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// settleOverdue ends the tasks whose time is over.
+func (d *Desk) settleOverdue(ctx context.Context) error {
+	for {
+		ended, err := d.clerk().SettleOverdue(ctx, d.cfg.Name, d.cfg.Now())
+		for _, t := range ended {
+			d.overdue(ctx, t)
+		}
+		if err != nil {
+			return err
+		}
+		if len(ended) == 0 {
+			return nil
+		}
+	}
+}
+
+// sweepTasks deletes the tasks that are no longer kept.
+func (d *Desk) sweepTasks(ctx context.Context) error {
+	for {
+		n, err := d.cfg.Store.Sweep(ctx, d.cfg.Now().Add(-d.settings().Keep), sweepBatch)
+		if n > 0 {
+			d.tell(ctx, Event{Step: SweptAway, Count: n})
+		}
+		if err != nil {
+			return err
+		}
+		if n < sweepBatch {
+			return nil
+		}
+	}
+}
+
+// sweepRecords deletes the records that have expired, in the store and in memory.
+func (d *Desk) sweepRecords(ctx context.Context) error {
+	if _, err := d.cfg.Store.SweepRecords(ctx, d.cfg.Now(), sweepBatch); err != nil {
+		return err
+	}
+	d.prune()
+	return nil
 }
 
 // count tells how many tasks there are in each state that does not end them.

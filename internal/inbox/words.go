@@ -133,30 +133,34 @@ func failedText(a approval.Approval, now time.Time) string {
 	if a.Failure == nil {
 		return text + "It failed."
 	}
-	switch a.Failure.Stage {
-	case task.StageToolDrift:
-		return text + "By then the tool had changed. It did not run, and needs a new approval."
-	case task.StagePolicyDrift:
-		return text + "By then policy no longer allowed it. It did not run."
-	case task.StageArgumentDrift:
-		return text + "The call was no longer the one that was shown. It did not run."
-	case task.StageUncollected:
-		return text + "The agent did not come back for it. It did not run."
-	case task.StageUpstreamError:
-		return text + "It ran, and the tool's server answered with an error."
-	case task.StageUpstreamUnreachable:
-		return text + "The tool's server could not be reached. " + ranText(a)
-	case task.StageUpstreamTimeout, task.StageExecutionTimeout:
-		return text + "It took too long. " + ranText(a)
-	case task.StageUpstreamInvalid:
-		return text + "The tool's server answered with something that makes no sense. " + ranText(a)
-	case task.StageExecutorLost:
-		return text + "The gate was interrupted while it ran. " + ranText(a)
-	case task.StageShutdown:
+	if a.Failure.Stage == task.StageShutdown {
 		return "The gate stopped and could not keep it. " + ranText(a)
-	default:
-		return text + ranText(a)
 	}
+	if outcome, ok := fixedOutcomes[a.Failure.Stage]; ok {
+		return text + outcome
+	}
+	if cause, ok := failureCauses[a.Failure.Stage]; ok {
+		return text + cause + " " + ranText(a)
+	}
+	return text + ranText(a)
+}
+
+// fixedOutcomes tell of failures that leave no doubt whether the call ran.
+var fixedOutcomes = map[task.Stage]string{
+	task.StageToolDrift:     "By then the tool had changed. It did not run, and needs a new approval.",
+	task.StagePolicyDrift:   "By then policy no longer allowed it. It did not run.",
+	task.StageArgumentDrift: "The call was no longer the one that was shown. It did not run.",
+	task.StageUncollected:   "The agent did not come back for it. It did not run.",
+	task.StageUpstreamError: "It ran, and the tool's server answered with an error.",
+}
+
+// failureCauses tell of failures after which the call may have run.
+var failureCauses = map[task.Stage]string{
+	task.StageUpstreamUnreachable: "The tool's server could not be reached.",
+	task.StageUpstreamTimeout:     "It took too long.",
+	task.StageExecutionTimeout:    "It took too long.",
+	task.StageUpstreamInvalid:     "The tool's server answered with something that makes no sense.",
+	task.StageExecutorLost:        "The gate was interrupted while it ran.",
 }
 
 // ranText says whether the call reached the tool.

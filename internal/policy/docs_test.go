@@ -61,9 +61,8 @@ type file struct {
 }
 
 type docRule struct {
-	Match, Action, Workflow, Reason, Upstream, Kind string
-	Principals                                      []string
-	Observe                                         bool
+	Match, Action, Workflow, Reason, Upstream, Kind, Mode string
+	Principals                                            []string
 }
 
 // UnmarshalYAML accepts an action alone, as the default may be written.
@@ -78,7 +77,7 @@ func (r *docRule) UnmarshalYAML(text []byte) error {
 func (r docRule) rule() policy.Rule {
 	return policy.Rule{
 		Match: r.Match, Action: policy.Action(r.Action), Workflow: r.Workflow, Reason: r.Reason,
-		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Observe: r.Observe,
+		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Observe: r.Mode == "observe",
 	}
 }
 

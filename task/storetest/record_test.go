@@ -55,8 +55,9 @@ func (b brokenRecords) SweepRecords(ctx context.Context, before time.Time, limit
 
 func brokenBy(b brokenRecords) func(*faulty) {
 	return func(f *faulty) {
-		b.Records = f.good
-		f.Records = b
+		own := b // several tests break their stores at the same time
+		own.Records = f.good
+		f.Records = own
 	}
 }
 
