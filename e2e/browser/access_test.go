@@ -88,7 +88,7 @@ func TestAccessible(t *testing.T) {
 	s.upstream.addTool("d\u0435lete_file", "Delete a file.")
 	s.ask(t, "delete_file", bonuses)
 	s.ask(t, "d\u0435lete_file", map[string]any{
-		"path": "/tmp/\u202egpj.exe", "text": strings.Repeat("All is well. ", 200), "nested": map[string]any{"a": []any{1, true, nil, "x"}},
+		"path": "/tmp/\u202egpj.exe", "text": strings.Repeat("All is well. ", 1000), "nested": map[string]any{"a": []any{1, true, nil, "x"}},
 	})
 	p.eventually(`document.querySelectorAll(".row").length === 2`, "two rows")
 	p.click(".row:nth-child(2) .tick")
@@ -97,10 +97,10 @@ func TestAccessible(t *testing.T) {
 	p.accessible("the shortcuts", script)
 	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
 	p.sees("Why it is held")
-	p.click("details.long summary")
+	p.click("details.fold summary")
 	p.accessible("a request", script)
 	p.open(value[string](p, `location.pathname`) + "?find=well")
-	p.sees("in the arguments 200 times")
+	p.sees("in the arguments 1000 times")
 	p.accessible("a search", script)
 	p.click("#reject")
 	p.sees("Rejected by operator")

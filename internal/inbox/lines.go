@@ -91,19 +91,20 @@ func (l *layout) block(text string) *block {
 	start := text[:boundary(text, maxGuess)]
 	b := &block{language: highlight.Guess(l.name, start), count: strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1}
 	c := colourist{tokens: highlight.Tokens(b.language, start)}
+	before := l.found
+	defer func() { l.found = before + count(text, l.find) }() // also where a part ends in the middle of it
 	b.head = l.lines(&c, text, 0, head)
 	if head == len(text) {
 		return b
 	}
 	if tail-head <= l.bytes/2 {
-		before := l.found
+		inHead := l.found
 		b.fold, b.folded = l.lines(&c, text, head, tail), tail-head
-		b.open = l.found > before
+		b.open = l.found > inHead
 		l.folded += b.folded
 	} else {
 		b.left = tail - head
 		l.left += b.left
-		l.found += count(text[head:tail], l.find)
 	}
 	b.tail = l.lines(&c, text, tail, len(text))
 	return b
