@@ -39,7 +39,7 @@ var allowed = map[string]string{
 	"internal/highlight":       "",
 	"internal/identity":        "internal/bearer internal/policy",
 	"internal/keyring":         "task",
-	"internal/operator":        "internal/bearer internal/keyring task",
+	"internal/operator":        "internal/admission internal/bearer internal/keyring task",
 	"internal/approval/api":    "internal/approval internal/audit internal/operator task",
 	"internal/approval/client": "internal/approval internal/audit task",
 	"internal/inbox":           "internal/approval internal/approval/api internal/audit internal/highlight internal/operator task",

@@ -1,13 +1,13 @@
 package operator
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 )
 
 // A pace is how often something may happen.
@@ -145,21 +145,6 @@ func (l limiters) makeRoom(now time.Time) {
 	}
 }
 
-// addressOf returns from where a request comes: an address, or the network that
+// addressOf returns where a request comes from: an address, or the network that
 // one subscriber usually has to themselves.
-func addressOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if addr = addr.Unmap(); addr.Is6() {
-		if network, err := addr.WithZone("").Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return addr.String()
-}
+func addressOf(r *http.Request) string { return admission.Address(r.RemoteAddr).Network() }

@@ -35,7 +35,10 @@ func BenchmarkSQLite(b *testing.B) {
 
 func measure(b *testing.B, open backend) {
 	for notes := range 3 {
-		b.Run(fmt.Sprintf("create with %d notes", notes), func(b *testing.B) { benchmarkCreate(b, open, notes) })
+		b.Run(fmt.Sprintf("create with %d notes", notes), func(b *testing.B) { benchmarkCreate(b, open, notes, 0) })
+	}
+	for _, rooms := range []int{1, 100} {
+		b.Run(fmt.Sprintf("create in %d rooms", rooms), func(b *testing.B) { benchmarkCreate(b, open, 1, rooms) })
 	}
 	b.Run("of many", func(b *testing.B) {
 		s := open(b)
@@ -91,15 +94,19 @@ func fill(b *testing.B, s task.Store) []task.ID {
 }
 
 // benchmarkCreate makes tasks from requests and stores them, within limits
-// that are always checked, with what is told of them. The budget of SQLite is
-// 10,000 a second.
-func benchmarkCreate(b *testing.B, open backend, notes int) {
+// that are always checked, with what is told of them. With rooms, nobody has
+// identified the owners. The budget of SQLite is 10,000 a second.
+func benchmarkCreate(b *testing.B, open backend, notes, rooms int) {
 	s := open(b)
-	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
+	limits := task.Limits{PerOwner: 10 * many, PerRoom: 10 * many, Rooms: 10 * many, Total: 10 * many, Unique: true}
 	b.ReportAllocs()
 	b.ResetTimer()
 	together(b, b.N, func(i int) error {
-		made, err := task.New(draft(i), epoch.Add(time.Duration(i)*time.Microsecond))
+		d := draft(i)
+		if rooms > 0 {
+			d.Room = fmt.Sprint("room ", i%rooms)
+		}
+		made, err := task.New(d, epoch.Add(time.Duration(i)*time.Microsecond))
 		if err != nil {
 			return err
 		}

@@ -183,8 +183,10 @@ func (s *Postgres) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, er
 
 // An admission is a way to count what is pending while others do so too.
 type admission struct {
-	lock   string // locks slots, one of which is the task's
-	others int    // how many other tasks may be created at the same time
+	room      string // locks the room of the task, if rooms are counted
+	roommates int    // how many other tasks of the room may be created at the same time
+	slots     string // locks slots, one of which is the task's
+	others    int    // how many other tasks may be created at the same time
 }
 
 // slots is how many rows the pending tasks are counted in.
@@ -192,12 +194,21 @@ const slots = 16
 
 // admissions returns the ways to try, in turn. With one slot locked, no more
 // than one task can be on its way in each of the others: if there is room for
-// those too, nobody need wait. Otherwise all slots are locked.
-func admissions() []admission {
-	return []admission{
-		{lock: "SELECT pending FROM slots WHERE slot = $1 FOR UPDATE", others: slots - 1},
-		{lock: "SELECT pending FROM slots WHERE slot >= 0 OR slot = $1 ORDER BY slot FOR UPDATE"},
+// those too, nobody need wait. Otherwise those of the same room wait for each
+// other, and at last all slots are locked. The lock of the room always comes
+// before those of slots, so that nobody waits in a circle.
+func admissions(rooms bool) []admission {
+	const (
+		share = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 1))"
+		alone = "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))"
+		one   = "SELECT pending FROM slots WHERE slot = $1 FOR UPDATE"
+		all   = "SELECT pending FROM slots WHERE slot >= 0 OR slot = $1 ORDER BY slot FOR UPDATE"
+	)
+	ways := []admission{{room: share, roommates: slots - 1, slots: one, others: slots - 1}}
+	if rooms {
+		ways = append(ways, admission{room: alone, slots: one, others: slots - 1})
 	}
+	return append(ways, admission{room: alone, slots: all})
 }
 
 // slot returns where a task is counted.
@@ -209,7 +220,6 @@ func slot(id task.ID) int {
 
 const (
 	lockOwner = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-	lockRooms = "SELECT pg_advisory_xact_lock(hashtextextended('rooms', 1))"
 	loadTasks = `SELECT (SELECT sum(pending) FROM slots)::bigint,
 		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $1 AND pending = TRUE LIMIT $2) AS mine),
 		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
@@ -246,7 +256,7 @@ func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits, 
 	if err != nil {
 		return err
 	}
-	for _, a := range admissions() {
+	for _, a := range admissions(limits.CountsRooms(t)) {
 		err = s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			return creation{record: &r, limits: limits, conn: conn.Conn()}.attempt(ctx, a)
 		})
@@ -307,24 +317,33 @@ func (c creation) load(ctx context.Context, a admission) (load task.Load, there 
 	if c.limits.PerOwner > 0 || c.limits.Unique {
 		b.Queue(lockOwner, c.record.Owner)
 	}
-	if rooms := c.limits.CountsRooms(c.record.Task); rooms {
-		b.Queue(lockRooms)
+	rooms := c.limits.CountsRooms(c.record.Task)
+	if rooms {
+		b.Queue(a.room, c.record.Room)
+	}
+	b.Queue(a.slots, slot(c.record.ID))
+	if rooms { // with the slot locked, or more tasks could be on their way than the admission says
 		b.Queue(countRooms, c.record.Room).QueryRow(func(row pgx.Row) error { return row.Scan(&load.Room, &load.Rooms) })
 	}
-	b.Queue(a.lock, slot(c.record.ID))
 	b.Queue(loadTasks, c.record.Owner, c.limits.PerOwner, c.record.Digest[:], same, string(c.record.ID)).QueryRow(
 		func(row pgx.Row) error { return row.Scan(&load.Total, &load.Owner, &load.Same, &there) })
 	err = c.conn.SendBatch(ctx, &b).Close()
 	return load, there, err
 }
 
+// admit returns nil if the task may be added, whatever else is on its way. It
+// returns errCrowded if that is not known.
 func (c creation) admit(a admission, load task.Load) error {
+	if err := c.limits.Check(c.record.Task, load); err != nil {
+		return err
+	}
 	load.Total += a.others
-	err := c.limits.Check(c.record.Task, load)
-	if errors.Is(err, task.ErrCapacityExceeded) && a.others > 0 {
+	load.Rooms += a.others
+	load.Room += a.roommates
+	if c.limits.Check(c.record.Task, load) != nil {
 		return errCrowded
 	}
-	return err
+	return nil
 }
 
 // insert adds the task and ends the transaction.

@@ -149,33 +149,36 @@ func createRooms(t reporter, s task.Store) {
 }
 
 // createRoomsRace checks that the limits of rooms hold for tasks that are created
-// at the same time.
+// at the same time, and that those leave owners without a room what is theirs.
 func createRoomsRace(t reporter, s task.Store) {
-	limits := task.Limits{PerOwner: 5, PerRoom: 4, Rooms: 10, Total: 100}
-	made := make([]task.Task, 60)
+	limits := task.Limits{PerOwner: 5, PerRoom: 20, Rooms: 50, Total: 60}
+	made := make([]task.Task, 160)
 	for i := range made {
 		made[i] = inRoom(t, task.NewID(), fmt.Sprint("made up ", i), fmt.Sprint("room ", i%4))
-	}
-	errs := together(len(made), func(i int) error {
-		err := s.Create(t.Context(), made[i], limits)
-		if errors.Is(err, task.ErrRateLimited) {
-			err = task.ErrCapacityExceeded
+		if i%16 == 0 {
+			made[i] = build(t, draft(task.NewID(), fmt.Sprint("identified ", i)), epoch)
 		}
-		return err
-	})
-	if n := succeeded(t, errs, task.ErrCapacityExceeded); n != limits.Rooms {
-		t.Fatalf("%d tasks created in all rooms; the limit is %d", n, limits.Rooms)
 	}
+	errs := together(len(made), func(i int) error { return s.Create(t.Context(), made[i], limits) })
 	byRoom := make(map[string]int)
 	for i, err := range errs {
-		if err == nil {
+		switch {
+		case err == nil:
 			byRoom[made[i].Room]++
+		case made[i].Room == "":
+			t.Fatalf("an owner without a room: %v", err)
+		case !errors.Is(err, task.ErrRateLimited):
+			mustBe(t, err, task.ErrCapacityExceeded)
 		}
 	}
+	all := 0
 	for room, n := range byRoom {
-		if n > limits.PerRoom {
+		if all += n; room != "" && n > limits.PerRoom {
 			t.Fatalf("%s has %d tasks; the limit is %d", room, n, limits.PerRoom)
 		}
+	}
+	if all != limits.Total {
+		t.Fatalf("%d tasks created; the limit is %d", all, limits.Total)
 	}
 }
 
