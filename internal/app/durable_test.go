@@ -52,7 +52,7 @@ func decide(t *testing.T, address, id, decision string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look.Header.Set("Authorization", "Bearer secret")
+	look.Header.Set("Authorization", "Bearer secret-of-the-operators")
 	_, shown, _ := strings.Cut(do(t, look), `"shownDigest":"`)
 	shown, _, _ = strings.Cut(shown, `"`)
 	body := strings.NewReader(`{"reason":"fine","shownDigest":"` + shown + `"}`)
