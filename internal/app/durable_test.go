@@ -101,7 +101,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("before: %s\nafter: %s\nwant the same two tasks", list, again)
 	}
 	if answer := approve(t, second.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) {
-		t.Errorf("approve: %s", answer)
+		t.Fatalf("approve: %s", answer)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)

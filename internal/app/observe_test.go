@@ -98,7 +98,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 // counted as such.
 func TestHeldCallsAreCounted(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
-	text := strings.Replace(gatewayFor(answering(t, "done")), "operators: {", "operators: {token: secret, ", 1) +
+	text := strings.Replace(gatewayFor(answering(t, "done")), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
 		"tasks: {max_pending_per_owner: 2}\nrules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
 	a, stop := start(t, text)
 	hold := func(tool string) string {
