@@ -114,7 +114,7 @@ func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (e
 	}
 	a.identity = recogniser
 	a.handler.Configure(mcphttp.Settings{Waiting: a.waiting(cfg), Guard: a.guard(a.agents, cfg), Identity: recogniser})
-	a.agents.handler.set(recogniser.Metadata(a.paths, a.handler))
+	a.agents.handler.set(operator.WithoutCookies(recogniser.Metadata(a.paths, a.handler)))
 	return nil
 }
 

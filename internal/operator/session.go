@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +137,29 @@ func (a *Auth) cookieName(r *http.Request, name string) string {
 		return "__Host-" + name
 	}
 	return name
+}
+
+// WithoutCookies takes the cookies of operators off the requests that next
+// serves. Browsers do not tell the ports of a host apart: they send a login of an
+// operator to every listener of the host, and what is behind another one must not
+// get it.
+func WithoutCookies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if given := r.Header["Cookie"]; len(given) > 0 {
+			others := slices.DeleteFunc(strings.Split(strings.Join(given, "; "), ";"), isOurs)
+			r.Header.Del("Cookie")
+			if len(others) > 0 {
+				r.Header.Set("Cookie", strings.TrimSpace(strings.Join(others, ";")))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isOurs reports whether a cookie has a name that [Auth] gives, or is empty.
+func isOurs(cookie string) bool {
+	cookie = strings.TrimPrefix(strings.TrimSpace(cookie), "__Host-")
+	return cookie == "" || strings.HasPrefix(cookie, sessionCookie+"-")
 }
 
 // secure reports whether the browser's connection is encrypted.
