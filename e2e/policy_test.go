@@ -188,7 +188,7 @@ func (g *governed) support() string {
 const (
 	fileRules  = "rules: [{match: 'read_*', action: forward}, {match: 'delete_*', action: approve}]\ndefault: deny\n"
 	meetParams = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`
-	doesTasks  = `{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}`
+	doesTasks  = `{"tools":{},"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`
 )
 
 // 9.2 "Full handshake", "Policy reload", "Upstream reconnect", EC-SEP-010:
@@ -208,7 +208,7 @@ func TestWhatClientsSee(t *testing.T) {
 	g := govern(t, up.URL, fileRules)
 
 	met := g.ask("initialize", meetParams)
-	for _, want := range []string{`"listChanged":true`, `"tasks":{"requests":{"tools":{"call":{}}},"list":{},"cancel":{}}`} {
+	for _, want := range []string{`"listChanged":true`, `"tasks":{"list":{},"requests":{"tools":{"call":{}}},"cancel":{}}`} {
 		if !strings.Contains(met, want) {
 			t.Errorf("initialize: %s\nwant it to have %s", met, want)
 		}
@@ -224,13 +224,11 @@ func TestWhatClientsSee(t *testing.T) {
 	if created := g.ask("tools/call", `{"name":"delete_file","task":{}}`); !strings.Contains(created, `"taskId":"tg_`) {
 		t.Errorf("approve + task: %s; want a task of the gate's", created)
 	}
-	// tasks/list merge: own ones first, then the upstream's.
-	first := g.ask("tasks/list", `{}`)
-	_, rest, _ := strings.Cut(first, `"nextCursor":"`)
-	cursor, _, _ := strings.Cut(rest, `"`)
-	second := g.ask("tasks/list", `{"cursor":"`+cursor+`"}`)
-	if strings.Count(first, `"tg_`) != 1 || strings.Contains(second, `"tg_`) || !strings.Contains(second, `"taskId"`) {
-		t.Errorf("tasks/list:\n%s\n%s\nwant the gate's one, then the upstream's one", first, second)
+	// tasks/list merge: own ones first, then the upstream's, on one page.
+	list := g.ask("tasks/list", `{}`)
+	before, after, _ := strings.Cut(list, `"taskId":"tg_`)
+	if strings.Contains(before, `"taskId"`) || strings.Count(after, `"taskId"`) != 1 || strings.Contains(list, "nextCursor") {
+		t.Errorf("tasks/list: %s\nwant the gate's one, then the upstream's one, and no more", list)
 	}
 
 	g.write(strings.Replace(fileRules, "delete_*", "drop_*", 1))
@@ -245,7 +243,7 @@ func TestWhatClientsSee(t *testing.T) {
 	}
 	// Forward + task + forbidden: the gate keeps the task (accelerated path).
 	created := g.ask("tools/call", `{"name":"read_file","task":{}}`)
-	_, rest, _ = strings.Cut(created, `"taskId":"`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
 	if result := g.ask("tasks/result", `{"taskId":"`+id+`"}`); !strings.HasPrefix(id, "tg_") || !strings.Contains(result, "called") {
 		t.Errorf("%s\nthen %s; want a task of the gate's, and its result", created, result)
