@@ -185,7 +185,7 @@ func (p *person) do(actions ...chromedp.Action[chromedp.Void]) {
 
 // text returns what is on the page, to say what went wrong.
 func (p *person) text() string {
-	ctx, cancel := context.WithTimeout(p.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText`))
 	if err != nil {

@@ -56,7 +56,11 @@ const pause = 400;
 
 function refreshSoon(delay = 60) {
   if (ended || timer) return;
-  timer = setTimeout(() => { timer = 0; refresh(); }, Math.max(delay, refreshed + pause - performance.now()));
+  timer = setTimeout(() => {
+    timer = 0;
+    // A request may have ended since the timer was set: the pause begins then.
+    if (performance.now() < refreshed + pause) refreshSoon(0); else refresh();
+  }, Math.max(delay, refreshed + pause - performance.now()));
 }
 
 async function refresh() {
