@@ -48,8 +48,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await":  await,
-			"signal": send,
+			"await":   await,
+			"private": private,
+			"signal":  send,
 		},
 	})
 }
@@ -89,7 +90,8 @@ func curl() error {
 		name, value, _ := strings.Cut(h, ":")
 		req.Header.Set(name, strings.TrimSpace(value))
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -178,6 +180,18 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("%s does not match %s:\n%s", args[0], args[1], text)
 		case <-tick.C:
 		}
+	}
+}
+
+// private makes sure that only its owner can use a file.
+func private(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: private FILE")
+	}
+	about, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if about.Mode() != 0o600 {
+		ts.Fatalf("%s has mode %s", args[0], about.Mode())
 	}
 }
 
