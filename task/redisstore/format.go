@@ -66,7 +66,7 @@ func (s *Store) current(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && found != format {
-		err = &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf("%w: format %q", ErrSchema, found)}
+		err = &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf("%w: format %q; update this program", ErrSchema, found)}
 	}
 	return err
 }
