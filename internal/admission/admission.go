@@ -176,11 +176,22 @@ func (p *Pool) Release(c Client, n int64) {
 
 // room returns nil if there is room for n more of c.
 func (p *Pool) room(c Client, n int64) error {
+	if err := p.share(c, n); err != nil {
+		return err
+	}
+	if p.limits.Total > 0 && p.used+n > p.limits.Total {
+		return ErrFull
+	}
+	return nil
+}
+
+// share returns nil if c would not have more than its share with n more, nor
+// anonymous clients more than theirs.
+func (p *Pool) share(c Client, n int64) error {
 	switch l := p.limits; {
 	case l.Client > 0 && p.byClient[c]+n > l.Client:
 		return ErrClient
-	case l.Total > 0 && p.used+n > l.Total,
-		l.Anonymous > 0 && !c.Identified() && p.anonymous+n > l.Anonymous:
+	case l.Anonymous > 0 && !c.Identified() && p.anonymous+n > l.Anonymous:
 		return ErrFull
 	default:
 		return nil
@@ -205,7 +216,7 @@ func (p *Pool) grant() {
 	blocked := false
 	for _, r := range p.queue {
 		if blocked || p.room(r.client, r.n) != nil {
-			blocked = blocked || p.limits.Total > 0 && p.used+r.n > p.limits.Total
+			blocked = blocked || p.share(r.client, r.n) == nil
 			waiting = append(waiting, r)
 			continue
 		}

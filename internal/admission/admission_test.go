@@ -77,6 +77,23 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// A request that its client's share keeps waiting holds up nobody, also while it
+// would not fit into what is left of all.
+func TestWaitBehindShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, l := range []admission.Limits{{Total: 10, Client: 6}, {Total: 10, Anonymous: 6}} {
+			p := admission.NewPool(l)
+			want(t, "a share", p.Try(here, 6), nil)
+			want(t, "a principal", p.Try(ann, 3), nil)
+			go p.Wait(t.Context(), here, 5, time.Minute)
+			synctest.Wait()
+			want(t, "behind it", p.Wait(t.Context(), admission.Principal("bob"), 1, time.Second), nil)
+			p.Release(here, 6)
+			p.Release(ann, 3)
+		}
+	})
+}
+
 // A wait is bounded by patience and by the context, and leaves nothing behind.
 func TestWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

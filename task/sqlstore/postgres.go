@@ -197,7 +197,7 @@ const slots = 16
 // those too, nobody need wait. Otherwise those of the same room wait for each
 // other, and at last all slots are locked. The lock of the room always comes
 // before those of slots, so that nobody waits in a circle.
-func admissions(rooms bool) []admission {
+func admissions(t task.Task, l task.Limits) []admission {
 	const (
 		share = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 1))"
 		alone = "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))"
@@ -205,7 +205,7 @@ func admissions(rooms bool) []admission {
 		all   = "SELECT pending FROM slots WHERE slot >= 0 OR slot = $1 ORDER BY slot FOR UPDATE"
 	)
 	ways := []admission{{room: share, roommates: slots - 1, slots: one, others: slots - 1}}
-	if rooms {
+	if l.CountsRooms(t) {
 		ways = append(ways, admission{room: alone, slots: one, others: slots - 1})
 	}
 	return append(ways, admission{room: alone, slots: all})
@@ -256,7 +256,7 @@ func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits, 
 	if err != nil {
 		return err
 	}
-	for _, a := range admissions(limits.CountsRooms(t)) {
+	for _, a := range admissions(t, limits) {
 		err = s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			return creation{record: &r, limits: limits, conn: conn.Conn()}.attempt(ctx, a)
 		})
