@@ -1,6 +1,7 @@
 package task
 
 import (
+	"iter"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -26,6 +27,20 @@ var transitions = map[State]map[Action]State{
 		ActionComplete: Completed, ActionLapse: Failed,
 		ActionFail: Failed, ActionCancel: Cancelled, ActionExpire: Expired,
 	},
+}
+
+// Transitions returns every legal change of state, as the state before and the
+// one after.
+func Transitions() iter.Seq2[State, State] {
+	return func(yield func(from, to State) bool) {
+		for from, actions := range transitions {
+			for _, to := range actions {
+				if !yield(from, to) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // annotations holds what can happen to a task without changing its state.

@@ -30,10 +30,16 @@ func start(t *testing.T, text string) (*app.App, func() error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a, run(t, a)
+}
+
+// run runs a until the function that it returns is called.
+func run(t *testing.T, a *app.App) func() error {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	return a, func() error { cancel(); return <-done }
+	return func() error { cancel(); return <-done }
 }
 
 func newApp(t *testing.T, text string) (*app.App, error) {

@@ -116,7 +116,7 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 func (a *App) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
 	case approval.Held:
-		a.metrics.TaskHeld(e.Task.Call.Name, string(e.Task.State))
+		a.metrics.TaskHeld(e.Task.Call.Name)
 	case approval.Refused:
 		if !errors.Is(e.Err, task.ErrUnavailable) {
 			a.metrics.TaskRefused()
@@ -128,7 +128,7 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 		for state, n := range e.Pending {
 			pending[string(state)] = n
 		}
-		a.metrics.TasksCounted(pending)
+		a.metrics.TasksCounted(pending, e.Oldest)
 	default:
 	}
 	if moved(e) {
@@ -151,9 +151,7 @@ func moved(e approval.Event) bool {
 // measure counts the last change of state of t, and how long what it ended took.
 func (a *App) measure(ctx context.Context, t task.Task) {
 	last := t.Transitions[len(t.Transitions)-1]
-	if last.From != task.Working { // where it is before anybody knows of it
-		a.metrics.TaskMoved(string(last.From), string(last.To))
-	}
+	a.metrics.TaskMoved(string(last.From), string(last.To))
 	switch last.From {
 	case task.InputRequired:
 		if last.To == task.Approved || last.To == task.Rejected {

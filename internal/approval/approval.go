@@ -224,6 +224,7 @@ type Event struct {
 	Err   error // of Refused
 
 	Pending map[task.State]int // of Counted: every state that does not end a task
+	Oldest  time.Time          // of Counted: when the oldest task was made that awaits a decision; zero if none does
 }
 
 func (d *Desk) tell(ctx context.Context, e Event) {

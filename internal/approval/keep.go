@@ -155,7 +155,7 @@ func (d *Desk) count(ctx context.Context) error {
 	if d.cfg.Observe == nil {
 		return nil
 	}
-	pending := make(map[task.State]int)
+	pending, oldest := make(map[task.State]int), time.Time{}
 	for _, s := range task.Pending() {
 		pending[s] = 0
 	}
@@ -167,9 +167,12 @@ func (d *Desk) count(ctx context.Context) error {
 		}
 		for _, t := range page.Tasks {
 			pending[t.State]++
+			if t.State == task.InputRequired && (oldest.IsZero() || t.CreatedAt.Before(oldest)) {
+				oldest = t.CreatedAt
+			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
-			d.tell(ctx, Event{Step: Counted, Pending: pending})
+			d.tell(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest})
 			return nil
 		}
 	}

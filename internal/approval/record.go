@@ -22,6 +22,13 @@ const (
 	Stopped   Step = "stopped"   // the upstream was told that nobody waits for a call that it runs, or could not be
 )
 
+// Recorded returns the steps that the journal may be told of.
+func Recorded() []Step {
+	return []Step{
+		Held, Asked, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
+	}
+}
+
 // recorded is a store that counts what its journal is told.
 type recorded struct {
 	task.Store

@@ -31,6 +31,7 @@ type Gate struct {
 	settings  atomic.Pointer[Settings]
 	catalog   catalog
 	offers    offers
+	census    census
 	overflows sync.Map // what has been logged of them
 	log       *slog.Logger
 	metrics   *metrics.Metrics

@@ -88,14 +88,14 @@ type View struct {
 	client   Client
 	kind     policy.Kind
 	facts    Facts
-	counts   map[string]int
+	seen     []sighting // the tools on the page
 }
 
 // View returns how a client sees the list that method gives.
 func (g *Gate) View(c Client, method string) *View {
 	return &View{
 		gate: g, settings: g.settings.Load(), client: c, kind: kinds[method],
-		facts: g.catalog.about(c), counts: make(map[string]int),
+		facts: g.catalog.about(c),
 	}
 }
 
@@ -119,17 +119,9 @@ func (v *View) See(name, uri string, entry jsonrpc.Value) (hidden bool, support 
 	}
 	tool := ReadTool(entry)
 	published := v.settings.terms(policy.Tool, tool, v.facts).Published(prospect)
-	v.counts[string(published)]++
-	v.gate.log.Debug("tool annotation", "tool", name, "task_support", string(published), "prospect", prospect)
+	v.seen = append(v.seen, sighting{name: name, support: published, prospect: prospect})
 	if published == policy.TaskForbidden && tool.TaskSupport == "" {
 		return false, "" // that is what saying nothing means
 	}
 	return false, string(published)
-}
-
-// Done counts what the client was shown.
-func (v *View) Done() {
-	if v.kind == policy.Tool {
-		v.gate.metrics.ToolsListed(v.counts)
-	}
 }

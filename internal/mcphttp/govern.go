@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -226,7 +227,7 @@ func (x *exchange) refusal(m *jsonrpc.Message, judged gate.Judged) *wire.Problem
 	case policy.OwnTask, policy.ReadyTask, policy.HoldRequest:
 		return x.holdable(m, judged)
 	case policy.RefuseNoTask:
-		x.h.cfg.Metrics.InvalidTask("required")
+		x.h.cfg.Metrics.InvalidTask(metrics.TaskRequired)
 		return wire.TaskMissing(x.era, judged.Name)
 	default:
 		return x.denial(judged)
@@ -318,7 +319,7 @@ func (x *exchange) checkTask(m *jsonrpc.Message) *wire.Problem {
 	if detail == "" {
 		return nil
 	}
-	x.h.cfg.Metrics.InvalidTask("malformed")
+	x.h.cfg.Metrics.InvalidTask(metrics.TaskMalformed)
 	return &wire.Problem{Type: wire.InvalidParams, Detail: detail}
 }
 
@@ -401,7 +402,9 @@ func (x *exchange) showList(method, cursor string, answer *jsonrpc.Message) []by
 
 func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
 	view := x.h.cfg.Gate.View(x.from(), method)
-	defer view.Done()
+	defer func() {
+		view.Done(x.r.Context(), !answer.Result.Member("nextCursor").Present())
+	}()
 	return wire.RewriteList(answer, method, func(l wire.Listed) wire.View {
 		hidden, support := view.See(l.Name, l.URI, l.Entry)
 		if x.era == wire.Modern {

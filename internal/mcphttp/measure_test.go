@@ -145,4 +145,3 @@ func TestHeldCallsCountUpstream(t *testing.T) {
 		return upstreamRequests(p.gateway)["success"] > before["success"]
 	})
 }
-

@@ -45,7 +45,7 @@ type Metrics struct {
 
 	requests        *prometheus.CounterVec
 	requestDuration *prometheus.HistogramVec
-	byMethod        map[string]*atomic.Pointer[methodSeries] // one entry per value of the method label
+	byMethod        map[string]*methodSeries // one entry per value of the method label
 
 	upstream         map[string]prometheus.Counter // by outcome
 	upstreamDuration prometheus.Histogram
@@ -62,6 +62,7 @@ type Metrics struct {
 	tasks       taskSeries
 	storeUp     prometheus.Gauge
 	upstreams   upstreamSeries
+	build       *prometheus.GaugeVec
 
 	batchSize     prometheus.Histogram
 	connections   prometheus.Gauge
@@ -71,10 +72,12 @@ type Metrics struct {
 	notified      map[string]prometheus.Counter // by where it came from
 }
 
-// methodSeries are the series of one method, looked up once.
+// methodSeries are the series of one method, looked up once. The histogram is
+// made when the method is first seen: it has many lines, and most methods are
+// used by nobody.
 type methodSeries struct {
 	succeeded, failed prometheus.Counter
-	duration          prometheus.Observer
+	duration          atomic.Pointer[prometheus.Observer]
 }
 
 // New returns metrics in a registry of their own, together with those of the
@@ -87,7 +90,7 @@ func New() *Metrics {
 	)
 	m := &Metrics{
 		registry:    r,
-		byMethod:    make(map[string]*atomic.Pointer[methodSeries], len(methods)),
+		byMethod:    make(map[string]*methodSeries, len(methods)),
 		byErrorType: make(map[string]prometheus.Counter),
 
 		requests: register(r, prometheus.NewCounterVec(
@@ -110,7 +113,10 @@ func New() *Metrics {
 	m.tasks = newTaskSeries(r)
 	m.upstreams = newUpstreamSeries(r)
 	for _, method := range methods {
-		m.byMethod[method] = new(atomic.Pointer[methodSeries])
+		m.byMethod[method] = &methodSeries{
+			succeeded: m.requests.WithLabelValues(method, Success),
+			failed:    m.requests.WithLabelValues(method, Error),
+		}
 	}
 	upstream := register(r, prometheus.NewCounterVec(
 		counter("mcp_upstream_requests_total", "Requests sent to upstreams."), []string{"status"}))
@@ -120,6 +126,8 @@ func New() *Metrics {
 		Timeout: upstream.WithLabelValues(Timeout),
 	}
 	m.registerStreams()
+	m.build = register(r, prometheus.NewGaugeVec(
+		gauge("build_info", "The program that runs: always 1."), []string{"version", "go_version"}))
 	return m
 }
 
@@ -136,14 +144,55 @@ func (m *Metrics) registerPolicy() {
 		counter("task_validation_errors_total", "Calls whose task was missing, not allowed or malformed."),
 		[]string{"error"}))
 	m.annotations = register(r, prometheus.NewGaugeVec(
-		gauge("tools_by_annotation", "Tools on the last list that was shown, by their task support."),
-		[]string{"annotation"}))
+		gauge("tools_by_annotation", "Tools of each upstream that clients were shown in the last hour, by their task support."),
+		[]string{"upstream", "annotation"}))
 	m.reloads = register(r, prometheus.NewCounterVec(
 		counter("config_reloads_total", "Attempts to reload the configuration."),
 		[]string{"status"}))
 	m.storeUp = register(r, prometheus.NewGauge(
 		gauge("store_up", "Whether the store of held calls can be used: 1, or 0.")))
 	m.storeUp.Set(1)
+	for _, kind := range []string{"tool", "resource", "prompt"} {
+		for _, action := range []string{"forward", "approve", "deny"} {
+			begin(m.verdicts, kind, action, "false")
+		}
+	}
+	for _, problem := range []string{TaskRequired, TaskForbidden, TaskMalformed} {
+		begin(m.invalidTask, problem)
+	}
+	begin(m.reloads, Success)
+	begin(m.reloads, Error)
+}
+
+// begin makes the series of c with the given labels, so that it is on the page
+// with 0 before anything is counted: rates need that.
+func begin(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
+
+// What can be wrong with the task of a call.
+const (
+	TaskRequired  = "required"  // there is none, and the tool must be called as a task
+	TaskForbidden = "forbidden" // there is one, and the tool must not be called as a task
+	TaskMalformed = "malformed"
+)
+
+// Built tells which program runs.
+func (m *Metrics) Built(version, goVersion string) {
+	if m != nil {
+		m.build.WithLabelValues(version, goVersion).Set(1)
+	}
+}
+
+// CanRefuse tells the types of errors that [Metrics.Refused] may be told of, so
+// that they are on the page from the start.
+func (m *Metrics) CanRefuse(errorTypes ...string) {
+	if m == nil {
+		return
+	}
+	m.refusals.Lock()
+	defer m.refusals.Unlock()
+	for _, t := range errorTypes {
+		m.byErrorType[t] = m.refused.WithLabelValues(t)
+	}
 }
 
 // Handler returns the page that Prometheus reads.
@@ -163,33 +212,22 @@ func (m *Metrics) RequestDone(method, outcome string, d time.Duration) {
 	if m == nil {
 		return
 	}
-	s := m.series(method)
+	s, known := m.byMethod[method]
+	if !known {
+		method, s = other, m.byMethod[other]
+	}
 	if outcome == Success {
 		s.succeeded.Inc()
 	} else {
 		s.failed.Inc()
 	}
-	s.duration.Observe(d.Seconds())
-}
-
-// series returns the series of a method. They come into being together, when
-// the method is first seen: errors then start at zero, which rates need, and
-// methods that nobody uses stay off the page.
-func (m *Metrics) series(method string) *methodSeries {
-	slot, known := m.byMethod[method]
-	if !known {
-		method, slot = other, m.byMethod[other]
+	duration := s.duration.Load()
+	if duration == nil {
+		made := m.requestDuration.WithLabelValues(method)
+		duration = &made
+		s.duration.Store(duration) // whoever else is here stores the same series
 	}
-	if s := slot.Load(); s != nil {
-		return s
-	}
-	s := &methodSeries{
-		succeeded: m.requests.WithLabelValues(method, Success),
-		failed:    m.requests.WithLabelValues(method, Error),
-		duration:  m.requestDuration.WithLabelValues(method),
-	}
-	slot.Store(s) // whoever else is here stores the same series
-	return s
+	(*duration).Observe(d.Seconds())
 }
 
 // UpstreamDone counts one request to an upstream and how long it took. An
@@ -248,14 +286,14 @@ func (m *Metrics) InvalidTask(problem string) {
 	}
 }
 
-// ToolsListed takes note of how many tools a client was shown with each kind of
-// task support.
-func (m *Metrics) ToolsListed(bySupport map[string]int) {
+// ToolsListed takes note of how many tools of an upstream clients are shown with
+// each kind of task support.
+func (m *Metrics) ToolsListed(upstream string, bySupport map[string]int) {
 	if m == nil {
 		return
 	}
 	for _, support := range []string{"required", "optional", "forbidden"} {
-		m.annotations.WithLabelValues(support).Set(float64(bySupport[support]))
+		m.annotations.WithLabelValues(upstream, support).Set(float64(bySupport[support]))
 	}
 }
 

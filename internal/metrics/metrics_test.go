@@ -51,15 +51,21 @@ func TestPage(t *testing.T) {
 	m.Verdict("tool", "deny", false)
 	m.Verdict("tool", "approve", true)
 	m.InvalidTask("required")
-	m.ToolsListed(map[string]int{"optional": 2})
+	m.ToolsListed("crm", map[string]int{"optional": 2})
 	m.Reloaded(metrics.Success)
-	m.TaskHeld("delete_user", "input_required")
-	m.TaskHeld("delete_user", "input_required")
+	m.TaskHeld("delete_user")
+	m.TaskHeld("delete_user")
+	m.TaskMoved("working", "input_required")
+	m.TaskMoved("working", "input_required")
 	m.TaskRefused()
 	m.TaskMoved("input_required", "approved")
 	m.TaskMoved("input_required", "rejected")
 	m.TaskEnded("delete_user", "rejected")
-	m.TasksCounted(map[string]int{"executing": 7})
+	m.TasksCounted(map[string]int{"executing": 7}, time.Time{})
+	m.Built("v1.2.3", "go1.26")
+	m.CanRefuse("overloaded")
+	m.CanMove("working", "failed")
+	m.CanRecord("asked")
 	m.TaskTook(metrics.StageApproval, time.Minute)
 	m.WaitEnded(metrics.WaitApproved, time.Minute)
 	m.ResultKept(70)
@@ -80,6 +86,46 @@ func TestPage(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
+// NFR-001: every series whose labels are known is on the page with 0 before
+// anything has happened, since rates need a beginning.
+func TestSeriesBeginWithZero(t *testing.T) {
+	page := scrape(t, metrics.New())
+	for _, series := range []string{
+		`mcp_requests_total{method="tools/call",status="error"}`,
+		`mcp_upstream_requests_total{status="timeout"}`,
+		`policy_verdicts_total{action="deny",kind="tool",observed="false"}`,
+		`task_validation_errors_total{error="required"}`,
+		`task_validation_errors_total{error="forbidden"}`,
+		`config_reloads_total{status="error"}`,
+		`tasks_active{status="input_required"}`,
+		`tasks_duration_seconds_count{stage="approval_wait"}`,
+		`tasks_oldest_pending_seconds`,
+		`blocking_approval_total{result="client_disconnected"}`,
+		`upstream_execution_total{path="task",status="error"}`,
+		`upstream_lazy_polls_total{status="not_found"}`,
+		`upstream_result_streams_total{status="success"}`,
+		`upstream_cancellations_total{result="timeout"}`,
+		`sse_reconnections_total{result="failed"}`,
+		`task_rate_limited_total`,
+		`zombie_execution_prevented_total`,
+	} {
+		if line := "\nthoughtgate_" + series + " 0\n"; !strings.Contains(page, line) {
+			t.Errorf("no %s with 0 on the page", series)
+		}
+	}
+}
+
+// The age of the oldest call that waits grows between two counts.
+func TestOldestPending(t *testing.T) {
+	m := metrics.New()
+	m.TasksCounted(nil, time.Now().Add(-time.Hour))
+	_, rest, _ := strings.Cut(scrape(t, m), "\nthoughtgate_tasks_oldest_pending_seconds ")
+	value, _, _ := strings.Cut(rest, "\n")
+	if age, err := strconv.ParseFloat(value, 64); err != nil || age < 3600 || age > 7200 {
+		t.Errorf("the oldest call is %s s old; want an hour", value)
 	}
 }
 
@@ -125,10 +171,10 @@ func TestMethodLabel(t *testing.T) {
 func TestToolsAreBounded(t *testing.T) {
 	m := metrics.New()
 	for i := range 1000 {
-		m.TaskHeld("tool_"+strconv.Itoa(i), "input_required")
+		m.TaskHeld("tool_" + strconv.Itoa(i))
 	}
-	m.TaskHeld("tool_0", "input_required")
-	m.TaskHeld(strings.Repeat("x", 10_000), "input_required")
+	m.TaskHeld("tool_0")
+	m.TaskHeld(strings.Repeat("x", 10_000))
 
 	page := scrape(t, m)
 	if got := strings.Count(page, "\nthoughtgate_tasks_created_total{"); got != 201 {

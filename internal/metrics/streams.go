@@ -27,6 +27,8 @@ func (m *Metrics) registerStreams() {
 		gauge("sse_upstream_connections_active", "Upstreams' streams that are listened to because clients listen to held calls.")))
 	m.reconnections = register(m.registry, prometheus.NewCounterVec(
 		counter("sse_reconnections_total", "Attempts to listen to an upstream again after its stream was lost."), []string{"result"}))
+	begin(m.reconnections, Success)
+	begin(m.reconnections, Failed)
 	notified := register(m.registry, prometheus.NewCounterVec(
 		counter("sse_notifications_total", "Notifications about held calls that clients were sent on their streams."), []string{"source"}))
 	m.notified = make(map[string]prometheus.Counter)

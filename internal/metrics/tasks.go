@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,13 +41,24 @@ type taskSeries struct {
 	waited      prometheus.Histogram
 	audited     *prometheus.CounterVec
 	unaudited   prometheus.Counter
+	oldest      *atomic.Int64 // when the oldest call was held that still waits, in Unix nanoseconds; 0 if none does
 
 	tools labels
 }
 
+// The states in which a held call has not ended, and those that end it.
+var (
+	pendingStates = []string{working, "input_required", "approved", "executing"}
+	endStates     = []string{"completed", "failed", "rejected", "cancelled", "expired"}
+)
+
+// working is the state in which every task begins.
+const working = "working"
+
 func newTaskSeries(r *prometheus.Registry) taskSeries {
 	patience := []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400}
-	return taskSeries{
+	s := taskSeries{
+		oldest: new(atomic.Int64),
 		created: register(r, prometheus.NewCounterVec(
 			counter("tasks_created_total", "Calls that were held."), []string{"tool"})),
 		completed: register(r, prometheus.NewCounterVec(
@@ -72,14 +84,63 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 		unaudited: register(r, prometheus.NewCounter(
 			counter("audit_failures_total", "Steps of held calls that were not taken because they could not be recorded."))),
 	}
+	register(r, prometheus.NewGaugeFunc(
+		gauge("tasks_oldest_pending_seconds", "Age of the oldest held call that waits for a decision; 0 if none does."), s.oldestAge))
+	s.begin()
+	return s
 }
 
-// TaskHeld counts a call of a tool that was held, and is now in a state.
-func (m *Metrics) TaskHeld(tool, state string) {
-	if m != nil {
-		m.tasks.created.WithLabelValues(m.tasks.tools.bounded(tool)).Inc()
-		m.tasks.active.WithLabelValues(state).Inc()
+// begin puts the series on the page that are known before anything happens.
+func (s *taskSeries) begin() {
+	for _, state := range pendingStates {
+		s.active.WithLabelValues(state)
 	}
+	for _, stage := range []string{StageApproval, StageExecution, StageTotal} {
+		s.duration.WithLabelValues(stage)
+	}
+	for _, result := range []string{WaitApproved, WaitRejected, WaitTimeout, WaitGone} {
+		begin(s.waits, result)
+	}
+}
+
+func (s *taskSeries) oldestAge() float64 {
+	held := s.oldest.Load()
+	if held == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, held)).Seconds())
+}
+
+// CanMove tells that held calls may change from one state to another, so that
+// [Metrics.TaskMoved] begins with 0 for that.
+func (m *Metrics) CanMove(from, to string) {
+	if m != nil {
+		begin(m.tasks.transitions, from, to)
+	}
+}
+
+// CanRecord tells the steps that [Metrics.Audited] may be told of.
+func (m *Metrics) CanRecord(steps ...string) {
+	if m == nil {
+		return
+	}
+	for _, step := range steps {
+		begin(m.tasks.audited, step)
+	}
+}
+
+// TaskHeld counts a call of a tool that was held. It is in the state in which
+// tasks begin until [Metrics.TaskMoved].
+func (m *Metrics) TaskHeld(tool string) {
+	if m == nil {
+		return
+	}
+	tool = m.tasks.tools.bounded(tool)
+	for _, end := range endStates {
+		begin(m.tasks.completed, tool, end)
+	}
+	m.tasks.created.WithLabelValues(tool).Inc()
+	m.tasks.active.WithLabelValues(working).Inc()
 }
 
 // TaskRefused counts a call that could not be held.
@@ -107,14 +168,20 @@ func (m *Metrics) TaskEnded(tool, state string) {
 }
 
 // TasksCounted corrects how many held calls there are in each state that does
-// not end them: this process does not see all that others do.
-func (m *Metrics) TasksCounted(byState map[string]int) {
+// not end them, and since when the oldest waits for a decision, which is zero if
+// none does: this process does not see all that others do.
+func (m *Metrics) TasksCounted(byState map[string]int, oldest time.Time) {
 	if m == nil {
 		return
 	}
 	for state, n := range byState {
 		m.tasks.active.WithLabelValues(state).Set(float64(n))
 	}
+	held := int64(0)
+	if !oldest.IsZero() {
+		held = oldest.UnixNano()
+	}
+	m.tasks.oldest.Store(held)
 }
 
 // TaskTook records how long a part of the life of a held call took. The stage

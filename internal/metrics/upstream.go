@@ -24,7 +24,7 @@ type upstreamSeries struct {
 }
 
 func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
-	return upstreamSeries{
+	s := upstreamSeries{
 		executions: register(r, prometheus.NewCounterVec(
 			counter("upstream_execution_total", "Approved calls that were made, by the way in which."), []string{"path", "status"})),
 		polls: register(r, prometheus.NewCounterVec(
@@ -34,6 +34,18 @@ func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
 		cancellations: register(r, prometheus.NewCounterVec(
 			counter("upstream_cancellations_total", "Times that an upstream was told that nobody waits for a call any more."), []string{"result"})),
 	}
+	for _, status := range []string{Success, Error} {
+		begin(s.executions, PathSync, status)
+		begin(s.executions, PathTask, status)
+		begin(s.results, status)
+	}
+	for _, status := range []string{Success, Error, Timeout, NotFound} {
+		begin(s.polls, status)
+	}
+	for _, result := range []string{Success, Failed, Timeout} {
+		begin(s.cancellations, result)
+	}
+	return s
 }
 
 // ResultStreamed counts the fetching of the result of an upstream's task, with

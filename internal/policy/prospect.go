@@ -1,5 +1,7 @@
 package policy
 
+import "strings"
+
 // A Prospect says what calls may come to, whatever their arguments and the
 // time. It never leaves out what can happen, and may hold what cannot.
 type Prospect struct {
@@ -10,6 +12,20 @@ type Prospect struct {
 
 // Denied reports whether every call is denied.
 func (p Prospect) Denied() bool { return !p.Forward && !p.Hold }
+
+// String returns the actions that calls may come to, such as "forward|approve".
+func (p Prospect) String() string {
+	var actions []string
+	for _, a := range []struct {
+		possible bool
+		action   Action
+	}{{p.Forward, Forward}, {p.Hold, Approve}, {p.Deny, Deny}} {
+		if a.possible {
+			actions = append(actions, string(a.action))
+		}
+	}
+	return strings.Join(actions, "|")
+}
 
 // Prospect returns what calls of something that an upstream offers may come to
 // if the given principal makes them.

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,6 +100,9 @@ var table = map[Type]told{
 	StoreUnavailable:   {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "calls that need approval cannot be kept at the moment; it did not run, try again"},
 	Internal:           {jsonrpc.CodeInternal, jsonrpc.CodeInternal, 0, 500, "internal error"},
 }
+
+// Types returns all kinds of problems.
+func Types() []Type { return slices.Sorted(maps.Keys(table)) }
 
 // CodeMissingCapability is the code of 2026-07-28 for a request that needs a
 // capability which its sender did not declare.
