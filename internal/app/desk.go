@@ -139,7 +139,7 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 // moved reports whether e tells of a change of state.
 func moved(e approval.Event) bool {
 	switch e.Step {
-	case approval.Attached, approval.Delivered, approval.Abandoned, approval.Reported:
+	case approval.Attached, approval.Refused, approval.Delivered, approval.Abandoned, approval.Reported:
 		return false
 	case approval.Decided:
 		return !e.Task.Approval.DecidedAt().IsZero() // one of several that are needed changes nothing
