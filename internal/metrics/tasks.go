@@ -43,7 +43,7 @@ type taskSeries struct {
 	unaudited   prometheus.Counter
 	oldest      *atomic.Int64 // when the oldest call was held that still waits, in Unix nanoseconds; 0 if none does
 
-	tools labels
+	tools *labels
 }
 
 // The states in which a held call has not ended, and those that end it.
@@ -58,7 +58,7 @@ const working = "working"
 func newTaskSeries(r *prometheus.Registry) taskSeries {
 	patience := []float64{1, 5, 15, 60, 300, 900, 3600, 14400, 86400}
 	s := taskSeries{
-		oldest: new(atomic.Int64),
+		oldest: new(atomic.Int64), tools: new(labels),
 		created: register(r, prometheus.NewCounterVec(
 			counter("tasks_created_total", "Calls that were held."), []string{"tool"})),
 		completed: register(r, prometheus.NewCounterVec(
