@@ -46,6 +46,7 @@ func (t *told) tell(snapshot string, support policy.TaskSupport) bool {
 		mark = &t.required
 	case policy.TaskOptional:
 		mark = &t.optional
+	case policy.TaskForbidden:
 	}
 	untold := !*mark
 	*mark = true
@@ -66,7 +67,7 @@ const forgetAfter = time.Hour
 // note takes in a page of a list, the last one or not, as a client is shown it
 // under a snapshot of the policy. It returns how many tools there are by their
 // support, and those of the page that the log does not have yet.
-func (c *census) note(upstream, snapshot string, page []sighting, last bool, now time.Time) (map[string]int, []sighting) { //nolint:revive // whether a page is the last one is a fact
+func (c *census) note(upstream, snapshot string, page []sighting, last bool, now time.Time) (map[string]int, []sighting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.upstreams == nil {
@@ -116,7 +117,7 @@ func (l *listing) count(now time.Time) map[string]int {
 
 // Done counts and logs what the client was shown. Last tells whether it was the
 // last page of the list.
-func (v *View) Done(ctx context.Context, last bool) { //nolint:revive // whether a page is the last one is a fact
+func (v *View) Done(ctx context.Context, last bool) {
 	if v.kind != policy.Tool || v.settings.Policy == nil {
 		return
 	}
