@@ -3,6 +3,7 @@ package main
 const (
 	approvalPkg = "internal/approval"
 	mcphttpPkg  = "internal/mcphttp"
+	keyringPkg  = "internal/keyring"
 	operatorPkg = "internal/operator"
 	policyPkg   = "internal/policy"
 	taskPkg     = "task"
@@ -76,7 +77,35 @@ var mutations = []mutation{
 		"task/memstore", "^TestStore$",
 	},
 
+	{
+		"what is sent besides is no part of the digest", "task/call.go",
+		`if c.Also != "" {`, `if false {`,
+		mcphttpPkg, "^TestAlsoSentIsBound$",
+	},
+
+	// Programs that do not know the newest form of a store.
+	{
+		"tables of a newer program are used", "task/sqlstore/migrate.go",
+		`if m.From > m.To {`, `if false {`,
+		"task/sqlstore", "^TestSQLiteSchema$",
+	},
+	{
+		"an older program writes to newer tables", "task/sqlstore/postgres.go",
+		`		version, patience.Milliseconds()))`, `		version+1000, patience.Milliseconds()))`,
+		"task/sqlstore", "^TestPostgresOutdated$",
+	},
+	{
+		"an older program writes to newer keys", "task/redisstore/format.go",
+		`if format and format ~= '`, `if false and format ~= '`,
+		"task/redisstore", "^TestOutdated$",
+	},
+
 	// Policy.
+	{
+		"a URI that is not in normal form is judged", "internal/policy/spelling.go",
+		`case kind == Resource && isURL(name):`, `case false:`,
+		policyPkg, "^TestSpellings$",
+	},
 	{
 		"what policies do not permit passes", "internal/policy/judge.go",
 		`if !a.permitted {`, `if false {`,
@@ -135,8 +164,8 @@ var mutations = []mutation{
 		approvalPkg, "^TestShownArguments$",
 	},
 	{
-		"an upstream is waited for without end when it is told to stop", "internal/approval/upstream.go",
-		`ctx, stop := context.WithTimeout(ctx, d.cfg.Cancel)`, `ctx, stop := context.WithCancel(ctx)`,
+		"an upstream is waited for without end when it is told to stop", "internal/approval/owed.go",
+		`telling, stop := context.WithTimeout(ctx, d.settings().Cancel)`, `telling, stop := context.WithCancel(ctx)`,
 		approvalPkg, "^TestCancelTimeout$",
 	},
 	{
@@ -150,7 +179,67 @@ var mutations = []mutation{
 		approvalPkg, "^TestWaitBegunInTrouble$",
 	},
 
+	{
+		"an approval of what was not shown counts", "internal/approval/shown.go",
+		"	default:\n		return ErrViewChanged", "	default:\n		return nil",
+		approvalPkg, "^TestApprovalNamesWhatWasShown$",
+	},
+	{
+		"a call runs though its tool has changed", "internal/approval/run.go",
+		`now == "" || now == held {`, `now != "" || now == held {`,
+		mcphttpPkg, "^TestToolDrift$",
+	},
+
+	// Keys, and what is sealed with them.
+	{
+		"all purposes have one key", "internal/keyring/keyring.go",
+		`"thoughtgate key 1: "+string(s.purpose)`, `"thoughtgate key 1: "`,
+		keyringPkg, "^TestReplicas$",
+	},
+	{
+		"values can be split elsewhere", "internal/keyring/keyring.go",
+		`b = binary.BigEndian.AppendUint64(b, uint64(len(text)))`, `_ = binary.BigEndian.AppendUint64(nil, uint64(len(text)))`,
+		keyringPkg, "^TestReplicas$",
+	},
+	{
+		"a key that was given up opens", "internal/keyring/keyring.go",
+		`func(k key) bool { return k.Until != 0 && k.Until <= now.Unix() }`, `func(key) bool { return false }`,
+		keyringPkg, "^TestRotate$",
+	},
+
+	// What clients may use at the same time.
+	{
+		"one client may use everything", "internal/admission/admission.go",
+		`case l.Client > 0 && p.byClient[c]+n > l.Client:`, `case false:`,
+		"internal/admission", "^TestTry$",
+	},
+	{
+		"anonymous clients may use everything", "internal/admission/admission.go",
+		`l.Anonymous > 0 && !c.Identified() && p.anonymous+n > l.Anonymous:`, `false:`,
+		"internal/admission", "^TestTry$",
+	},
+
 	// Operators.
+	{
+		"a session goes on after the logout", "internal/operator/login.go",
+		`if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {`, `if err := r.Context().Err(); err != nil {`,
+		operatorPkg, "^TestSessionEnds$",
+	},
+	{
+		"a session never ends", "internal/operator/session.go",
+		` || a.cfg.Now().Unix() >= s.Expires {`, ` {`,
+		operatorPkg, "^TestSessionEnds$",
+	},
+	{
+		"an operator's short token is good", "internal/operator/token.go",
+		`if hash.Equal(t.Hash) && len(shown) >= bearer.Shortest {`, `if hash.Equal(t.Hash) {`,
+		operatorPkg, "^TestShortTokens$",
+	},
+	{
+		"an agent's short token is good", "internal/identity/identity.go",
+		`if len(token) >= bearer.Shortest {`, `if token != "" {`,
+		"internal/identity", "^TestStaticTokens$",
+	},
 	{
 		"a role includes those above it", "internal/operator/operator.go",
 		`return theirs >= 0 && mine >= theirs`, `return theirs >= 0 && mine >= 0`,
@@ -201,13 +290,13 @@ var mutations = []mutation{
 		mcphttpPkg, "^Test(Conversations|Guard)",
 	},
 	{
-		"a sealed text is good for every owner", "internal/mcphttp/seal.go",
-		`return []byte(purpose + "\x00" + owner)`, `_ = owner; return []byte(purpose)`,
-		mcphttpPkg, "^TestModernRounds$",
+		"a sealed text is good for every owner", "internal/keyring/keyring.go",
+		`for _, text := range bound {`, `for _, text := range bound[:min(1, len(bound))] {`,
+		keyringPkg, "^TestReplicas$",
 	},
 	{
 		"a state is good for another call", "internal/mcphttp/hold.go",
-		`if !x.sameCall(m, t) {`, `if false {`,
+		`if !approval.SameCall(t, m.Raw) {`, `if false {`,
 		mcphttpPkg, "^TestModernRounds$",
 	},
 	{
@@ -221,13 +310,28 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestTTLLimits$",
 	},
 	{
-		"a stuck upstream holds up housekeeping", "internal/approval/upstream.go",
-		"	go func() {\n		defer d.running.Done()\n		d.cancelUpstream(", "	func() {\n		defer d.running.Done()\n		d.cancelUpstream(",
+		"a stuck upstream holds up housekeeping", "internal/approval/owed.go",
+		"	go func() {\n		defer d.running.Done()\n		d.logDebt(", "	func() {\n		defer d.running.Done()\n		d.logDebt(",
 		mcphttpPkg, "^TestExpiryCancelsUpstream$",
 	},
 	{
 		"a poll is no span", "internal/mcphttp/caller.go",
 		`StartStep(ctx, tracing.StepPoll)`, `StartStep(ctx, tracing.StepListen)`,
 		mcphttpPkg, "^TestStepsAreTraced$",
+	},
+	{
+		"every header of an upstream is passed on", "internal/mcphttp/reply.go",
+		`for _, name := range passedOn {`, `for name := range from {`,
+		mcphttpPkg, "^TestReplyHeaders$",
+	},
+	{
+		"an upstream answers what it was not asked", "internal/mcphttp/awaited.go",
+		`return slices.ContainsFunc(x.ids, func(id []byte) bool { return sameID(id, m.ID.Bytes) })`, `return true`,
+		mcphttpPkg, "^TestForgedAnswers$",
+	},
+	{
+		"an upstream answers for the gate", "internal/mcphttp/awaited.go",
+		`return x.resumes() && !x.h.awaited.has(x.peer(), m.ID.Bytes)`, `return x.resumes()`,
+		mcphttpPkg, "^TestForgedAnswer",
 	},
 }
