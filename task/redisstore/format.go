@@ -61,7 +61,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 
 // current returns nil if no newer program has changed the keys.
 func (s *Store) current(ctx context.Context) error {
-	found, err := s.client.Do(ctx, s.client.B().Get().Key(s.keys.format()).Build()).ToString()
+	found, err := s.client.Do(ctx, s.client.B().Get().Key(s.keys.format()).Build().Pin()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return nil
 	}

@@ -103,7 +103,7 @@ func (s *Store) empty(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		inbox := s.client.B().Lrange().Key(s.keys.inbox()).Start(0).Stop(chainMost - 1).Build()
+		inbox := s.client.B().Lrange().Key(s.keys.inbox()).Start(0).Stop(chainMost - 1).Build().Pin()
 		texts, err := s.client.Do(ctx, inbox).AsStrSlice()
 		if err != nil || len(texts) == 0 {
 			return err
@@ -137,7 +137,7 @@ func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // readEnds returns where the journal begins and ends, whatever is in the inbox.
 func (s *Store) readEnds(ctx context.Context) (task.Ends, error) {
-	fields, err := s.client.Do(ctx, s.client.B().Hgetall().Key(s.keys.ends()).Build()).AsStrMap()
+	fields, err := s.client.Do(ctx, s.client.B().Hgetall().Key(s.keys.ends()).Build().Pin()).AsStrMap()
 	if err != nil {
 		return task.Ends{}, err
 	}
@@ -198,7 +198,7 @@ func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry,
 
 // entries returns the first entries after a number.
 func (s *Store) entries(ctx context.Context, after int64, limit int) ([]task.Entry, error) {
-	page := s.client.B().Xrange().Key(s.keys.journal()).Start(number(after + 1)).End("+").Count(int64(limit)).Build()
+	page := s.client.B().Xrange().Key(s.keys.journal()).Start(number(after + 1)).End("+").Count(int64(limit)).Build().Pin()
 	stored, err := s.client.Do(ctx, page).AsXRange()
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (s *Store) entries(ctx context.Context, after int64, limit int) ([]task.Ent
 
 // tell returns the entries about one task.
 func (s *Store) tell(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
-	numbers, err := s.client.Do(ctx, s.client.B().Lrange().Key(s.keys.story(q.Task)).Start(0).Stop(-1).Build()).AsIntSlice()
+	numbers, err := s.client.Do(ctx, s.client.B().Lrange().Key(s.keys.story(q.Task)).Start(0).Stop(-1).Build().Pin()).AsIntSlice()
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (s *Store) tell(ctx context.Context, q task.JournalQuery) ([]task.Entry, er
 	}
 	reads := make(rueidis.Commands, len(numbers))
 	for i, n := range numbers {
-		reads[i] = s.client.B().Xrange().Key(s.keys.journal()).Start(number(n)).End(number(n)).Build()
+		reads[i] = s.client.B().Xrange().Key(s.keys.journal()).Start(number(n)).End(number(n)).Build().Pin()
 	}
 	var found []task.Entry
 	for _, reply := range s.client.DoMulti(ctx, reads...) {

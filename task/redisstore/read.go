@@ -19,7 +19,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 		return task.Task{}, err
 	}
 	defer done()
-	document, err := s.client.Do(ctx, s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("document").Build()).AsBytes()
+	document, err := s.client.Do(ctx, s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("document").Build().Pin()).AsBytes()
 	if rueidis.IsRedisNil(err) {
 		return task.Task{}, ref.NotFound(task.ActionGet)
 	}
@@ -171,7 +171,7 @@ func (s *Store) members(ctx context.Context, lists []string, from string, size i
 func (s *Store) each(members []string, fields ...string) rueidis.Commands {
 	commands := make(rueidis.Commands, len(members))
 	for i, member := range members {
-		commands[i] = s.client.B().Hmget().Key(s.keys.task(idOf(member))).Field(fields...).Build()
+		commands[i] = s.client.B().Hmget().Key(s.keys.task(idOf(member))).Field(fields...).Build().Pin()
 	}
 	return commands
 }
@@ -214,7 +214,7 @@ func (s *Store) dueBefore(ctx context.Context, h half, at time.Time, limit int) 
 		return nil, nil
 	}
 	b := s.client.B().Zrange().Key(s.keys.due(h)).Min("-inf").Max("("+micros(at)).Byscore().Limit(0, int64(limit))
-	return s.client.Do(ctx, b.Build()).AsStrSlice()
+	return s.client.Do(ctx, b.Build().Pin()).AsStrSlice()
 }
 
 // Overdue implements [task.Tasks].
@@ -260,8 +260,8 @@ func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, err
 	}
 	defer done()
 	replies := s.client.DoMulti(ctx,
-		s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("owner").Build(),
-		s.client.B().Hget().Key(s.keys.blob(ref.ID)).Field(strconv.Itoa(n)).Build())
+		s.client.B().Hget().Key(s.keys.task(ref.ID)).Field("owner").Build().Pin(),
+		s.client.B().Hget().Key(s.keys.blob(ref.ID)).Field(strconv.Itoa(n)).Build().Pin())
 	owner, err := replies[0].ToString()
 	if rueidis.IsRedisNil(err) {
 		return nil, ref.NotFound(task.ActionReadChunk)

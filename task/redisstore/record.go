@@ -56,7 +56,7 @@ func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error)
 }
 
 func (s *Store) readRecord(name string) rueidis.Completed {
-	return s.client.B().Hmget().Key(s.keys.record(name)).Field("version", "expires", "value").Build()
+	return s.client.B().Hmget().Key(s.keys.record(name)).Field("version", "expires", "value").Build().Pin()
 }
 
 // recordOf returns the record that was read, or one of version 0 if there is
@@ -120,7 +120,7 @@ func (s *Store) recordNames(ctx context.Context, q task.RecordQuery) ([]string, 
 	if after >= from {
 		least = "(" + after
 	}
-	command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, int64(max(0, q.Limit))).Build()
+	command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, int64(max(0, q.Limit))).Build().Pin()
 	return s.client.Do(ctx, command).AsStrSlice()
 }
 
@@ -155,7 +155,7 @@ func (s *Store) recordsDue(ctx context.Context, before time.Time, limit int) ([]
 	}
 	defer done()
 	command := s.client.B().Zrange().Key(s.keys.recordsDue()).Min("-inf").Max("("+micros(before)).Byscore().
-		Limit(0, int64(max(0, limit))).Build()
+		Limit(0, int64(max(0, limit))).Build().Pin()
 	names, err := s.client.Do(ctx, command).AsStrSlice()
 	return names, s.fault(ctx, task.ActionSweepRecords, err)
 }

@@ -84,6 +84,10 @@ type Options struct {
 }
 
 // A Store is a [task.Store] in Redis.
+//
+// Every command that only reads is pinned. The client sends such a command again
+// when a connection is lost, and recycles it once that has succeeded, although the
+// writer of the lost connection may still be reading it.
 type Store struct {
 	name    string // for messages
 	client  rueidis.Client
@@ -229,7 +233,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	text, err := s.client.Do(ctx, s.client.B().Info().Section("memory", "persistence").Build()).ToString()
+	text, err := s.client.Do(ctx, s.client.B().Info().Section("memory", "persistence").Build().Pin()).ToString()
 	if err != nil {
 		return s.fault(ctx, "check", err)
 	}
@@ -266,14 +270,14 @@ func (s *Store) Probe(ctx context.Context) error {
 	if err := s.current(ctx); err != nil {
 		return s.fault(ctx, action, err)
 	}
-	return s.fault(ctx, action, s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build()).Error())
+	return s.fault(ctx, action, s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build().Pin()).Error())
 }
 
 // flushPolicy returns when the server flushes its append-only file, or nothing
 // if it does not tell: many tell only an administrator.
 func (s *Store) flushPolicy(ctx context.Context) string {
 	const name = "appendfsync"
-	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter(name).Build()).AsStrMap()
+	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter(name).Build().Pin()).AsStrMap()
 	if err != nil {
 		return ""
 	}

@@ -97,7 +97,7 @@ func (s *Store) listen(ctx context.Context, subscribed chan<- error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for ctx.Err() == nil {
-		command := s.client.B().Subscribe().Channel(s.news.channel).Build()
+		command := s.client.B().Subscribe().Channel(s.news.channel).Build().Pin()
 		tell(s.client.Receive(hooked, command, func(m rueidis.PubSubMessage) { s.hear(m.Message) }))
 		pause.Reset(retryPause)
 		select {
@@ -146,7 +146,7 @@ func (s *Store) lastChange(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	defer done()
-	return s.client.Do(ctx, s.client.B().Get().Key(s.keys.changes()).Build()).AsInt64()
+	return s.client.Do(ctx, s.client.B().Get().Key(s.keys.changes()).Build().Pin()).AsInt64()
 }
 
 // late reports whether a change was not told of from one look to the next,
