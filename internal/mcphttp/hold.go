@@ -104,17 +104,17 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 		}
 		defer leave()
 	}
-	w := x.beginWaiting(m)
 	owner, _ := x.owner()
-	w.prime(owner, t.ID)
 	ref := task.OwnedBy(owner).Ref(t.ID)
-	defer x.release(x.h.held.add(x.peer(), x.id, ref))
-	x.h.held.join(t.ID)
+	x.h.held.join(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
 	defer func() {
 		if last := x.h.held.leave(ref.ID); last && x.gone {
 			x.withdraw(ref, round)
 		}
 	}()
+	defer x.release(x.h.held.add(x.peer(), x.id, ref))
+	w := x.beginWaiting(m)
+	w.prime(owner, t.ID)
 	began := time.Now()
 	w.lend()
 	t, err := w.wait(ctx, t, x.patience(m), w.sender())
