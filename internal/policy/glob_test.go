@@ -149,8 +149,12 @@ func FuzzGlob(f *testing.F) {
 		if err != nil {
 			return
 		}
+		verdict := s.Judge(toolCall(name))
+		if verdict.Ambiguous {
+			return // no pattern was asked
+		}
 		want := slowMatch([]rune(pattern), []rune(name))
-		if got := s.Judge(toolCall(name)).Action == policy.Forward; got != want {
+		if got := verdict.Action == policy.Forward; got != want {
 			t.Errorf("%q matches %q: %v, want %v", pattern, name, got, want)
 		}
 	})
