@@ -39,7 +39,7 @@ func TestKilled(t *testing.T) {
 			if w == nil {
 				return
 			}
-			s := &story{world: w, seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
+			s := &story{world: w, store: name, seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
 			s.rampage(*crashTime)
 			s.settle()
 			s.audit(s.told())
@@ -51,7 +51,8 @@ func TestKilled(t *testing.T) {
 type story struct {
 	*world
 
-	seed uint64
+	store string // which one it is
+	seed  uint64
 
 	mu       sync.Mutex
 	calls    map[string]*call // by task
@@ -152,7 +153,7 @@ func (s *story) rampage(long time.Duration) {
 	close(over)
 	busy.Wait()
 	if !s.telling() {
-		s.t.Error("too little happened to prove anything")
+		s.t.Errorf("%s: too little happened to prove anything", s.store)
 	}
 }
 
@@ -162,7 +163,7 @@ func (s *story) telling() bool {
 	defer s.mu.Unlock()
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	return len(s.calls) >= 50 && len(s.ledger.runs) >= 20 && s.troubles["gates killed"] >= 3 &&
+	return len(s.calls) >= 50 && len(s.ledger.runs) >= 20 && s.ledger.jobs >= 3 && s.troubles["gates killed"] >= 3 &&
 		(s.db == nil || s.troubles["crashes of the database"] > 0)
 }
 
@@ -385,8 +386,8 @@ func (s *story) audit(found state) {
 			s.t.Errorf("call %d ran without a task", n)
 		}
 	}
-	s.t.Logf("%d calls acknowledged, %d ran, %d as tasks of the upstream, %d of which were cancelled there; %v; %v",
-		len(s.calls), len(s.ledger.runs), nested, stopped, states, s.troubles)
+	s.t.Logf("%s: %d calls acknowledged, %d ran, %d as tasks of the upstream, %d of which were cancelled there; %v; %v",
+		s.store, len(s.calls), len(s.ledger.runs), nested, stopped, states, s.troubles)
 }
 
 // add counts one task of the call, whose trail must be one.

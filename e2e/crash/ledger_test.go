@@ -19,6 +19,7 @@ type ledger struct {
 
 	mu      sync.Mutex
 	runs    map[int]int
+	jobs    int         // how many of them became tasks of the upstream's own
 	stopped map[int]int // how often each call was cancelled, as a task or as a request
 
 	started chan int      // the calls that wait for release
@@ -114,6 +115,9 @@ func (l *ledger) run(r *http.Request, call answer) string {
 	n := numberOf(call.body)
 	l.mu.Lock()
 	l.runs[n]++
+	if call.has(`"name":"hold_job"`) || call.has(`"name":"hold_task"`) {
+		l.jobs++
+	}
 	l.mu.Unlock()
 	as := call.after(`"as":"`)
 	switch {
