@@ -64,9 +64,10 @@ type Ring struct {
 	records task.Records // nil if the keys are in memory alone
 	now     func() time.Time
 
-	mu     sync.Mutex // held while keys are read
-	bunch  bunch      // empty until it has been read
+	mu     sync.Mutex
+	bunch  bunch // empty until it has been read
 	readAt time.Time
+	asked  *reading // nil while nobody asks the store
 }
 
 // A bunch is what the record holds.
@@ -106,23 +107,15 @@ func newKey() key {
 // live returns the keys that may be used now, as they were no longer than age
 // ago. If the store cannot be asked, those that were read last are used.
 func (r *Ring) live(ctx context.Context, age time.Duration) (bunch, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.records == nil {
 		return r.bunch, nil
 	}
-	now := r.now()
-	if r.bunch.Keys == nil || now.Sub(r.readAt).Abs() >= age {
-		found, _, err := r.read(ctx)
-		switch {
-		case err == nil:
-			r.bunch, r.readAt = found, now
-		case r.bunch.Keys == nil || errors.Is(err, task.ErrUnreadable):
-			return bunch{}, err
-		}
+	b, err := r.latest(ctx, age)
+	if err != nil {
+		return bunch{}, err
 	}
-	b := r.bunch
-	b.Keys = slices.DeleteFunc(slices.Clone(b.Keys), func(k key) bool { return k.Until != 0 && k.Until <= now.Unix() })
+	now := r.now().Unix()
+	b.Keys = slices.DeleteFunc(slices.Clone(b.Keys), func(k key) bool { return k.Until != 0 && k.Until <= now })
 	return b, nil
 }
 
