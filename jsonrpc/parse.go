@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strconv"
 )
@@ -294,4 +295,36 @@ func (s *scanner) invalid(id Value, reason string) {
 	if s.shape == nil {
 		s.shape = &ParseError{Code: CodeInvalidRequest, Reason: reason, ID: answerable(id)}
 	}
+}
+
+// ErrBatch reports a batch in a place where one message must stand.
+var ErrBatch = errors.New("a batch is no single message")
+
+// ParseMessage is [Parse] for text that must be one message. The offsets of its
+// values count from the start of its Raw.
+func ParseMessage(data []byte, limits Limits) (*Message, error) {
+	packet, err := Parse(bytes.TrimSpace(data), limits)
+	if err != nil {
+		return nil, err
+	}
+	if packet.Batch {
+		return nil, ErrBatch
+	}
+	return &packet.Messages[0], nil
+}
+
+// SameID reports whether two ids are the same. A peer may write an id in another
+// way than it was sent, such as with escapes.
+func SameID(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	one, text := Value{Bytes: a}.Text()
+	other, too := Value{Bytes: b}.Text()
+	return text && too && one == other
+}
+
+// Array returns a JSON array of the given elements.
+func Array(elements [][]byte) []byte {
+	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
 }

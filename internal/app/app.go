@@ -26,6 +26,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
 
 // headerTimeout is how long a client may take to send the headers of a request.
@@ -40,7 +41,7 @@ type App struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
 	tracing   *tracing.Tracing
-	upstreams []*mcphttp.Upstream
+	upstreams []*httpclient.Client
 	gate      *gate.Gate
 	keep      keep
 	desk      *approval.Desk

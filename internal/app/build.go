@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -50,15 +51,15 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 }
 
 // connect makes the clients of all upstreams and returns them by path.
-func (a *App) connect() (map[string]*mcphttp.Upstream, error) {
-	routes := make(map[string]*mcphttp.Upstream)
-	connections := mcphttp.NewConnections(a.room.upstreams)
+func (a *App) connect() (map[string]*httpclient.Client, error) {
+	routes := make(map[string]*httpclient.Client)
+	connections := httpclient.NewConnections(a.room.upstreams)
 	for _, u := range a.cfg.Upstreams {
 		tlsConfig, err := clientTLS(u.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
-		upstream := mcphttp.NewUpstream(mcphttp.UpstreamConfig{
+		upstream := httpclient.New(httpclient.Config{
 			Name:                 u.Name,
 			URL:                  u.URL,
 			Headers:              headers(u.Headers),
@@ -115,7 +116,7 @@ func clientTLS(cfg config.TLS) (*tls.Config, error) {
 	return c, nil
 }
 
-func (a *App) handlerConfig(routes map[string]*mcphttp.Upstream) mcphttp.Config {
+func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config {
 	limits := a.cfg.Limits
 	return mcphttp.Config{
 		Routes:   routes,

@@ -106,7 +106,7 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 func (a *App) sendAsGate(t task.Task) approval.Sender {
 	for _, u := range a.upstreams {
 		if u.Name() == t.Call.Upstream {
-			return u.Sender(t, a.gate)
+			return u.Upstream().Sender(t, a.gate)
 		}
 	}
 	return approval.Unreachable{Err: fmt.Errorf("there is no upstream %q any more", t.Call.Upstream)}

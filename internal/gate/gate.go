@@ -45,13 +45,6 @@ func New(s *Settings, now func() time.Time, log *slog.Logger, m *metrics.Metrics
 	return g
 }
 
-// A Client is who sent a message, as far as that is known.
-type Client struct {
-	Upstream  string // where the message goes
-	Key       string // names the session or the credentials, to tell clients apart
-	Principal policy.Principal
-}
-
 // Governs reports whether there is any policy. A gate without one leaves every
 // message and every list alone.
 func (g *Gate) Governs() bool { return g.settings.Load().Policy != nil }

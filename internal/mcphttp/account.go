@@ -70,7 +70,7 @@ func (x *exchange) log() {
 		slog.Duration("took", time.Since(x.start)),
 	}
 	if x.upstream != nil {
-		attrs = append(attrs, slog.String("upstream", x.upstream.cfg.Name))
+		attrs = append(attrs, slog.String("upstream", x.upstream.Name()))
 	}
 	if x.problem != nil {
 		attrs = append(attrs, slog.String("error_type", string(x.problem.Type)), slog.Any("cause", x.problem.Cause))

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -70,7 +71,7 @@ func (a *awaited) has(peer string, id []byte) bool {
 // alike reports whether some client takes two ids for the same: there are those
 // that make a number of every id.
 func alike(a, b []byte) bool {
-	if sameID(a, b) {
+	if jsonrpc.SameID(a, b) {
 		return true
 	}
 	one, err := strconv.ParseFloat(idText(a), 64)
@@ -107,7 +108,7 @@ func (x *exchange) expects(m *jsonrpc.Message) bool {
 	case !m.ID.Present() || m.ID.IsNull():
 		return true // that the request could not be read
 	default:
-		return slices.ContainsFunc(x.ids, func(id []byte) bool { return sameID(id, m.ID.Bytes) })
+		return slices.ContainsFunc(x.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })
 	}
 }
 
@@ -121,7 +122,7 @@ func mayAnswer(raw []byte) bool {
 func (x *exchange) dropped() {
 	x.h.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
 	x.h.cfg.Log.WarnContext(x.r.Context(), "the upstream answered what it was not asked here; the client is not told",
-		"upstream", x.upstream.cfg.Name, "correlation_id", x.correlationID())
+		"upstream", x.upstream.Name(), "correlation_id", x.correlationID())
 }
 
 // answersOnly returns an event on the stream that answers a request without
@@ -140,7 +141,7 @@ func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, er
 	if len(text) == 0 {
 		return raw, nil
 	}
-	packet, err := jsonrpc.Parse(text, jsonrpc.Limits{Depth: s.x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
+	packet, err := jsonrpc.Parse(text, jsonrpc.Limits{Depth: s.x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
 	if err != nil {
 		return s.unread(raw, event)
 	}
@@ -158,7 +159,7 @@ func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, er
 	case len(kept) == 0:
 		return placeOf(event), nil
 	default:
-		event.Data = array(kept)
+		event.Data = jsonrpc.Array(kept)
 		return jsonrpc.AppendEvent(nil, event), nil
 	}
 }
@@ -172,7 +173,7 @@ func (s *eventRelay) unread(raw []byte, event jsonrpc.Event) ([]byte, error) {
 		s.x.dropped()
 		return placeOf(event), nil
 	case s.x.r.Method != http.MethodGet && s.x.h.awaited.any(s.x.peer()):
-		return nil, errUnchecked
+		return nil, upstream.ErrUnchecked
 	default:
 		return raw, nil
 	}
@@ -191,7 +192,7 @@ func (x *exchange) unasked(body []byte) *wire.Problem {
 	if len(body) == 0 {
 		return nil
 	}
-	packet, err := jsonrpc.Parse(body, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
+	packet, err := jsonrpc.Parse(body, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
 	if err != nil && !x.h.awaited.any(x.peer()) || !mayAnswer(body) {
 		return nil
 	}
@@ -250,7 +251,7 @@ func (c *checkedBody) advance() {
 	id := c.r.ID()
 	switch {
 	case id.Present() && !c.x.expects(&jsonrpc.Message{Kind: jsonrpc.Response, ID: id}):
-		c.safe, c.end = 0, errUnchecked
+		c.safe, c.end = 0, upstream.ErrUnchecked
 	case errors.Is(err, io.EOF):
 		c.safe, c.end = c.raw.Len(), io.EOF
 	default:

@@ -1,10 +1,8 @@
 package mcphttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -115,7 +113,7 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 	if answers == nil {
 		return nil
 	}
-	return array(answers)
+	return jsonrpc.Array(answers)
 }
 
 // holdBatch holds a whole batch, of which c says what it is and how it was
@@ -123,7 +121,7 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 // became of all of it.
 func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.Call) {
 	x.identify(&c)
-	c.Upstream, c.Trace = x.upstream.cfg.Name, x.span.Traceparent()
+	c.Upstream, c.Trace = x.upstream.Name(), x.span.Traceparent()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {
 		x.h.cfg.Log.InfoContext(ctx, "batch not held", "correlation_id", x.correlationID(), "cause", err)
@@ -205,60 +203,4 @@ func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte
 	}
 	x.problem = &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream did not answer this request of the batch"}
 	return x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
-}
-
-// readBatchOutcome reads the answers to a batch and returns them as one outcome:
-// an object whose member responses has, in the places of the messages, what was
-// said to each, or null.
-func readBatchOutcome(resp *http.Response, p jsonrpc.Packet) (approval.Outcome, error) {
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return approval.Outcome{}, statusError(resp.StatusCode)
-	}
-	answers, missing := make([][]byte, len(p.Messages)), 0
-	for i := range p.Messages {
-		answers[i] = []byte("null")
-		if p.Messages[i].Kind == jsonrpc.Request {
-			missing++
-		}
-	}
-	body := io.LimitReader(resp.Body, maxRewritten)
-	next := jsonrpc.NewEventReader(body, maxRewritten).Next
-	if mediaType(resp.Header.Get("Content-Type")) != "text/event-stream" {
-		next = func() (jsonrpc.Event, error) {
-			data, err := io.ReadAll(body)
-			if err == nil && len(data) == 0 {
-				err = io.EOF
-			}
-			return jsonrpc.Event{Data: data}, err
-		}
-	}
-	for missing > 0 {
-		event, err := next()
-		if err != nil {
-			return approval.Outcome{}, invalidAnswer(fmt.Errorf("%d answers of a batch are missing: %w", missing, err))
-		}
-		missing -= file(event.Data, p, answers)
-	}
-	return approval.Outcome{Body: bytes.NewReader(slices.Concat([]byte(`{"responses":`), array(answers), []byte("}")))}, nil
-}
-
-// file puts the answers in data in the places of the requests they belong to,
-// and returns how many there were.
-func file(data []byte, p jsonrpc.Packet, answers [][]byte) (filed int) {
-	said, err := jsonrpc.Parse(data, jsonrpc.Limits{})
-	if err != nil {
-		return 0
-	}
-	for i := range said.Messages {
-		m := &said.Messages[i]
-		place := slices.IndexFunc(p.Messages, func(asked jsonrpc.Message) bool {
-			return asked.Kind == jsonrpc.Request && sameID(asked.ID.Bytes, m.ID.Bytes)
-		})
-		if m.Kind == jsonrpc.Response && place >= 0 && string(answers[place]) == "null" {
-			answers[place] = bytes.Clone(m.Raw)
-			filed++
-		}
-	}
-	return filed
 }

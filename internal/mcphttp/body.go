@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
@@ -56,12 +57,12 @@ func (x *exchange) readAll(limit int64) ([]byte, error) {
 	size := x.r.ContentLength
 	announced := size
 	if size < 0 {
-		announced = pieceSize
+		announced = upstream.PieceSize
 	}
 	if err := x.reserve(announced); err != nil {
 		return nil, err
 	}
-	if 0 <= size && size <= pieceSize {
+	if 0 <= size && size <= upstream.PieceSize {
 		body := make([]byte, size)
 		_, err := io.ReadFull(x.r.Body, body)
 		return body, err
@@ -69,7 +70,7 @@ func (x *exchange) readAll(limit int64) ([]byte, error) {
 	if size < 0 {
 		return x.readUnannounced(limit)
 	}
-	first := make([]byte, pieceSize)
+	first := make([]byte, upstream.PieceSize)
 	n, err := io.ReadFull(x.r.Body, first)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
 	from := http.MaxBytesReader(x.w, x.r.Body, limit)
 	var pieces [][]byte
 	for {
-		piece := make([]byte, pieceSize)
+		piece := make([]byte, upstream.PieceSize)
 		n, err := fill(from, piece)
 		pieces = append(pieces, piece[:n])
 		switch {
@@ -94,8 +95,8 @@ func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
 			return slices.Concat(pieces...), nil
 		case err != nil:
 			return nil, err
-		case len(pieces) == 1 && limit > pieceSize:
-			if err := x.reserve(limit - pieceSize); err != nil {
+		case len(pieces) == 1 && limit > upstream.PieceSize:
+			if err := x.reserve(limit - upstream.PieceSize); err != nil {
 				return nil, err
 			}
 		}

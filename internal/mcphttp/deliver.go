@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -71,7 +72,7 @@ func (w *waiting) endLater() {
 func (w *waiting) compose(text mcptask.Text, answer io.Reader, note func()) error {
 	x := w.x
 	out := &output{x: x}
-	buffered := bufio.NewWriterSize(out, pieceSize/2)
+	buffered := bufio.NewWriterSize(out, upstream.PieceSize/2)
 	var err error
 	if w.events {
 		data := jsonrpc.NewDataWriter(buffered)

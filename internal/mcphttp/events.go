@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -65,7 +66,7 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 func (x *exchange) ended(ctx context.Context, s *eventRelay, err error) {
 	switch {
 	case errors.Is(err, io.EOF):
-	case errors.Is(err, errRefused):
+	case errors.Is(err, upstream.ErrRefused):
 		x.listenAlone(ctx, &eventRelay{x: x})
 	case ctx.Err() != nil && x.h.drain.Err() != nil:
 	case s.isLost(), x.r.Context().Err() != nil:
@@ -116,8 +117,8 @@ func (s *eventRelay) awaitFollower(ctx context.Context) {
 // run passes events on until body ends, and returns why.
 func (s *eventRelay) run(body io.Reader) error {
 	defer s.close()
-	seat := &seat{room: s.x.upstream.room}
-	defer seat.leave()
+	seat := s.x.upstream.Room().Seat()
+	defer seat.Leave()
 	piece := make([]byte, 1<<10) // most streams are idle: they start small
 	held := 0
 	for {
@@ -127,9 +128,9 @@ func (s *eventRelay) run(body io.Reader) error {
 			return passErr
 		}
 		held = copy(piece, piece[sent:held+n])
-		if len(piece) > pieceSize && held <= pieceSize {
-			piece = append(make([]byte, 0, pieceSize), piece[:held]...)[:pieceSize]
-			seat.leave()
+		if len(piece) > upstream.PieceSize && held <= upstream.PieceSize {
+			piece = append(make([]byte, 0, upstream.PieceSize), piece[:held]...)[:upstream.PieceSize]
+			seat.Leave()
 		}
 		if err != nil {
 			return s.end(piece[:held], err)
@@ -138,14 +139,14 @@ func (s *eventRelay) run(body io.Reader) error {
 			continue
 		}
 		if len(piece) < s.room() {
-			if err := seat.take(s.x.r.Context(), 2*len(piece), s.x.silence); err != nil {
+			if err := seat.Take(s.x.r.Context(), 2*len(piece), s.x.silence); err != nil {
 				return err
 			}
 			piece = slices.Concat(piece, make([]byte, len(piece)))
 			continue
 		}
 		if s.strict || s.mayDeceive() {
-			return errUnchecked
+			return upstream.ErrUnchecked
 		}
 		s.huge = true
 		s.sendPart(piece)
@@ -153,15 +154,12 @@ func (s *eventRelay) run(body io.Reader) error {
 	}
 }
 
-// errUnchecked reports an answer that the gate had to change and could not.
-var errUnchecked = errors.New("the answer cannot be checked")
-
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
 	if s.strict || s.x.own != nil || s.change != nil && s.x.resumes() || s.mayDeceive() {
-		return maxRewritten
+		return upstream.MaxWhole
 	}
-	return pieceSize
+	return upstream.PieceSize
 }
 
 // mayDeceive reports whether an event that nobody has checked could be taken for
@@ -218,7 +216,7 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 	}
 	m, err := s.x.readMessage(event.Data)
 	if err != nil {
-		return nil, errUnchecked
+		return nil, upstream.ErrUnchecked
 	}
 	if !s.x.answeredBy(m) {
 		return s.withoutUnasked(raw, event)
@@ -240,13 +238,13 @@ func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
 	}
 	messages, err := s.x.readBatch(event.Data)
 	if err != nil {
-		return nil, errUnchecked
+		return nil, upstream.ErrUnchecked
 	}
 	switch event.Data = bytes.TrimSpace(event.Data); {
 	case len(messages) == 0:
 		return placeOf(event), nil
 	case event.Data[0] == '[':
-		event.Data = array(messages)
+		event.Data = jsonrpc.Array(messages)
 	default:
 		event.Data = messages[0]
 	}
@@ -265,19 +263,12 @@ func eventOf(raw []byte) jsonrpc.Event {
 // readMessage reads a message of the upstream's. Offsets in it count from the
 // start of its Raw.
 func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
-	packet, err := jsonrpc.Parse(bytes.TrimSpace(data), x.h.cfg.Limits.Parse)
-	if err != nil {
-		return nil, err
-	}
-	if packet.Batch {
-		return nil, errUnchecked
-	}
-	return &packet.Messages[0], nil
+	return jsonrpc.ParseMessage(data, x.h.cfg.Limits.Parse)
 }
 
 // answeredBy reports whether m is the response to the exchange's request.
 func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Response && sameID(m.ID.Bytes, x.id)
+	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, x.id)
 }
 
 // end sends what was held back when the stream ended as it should.

@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -21,7 +22,7 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	control  *http.ResponseController
-	upstream *Upstream
+	upstream *httpclient.Client
 	start    time.Time
 
 	era     wire.Era
@@ -169,23 +170,23 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 // forward sends the request upstream and what comes back to the client.
 func (x *exchange) forward(ctx context.Context, body []byte) {
 	defer x.upstreamSpan.End()
-	count := x.upstream.sending()
-	transport, silence := x.upstream.way(x)
-	x.silence = silence
-	resp, err := x.upstream.sendBy(ctx, transport, x.r, body)
+	count := x.upstream.Sending()
+	use := x.use()
+	x.silence = x.upstream.Silence(use)
+	resp, err := x.upstream.Do(ctx, use, x.r, body)
 	if err != nil {
-		count(outcomeOf(err))
+		count(httpclient.OutcomeOf(err))
 		x.failUpstream(ctx, err)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if problem := improper(resp); problem != nil {
-		count(outcomeOf(problem))
+	if problem := httpclient.Improper(resp); problem != nil {
+		count(httpclient.OutcomeOf(problem))
 		x.failUpstream(ctx, problem)
 		return
 	}
 	if x.endless() {
-		count(outcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
+		count(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {
 		defer func() { count(x.upstreamOutcome(resp.StatusCode)) }()
 	}
@@ -197,6 +198,18 @@ func (x *exchange) forward(ctx context.Context, body []byte) {
 		return
 	}
 	x.relay(ctx, resp)
+}
+
+// use returns what the request to the upstream is for.
+func (x *exchange) use() httpclient.Use {
+	switch {
+	case x.r.Method == http.MethodGet:
+		return httpclient.Stream
+	case x.label == "tools/call":
+		return httpclient.Call
+	default:
+		return httpclient.Plain
+	}
 }
 
 // failUpstream answers a client whose request got no usable answer from the

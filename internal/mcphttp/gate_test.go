@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
 
 // A gateway is a handler on a real listener.
@@ -35,7 +36,7 @@ const patience = time.Minute
 
 // settings are what tests change about the gate they start.
 type settings struct {
-	upstream *mcphttp.UpstreamConfig
+	upstream *httpclient.Config
 	handler  *mcphttp.Config
 }
 
@@ -48,7 +49,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		t.Fatal(err)
 	}
 	g := &gateway{target: target, metrics: metrics.New(), log: new(logBuffer)}
-	upstream := mcphttp.UpstreamConfig{
+	upstream := httpclient.Config{
 		Name: "test", URL: u, ForwardAuthorization: true, Metrics: g.metrics,
 		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
@@ -65,8 +66,8 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	if adjust != nil {
 		adjust(settings{&upstream, &cfg})
 	}
-	client := mcphttp.NewUpstream(upstream)
-	cfg.Routes = map[string]*mcphttp.Upstream{"/mcp": client, "/mcp/v1": client}
+	client := httpclient.New(upstream)
+	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
 	g.handler = mcphttp.NewHandler(cfg)
 	g.Server = httptest.NewServer(g.handler)
 	g.addr = g.Listener.Addr().String()

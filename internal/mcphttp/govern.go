@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -15,6 +14,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -35,17 +36,11 @@ func (x *exchange) recognise() *wire.Problem {
 		return x.unrecognised(recogniser, err)
 	}
 	x.agent = agent
-	if agent.Spent && !x.upstream.cfg.ForwardCredential {
+	if agent.Spent && !x.upstream.ForwardsCredential() {
 		x.r.Header.Del("Authorization")
 	}
 	return nil
 }
-
-// What the keys of clients say who they are, or which session they have, with.
-const (
-	principalKey = "principal "
-	sessionKey   = "session "
-)
 
 func (x *exchange) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {
 	why, ok := errors.AsType[*identity.Error](err)
@@ -57,21 +52,21 @@ func (x *exchange) unrecognised(recogniser *identity.Recogniser, err error) *wir
 	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
 }
 
-// client returns who sent the request, as far as that is known.
+// client returns who sent the request, as far as that is known. A session tells
+// legacy clients apart; others are told apart by their credentials.
 func (x *exchange) client(session string) gate.Client {
-	return gate.Client{Upstream: x.upstream.cfg.Name, Key: x.clientKey(session), Principal: x.agent.Principal}
+	credentials := ""
+	if x.era != wire.Legacy || session == "" {
+		session, credentials = "", x.credentials()
+	}
+	return gate.Client{
+		Upstream: x.upstream.Name(), Key: gate.ClientKey(x.agent.Principal, session, credentials), Principal: x.agent.Principal,
+	}
 }
 
-// clientKey tells clients apart: by who they are, and by their session or else by
-// the credentials that the upstream sees. It is empty where nothing shows.
-func (x *exchange) clientKey(session string) string {
-	who := ""
-	if p := x.agent.Principal; !p.Anonymous {
-		who = principalKey + strconv.Quote(p.ID)
-	}
-	if session != "" && x.era == wire.Legacy {
-		return strings.TrimPrefix(who+" "+sessionKey+session, " ")
-	}
+// credentials returns a digest of the credentials that the upstream sees. It is
+// empty if there are none.
+func (x *exchange) credentials() string {
 	hash, given := sha256.New(), false
 	for _, name := range x.identifying() {
 		if name == "Authorization" && x.agent.Spent {
@@ -83,16 +78,16 @@ func (x *exchange) clientKey(session string) string {
 		}
 	}
 	if !given {
-		return who
+		return ""
 	}
-	return strings.TrimPrefix(who+" credentials "+hex.EncodeToString(hash.Sum(nil)), " ")
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // identifying returns the headers by which clients are told apart: those in which
 // credentials usually are, and those that are said to be credentials.
 func (x *exchange) identifying() []string {
-	names := DefaultCredentials()
-	for _, name := range x.upstream.credentials() {
+	names := httpclient.DefaultCredentials()
+	for _, name := range x.upstream.Credentials() {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -108,21 +103,18 @@ func (x *exchange) from() gate.Client {
 	return x.sender
 }
 
-// owner returns whose tasks those of this client are. Shared says that nobody
-// can tell the clients with this owner apart; then the id of a task alone
-// gives access to it.
-func (x *exchange) owner() (owner string, shared bool) {
-	if p := x.agent.Principal; !p.Anonymous {
-		return x.upstream.cfg.Name + " " + principalKey + p.ID, false
-	}
-	return x.peer(), x.from().Key == ""
-}
+// owner returns whose tasks those of this client are; see [gate.Client.Owner].
+func (x *exchange) owner() (owner string, shared bool) { return x.from().Owner() }
 
-// peer names the client itself: an owner may have several, each with a session
-// and with ids of requests of its own.
-func (x *exchange) peer() string {
-	c := x.from()
-	return c.Upstream + " " + c.Key
+// peer names the client itself; see [gate.Client.Peer].
+func (x *exchange) peer() string { return x.from().Peer() }
+
+// send returns what makes a held call in the name of this request: with its
+// session and its credentials, which are those of a client that is there now.
+func (x *exchange) send() approval.Sender { return x.caller() }
+
+func (x *exchange) caller() *upstream.Caller {
+	return x.upstream.Upstream().Caller(x.h.cfg.Gate, x.from(), x.upstream.CredentialsOf(x.r.Header))
 }
 
 // govern puts a packet to policy. It returns what may go on to the upstream, and
@@ -200,7 +192,7 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	}
 	ctx, span := x.h.cfg.Tracing.StartPolicy(ctx)
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
-	if err == nil && x.undescribed(judged) && x.caller().define(ctx, m).DigestText() != "" {
+	if err == nil && x.undescribed(judged) && x.caller().Define(ctx, m).DigestText() != "" {
 		// Approvers, and policies that look at hints, are to know the tool.
 		judged, err = x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
 	}
@@ -378,8 +370,8 @@ func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte 
 		return answer.Raw
 	}
 	client := x.client(x.w.Header().Get("Mcp-Session-Id"))
-	if _, given := sessionIn(client.Key); given {
-		x.h.sessions.add(client.Upstream + " " + client.Key)
+	if _, given := gate.SessionIn(client.Key); given {
+		x.h.sessions.add(client.Peer())
 	}
 	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
 	x.h.cfg.Gate.Meet(client, gate.Facts{
@@ -421,7 +413,7 @@ func (x *exchange) uncallable(l wire.Listed) bool {
 	_, err := wire.Mirrors(l.Entry)
 	if err != nil {
 		x.h.cfg.Log.WarnContext(x.r.Context(), "tool left out of the list",
-			"upstream", x.upstream.cfg.Name, "tool", l.Name, "cause", err)
+			"upstream", x.upstream.Name(), "tool", l.Name, "cause", err)
 	}
 	return err != nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
@@ -99,7 +100,7 @@ func ambiguous(h http.Header) *wire.Problem {
 		return nil
 	}
 	for name := range h {
-		if endToEnd(name) && namedIn(connection, name) {
+		if endToEnd(name) && httpclient.NamedIn(connection, name) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
 		}
 	}

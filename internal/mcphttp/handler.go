@@ -1,7 +1,6 @@
-// Package mcphttp is MCP over Streamable HTTP, on both sides of the gate:
-// [Handler] is the server that agents talk to, [Upstream] the client of the
-// server behind it. It moves bytes, and looks into them only where package
-// wire says what to look for.
+// Package mcphttp is MCP over Streamable HTTP towards agents: [Handler] is the
+// server that they talk to. It moves bytes, and looks into them only where
+// package wire says what to look for.
 package mcphttp
 
 import (
@@ -18,6 +17,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -34,7 +34,7 @@ type Limits struct {
 
 // Config is what a [Handler] is made of.
 type Config struct {
-	Routes  map[string]*Upstream // by path
+	Routes  map[string]*httpclient.Client // by path
 	Gate    *gate.Gate
 	Desk    *approval.Desk // nil if nothing can be held
 	Limits  Limits

@@ -52,7 +52,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 		ttl, _ = task.ParseTTL(asked.Bytes) // was checked before
 	}
 	call := approval.Call{
-		Upstream: x.upstream.cfg.Name,
+		Upstream: x.upstream.Name(),
 		Message:  m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
 		Trace: x.span.Traceparent(),
 		Tool: approval.Tool{

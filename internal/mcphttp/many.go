@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -23,7 +23,7 @@ func (x *exchange) governMany(ctx context.Context, p jsonrpc.Packet, body []byte
 	}
 	switch {
 	case len(p.Messages) == 0:
-		x.answer(array(x.refusals))
+		x.answer(jsonrpc.Array(x.refusals))
 		x.handOver(ctx)
 		return nil, false
 	case x.h.settings().Waiting.WholeBatches && x.h.cfg.Desk != nil:
@@ -52,7 +52,7 @@ func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, body []
 	for i := range rest.Messages {
 		raw = append(raw, rest.Messages[i].Raw)
 	}
-	return rest, array(raw)
+	return rest, jsonrpc.Array(raw)
 }
 
 // ownTaskInBatch returns the answer to a request about a task of the gate's own,
@@ -136,9 +136,9 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 	case len(passed) == len(p.Messages):
 		return body, true
 	case len(passed) > 0:
-		return array(passed), true
+		return jsonrpc.Array(passed), true
 	case len(x.refusals) > 0:
-		x.answer(array(x.refusals))
+		x.answer(jsonrpc.Array(x.refusals))
 		x.handOver(ctx)
 	default:
 		x.begin(http.StatusAccepted) // nothing but notifications
@@ -188,16 +188,11 @@ func (x *exchange) shownInBatch(raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, list := range x.lists {
-		if m.Kind == jsonrpc.Response && sameID(m.ID.Bytes, list.id) {
+		if m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, list.id) {
 			return x.showList(list.method, list.cursor, m), nil
 		}
 	}
 	return raw, nil
-}
-
-// array returns a JSON array of the given elements.
-func array(elements [][]byte) []byte {
-	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
 }
 
 // pendingInBatch holds one call of a batch, and returns the answer that tells
@@ -219,7 +214,7 @@ func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gat
 // outcomeMessage returns the message that tells what became of t, as shown tells
 // it, as one of the answers to a batch.
 func (x *exchange) outcomeMessage(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) []byte {
-	if t.Result != nil && t.Result.Size > maxRewritten {
+	if t.Result != nil && t.Result.Size > upstream.MaxWhole {
 		// The answers to a batch are held, so this one stays where it is.
 		problem := wire.Problem{Type: wire.InvalidRequest, Detail: "the result is too large for a batch: ask for it alone"}
 		return x.errorMessage(problem.RPCError(x.era, x.correlationID()))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -193,9 +194,9 @@ func (p *plant) sender(t task.Task) approval.Sender {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	own := mcphttp.NewUpstream(mcphttp.UpstreamConfig{Name: "test", URL: u, ConnectTimeout: time.Second})
+	own := httpclient.New(httpclient.Config{Name: "test", URL: u, ConnectTimeout: time.Second})
 	p.t.Cleanup(own.Close)
-	return own.Sender(t, p.gate)
+	return own.Upstream().Sender(t, p.gate)
 }
 
 func (p *plant) state(id string) task.Task {

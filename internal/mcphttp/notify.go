@@ -14,6 +14,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -103,7 +105,7 @@ func (x *exchange) ownTasks() (own []task.ID, rest []byte) {
 	others := jsonrpc.Value{Bytes: x.asked.Without("taskIds")}
 	if foreign != nil {
 		var patch jsonrpc.Patch
-		patch.Insert(others, "taskIds", array(foreign))
+		patch.Insert(others, "taskIds", jsonrpc.Array(foreign))
 		return own, patch.Apply(others.Bytes)
 	}
 	for range others.Members() {
@@ -160,9 +162,6 @@ func (x *exchange) beginEvents() {
 	x.flush()
 }
 
-// errRefused reports that the upstream does not let the client listen.
-var errRefused = errors.New("the upstream refuses to be listened to")
-
 // listenWithout serves a modern client that wants to hear of the gate as well as
 // of the upstream, if the upstream does not answer with a stream. It reports
 // false if the client is to see the upstream's answer.
@@ -199,7 +198,7 @@ func (x *exchange) hearsGateOnly(resp *http.Response) bool {
 	if resp == nil {
 		return true
 	}
-	streams := mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" && resp.StatusCode < http.StatusMultipleChoices
+	streams := httpclient.MediaType(resp.Header.Get("Content-Type")) == "text/event-stream" && resp.StatusCode < http.StatusMultipleChoices
 	return !streams && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden
 }
 
@@ -318,7 +317,7 @@ func idArray(ids []task.ID) []byte {
 	for _, id := range ids {
 		elements = append(elements, jsonrpc.AppendString(nil, string(id)))
 	}
-	return array(elements)
+	return jsonrpc.Array(elements)
 }
 
 // merge has the events of the gate's own inserted into the upstream's stream,
@@ -331,7 +330,7 @@ func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
 		m, err := x.readMessage(event.Data)
 		switch {
 		case err == nil && x.answeredBy(m) && m.Error.Present():
-			return nil, errRefused
+			return nil, upstream.ErrRefused
 		case err == nil && m.Method == "notifications/subscriptions/acknowledged":
 			known := x.known(ctx)
 			s.change, s.after = s.answersOnly, func() {
@@ -363,9 +362,9 @@ func acknowledged(m *jsonrpc.Message, known []task.ID) []byte {
 	var patch jsonrpc.Patch
 	switch {
 	case accepted.IsObject():
-		patch.Set(accepted, "taskIds", array(ids))
+		patch.Set(accepted, "taskIds", jsonrpc.Array(ids))
 	case m.Params.IsObject():
-		patch.Set(m.Params.Value, "notifications", join(`{"taskIds":`, string(array(ids)), `}`))
+		patch.Set(m.Params.Value, "notifications", join(`{"taskIds":`, string(jsonrpc.Array(ids)), `}`))
 	}
 	return patch.Apply(m.Raw)
 }
@@ -416,7 +415,7 @@ func (x *exchange) tellStatus(ctx context.Context, s *eventRelay, t task.Task) b
 		return true
 	}
 	told := s.insertWith(func(w io.Writer) error {
-		buffered := bufio.NewWriterSize(w, pieceSize/2)
+		buffered := bufio.NewWriterSize(w, upstream.PieceSize/2)
 		event := jsonrpc.NewDataWriter(buffered)
 		if err := text.Compose(event, x.h.cfg.Desk.Open(ctx, t)); err != nil {
 			return err

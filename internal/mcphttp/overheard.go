@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -58,7 +59,7 @@ func aboutTask(raw []byte) bool {
 func (s *eventRelay) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
 	upstreams, _ := m.Params.Meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
 	if own := s.originOf(upstreams).id; own != "" {
-		return renamed(m, upstreams, string(own))
+		return upstream.RenameTask(m, upstreams, string(own))
 	}
 	return m
 }
@@ -66,7 +67,7 @@ func (s *eventRelay) asKnown(m *jsonrpc.Message) *jsonrpc.Message {
 // isOwn takes note of what the upstream says of its task, and reports whether
 // that is one of a held call.
 func (s *eventRelay) isOwn(m *jsonrpc.Message) bool {
-	said, err := readReport(m.Params.Value, wire.Legacy)
+	said, err := upstream.ReadReport(m.Params.Value, wire.Legacy)
 	if err != nil {
 		return false
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,22 +12,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// pieceSize is how much of an answer the gate holds at a time.
-const pieceSize = 64 << 10
-
-// maxRewritten is how large an answer may be that the gate has to change.
-const maxRewritten = 16 << 20
-
-var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+var pieces = sync.Pool{New: func() any { return new([upstream.PieceSize]byte) }}
 
 // relay passes the upstream's answer on.
 func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 	x.copyReplyHeader(resp.Header)
-	kind := mediaType(resp.Header.Get("Content-Type"))
+	kind := httpclient.MediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
 		x.relayEvents(ctx, resp)
 		return
@@ -51,7 +46,7 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) {
 
 // relayBody passes on a body that the gate has no need to change.
 func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
-	piece := pieces.Get().(*[pieceSize]byte)
+	piece := pieces.Get().(*[upstream.PieceSize]byte)
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
 	problem := x.nonsense(resp, kind, piece[:n], err)
@@ -85,8 +80,8 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 
 // relayRewritten passes on an answer that the gate has to change.
 func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind string, body io.Reader) {
-	message, seat, err := x.upstream.room.readWhole(ctx, body, x.silence)
-	defer seat.leave()
+	message, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
+	defer seat.Leave()
 	if err == nil {
 		err = io.EOF
 	}
@@ -110,8 +105,8 @@ func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind
 // relayBatch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
 func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
-	answered, seat, err := x.upstream.room.readWhole(ctx, body, x.silence)
-	defer seat.leave()
+	answered, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
+	defer seat.Leave()
 	var elements [][]byte
 	if err == nil && (len(x.ids) > 0 || len(answered) > 0) {
 		elements, err = x.readBatch(answered)
@@ -122,13 +117,13 @@ func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
 		return
 	}
 	x.w.Header().Del("Content-Length")
-	x.answer(array(append(elements, x.refusals...)))
+	x.answer(jsonrpc.Array(append(elements, x.refusals...)))
 	x.handOver(ctx)
 }
 
 // readBatch returns the messages of an upstream's answer to a batch.
 func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
-	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: maxRewritten})
+	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
 	var messages [][]byte
 	for i := range packet.Messages {
 		if !x.expects(&packet.Messages[i]) {
@@ -139,17 +134,6 @@ func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
 		messages, err = append(messages, shown), errors.Join(err, shownErr)
 	}
 	return messages, err
-}
-
-func mediaType(contentType string) string {
-	if contentType == "application/json" || contentType == "text/event-stream" {
-		return contentType
-	}
-	media, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return ""
-	}
-	return media
 }
 
 // nonsense returns the problem if a request was answered by something that is
@@ -184,9 +168,9 @@ func uncheckable(cause error) *wire.Problem {
 // brokenOff returns the problem of a body that ended before its time.
 func brokenOff(err error) *wire.Problem {
 	switch {
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, upstream.ErrNoRoom):
 		return &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Detail: "too many large answers of the upstream at once, try again", Cause: err}
-	case errors.Is(err, errUnchecked):
+	case errors.Is(err, upstream.ErrUnchecked):
 		return uncheckable(err)
 	}
 	problem := &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream broke off its answer", Cause: err}

@@ -1,9 +1,7 @@
 package mcphttp
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
@@ -25,24 +23,4 @@ func (x *exchange) copyReplyHeader(from http.Header) {
 	if given := from[session]; len(given) == 1 && (x.label == "initialize" && x.era == wire.Legacy || given[0] == x.r.Header.Get(session)) {
 		to[session] = given
 	}
-}
-
-// improper returns the problem of an answer that is none that a client of MCP
-// can be given: one that sends it elsewhere, changes the protocol, has no valid
-// status, or is encoded though the gate did not ask for that.
-func improper(resp *http.Response) *wire.Problem {
-	switch encoding := resp.Header.Get("Content-Encoding"); {
-	case isRedirect(resp.StatusCode):
-		return &wire.Problem{Type: wire.UpstreamRedirect, Cause: fmt.Errorf("status %d", resp.StatusCode)}
-	case resp.StatusCode < http.StatusOK || resp.StatusCode > 599:
-		return &wire.Problem{Type: wire.UpstreamInvalid, Cause: fmt.Errorf("status %d", resp.StatusCode)}
-	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is encoded, and nobody asked for that"}
-	default:
-		return nil
-	}
-}
-
-func isRedirect(status int) bool {
-	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 )
 
 // A haltedAnswer is an answer of some size that can be read at once up to a part of
@@ -53,16 +53,16 @@ func TestFewLargeAnswersAtOnce(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const answers = 50
-			room := mcphttp.NewReadingRoom()
+			room := upstream.NewRoom()
 			var waiting atomic.Int64
 			release, done := make(chan struct{}), make(chan error, answers)
 			for range answers {
 				go func() {
-					text, leave, err := room.Read(t.Context(), &haltedAnswer{size: tt.size, part: tt.size - 1, waiting: &waiting, release: release}, time.Hour)
+					text, seat, err := room.ReadWhole(t.Context(), &haltedAnswer{size: tt.size, part: tt.size - 1, waiting: &waiting, release: release}, time.Hour)
 					if err == nil && len(text) != tt.size {
 						err = fmt.Errorf("%d bytes", len(text))
 					}
-					leave()
+					seat.Leave()
 					done <- err
 				}()
 			}
@@ -80,31 +80,31 @@ func TestFewLargeAnswersAtOnce(t *testing.T) {
 // An answer for which there is no room in time is given up, and so is one of a
 // client that has left, or that is too large. None of them takes up room then.
 func TestNoRoom(t *testing.T) {
-	room := mcphttp.NewReadingRoom()
+	room := upstream.NewRoom()
 	large := func() io.Reader { return io.LimitReader(zeros{}, 15<<20) }
-	var leave [2]func()
-	for i := range leave {
+	var seats [2]*upstream.Seat
+	for i := range seats {
 		var err error
-		if _, leave[i], err = room.Read(t.Context(), large(), time.Hour); err != nil {
+		if _, seats[i], err = room.ReadWhole(t.Context(), large(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := room.Read(t.Context(), large(), time.Millisecond); !errors.Is(err, mcphttp.ErrNoRoom) {
+	if _, _, err := room.ReadWhole(t.Context(), large(), time.Millisecond); !errors.Is(err, upstream.ErrNoRoom) {
 		t.Errorf("no room: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := room.Read(gone, large(), time.Hour); !errors.Is(err, context.Canceled) {
+	if _, _, err := room.ReadWhole(gone, large(), time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that has left: %v", err)
 	}
-	leave[0]()
-	leave[1]()
+	seats[0].Leave()
+	seats[1].Leave()
 	for range 3 {
-		if _, _, err := room.Read(t.Context(), io.LimitReader(zeros{}, 17<<20), time.Hour); err == nil {
+		if _, _, err := room.ReadWhole(t.Context(), io.LimitReader(zeros{}, 17<<20), time.Hour); err == nil {
 			t.Error("an answer that is too large is read")
 		}
 	}
-	if _, _, err := room.Read(t.Context(), large(), time.Hour); err != nil {
+	if _, _, err := room.ReadWhole(t.Context(), large(), time.Hour); err != nil {
 		t.Errorf("when there is room again: %v", err)
 	}
 }

@@ -3,11 +3,11 @@ package mcphttp
 import (
 	"context"
 	"crypto/rand"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 )
 
 const (
@@ -54,7 +54,7 @@ func (x *exchange) identify(c *approval.Call) {
 		return
 	}
 	c.Room = x.guest.Network()
-	session, has := sessionIn(c.Peer)
+	session, has := gate.SessionIn(c.Peer)
 	switch {
 	case has && x.h.sessions.has(x.peer()):
 		c.Standing = approval.Proven
@@ -74,25 +74,9 @@ func (x *exchange) identify(c *approval.Call) {
 func (x *exchange) proves(ctx context.Context, session string) bool {
 	ctx, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
-	if !x.pings(ctx, session) || x.pings(ctx, "tg-"+rand.Text()) {
+	if caller := x.caller(); !caller.Ping(ctx, session) || caller.Ping(ctx, "tg-"+rand.Text()) {
 		return false
 	}
 	x.h.sessions.add(x.peer())
 	return true
-}
-
-// pings reports whether the upstream answers to a session.
-func (x *exchange) pings(ctx context.Context, session string) bool {
-	c := x.caller()
-	c.as.header.Set("Mcp-Session-Id", session)
-	m, err := parsed([]byte(strings.Join([]string{`{"jsonrpc":"2.0","id":`, string(newRequestID()), `,"method":"ping"}`}, "")))
-	if err != nil {
-		return false
-	}
-	a, err := c.exchange(ctx, m, nil)
-	if err != nil {
-		return false
-	}
-	defer a.close()
-	return !a.Error
 }

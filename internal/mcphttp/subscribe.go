@@ -3,16 +3,14 @@ package mcphttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -90,12 +88,12 @@ func (f *followedUpstreams) hear(t task.Task) {
 	case t.State.Terminal() && leave != nil:
 		leave()
 		delete(f.joined, t.ID)
-	case leave == nil && canBeHeard(t):
+	case leave == nil && upstream.CanListen(t):
 		if f.joined == nil {
 			f.joined = make(map[task.ID]func())
 		}
 		x := f.x
-		c := newCaller(x.upstream, x.h.cfg.Gate, x.from(), x.r.Header.Clone())
+		c := x.caller()
 		f.joined[t.ID] = x.h.upstreams.join(t.ID, func(ctx context.Context) { x.h.listenUpstream(ctx, c, t) })
 	}
 }
@@ -107,19 +105,9 @@ func (f *followedUpstreams) leave() {
 	}
 }
 
-// canBeHeard reports whether t has become a task of a modern upstream, that is
-// at work on it.
-func canBeHeard(t task.Task) bool {
-	if t.State != task.Executing || t.Execution.UpstreamTask == "" || t.Execution.Upstream.Ended() {
-		return false
-	}
-	call, err := outgoing(t)
-	return err == nil && eraOf(call) == wire.Modern
-}
-
 // listenUpstream listens to the upstream's task that t has become, until ctx
 // ends or there is no use in it: whoever has tasks can be asked as well.
-func (h *Handler) listenUpstream(ctx context.Context, c *caller, t task.Task) {
+func (h *Handler) listenUpstream(ctx context.Context, c *upstream.Caller, t task.Task) {
 	for attempt := 0; ; attempt++ {
 		again := attempt > 0
 		err := h.hearUpstream(ctx, c, t, func() {
@@ -132,7 +120,7 @@ func (h *Handler) listenUpstream(ctx context.Context, c *caller, t task.Task) {
 		if again && attempt > 0 {
 			h.cfg.Metrics.Reconnected(metrics.Failed)
 		}
-		if ctx.Err() != nil || errors.Is(err, errRefused) {
+		if ctx.Err() != nil || errors.Is(err, upstream.ErrRefused) {
 			return
 		}
 		if attempt >= h.settings().Waiting.Events.ReconnectAttempts {
@@ -152,28 +140,28 @@ func (h *Handler) listenUpstream(ctx context.Context, c *caller, t task.Task) {
 
 // hearUpstream listens on one stream, and returns why that ended. It calls begun
 // when the upstream has acknowledged.
-func (h *Handler) hearUpstream(ctx context.Context, c *caller, t task.Task, begun func()) error {
-	resp, err := c.listen(ctx, t)
+func (h *Handler) hearUpstream(ctx context.Context, c *upstream.Caller, t task.Task, begun func()) error {
+	stream, err := c.Listen(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer func() { _ = stream.Close() }()
 	_, span := h.cfg.Tracing.StartStep(ctx, tracing.StepListen)
 	defer span.End()
 	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	h.cfg.Metrics.SubscriptionOpened()
 	defer h.cfg.Metrics.SubscriptionClosed()
-	events := jsonrpc.NewEventReader(resp.Body, maxRewritten)
+	events := jsonrpc.NewEventReader(stream, upstream.MaxWhole)
 	for {
 		event, err := events.Next()
 		if err != nil {
 			return err
 		}
-		m, err := parsed(event.Data)
+		m, err := jsonrpc.ParseMessage(event.Data, jsonrpc.Limits{})
 		switch {
 		case err != nil:
 		case m.Kind == jsonrpc.Response && m.Error.Present():
-			return errRefused
+			return upstream.ErrRefused
 		case m.Method == "notifications/subscriptions/acknowledged":
 			begun()
 		case m.Method == mcptask.MethodModernStatus:
@@ -182,53 +170,10 @@ func (h *Handler) hearUpstream(ctx context.Context, c *caller, t task.Task, begu
 	}
 }
 
-// listen asks for the stream on which the upstream speaks of its task that t has
-// become.
-func (c *caller) listen(ctx context.Context, t task.Task) (*http.Response, error) {
-	request, err := listenRequest(t)
-	if err != nil {
-		return nil, err
-	}
-	header, err := c.as.headerOf(request)
-	if err != nil {
-		return nil, err
-	}
-	count := c.upstream.sending()
-	resp, err := c.upstream.sendBy(ctx, c.upstream.streams, &http.Request{
-		Method: http.MethodPost, URL: new(url.URL), Header: header,
-	}, request.Raw)
-	if err != nil {
-		count(outcomeOf(err))
-		return nil, err
-	}
-	count(outcomeOfStatus(resp.StatusCode))
-	switch {
-	case resp.StatusCode >= http.StatusInternalServerError:
-		err = fmt.Errorf("the upstream answered with status %d", resp.StatusCode)
-	case resp.StatusCode != http.StatusOK || mediaType(resp.Header.Get("Content-Type")) != "text/event-stream":
-		err = errRefused
-	default:
-		return resp, nil
-	}
-	_ = resp.Body.Close()
-	return nil, err
-}
-
-// listenRequest returns the request to hear of the upstream's task that t has
-// become.
-func listenRequest(t task.Task) (*jsonrpc.Message, error) {
-	call, err := outgoing(t)
-	if err != nil {
-		return nil, err
-	}
-	return parsed(join(`{"jsonrpc":"2.0","id":`, string(newRequestID()), `,"method":"subscriptions/listen","params":{"notifications":{"taskIds":[`,
-		string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask)), `]},"_meta":`, string(requestMeta(call)), `}}`))
-}
-
 // upstreamSays takes note of what the upstream says of its task, from where all
 // who listen to t hear of it. For the outcome it is asked: that may be large.
-func (h *Handler) upstreamSays(ctx context.Context, c *caller, t task.Task, m *jsonrpc.Message) {
-	said, err := readReport(m.Params.Value, wire.Modern)
+func (h *Handler) upstreamSays(ctx context.Context, c *upstream.Caller, t task.Task, m *jsonrpc.Message) {
+	said, err := upstream.ReadReport(m.Params.Value, wire.Modern)
 	if err != nil || said.Task != t.Execution.UpstreamTask {
 		return
 	}
@@ -250,7 +195,7 @@ func (h *Handler) note(ctx context.Context, ref task.Ref, said approval.Report) 
 }
 
 // catchUp asks the upstream how its task stands that t has become.
-func (h *Handler) catchUp(ctx context.Context, c *caller, t task.Task) {
+func (h *Handler) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) {
 	_, err := h.cfg.Desk.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), c)
 	h.unnoted(ctx, t.ID, err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -30,7 +31,7 @@ type Events struct {
 
 // route returns the upstream behind a path and, if it is the path of a task's
 // events, which lies below that of the upstream, the id of the task.
-func (h *Handler) route(path string) (u *Upstream, events string, ok bool) {
+func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bool) {
 	if u, ok = h.cfg.Routes[path]; ok {
 		return u, "", true
 	}

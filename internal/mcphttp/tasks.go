@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -280,7 +281,7 @@ func (p upstreamPage) appendedTo(result []byte) []byte {
 		all = append(all, entry.Bytes)
 	}
 	var patch jsonrpc.Patch
-	patch.Replace(listed, array(append(all, p.tasks...)))
+	patch.Replace(listed, jsonrpc.Array(append(all, p.tasks...)))
 	return patch.Apply(result)
 }
 
@@ -294,7 +295,7 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 	result, err := x.firstUpstreamPage(ctx, m)
 	if err != nil {
 		x.h.cfg.Log.WarnContext(ctx, "the upstream fails to list its tasks, so the client sees those of the gate only",
-			"upstream", x.upstream.cfg.Name, "cause", err, "correlation_id", x.correlationID())
+			"upstream", x.upstream.Name(), "cause", err, "correlation_id", x.correlationID())
 		return upstreamPage{}
 	}
 	next, _ := result.Member("nextCursor").Text()
@@ -303,27 +304,19 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 
 // firstUpstreamPage asks the upstream for its tasks from the beginning.
 func (x *exchange) firstUpstreamPage(ctx context.Context, received *jsonrpc.Message) (jsonrpc.Value, error) {
-	ctx, stop := context.WithTimeout(ctx, x.upstream.cfg.ResponseTimeout)
+	ctx, stop := context.WithTimeout(ctx, x.upstream.Silence(httpclient.Plain))
 	defer stop()
 	m, err := pageRequest(received, "")
 	if err != nil {
 		return jsonrpc.Value{}, err
 	}
-	a, err := x.caller().exchange(ctx, m, nil)
-	if err != nil {
-		return jsonrpc.Value{}, err
-	}
-	result, err := a.list(ctx, x.upstream.room)
-	if err == nil && a.Error {
-		err = errors.New("the upstream answered with an error")
-	}
-	return result, err
+	return x.caller().List(ctx, m)
 }
 
 // pageRequest returns a request for a list with another cursor, or without one
 // if that is empty.
 func pageRequest(received *jsonrpc.Message, cursor string) (*jsonrpc.Message, error) {
-	m, err := parsed(received.Raw) // whose places count from its own start, not from that of the body
+	m, err := jsonrpc.ParseMessage(received.Raw, jsonrpc.Limits{}) // whose places count from its own start, not from that of the body
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +329,7 @@ func pageRequest(received *jsonrpc.Message, cursor string) (*jsonrpc.Message, er
 	default:
 		return m, nil
 	}
-	return parsed(patch.Apply(m.Raw))
+	return jsonrpc.ParseMessage(patch.Apply(m.Raw), jsonrpc.Limits{})
 }
 
 // openCursor returns the cursor that the client was given, and whether it is
@@ -394,7 +387,7 @@ func (x *exchange) showUpstreams(ctx context.Context, answer *jsonrpc.Message, o
 		return answer.Raw
 	}
 	var patch jsonrpc.Patch
-	patch.Replace(listed, array(x.foreignTasks(ctx, listed, owner)))
+	patch.Replace(listed, jsonrpc.Array(x.foreignTasks(ctx, listed, owner)))
 	return patch.Apply(answer.Raw)
 }
 

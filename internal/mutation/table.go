@@ -315,7 +315,7 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestExpiryCancelsUpstream$",
 	},
 	{
-		"a poll is no span", "internal/mcphttp/caller.go",
+		"a poll is no span", "internal/upstream/caller.go",
 		`StartStep(ctx, tracing.StepPoll)`, `StartStep(ctx, tracing.StepListen)`,
 		mcphttpPkg, "^TestStepsAreTraced$",
 	},

@@ -51,6 +51,14 @@ func (e Era) String() string {
 	return "legacy"
 }
 
+// EraOf returns the era of a request that was classified before.
+func EraOf(m *jsonrpc.Message) Era {
+	if m.Params.Meta.Member(MetaVersion).Present() {
+		return Modern
+	}
+	return Legacy
+}
+
 // Headers are the lines of those HTTP headers that repeat parts of a message.
 type Headers struct {
 	Version []string // MCP-Protocol-Version

@@ -1,20 +1,12 @@
-package mcphttp
+package upstream
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"net/url"
 	"runtime/debug"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,7 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A caller reaches an upstream for held calls, in somebody's name. It makes a
+// A Caller reaches an upstream for held calls, in somebody's name. It makes a
 // call in one of two ways:
 //
 //   - plain: without any wish for a task. The upstream answers when the tool
@@ -42,58 +34,20 @@ import (
 // the client waits by a task itself: who waits in a request is served sooner by
 // a plain call. A modern upstream that has tasks is always told that the gate
 // understands them, and decides itself.
-type caller struct {
+type Caller struct {
 	upstream *Upstream
-	as       guise
+	as       Credentials
 	gate     *gate.Gate
 	from     gate.Client
-	hears    func(message []byte) // tells the client something meanwhile; nil if it cannot be told
+	tell     func(message []byte) // tells the client something meanwhile; nil if it cannot be told
 }
 
-// send returns what makes a held call in the name of this request: with its
-// session and its credentials, which are those of a client that is there now.
-func (x *exchange) send() approval.Sender { return x.caller() }
-
-func (x *exchange) caller() *caller {
-	return newCaller(x.upstream, x.h.cfg.Gate, x.from(), credentialsOf(x.r.Header, x.upstream.credentials()))
-}
-
-func newCaller(u *Upstream, g *gate.Gate, from gate.Client, header http.Header) *caller {
-	return &caller{upstream: u, gate: g, from: from, as: guise{header: header, definition: func(name string) []byte {
-		tool, _ := g.Tool(from, name)
-		return tool.Mirrored
-	}}}
-}
-
-// Name returns the name of the upstream.
-func (u *Upstream) Name() string { return u.cfg.Name }
-
-// Sender returns what makes the call of t with the gate's own credentials, in
-// the name of no client. What is kept of t's owner is no more than its session.
-func (u *Upstream) Sender(t task.Task, g *gate.Gate) approval.Sender {
-	from := gate.Client{Upstream: u.cfg.Name, Key: cmp.Or(approval.PeerOf(t), strings.TrimPrefix(t.Owner, u.cfg.Name+" "))}
-	header := make(http.Header)
-	if session, ok := sessionIn(from.Key); ok {
-		header.Set("Mcp-Session-Id", session)
-		header.Set("Mcp-Protocol-Version", wire.Version20251125) // the only one that has both sessions and tasks
-	}
-	return newCaller(u, g, from, header)
-}
-
-// sessionIn returns the session in the key of a client, if it has one.
-func sessionIn(key string) (string, bool) {
-	if rest, ok := strings.CutPrefix(key, principalKey); ok {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return "", false
-		}
-		key = strings.TrimPrefix(rest[len(quoted):], " ")
-	}
-	return strings.CutPrefix(key, sessionKey)
-}
+// Tell has the client told, with f, what the upstream says to it before it
+// answers.
+func (c *Caller) Tell(f func(message []byte)) { c.tell = f }
 
 // Call implements [approval.Sender].
-func (c *caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
+func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
 	if t.Call.Method == approval.MethodBatch {
 		return c.callBatch(ctx, t)
@@ -139,7 +93,7 @@ func endStep(span tracing.Span, err *error) {
 	span.End()
 }
 
-func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, error) {
+func (c *Caller) call(ctx context.Context, message []byte) (approval.Outcome, error) {
 	m, err := parsed(message)
 	if err != nil {
 		return approval.Outcome{}, unsendable(err)
@@ -151,7 +105,7 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	if err := a.clear(); err != nil {
 		return approval.Outcome{}, err
 	}
-	era := eraOf(m)
+	era := wire.EraOf(m)
 	switch kind := a.resultType(); {
 	case a.Error:
 		return a.Outcome, nil
@@ -167,12 +121,12 @@ func (c *caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 }
 
 // callBatch is Call for a whole batch.
-func (c *caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, error) {
+func (c *Caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, error) {
 	message, packet, err := outgoingPacket(t)
 	if err != nil {
 		return approval.Outcome{}, unsendable(err)
 	}
-	resp, err := c.post(ctx, &packet.Messages[0], message) //nolint:bodyclose // closed where it is read
+	resp, err := c.post(ctx, &packet.Messages[0], message)
 	if err != nil {
 		return approval.Outcome{}, sendError(err)
 	}
@@ -181,7 +135,7 @@ func (c *caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, 
 
 // exchange sends a request and returns the answer to it. Aside is given what the
 // upstream says before; it may be nil.
-func (c *caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]byte)) (answer, error) {
+func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]byte)) (answer, error) {
 	resp, err := c.post(ctx, m, m.Raw)
 	if err != nil {
 		return answer{}, sendError(err)
@@ -189,42 +143,20 @@ func (c *caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]
 	return readAnswer(resp, m, aside)
 }
 
-// post sends a body with the headers that belong to m. The error is an
-// [*unsentError] if no byte was sent.
-func (c *caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*http.Response, error) {
-	header, err := c.as.headerOf(m)
-	if err != nil {
-		return nil, &unsentError{err}
-	}
-	var connected atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-	})
-	count := c.upstream.sending()
-	resp, err := c.upstream.sendBy(traced, c.upstream.patient, &http.Request{
-		Method: http.MethodPost,
-		URL:    new(url.URL),
-		Header: header,
-	}, body)
-	if err != nil {
-		count(outcomeOf(err))
-		if !connected.Load() {
-			err = &unsentError{err}
-		}
-		return nil, err
-	}
-	resp.Body = &countedBody{ReadCloser: resp.Body, status: resp.StatusCode, count: count}
-	return resp, nil
+// post sends a body that begins with the message m. The error is an
+// [*UnsentError] if no byte was sent.
+func (c *Caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*Response, error) {
+	return c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: body, As: c.as})
 }
 
 // Poll implements [approval.Sender].
-func (c *caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err error) {
+func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err error) {
 	defer func() { c.upstream.cfg.Metrics.LazyPoll(pollOutcome(ctx, err)) }()
 	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepPoll)
 	defer endStep(span, &err)
 	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	defer recovered(&err)
-	a, era, err := c.ask(ctx, t, mcptask.MethodGet, nil)
+	a, era, err := c.ask(ctx, t, mcptask.MethodGet)
 	if err != nil {
 		return approval.Report{}, err
 	}
@@ -243,7 +175,7 @@ func (c *caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	if err != nil {
 		return approval.Report{}, err
 	}
-	report, err := readReport(result, era)
+	report, err := ReadReport(result, era)
 	if err == nil && report.Task != t.Execution.UpstreamTask {
 		err = errOtherTask()
 	}
@@ -269,14 +201,14 @@ func pollOutcome(ctx context.Context, err error) string {
 
 // Fetch implements [approval.Sender]. Modern upstreams tell the outcome when
 // they are asked how the task stands.
-func (c *caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
+func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
-	if t.Asks() && c.hears == nil {
+	if t.Asks() && c.tell == nil {
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks something, and nobody is there to answer"))
 	}
 	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepResult)
 	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
-	a, era, err := c.ask(ctx, t, mcptask.MethodResult, nil)
+	a, era, err := c.ask(ctx, t, mcptask.MethodResult)
 	if a.Body != nil {
 		a.Body = &fetchedBody{Reader: a.Body, span: span, metrics: c.upstream.cfg.Metrics}
 	} else {
@@ -330,9 +262,9 @@ func (b *fetchedBody) Close() error {
 }
 
 // Answer implements [approval.Sender].
-func (c *caller) Answer(ctx context.Context, t task.Task, responses jsontext.Value) (err error) {
+func (c *Caller) Answer(ctx context.Context, t task.Task, responses jsontext.Value) (err error) {
 	defer recovered(&err)
-	a, _, err := c.ask(ctx, t, mcptask.MethodUpdate, append([]byte(`,"inputResponses":`), responses...))
+	a, _, err := c.ask(ctx, t, mcptask.MethodUpdate, `"inputResponses":`+string(responses))
 	if err != nil {
 		return err
 	}
@@ -350,11 +282,11 @@ func taskAck(a *answer) error {
 
 // Cancel implements [approval.Sender]. A modern call that is under way was
 // cancelled when its request was closed.
-func (c *caller) Cancel(ctx context.Context, t task.Task) (err error) {
+func (c *Caller) Cancel(ctx context.Context, t task.Task) (err error) {
 	defer recovered(&err)
 	_, packet, err := outgoingPacket(t)
 	nested := t.Execution != nil && t.Execution.UpstreamTask != ""
-	if err != nil || !nested && eraOf(&packet.Messages[0]) == wire.Modern {
+	if err != nil || !nested && wire.EraOf(&packet.Messages[0]) == wire.Modern {
 		return err
 	}
 	if nested {
@@ -374,15 +306,15 @@ func (c *caller) Cancel(ctx context.Context, t task.Task) (err error) {
 	return err
 }
 
-func (c *caller) cancelTask(ctx context.Context, t task.Task) error {
-	a, _, err := c.ask(ctx, t, mcptask.MethodCancel, nil)
+func (c *Caller) cancelTask(ctx context.Context, t task.Task) error {
+	a, _, err := c.ask(ctx, t, mcptask.MethodCancel)
 	if err != nil {
 		return err
 	}
 	return taskAck(&a)
 }
 
-func (c *caller) cancelCalls(ctx context.Context, p jsonrpc.Packet) error {
+func (c *Caller) cancelCalls(ctx context.Context, p jsonrpc.Packet) error {
 	var failed error
 	for i := range p.Messages {
 		if p.Messages[i].Kind == jsonrpc.Request {
@@ -392,7 +324,7 @@ func (c *caller) cancelCalls(ctx context.Context, p jsonrpc.Packet) error {
 	return failed
 }
 
-func (c *caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
+func (c *Caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 	text := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.ID.Bytes...)
 	n, err := parsed(append(text, `}}`...))
 	if err != nil {
@@ -403,27 +335,22 @@ func (c *caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 		return err
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("the upstream answered with status %d", resp.StatusCode)
+	if resp.Status < http.StatusOK || resp.Status >= http.StatusMultipleChoices {
+		return fmt.Errorf("the upstream answered with status %d", resp.Status)
 	}
 	return nil
 }
 
 // ask makes a request about the task that the upstream made of the call of t,
 // in the era of that call. More are further members of its params.
-func (c *caller) ask(ctx context.Context, t task.Task, method string, more []byte) (a answer, era wire.Era, err error) {
+func (c *Caller) ask(ctx context.Context, t task.Task, method string, more ...string) (a answer, era wire.Era, err error) {
 	call, err := outgoing(t)
 	if err != nil {
 		return answer{}, era, err
 	}
-	era = eraOf(call)
-	text := append([]byte(`{"jsonrpc":"2.0","id":`), newRequestID()...)
-	text = append(text, `,"method":"`+method+`","params":{"taskId":`...)
-	text = append(jsonrpc.AppendString(text, t.Execution.UpstreamTask), more...)
-	if era == wire.Modern {
-		text = append(append(text, `,"_meta":`...), requestMeta(call)...)
-	}
-	m, err := parsed(append(text, `}}`...))
+	era = wire.EraOf(call)
+	members := append([]string{`"taskId":` + string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))}, more...)
+	m, err := request(method, append(members, metaMember(call))...)
 	if err != nil {
 		return answer{}, era, err
 	}
@@ -433,59 +360,6 @@ func (c *caller) ask(ctx context.Context, t task.Task, method string, more []byt
 	}
 	a, err = c.exchange(ctx, m, aside)
 	return a, era, err
-}
-
-// newRequestID returns the id of a request of the gate's own, which must not be
-// one of the client's in whose session it is made.
-func newRequestID() []byte { return jsonrpc.AppendString(nil, "tg-"+rand.Text()) }
-
-// requestMeta returns the metadata of a modern request about a task: what the
-// client of the call said of itself then, and that the gate knows tasks.
-func requestMeta(call *jsonrpc.Message) []byte {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for _, name := range []string{wire.MetaVersion, wire.MetaClientInfo, wire.MetaCapabilities} {
-		if value := call.Params.Meta.Member(name); value.Present() {
-			if b.Len() > 1 {
-				b.WriteByte(',')
-			}
-			b.Write(jsonrpc.AppendString(nil, name))
-			b.WriteByte(':')
-			b.Write(value.Bytes)
-		}
-	}
-	b.WriteByte('}')
-	probe := append([]byte(`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"_meta":`), b.Bytes()...)
-	m, err := parsed(append(probe, `}}`...))
-	if err != nil {
-		return b.Bytes()
-	}
-	declared, err := parsed(wire.DeclareTasks(m))
-	if err != nil {
-		return b.Bytes()
-	}
-	return declared.Params.Meta.Bytes
-}
-
-// parsed returns the one message in text. Its values' places count from the
-// start of its Raw.
-func parsed(text []byte) (*jsonrpc.Message, error) {
-	packet, err := jsonrpc.Parse(text, jsonrpc.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	if packet.Batch {
-		return nil, errUnchecked
-	}
-	return &packet.Messages[0], nil
-}
-
-// eraOf returns the era of a request that was checked before.
-func eraOf(m *jsonrpc.Message) wire.Era {
-	if m.Params.Meta.Member(wire.MetaVersion).Present() {
-		return wire.Modern
-	}
-	return wire.Legacy
 }
 
 // recovered turns a panic into an error: no exchange is there to turn it into an

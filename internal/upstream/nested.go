@@ -1,4 +1,4 @@
-package mcphttp
+package upstream
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,12 +25,12 @@ import (
 // the upstream says of the tool, or of itself, is asked for if nobody has done
 // that yet. If it cannot be told whether the tool requires a task the error says
 // so, and the call is not made.
-func (c *caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
+func (c *Caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
 	if m.Method != "tools/call" {
 		return false, nil
 	}
 	facts := c.gate.About(c.from)
-	if eraOf(m) == wire.Modern {
+	if wire.EraOf(m) == wire.Modern {
 		return facts.Tasks || !facts.Known && c.discover(ctx, m), nil
 	}
 	if facts.Known && !facts.Tasks {
@@ -70,20 +69,20 @@ func unlisted(err error) error {
 }
 
 // Definition implements [approval.Definer].
-func (c *caller) Definition(ctx context.Context, t task.Task) string {
+func (c *Caller) Definition(ctx context.Context, t task.Task) string {
 	if t.Call.Method != "tools/call" {
 		return ""
 	}
 	tool, listed := c.gate.Tool(c.from, t.Call.Name)
 	if m, err := outgoing(t); err == nil && !listed {
-		tool = c.define(ctx, m)
+		tool = c.Define(ctx, m)
 	}
 	return tool.DigestText()
 }
 
-// define returns what the upstream says of the tool that m calls, or nothing if
+// Define returns what the upstream says of the tool that m calls, or nothing if
 // it does not say that soon.
-func (c *caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
+func (c *Caller) Define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
 	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
 	if err != nil {
 		c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
@@ -101,12 +100,10 @@ func asksForTask(t task.Task) bool {
 const learnTimeout = 5 * time.Second
 
 // discover asks a modern upstream whether it does tasks.
-func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
+func (c *Caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
 	ctx, stop := context.WithTimeout(ctx, learnTimeout)
 	defer stop()
-	text := append([]byte(`{"jsonrpc":"2.0","id":`), newRequestID()...)
-	text = append(text, `,"method":"server/discover","params":{"_meta":`...)
-	m, err := parsed(append(append(text, requestMeta(call)...), `}}`...))
+	m, err := request("server/discover", metaMember(call))
 	if err != nil {
 		return false
 	}
@@ -127,7 +124,7 @@ func (c *caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
 // and returns the one that is called, if it is there. An upstream that does not
 // list its tools properly has none; the error is for a list that cannot be read
 // in time, or within its limits.
-func (c *caller) findTool(ctx context.Context, call *jsonrpc.Message, patience time.Duration) (gate.Tool, error) {
+func (c *Caller) findTool(ctx context.Context, call *jsonrpc.Message, patience time.Duration) (gate.Tool, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	name, _ := call.Params.Name.Text()
@@ -151,17 +148,13 @@ func (c *caller) findTool(ctx context.Context, call *jsonrpc.Message, patience t
 
 // learnTools notes one page of the upstream's tools, asked for in the era of
 // call, and returns the cursor of the next.
-func (c *caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (next string, err error) {
+func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (next string, err error) {
 	defer recovered(&err)
-	var params [][]byte
+	at := ""
 	if cursor != "" {
-		params = append(params, jsonrpc.AppendString([]byte(`"cursor":`), cursor))
+		at = `"cursor":` + string(jsonrpc.AppendString(nil, cursor))
 	}
-	if eraOf(call) == wire.Modern {
-		params = append(params, append([]byte(`"_meta":`), requestMeta(call)...))
-	}
-	m, err := parsed(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), newRequestID(),
-		[]byte(`,"method":"tools/list","params":{`), bytes.Join(params, []byte(",")), []byte("}}")))
+	m, err := request("tools/list", at, metaMember(call))
 	if err != nil {
 		return "", err
 	}
@@ -169,12 +162,12 @@ func (c *caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 	if err != nil {
 		return "", err
 	}
-	result, err := a.list(ctx, c.upstream.room)
+	result, err := a.list(ctx, c.upstream.cfg.Room)
 	if err != nil {
 		return "", err
 	}
 	if a.Error {
-		return "", errUnchecked
+		return "", ErrUnchecked
 	}
 	c.gate.Learn(ctx, c.from, gate.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, result.Member("tools"))
 	next, _ = result.Member("nextCursor").Text()
@@ -184,7 +177,7 @@ func (c *caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 // taskCall returns the call with a wish for a task that lives as long as the
 // gate's own.
 func taskCall(m *jsonrpc.Message, ttl time.Duration) []byte {
-	if eraOf(m) == wire.Modern {
+	if wire.EraOf(m) == wire.Modern {
 		return wire.DeclareTasks(m)
 	}
 	var patch jsonrpc.Patch
@@ -211,7 +204,7 @@ func continued(message []byte, x *task.Execution) []byte {
 // isTaken reports whether the answer to a call is none yet: the upstream has
 // made a task of the call, or asks something first.
 func isTaken(a *answer, call *jsonrpc.Message) bool {
-	if eraOf(call) == wire.Legacy {
+	if wire.EraOf(call) == wire.Legacy {
 		return call.Params.Task.Present() && a.member(memberTask).IsObject()
 	}
 	kind := a.resultType()
@@ -227,9 +220,9 @@ func taken(a *answer, era wire.Era) (approval.Report, error) {
 	}
 	switch {
 	case era == wire.Legacy:
-		return readReport(result.Member(memberTask), era)
+		return ReadReport(result.Member(memberTask), era)
 	case kind == string(mcptask.TaskResult):
-		r, err := readReport(result, era)
+		r, err := ReadReport(result, era)
 		if r.State.Ended() {
 			r.State = task.UpstreamWorks // it tells the outcome when it is asked
 		}
@@ -246,9 +239,9 @@ func taken(a *answer, era wire.Era) (approval.Report, error) {
 
 const resultInputRequired = "input_required"
 
-// readReport reads a task as an upstream describes it: in the answer to a call
+// ReadReport reads a task as an upstream describes it: in the answer to a call
 // or to tasks/get, or in a notification.
-func readReport(v jsonrpc.Value, era wire.Era) (approval.Report, error) {
+func ReadReport(v jsonrpc.Value, era wire.Era) (approval.Report, error) {
 	id, ok := v.Member("taskId").Text()
 	status, _ := v.Member("status").Text()
 	if !ok || id == "" || !mcptask.Status(status).Valid() {
@@ -279,7 +272,7 @@ func readReport(v jsonrpc.Value, era wire.Era) (approval.Report, error) {
 // readEnd reads the report of a modern task that has ended, which carries its
 // outcome. That is not read here: it may be large.
 func readEnd(a *answer) (approval.Report, error) {
-	r, err := readReport(a.result, wire.Modern)
+	r, err := ReadReport(a.result, wire.Modern)
 	if err != nil {
 		a.close()
 		return r, err
@@ -350,4 +343,34 @@ func taskError(a *answer) error {
 		return &approval.SendError{Stage: task.StageUpstreamGone, Ran: task.RanUnknown, Err: errTaskGone}
 	}
 	return invalidAnswer(fmt.Errorf("the upstream answered with error %d", code))
+}
+
+// Ping reports whether the upstream answers to a session.
+func (c *Caller) Ping(ctx context.Context, session string) bool {
+	as := c.as
+	as.Header = as.Header.Clone()
+	as.Header.Set("Mcp-Session-Id", session)
+	m, err := parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"ping"}`))
+	if err != nil {
+		return false
+	}
+	a, err := (&Caller{upstream: c.upstream, as: as, gate: c.gate, from: c.from}).exchange(ctx, m, nil)
+	if err != nil {
+		return false
+	}
+	defer a.close()
+	return !a.Error
+}
+
+// List makes a request for a list, and returns its result.
+func (c *Caller) List(ctx context.Context, m *jsonrpc.Message) (jsonrpc.Value, error) {
+	a, err := c.exchange(ctx, m, nil)
+	if err != nil {
+		return jsonrpc.Value{}, err
+	}
+	result, err := a.list(ctx, c.upstream.cfg.Room)
+	if err == nil && a.Error {
+		err = errors.New("the upstream answered with an error")
+	}
+	return result, err
 }

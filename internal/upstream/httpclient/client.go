@@ -1,8 +1,9 @@
-package mcphttp
+// Package httpclient is the client side of Streamable HTTP: it reaches the MCP
+// server behind the gate.
+package httpclient
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,19 +12,23 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// UpstreamConfig says how to reach one MCP server.
-type UpstreamConfig struct {
+// Config says how to reach one MCP server.
+type Config struct {
 	Name                 string
 	URL                  *url.URL
 	Headers              http.Header // sent with every request, in place of the client's
@@ -49,31 +54,27 @@ type UpstreamConfig struct {
 // if nothing else is said.
 func DefaultCredentials() []string { return []string{"Authorization", "X-Api-Key", "Cookie"} }
 
-// credentials returns the headers that hold a client's credentials.
-func (u *Upstream) credentials() []string {
-	if u.cfg.CredentialHeaders == nil {
+// Credentials returns the headers that hold a client's credentials.
+func (c *Client) Credentials() []string {
+	if c.cfg.CredentialHeaders == nil {
 		return DefaultCredentials()
 	}
-	return u.cfg.CredentialHeaders
+	return c.cfg.CredentialHeaders
 }
 
-// An Upstream is the MCP server behind the gate.
-type Upstream struct {
-	cfg       UpstreamConfig
+// A Client reaches the MCP server behind the gate over Streamable HTTP.
+type Client struct {
+	cfg       Config
+	asks      *upstream.Upstream
 	transport *http.Transport
 	calls     *http.Transport // for calls of tools
 	patient   *http.Transport // for held calls: limited by their context alone, and each on a connection of its own
-	room      readingRoom     // for answers that the gate has to see as a whole
+	room      upstream.Room   // for answers that the gate has to see as a whole
 	streams   *http.Transport // for streams, most of which are idle, so with small buffers
 }
 
-// NewUpstream returns a client of the server that cfg names.
-func NewUpstream(cfg UpstreamConfig) *Upstream {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	cfg.ToolsTimeout = cmp.Or(cfg.ToolsTimeout, 30*time.Second)
-	cfg.ToolsPages = cmp.Or(cfg.ToolsPages, 100)
+// New returns a client of the server that cfg names.
+func New(cfg Config) *Client {
 	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
 	if cfg.Connections == nil {
 		cfg.Connections = NewConnections(0)
@@ -87,7 +88,7 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 		}
 		return &promptConn{Conn: conn, timeout: cfg.ResponseTimeout}, nil
 	}
-	u := &Upstream{cfg: cfg, room: newReadingRoom(), transport: &http.Transport{
+	c := &Client{cfg: cfg, room: upstream.NewRoom(), transport: &http.Transport{
 		DialContext:           dial,
 		TLSClientConfig:       cfg.TLS,
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
@@ -98,25 +99,42 @@ func NewUpstream(cfg UpstreamConfig) *Upstream {
 		IdleConnTimeout:       cfg.IdleTimeout,
 		ResponseHeaderTimeout: cfg.ResponseTimeout,
 	}}
-	u.calls = u.transport.Clone()
-	u.calls.ResponseHeaderTimeout = cfg.CallTimeout
-	u.patient = u.transport.Clone()
-	u.patient.ResponseHeaderTimeout = 0
+	c.calls = c.transport.Clone()
+	c.calls.ResponseHeaderTimeout = cfg.CallTimeout
+	c.patient = c.transport.Clone()
+	c.patient.ResponseHeaderTimeout = 0
 	// Nobody can tell whether a kept connection still works until something was
 	// sent on it, and then the call must not be sent again.
-	u.patient.DisableKeepAlives = true
-	u.streams = u.transport.Clone()
-	u.streams.ReadBufferSize, u.streams.WriteBufferSize = 2<<10, 1<<10
-	cfg.Connections.onShortage(u.Close)
-	return u
+	c.patient.DisableKeepAlives = true
+	c.streams = c.transport.Clone()
+	c.streams.ReadBufferSize, c.streams.WriteBufferSize = 2<<10, 1<<10
+	cfg.Connections.onShortage(c.Close)
+	c.asks = upstream.New(upstream.Config{
+		Name: cfg.Name, Server: c, Room: c.room, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
+		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
+	})
+	return c
 }
 
+// Name returns the name of the server.
+func (c *Client) Name() string { return c.cfg.Name }
+
+// ForwardsCredential reports whether the server gets even the credential by
+// which the gate recognised a client.
+func (c *Client) ForwardsCredential() bool { return c.cfg.ForwardCredential }
+
+// Upstream returns what the gate itself asks the server with.
+func (c *Client) Upstream() *upstream.Upstream { return c.asks }
+
+// Room bounds how many large answers of the server are in memory.
+func (c *Client) Room() upstream.Room { return c.room }
+
 // Close closes the connections that are not in use.
-func (u *Upstream) Close() {
-	u.transport.CloseIdleConnections()
-	u.calls.CloseIdleConnections()
-	u.patient.CloseIdleConnections()
-	u.streams.CloseIdleConnections()
+func (c *Client) Close() {
+	c.transport.CloseIdleConnections()
+	c.calls.CloseIdleConnections()
+	c.patient.CloseIdleConnections()
+	c.streams.CloseIdleConnections()
 }
 
 // A promptConn gives up on a peer that does not take what is written.
@@ -158,31 +176,89 @@ func (c *promptConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// way returns the connections that suit an exchange, and how long the upstream
-// may be silent on them.
-func (u *Upstream) way(x *exchange) (*http.Transport, time.Duration) {
-	switch {
-	case x.r.Method == http.MethodGet:
-		return u.streams, u.cfg.ResponseTimeout
-	case x.label == "tools/call":
-		return u.calls, u.cfg.CallTimeout
+// A Use is what a request is for. It decides which connection the request takes,
+// and how long the server may be silent.
+type Use uint8
+
+// The uses.
+const (
+	Plain  Use = iota
+	Call       // a call of a tool
+	Stream     // a stream without an end of its own
+	held       // a held call: limited by its context alone, on a connection of its own
+)
+
+// Silence returns how long the server may say nothing.
+func (c *Client) Silence(use Use) time.Duration {
+	if use == Call {
+		return c.cfg.CallTimeout
+	}
+	return c.cfg.ResponseTimeout
+}
+
+func (c *Client) transportFor(use Use) *http.Transport {
+	switch use {
+	case Call:
+		return c.calls
+	case Stream:
+		return c.streams
+	case held:
+		return c.patient
 	default:
-		return u.transport, u.cfg.ResponseTimeout
+		return c.transport
 	}
 }
 
-// sendBy makes the request r, which came from a client, with the given body. It
+// Send implements [upstream.Server].
+func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Response, error) {
+	header, err := headerOf(r.Message, r.As)
+	if err != nil {
+		return nil, &upstream.UnsentError{Cause: err}
+	}
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	use := held
+	if r.Stream {
+		use = Stream
+	}
+	count := c.Sending()
+	resp, err := c.Do(traced, use, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, r.Body)
+	if err != nil {
+		count(OutcomeOf(err))
+		if !connected.Load() {
+			err = &upstream.UnsentError{Cause: err}
+		}
+		return nil, err
+	}
+	if problem := Improper(resp); problem != nil {
+		count(metrics.Error)
+		_ = resp.Body.Close()
+		return nil, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem}
+	}
+	if r.Stream {
+		count(OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
+	} else {
+		resp.Body = &countedBody{ReadCloser: resp.Body, status: resp.StatusCode, count: count}
+	}
+	return &upstream.Response{
+		Status: resp.StatusCode, Events: MediaType(resp.Header.Get("Content-Type")) == "text/event-stream", Body: resp.Body,
+	}, nil
+}
+
+// Do makes the request r, which came from a client, with the given body. It
 // is never repeated once a byte of it was sent. The error is a [*wire.Problem],
 // or that of a context which is done.
-func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *http.Request, body []byte) (*http.Response, error) {
-	target := *u.cfg.URL
+func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) (*http.Response, error) {
+	target := *c.cfg.URL
 	if r.URL.RawQuery != "" {
-		target.RawQuery = u.query(r.URL.RawQuery)
+		target.RawQuery = c.query(r.URL.RawQuery)
 	}
 	out := (&http.Request{
 		Method: r.Method,
 		URL:    &target,
-		Header: u.header(r.Header),
+		Header: c.header(r.Header),
 		Host:   target.Host,
 		Body:   http.NoBody,
 	}).WithContext(ctx)
@@ -191,7 +267,7 @@ func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *htt
 		// client chose.
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	resp, err := transport.RoundTrip(out)
+	resp, err := c.transportFor(use).RoundTrip(out)
 	if err != nil {
 		return nil, upstreamProblem(ctx, err)
 	}
@@ -200,21 +276,21 @@ func (u *Upstream) sendBy(ctx context.Context, transport *http.Transport, r *htt
 
 // query returns what the upstream gets of a client's query: what configuration
 // names of it, after the query of the upstream's own URL, which always wins.
-func (u *Upstream) query(fromClient string) string {
+func (c *Client) query(fromClient string) string {
 	given, err := url.ParseQuery(fromClient)
-	if err != nil || len(u.cfg.ForwardQuery) == 0 {
-		return u.cfg.URL.RawQuery
+	if err != nil || len(c.cfg.ForwardQuery) == 0 {
+		return c.cfg.URL.RawQuery
 	}
-	fixed, passed := u.cfg.URL.Query(), make(url.Values)
-	for _, name := range u.cfg.ForwardQuery {
+	fixed, passed := c.cfg.URL.Query(), make(url.Values)
+	for _, name := range c.cfg.ForwardQuery {
 		if values := given[name]; values != nil && !fixed.Has(name) {
 			passed[name] = values
 		}
 	}
-	if u.cfg.URL.RawQuery == "" || len(passed) == 0 {
-		return u.cfg.URL.RawQuery + passed.Encode()
+	if c.cfg.URL.RawQuery == "" || len(passed) == 0 {
+		return c.cfg.URL.RawQuery + passed.Encode()
 	}
-	return u.cfg.URL.RawQuery + "&" + passed.Encode()
+	return c.cfg.URL.RawQuery + "&" + passed.Encode()
 }
 
 // hopByHop are the headers that concern one connection only, and those that
@@ -226,13 +302,13 @@ var hopByHop = map[string]bool{
 }
 
 // header returns what the upstream gets of a client's headers.
-func (u *Upstream) header(from http.Header) http.Header {
-	to := make(http.Header, len(from)+len(u.cfg.Headers)+1)
+func (c *Client) header(from http.Header) http.Header {
+	to := make(http.Header, len(from)+len(c.cfg.Headers)+1)
 	copyEndToEnd(to, from)
-	if !u.cfg.ForwardAuthorization {
+	if !c.cfg.ForwardAuthorization {
 		delete(to, "Authorization")
 	}
-	maps.Copy(to, u.cfg.Headers)
+	maps.Copy(to, c.cfg.Headers)
 	if _, ok := to["User-Agent"]; !ok {
 		to["User-Agent"] = nil // keeps the transport from adding its own
 	}
@@ -243,13 +319,15 @@ func (u *Upstream) header(from http.Header) http.Header {
 func copyEndToEnd(to, from http.Header) {
 	named := from["Connection"]
 	for name, values := range from {
-		if !hopByHop[name] && (named == nil || !namedIn(named, name)) {
+		if !hopByHop[name] && (named == nil || !NamedIn(named, name)) {
 			to[name] = values
 		}
 	}
 }
 
-func namedIn(lines []string, name string) bool {
+// NamedIn reports whether the lines of a Connection header name another header,
+// which then concerns one connection only.
+func NamedIn(lines []string, name string) bool {
 	for _, line := range lines {
 		for token := range strings.SplitSeq(line, ",") {
 			if textproto.CanonicalMIMEHeaderKey(textproto.TrimString(token)) == name {

@@ -1,4 +1,4 @@
-package mcphttp
+package upstream
 
 import (
 	"bytes"
@@ -67,8 +67,8 @@ func (a *answer) clear() error {
 // whole reads the answer to its end and returns the result, or the error.
 func (a *answer) whole() (jsonrpc.Value, error) {
 	defer a.close()
-	text, err := io.ReadAll(io.LimitReader(a.Body, maxRewritten+1))
-	if err == nil && len(text) > maxRewritten {
+	text, err := io.ReadAll(io.LimitReader(a.Body, MaxWhole+1))
+	if err == nil && len(text) > MaxWhole {
 		err = invalidAnswer(jsonrpc.ErrTooLarge)
 	}
 	return jsonrpc.Value{Bytes: text}, err
@@ -76,11 +76,11 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 
 // list is whole for a list, of which many may be read at once: there must be room
 // for it. It may take until ctx ends.
-func (a *answer) list(ctx context.Context, room readingRoom) (jsonrpc.Value, error) {
+func (a *answer) list(ctx context.Context, room Room) (jsonrpc.Value, error) {
 	defer a.close()
-	text, seat, err := room.readWhole(ctx, a.Body, longestList)
-	defer seat.leave() // what follows takes no time
-	if errors.Is(err, errUnchecked) {
+	text, seat, err := room.ReadWhole(ctx, a.Body, longestList)
+	defer seat.Leave() // what follows takes no time
+	if errors.Is(err, ErrUnchecked) {
 		err = invalidAnswer(jsonrpc.ErrTooLarge)
 	}
 	return jsonrpc.Value{Bytes: text}, err
@@ -92,22 +92,18 @@ const longestList = time.Minute
 // readAnswer reads the answer to the request m, as far as it takes to tell what
 // it is. Resp is closed with the answer's Body, or when there
 // is no answer. Aside, which may be nil, is given what the upstream says before.
-func readAnswer(resp *http.Response, m *jsonrpc.Message, aside func(message []byte)) (answer, error) {
-	if problem := improper(resp); problem != nil {
-		_ = resp.Body.Close()
-		return answer{}, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem}
-	}
+func readAnswer(resp *Response, m *jsonrpc.Message, aside func(message []byte)) (answer, error) {
 	id := m.ID.Bytes
 	find := findAnswer
-	if mediaType(resp.Header.Get("Content-Type")) == "text/event-stream" {
+	if resp.Events {
 		find = func(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 			return findStreamedAnswer(body, id, aside)
 		}
 	}
 	r, head, err := find(resp.Body, id)
 	switch {
-	case resp.StatusCode != http.StatusOK && (err != nil || !head.Failed):
-		err = statusError(resp.StatusCode)
+	case resp.Status != http.StatusOK && (err != nil || !head.Failed):
+		err = statusError(resp.Status)
 	case err != nil:
 		err = invalidAnswer(err)
 	}
@@ -159,7 +155,7 @@ func (b *answerBody) Read(p []byte) (n int, err error) {
 		return n, nil
 	case !errors.Is(err, io.EOF):
 		return n, invalidAnswer(err)
-	case !sameID(b.r.ID().Bytes, b.id):
+	case !jsonrpc.SameID(b.r.ID().Bytes, b.id):
 		return n, invalidAnswer(errNoAnswer)
 	}
 	if kind, given := b.r.Member(memberResultType).Text(); given && !b.typed && kind != resultComplete {
@@ -177,17 +173,6 @@ var errLateTask = errors.New("the upstream's answer has a task behind its first 
 
 // Close gives the rest of the answer up.
 func (b *answerBody) Close() error { return b.from.Close() }
-
-// sameID reports whether two ids are the same. An upstream may write one in
-// another way than it was sent.
-func sameID(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	one, text := jsonrpc.Value{Bytes: a}.Text()
-	other, too := jsonrpc.Value{Bytes: b}.Text()
-	return text && too && one == other
-}
 
 // invalidAnswer says that an answer is none that the gate can use.
 func invalidAnswer(cause error) error {
@@ -221,7 +206,7 @@ var errNoAnswer = errors.New("the upstream's answer is not one to the call")
 func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	r := jsonrpc.NewResponseReader(body, memberResultType, memberTask, memberContent)
 	head, err := r.Head()
-	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !sameID(given.Bytes, id)) {
+	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !jsonrpc.SameID(given.Bytes, id)) {
 		err = errNoAnswer
 	}
 	return r, head, err

@@ -1,0 +1,66 @@
+package gate
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// A Client is who sent a message, as far as that is known.
+type Client struct {
+	Upstream  string // where the message goes
+	Key       string // names the session or the credentials, to tell clients apart; see [ClientKey]
+	Principal policy.Principal
+}
+
+// Prefixes in a client key that introduce the principal, the session and the
+// digest of the credentials.
+const (
+	principalPrefix   = "principal "
+	sessionPrefix     = "session "
+	credentialsPrefix = "credentials "
+)
+
+// ClientKey tells clients apart: by their principal, and by their session or else
+// by a digest of the credentials that the upstream sees. It is empty where nothing
+// tells them apart.
+func ClientKey(p policy.Principal, session, credentials string) string {
+	var parts []string
+	if !p.Anonymous {
+		parts = append(parts, principalPrefix+strconv.Quote(p.ID))
+	}
+	switch {
+	case session != "":
+		parts = append(parts, sessionPrefix+session)
+	case credentials != "":
+		parts = append(parts, credentialsPrefix+credentials)
+	}
+	return strings.Join(parts, " ")
+}
+
+// SessionIn returns the session in the key of a client, if it has one.
+func SessionIn(key string) (string, bool) {
+	if rest, ok := strings.CutPrefix(key, principalPrefix); ok {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return "", false
+		}
+		key = strings.TrimPrefix(rest[len(quoted):], " ")
+	}
+	return strings.CutPrefix(key, sessionPrefix)
+}
+
+// Peer names the client itself: an owner may have several clients, each with a
+// session and with ids of requests of its own.
+func (c Client) Peer() string { return c.Upstream + " " + c.Key }
+
+// Owner names whose tasks those of this client are. Shared says that nobody can
+// tell the clients with this owner apart; then the id of a task alone gives access
+// to it.
+func (c Client) Owner() (owner string, shared bool) {
+	if !c.Principal.Anonymous {
+		return c.Upstream + " " + principalPrefix + c.Principal.ID, false
+	}
+	return c.Peer(), c.Key == ""
+}

@@ -1,0 +1,68 @@
+package httpclient
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// CredentialsOf returns what a held call takes of the headers of a contact: the
+// session, the protocol version, and the credentials that configuration names.
+func (c *Client) CredentialsOf(contact http.Header) http.Header {
+	named := c.Credentials()
+	header := make(http.Header)
+	for _, name := range append([]string{"Mcp-Session-Id"}, named...) {
+		if values := contact[name]; values != nil {
+			header[name] = slices.Clone(values)
+		}
+	}
+	if version := contact.Get("Mcp-Protocol-Version"); slices.Contains(wire.Versions(), version) {
+		header.Set("Mcp-Protocol-Version", version)
+	}
+	return header
+}
+
+// headerOf returns the headers of a request that is made with the given
+// credentials. The error says that the tool's definition cannot be followed.
+func headerOf(m *jsonrpc.Message, as upstream.Credentials) (http.Header, error) {
+	header := as.Header.Clone()
+	header.Set("Content-Type", "application/json")
+	header.Set("Accept", "application/json, text/event-stream")
+	version, modern := m.Params.Meta.Member(wire.MetaVersion).Text()
+	if !modern {
+		if header.Get("Mcp-Protocol-Version") >= wire.Version20260728 {
+			header.Del("Mcp-Protocol-Version")
+		}
+		return header, nil
+	}
+	subject, named := subjectOf(m).Text()
+	header.Set("Mcp-Protocol-Version", version)
+	header.Set("Mcp-Method", m.Method)
+	if named {
+		header.Set("Mcp-Name", wire.EncodeHeader(subject))
+	}
+	if kind, _ := policy.Governed(m.Method); kind == policy.Tool && as.Definition != nil {
+		if tool := as.Definition(subject); tool != nil {
+			return header, wire.MirrorArguments(header, jsonrpc.Value{Bytes: tool}, m.Params.Arguments)
+		}
+	}
+	return header, nil
+}
+
+// subjectOf returns the member of params that names what a request is about.
+func subjectOf(m *jsonrpc.Message) jsonrpc.Value {
+	kind, _ := policy.Governed(m.Method)
+	switch {
+	case kind == policy.Resource:
+		return m.Params.URI
+	case strings.HasPrefix(m.Method, "tasks/"):
+		return m.Params.TaskID
+	default:
+		return m.Params.Name
+	}
+}

@@ -1,0 +1,76 @@
+package httpclient
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// Sending begins to measure a request to the upstream. The request is counted
+// when the function that it returns is first told how the request ended.
+func (c *Client) Sending() func(outcome string) {
+	var once sync.Once
+	sent := time.Now()
+	return func(outcome string) {
+		once.Do(func() { c.cfg.Metrics.UpstreamDone(outcome, time.Since(sent)) })
+	}
+}
+
+// OutcomeOf returns how a request to an upstream ended that failed with err, or
+// went well if err is nil.
+func OutcomeOf(err error) string {
+	problem, known := errors.AsType[*wire.Problem](err)
+	switch {
+	case err == nil:
+		return metrics.Success
+	case known && problem.Type == wire.UpstreamTimeout,
+		errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return metrics.Timeout
+	default:
+		return metrics.Error
+	}
+}
+
+// OutcomeOfStatus returns how a request to an upstream ended that was answered
+// with an HTTP status. A request that the upstream refuses (4xx) has been dealt
+// with properly.
+func OutcomeOfStatus(status int) string {
+	if status >= http.StatusInternalServerError {
+		return metrics.Error
+	}
+	return metrics.Success
+}
+
+// A countedBody is the body of an upstream's answer whose request is counted
+// when the body was read to its end, or is closed.
+type countedBody struct {
+	io.ReadCloser
+
+	status int
+	count  func(outcome string)
+}
+
+// Read implements [io.Reader].
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, io.EOF):
+		b.count(OutcomeOfStatus(b.status))
+	case err != nil:
+		b.count(OutcomeOf(err))
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *countedBody) Close() error {
+	b.count(OutcomeOfStatus(b.status))
+	return b.ReadCloser.Close()
+}
