@@ -106,7 +106,14 @@ func newList(g gateFlags) *cobra.Command {
 		if *asJSON {
 			return out.json(approval.Page{Approvals: listed})
 		}
-		return out.table(listed, time.Now())
+		switch {
+		case len(listed) > 0:
+			return out.table(listed, time.Now())
+		case *state == "pending":
+			return out.line("No pending approvals.")
+		default:
+			return out.line("No approvals in this state.")
+		}
 	}
 	return cmd
 }

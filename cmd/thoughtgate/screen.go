@@ -73,9 +73,6 @@ func (s *screen) json(v any) error {
 
 // table prints one line for each approval.
 func (s *screen) table(listed []approval.Approval, now time.Time) error {
-	if len(listed) == 0 {
-		return s.line("there are none")
-	}
 	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "ID\tTOOL\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
 	n := distinct(listed)
@@ -183,10 +180,13 @@ func fate(a approval.Approval, now time.Time) string {
 	if approved && len(a.Approvals) > 0 {
 		return "approved by " + decisionText(a.Approvals[len(a.Approvals)-1], now) + after
 	}
+	if approved && a.NoApprovalNeeded {
+		return "no approval needed" + after
+	}
 	if f := a.Failure; f != nil {
 		ran := map[task.Ran]string{task.RanNo: "it has not run", task.RanYes: "it has run"}
 		text += ": " + cmp.Or(oneLine(f.Reason, maxCell), oneLine(string(f.Stage), maxCell)) +
-			"; " + cmp.Or(ran[f.Ran], "nobody can tell whether it ran")
+			"; " + cmp.Or(ran[f.Ran], "outcome unknown: it may have run")
 	}
 	return text
 }
@@ -225,7 +225,7 @@ func hintText(h *approval.Hints) string {
 	}{
 		{h.ReadOnly, "only reads", "changes something"},
 		{h.Destructive, "may destroy something", "destroys nothing"},
-		{h.Idempotent, "twice is as once", "twice is not as once"},
+		{h.Idempotent, "safe to repeat", "not safe to repeat"},
 		{h.OpenWorld, "reaches out into the world", "stays inside"},
 	} {
 		switch {

@@ -83,6 +83,7 @@ func TestFate(t *testing.T) {
 		{approval.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and runs`},
 		{approval.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and has run`},
 		{approval.Approval{State: task.Completed}, "completed"},
+		{approval.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, and has run"},
 		{approval.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
 		{
 			approval.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
@@ -90,7 +91,7 @@ func TestFate(t *testing.T) {
 		},
 		{
 			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
-			"failed: executor_lost; nobody can tell whether it ran",
+			"failed: executor_lost; outcome unknown: it may have run",
 		},
 		{
 			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},

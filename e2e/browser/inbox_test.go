@@ -25,7 +25,7 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 		return
 	}
 	p.logIn(s.token)
-	p.sees("Nothing waits for you")
+	p.sees("No pending approvals.")
 	p.eventually(`location.pathname === "/" && !location.search`, "the token leaves the address")
 	c := s.ask(t, "delete_file", bonuses)
 	p.sees("/payroll/bonuses.csv")

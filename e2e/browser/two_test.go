@@ -178,7 +178,7 @@ func TestOwnCall(t *testing.T) {
 	}
 	id, c := b.ask(t, "alice")
 	alice.open("/approvals/" + string(id))
-	alice.sees("You asked for this call yourself, so somebody else has to approve it.")
+	alice.sees("You cannot approve a call from your own agent.")
 	if value[bool](alice, `Boolean(document.querySelector("#approve"))`) {
 		t.Error("alice can approve her own call")
 	}
@@ -214,7 +214,7 @@ waiting: {hold: 1h}
 		}
 		p.open("/")
 		p.do(chromedp.SendKeys(chromedp.CSS("#token"), token(name)), chromedp.Submit(chromedp.CSS("#token")))
-		p.sees("Nothing waits for you")
+		p.sees("No pending approvals.")
 		people[name] = p
 	}
 	c := s.ask(t, "refund_payment", map[string]any{"amount": 9000})
@@ -224,7 +224,7 @@ waiting: {hold: 1h}
 		p.sees("It needs 2 more people.")
 	}
 	alice, bob, carol := people["alice"], people["bob"], people["carol"]
-	alice.sees("You asked for this call yourself, so somebody else has to approve it.")
+	alice.sees("You cannot approve a call from your own agent.")
 	alice.tolerate("403")
 	value[bool](alice, `(() => {
 		const form = document.querySelector("#decision");
@@ -259,7 +259,7 @@ func TestManyTabs(t *testing.T) {
 	for range 8 { // more than the browser has connections
 		tab, _ := visit(t, &b.site, chromedp.WithExistingBrowserContext(chromedp.FromContext(alice.ctx).BrowserContextID))
 		tab.open("/")
-		tab.sees("Nothing waits for you")
+		tab.sees("No pending approvals.")
 		tabs = append(tabs, tab)
 	}
 	b.ask(t, "ann")

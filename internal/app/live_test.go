@@ -71,19 +71,25 @@ func TestReloadWaiting(t *testing.T) {
 	})
 }
 
-// The readiness page and the log name the settings that wait for a restart, and
-// nothing else. A setting that is put back waits no more.
+// The readiness page, the inbox and the log name the settings that wait for a
+// restart, and nothing else. A setting that is put back waits no more.
 func TestReloadNamesWhatNeedsRestart(t *testing.T) {
 	r := startReloadable(t, onlyRead, "token: 0123456789abcdefghijklmnop, ")
 	ready := func() string { _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); return body }
 	good := r.text()
 	r.write(strings.Replace(good, "read_*", "write_*", 1) + "limits: {max_batch: 7}\nexecution: {lease: 31s, timeout: 9s}\n")
 	eventually(t, "the rule is in force", func() bool { return r.passes("write_x") })
+	if page := r.inbox("0123456789abcdefghijklmnop"); !strings.Contains(page, "Restart needed for: execution.lease, limits<") {
+		t.Errorf("the inbox does not name what needs a restart:\n%s", page)
+	}
 	if body := ready(); !strings.Contains(body, "restart needed for: execution.lease, limits\n") {
 		t.Errorf("readiness page: %s", body)
 	}
 	r.write(good)
 	eventually(t, "the rule is back", func() bool { return r.passes("read_x") })
+	if page := r.inbox("0123456789abcdefghijklmnop"); strings.Contains(page, "Restart needed") {
+		t.Errorf("the inbox still asks for a restart:\n%s", page)
+	}
 	if body := ready(); strings.Contains(body, "restart") {
 		t.Errorf("readiness page: %s", body)
 	}
@@ -167,4 +173,15 @@ func (r *reloadable) readiness() string {
 	r.t.Helper()
 	_, body := get(r.t, "http://"+r.OperatorAddr()+"/readyz")
 	return body
+}
+
+// inbox returns the first page of the inbox as the owner of a token sees it.
+func (r *reloadable) inbox(token string) string {
+	r.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	status, page, _ := request(r.t, client, http.MethodGet, "http://"+r.OperatorAddr()+"/", "", "Authorization", "Bearer "+token)
+	if status != http.StatusOK {
+		r.t.Fatalf("the inbox answers %d:\n%s", status, page)
+	}
+	return page
 }

@@ -34,7 +34,7 @@ func (a *App) serveOperators(cfg config.Config) error {
 // Health, readiness and metrics are for machines, and tell nothing of calls; all
 // else asks who it is.
 func (a *App) operatorRoutes(cfg config.Config) (http.Handler, *operator.Auth, error) {
-	desk, err := inbox.New(inbox.Config{Desk: a.desk, Now: time.Now, Log: a.log})
+	desk, err := inbox.New(inbox.Config{Desk: a.desk, Now: time.Now, Log: a.log, NeedsRestart: a.needsRestart})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +82,16 @@ func (a *App) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if problem := a.configProblem.Load(); problem != nil && *problem != nil {
 		_, _ = fmt.Fprintf(w, "the changed configuration is not in force:\n%v\n", *problem)
 	}
-	if settings := a.restart.Load(); settings != nil && len(*settings) > 0 {
-		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(*settings, ", "))
+	if settings := a.needsRestart(); len(settings) > 0 {
+		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(settings, ", "))
 	}
+}
+
+// needsRestart returns the names of the changed settings that take effect only
+// when the gate is started again.
+func (a *App) needsRestart() []string {
+	if settings := a.restart.Load(); settings != nil {
+		return *settings
+	}
+	return nil
 }

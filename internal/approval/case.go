@@ -30,7 +30,7 @@ type Case struct {
 	Approvers []string     // who may decide, as in [Workflow]
 	Objection error        // why the one who looks may not approve it, if so
 	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then
-	Earlier   []Approval   // what else this requester wanted of the tool, newest first
+	Earlier   []Approval   // what this requester wanted of the tool before, newest first
 }
 
 // A Precedent is a call of the same tool that was approved before.
@@ -116,11 +116,11 @@ func (d *Desk) redactionsBeside(t task.Task) []path {
 	return beside
 }
 
-// earlier returns what else the owner of t wanted of the same tool.
+// earlier returns the calls of the same tool that the owner of t made before t.
 func (d *Desk) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 	var found []Approval
 	err := d.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) bool {
-		if other.ID != t.ID && sameTool(t, other) {
+		if task.Compare(t.Position(), other.Position()) < 0 && sameTool(t, other) {
 			found = append(found, d.view(other, maxListed))
 		}
 		return len(found) < maxEarlier

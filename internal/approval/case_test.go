@@ -122,7 +122,8 @@ func TestCaseChanged(t *testing.T) {
 	})
 }
 
-// A case has the other calls of the tool by the same requester, and no others.
+// A case has the earlier calls of the tool by the same requester, and no others:
+// of a case that is not the last one, later calls are no part.
 func TestCaseEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -146,6 +147,17 @@ func TestCaseEarlier(t *testing.T) {
 		}
 		if diff := cmp.Diff(want[1:6], ids); diff != "" {
 			t.Error(diff)
+		}
+		got, err = o.Case(t.Context(), want[4], approval.Approver{Name: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = nil
+		for _, a := range got.Earlier {
+			ids = append(ids, a.ID)
+		}
+		if diff := cmp.Diff(want[5:], ids); diff != "" {
+			t.Errorf("the third call (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -139,7 +139,8 @@ func (d *Desk) redactedPaths(workflow string) []string {
 
 // selects reports whether f is about p.
 func (f Filter) selects(p *preview) bool {
-	return slices.Contains(f.States, p.State) && contains(p.Name, f.Tool) && contains(p.principal, f.Principal)
+	return slices.Contains(f.States, p.State) && contains(p.Name, f.Tool) && contains(p.principal, f.Principal) &&
+		(f.Needed == nil || *f.Needed != p.NoApprovalNeeded)
 }
 
 func newOperatorReads() *semaphore.Weighted { return semaphore.NewWeighted(operatorReads) }

@@ -45,6 +45,7 @@ type Approval struct {
 	Approvals          []task.Decision `json:"approvals,omitempty"`
 	Rejection          *task.Decision  `json:"rejection,omitzero"`
 	Failure            *task.Failure   `json:"failure,omitzero"`
+	NoApprovalNeeded   bool            `json:"noApprovalNeeded,omitzero"` // policy let it run without one
 
 	// Name is the tool's name as it came, for those who make visible
 	// themselves what it may hide.
@@ -90,6 +91,7 @@ type Filter struct {
 	States    []task.State // none means those that wait for a decision
 	Tool      string       // a part of the tool's name
 	Principal string       // a part of the requester's name
+	Needed    *bool        // whether an approval was needed; nil for both
 	Cursor    string       // Page.Next of the page before
 	Limit     int          // 20 if zero, at most 100
 }
@@ -198,6 +200,7 @@ func (d *Desk) view(t task.Task, most int) Approval {
 	}
 	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, d.redactions(t), most)
 	a.AlsoSent, _ = shown(t.Call.Also, d.redactionsBeside(t), most)
+	a.NoApprovalNeeded = t.Approval == nil && t.State != task.Working
 	if p := t.Approval; p != nil {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
 		if t.State == task.InputRequired {

@@ -91,7 +91,7 @@ func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what
 		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
 		return http.StatusForbidden, n
 	case errors.Is(err, task.ErrSelfApproval):
-		n.text = "You asked for this call yourself, so somebody else has to approve it."
+		n.text = "You cannot approve a call from your own agent."
 		return http.StatusForbidden, n
 	case errors.Is(err, task.ErrAlreadyDecided):
 		n.title = "You have approved this already"

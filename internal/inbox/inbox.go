@@ -39,6 +39,10 @@ type Config struct {
 	Now       func() time.Time
 	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
 	Log       *slog.Logger
+
+	// NeedsRestart returns the names of the settings that take effect only when
+	// the gate is started again. It may be nil.
+	NeedsRestart func() []string
 }
 
 // An Inbox serves the pages of approvers.
@@ -55,6 +59,9 @@ func New(c Config) (*Inbox, error) {
 	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
+	}
+	if c.NeedsRestart == nil {
+		c.NeedsRestart = func() []string { return nil }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -171,6 +178,7 @@ type frame struct {
 	icon    string
 	notice  *notice
 	self    string // where the page can be had again
+	restart string // which settings need a restart of the gate
 }
 
 func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
@@ -179,6 +187,7 @@ func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) 
 func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string) (frame, error) {
 	f := i.bareFrame(title)
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
+	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
 	var err error
 	f.waiting, f.more, err = i.cfg.Desk.Waiting(r.Context())
 	return f, err

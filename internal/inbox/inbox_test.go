@@ -307,7 +307,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"own call": {
 			held: held{by: "alice"}, what: "approve", status: http.StatusForbidden,
-			words: []string{"You asked for this call yourself"}, state: task.InputRequired,
+			words: []string{"You cannot approve a call from your own agent"}, state: task.InputRequired,
 		},
 		"other approvers": {
 			held: held{workflow: "bobs"}, what: "reject", status: http.StatusForbidden,
@@ -526,7 +526,7 @@ func TestStory(t *testing.T) {
 	alice := o.visit(t, "alice")
 	id := o.hold(t, held{why: policy.Verdict{Reason: "rules[0] says so"}})
 	alice.decide(id, "reject", "wrong <bucket>")
-	told := []string{"What happened", "Asked for, and held", "by <strong>ann</strong>", "The approvers are asked", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
+	told := []string{"What happened", "Requested by <strong>ann</strong>; on hold", "by <strong>ann</strong>", "The approvers are asked", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
 	mustHave(t, alice.get("/approvals/"+string(id)), told...)
 	o.pass(10 * time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -52,14 +52,18 @@ type search struct {
 var outcomes = []struct {
 	name, label string
 	states      []task.State
+	needed      *bool // whether an approval was needed
 }{
 	{"", "Everything decided or over", []task.State{
 		task.Approved, task.Executing, task.Completed, task.Failed, task.Rejected, task.Cancelled, task.Expired,
-	}},
-	{"approved", "Approved", []task.State{task.Approved, task.Executing, task.Completed, task.Failed}},
-	{"rejected", "Rejected", []task.State{task.Rejected}},
-	{"expired", "Expired", []task.State{task.Expired}},
-	{"withdrawn", "Withdrawn by the agent", []task.State{task.Cancelled}},
+	}, nil},
+	{"approved", "Approved", []task.State{task.Approved, task.Executing, task.Completed, task.Failed}, new(true)},
+	{"rejected", "Rejected", []task.State{task.Rejected}, nil},
+	{"expired", "Expired", []task.State{task.Expired}, nil},
+	{"withdrawn", "Withdrawn by the agent", []task.State{task.Cancelled}, nil},
+	{"unasked", "No approval needed", []task.State{
+		task.Approved, task.Executing, task.Completed, task.Failed, task.Cancelled, task.Expired,
+	}, new(false)},
 }
 
 // next returns the link to the page after this one.
@@ -90,7 +94,7 @@ func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Ope
 	}
 	s.state = outcomes[at].name
 	page, err := i.cfg.Desk.Pending(r.Context(), approval.Filter{
-		States: slices.Clone(outcomes[at].states), Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
+		States: slices.Clone(outcomes[at].states), Needed: outcomes[at].needed, Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
 	})
 	if err != nil {
 		i.fail(w, r, who, err)

@@ -140,7 +140,7 @@ func nothingWaits(later bool) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<h2>Nothing waits for you</h2><p class=\"muted\">A call that policy wants a person to see appears here the moment an agent makes it.</p><p class=\"muted scripted\" hidden>You can leave this page open.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<h2>No pending approvals.</h2><p class=\"muted\">A call that policy wants a person to see appears here the moment an agent makes it.</p><p class=\"muted scripted\" hidden>You can leave this page open.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -3,6 +3,7 @@ package inbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,11 +104,11 @@ func standing(a approval.Approval, now time.Time) stand {
 	case task.InputRequired:
 		return stand{"Waiting", quorumText(a), "waiting"}
 	case task.Approved:
-		return stand{"Approved", approvedBy(a, now) + " It runs as soon as the agent comes back for it.", "good"}
+		return stand{approvedLabel(a), approvedBy(a, now) + " It runs as soon as the agent comes back for it.", "good"}
 	case task.Executing:
 		return stand{"Running", approvedBy(a, now) + " It runs now.", "good"}
 	case task.Completed:
-		return stand{"Approved", approvedBy(a, now) + " It ran, and the agent can have the result.", "good"}
+		return stand{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can have the result.", "good"}
 	case task.Rejected:
 		return stand{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
 	case task.Cancelled:
@@ -121,7 +122,18 @@ func standing(a approval.Approval, now time.Time) stand {
 	}
 }
 
+// approvedLabel says why a call may run.
+func approvedLabel(a approval.Approval) string {
+	if a.NoApprovalNeeded {
+		return "No approval needed"
+	}
+	return "Approved"
+}
+
 func expiredText(a approval.Approval) string {
+	if a.NoApprovalNeeded {
+		return "It needed no approval, but the agent did not come back in time. " + ranText(a)
+	}
 	if len(a.Approvals) >= max(1, a.Quorum) {
 		return "It was approved, but the agent did not come back in time. " + ranText(a)
 	}
@@ -172,7 +184,7 @@ func ranText(a approval.Approval) string {
 	case task.RanYes:
 		return "It did run."
 	case task.RanUnknown:
-		return "It may have run: nobody can tell."
+		return "Outcome unknown: it may have run."
 	default:
 		return "It did not run."
 	}
@@ -353,7 +365,7 @@ func listed(names []string, conjunction string) string {
 
 // told are the steps of a story, in words.
 var told = map[string]string{
-	string(approval.Held):      "Asked for, and held",
+	string(approval.Held):      "Requested",
 	string(approval.Asked):     "The approvers are asked",
 	string(approval.Decided):   "Decided",
 	string(approval.Rechecked): "Policy is asked again",
@@ -374,7 +386,7 @@ func step(e task.Entry) string {
 	case e.Step == string(approval.Decided) && e.Outcome == string(approval.Reject):
 		return "Rejected"
 	case e.Step == string(approval.Decided):
-		return "Needs no approval"
+		return "No approval needed"
 	case e.Step == string(approval.Finished) && e.To == task.Failed:
 		return "Ended without an answer from the tool"
 	case told[e.Step] != "":
@@ -396,6 +408,15 @@ func byWhom(e task.Entry) string {
 	}
 }
 
+// onHold says of the first step of a story what the approvers were asked for.
+func onHold(story []task.Entry, e task.Entry) string {
+	asked := slices.ContainsFunc(story, func(e task.Entry) bool { return e.Step == string(approval.Asked) })
+	if e.Step == string(approval.Held) && asked {
+		return "; on hold"
+	}
+	return ""
+}
+
 // saying returns what a person said with a step.
 func saying(e task.Entry) string {
 	if e.Approver == "" && e.Step != string(approval.Cancelled) {
@@ -412,7 +433,7 @@ func remark(e task.Entry) string {
 	case e.Step == string(approval.Rechecked):
 		return "it does not allow it any more"
 	case e.Ran == task.RanUnknown:
-		return "nobody can tell whether it ran"
+		return "outcome unknown: it may have run"
 	case e.Step == string(approval.Finished) && e.Outcome == string(task.ResultToolError):
 		return "with an error of its own"
 	case e.To.Terminal() && e.Ran == task.RanNo:
@@ -428,7 +449,7 @@ func objectionText(d detail) string {
 	case d.Objection == nil:
 		return ""
 	case errors.Is(d.Objection, task.ErrSelfApproval):
-		return "You asked for this call yourself, so somebody else has to approve it. You can reject it."
+		return "You cannot approve a call from your own agent. You can reject it."
 	case errors.Is(d.Objection, task.ErrAlreadyDecided):
 		return "You have approved this. " + quorumText(d.Approval)
 	default:

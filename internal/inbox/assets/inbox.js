@@ -92,6 +92,8 @@ function adopt(page) {
   const count = $("#count", page);
   if (count) $("#count").replaceWith(count);
   badge();
+  const restart = $("#restart", page);
+  if (restart) $("#restart").replaceWith(restart);
   const old = $("#content"), fresh = $("#content", page);
   if (!old || !fresh) return;
   if (old.dataset.case) adoptCase(old, fresh);
