@@ -78,6 +78,8 @@ type Pool struct {
 	anonymous int64
 	byClient  map[Client]int64
 	queue     []*request
+	idle      map[Client]idleQueue // see Place
+	rests     uint64               // how often a place became idle
 }
 
 // A request waits in the queue of a pool.
@@ -162,6 +164,10 @@ func (p *Pool) abandon(r *request, err error) error {
 func (p *Pool) Release(c Client, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.release(c, n)
+}
+
+func (p *Pool) release(c Client, n int64) {
 	p.used -= n
 	if !c.Identified() {
 		p.anonymous -= n

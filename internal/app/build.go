@@ -151,9 +151,14 @@ func (a *App) listen(p place) (*listener, error) {
 		Listener: &boundedListener{
 			Listener: l, pool: admission.NewPool(p.room), trusted: p.trusted, secure: p.secure != nil, patient: p.patient,
 			slots: make(chan struct{}, refusing), refused: func(t wire.Type) { a.metrics.Refused(string(t)) },
+			yielded: func(address string) {
+				a.log.Warn("no connection is left, so one without a request was closed", "of", p.who, "address", address)
+			},
 		},
 		server: &http.Server{
-			Handler:           handler,
+			Handler:           busy(handler),
+			ConnContext:       withConn,
+			ConnState:         rest,
 			TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1, with TLS and without
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       a.cfg.Limits.Keepalive,
@@ -192,7 +197,8 @@ func (a *App) guard(l *listener, cfg config.Config) mcphttp.Guard {
 	return g
 }
 
-func (a *App) countConnections(_ net.Conn, state http.ConnState) {
+func (a *App) countConnections(conn net.Conn, state http.ConnState) {
+	rest(conn, state)
 	switch state {
 	case http.StateNew:
 		a.metrics.ConnOpened()

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
@@ -25,9 +24,9 @@ const (
 	refusalTime = time.Second
 )
 
-// A boundedListener accepts connections within the limits of a pool. It refuses
-// more at once, so that a client that opens connections and says nothing keeps
-// nobody else waiting.
+// A boundedListener accepts connections within the limits of a pool. A connection
+// without a request gives way to a new one. If there is none, it refuses the new
+// one at once, so that nobody is kept waiting.
 type boundedListener struct {
 	net.Listener
 
@@ -36,7 +35,8 @@ type boundedListener struct {
 	secure  bool           // there is no use in telling a refused client anything but TLS
 	slots   chan struct{}  // of the refusals under way
 	refused func(wire.Type)
-	patient time.Duration // how long a client may take to read what it is sent; zero leaves that to the handler
+	yielded func(address string) // an idle connection was closed
+	patient time.Duration        // how long a client may take to read what it is sent; zero leaves that to the handler
 }
 
 // Accept implements [net.Listener].
@@ -47,9 +47,12 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		client := l.clientOf(conn.RemoteAddr())
-		err = l.pool.Try(client, 1)
+		place, err := l.pool.Enter(client, func() {
+			_ = conn.Close()
+			l.yielded(client.Network())
+		})
 		if err == nil {
-			return &boundedConn{Conn: conn, patient: l.patient, release: sync.OnceFunc(func() { l.pool.Release(client, 1) })}, nil
+			return &boundedConn{Conn: conn, patient: l.patient, place: place}, nil
 		}
 		l.turnAway(conn, err)
 	}
@@ -108,7 +111,7 @@ type boundedConn struct {
 	net.Conn
 
 	patient time.Duration
-	release func()
+	place   *admission.Place
 }
 
 // Write implements [net.Conn].
@@ -123,22 +126,8 @@ func (c *boundedConn) Write(p []byte) (int, error) {
 
 // Close implements [net.Conn].
 func (c *boundedConn) Close() error {
-	defer c.release()
+	defer c.place.Leave()
 	return c.Conn.Close()
-}
-
-// bodiesInTime gives clients limited time to send what they announce. The server
-// reads what a handler leaves of a body, so that without a limit a client could
-// keep a connection for good.
-func bodiesInTime(patience time.Duration, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 {
-			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)); err != nil {
-				panic(http.ErrAbortHandler)
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // A place is where a listener is bound, and for whom.

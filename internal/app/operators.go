@@ -26,7 +26,7 @@ func (a *App) serveOperators(cfg config.Config) error {
 		a.auth.Replace(auth)
 	}
 	a.auth = auth
-	a.operators.handler.set(bodiesInTime(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(routes)))
+	a.operators.handler.set(bodiesFirst(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(routes)))
 	return nil
 }
 

@@ -104,17 +104,19 @@ func refusal(t *testing.T, conn net.Conn) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// An agent that opens connections and says nothing gets its share of them. Other
-// agents and operators are served meanwhile, and it is served again afterwards.
-func TestSilentConnections(t *testing.T) {
+// An agent whose requests never arrive in full gets its share of connections.
+// Other agents and operators are served meanwhile, and it is served again
+// afterwards.
+func TestStalledRequests(t *testing.T) {
 	up := streamingUpstream(t)
 	defer http.DefaultClient.CloseIdleConnections()
 	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 40, max_connections_per_client: 10}\n")
 	var open []net.Conn
 	for range 10 {
-		open = append(open, connect(t, "127.0.0.2", a.AgentAddr()))
+		conn := connect(t, "127.0.0.2", a.AgentAddr())
+		stall(t, conn)
+		open = append(open, conn)
 	}
-	// The connections are accepted in order, so the eleventh is the first too many.
 	for range 5 {
 		status, body := refusal(t, connect(t, "127.0.0.2", a.AgentAddr()))
 		if status != http.StatusTooManyRequests || !strings.Contains(body, `"error_type":"client_limit"`) {
@@ -133,57 +135,6 @@ func TestSilentConnections(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
-// All agents together leave connections to operators, and are told at once.
-func TestAllConnections(t *testing.T) {
-	up := streamingUpstream(t)
-	defer http.DefaultClient.CloseIdleConnections()
-	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 20, max_connections_per_client: 10}\n")
-	for _, address := range []string{"127.0.0.2", "127.0.0.3"} {
-		for range 10 {
-			connect(t, address, a.AgentAddr())
-		}
-	}
-	status, body := refusal(t, connect(t, "127.0.0.4", a.AgentAddr()))
-	if status != http.StatusServiceUnavailable || !strings.Contains(body, `"error_type":"overloaded"`) {
-		t.Errorf("no connection left: %d %s", status, body)
-	}
-	if status, body := get(t, "http://"+a.OperatorAddr()+"/healthz"); status != http.StatusOK {
-		t.Errorf("/healthz: %d %s", status, body)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
-// One address has no more than its share of the operators' connections, and a
-// body that never arrives does not keep one of them for good.
-func TestOperatorsConnections(t *testing.T) {
-	a, stop := start(t, strings.Replace(gatewayFor("http://127.0.0.1:1/mcp"), "operators: {", "operators: {max_connections: 8, ", 1)+"limits: {read_timeout: 200ms}\n")
-	stalled := connect(t, "127.0.0.2", a.OperatorAddr())
-	io.WriteString(stalled, "POST /api/approvals/x/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	if _, err := io.ReadAll(stalled); err != nil {
-		t.Errorf("a body that never arrives keeps its connection: %v", err)
-	}
-	for range 4 {
-		connect(t, "127.0.0.2", a.OperatorAddr())
-	}
-	status, body := refusal(t, connect(t, "127.0.0.2", a.OperatorAddr()))
-	if status != http.StatusTooManyRequests {
-		t.Errorf("one connection too many: %d %s", status, body)
-	}
-	resp, err := from(t, "127.0.0.9").Get("http://" + a.OperatorAddr() + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("/healthz from another address: %d", resp.StatusCode)
-	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

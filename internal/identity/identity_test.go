@@ -431,6 +431,12 @@ func TestChallenge(t *testing.T) {
 			t.Errorf("%s: %d", path, resp.StatusCode)
 		}
 	}
+	// The server would wait for a body that never comes.
+	stalled := httptest.NewRequest(http.MethodGet, "/.well-known/oauth-protected-resource/mcp", strings.NewReader("x"))
+	answer := httptest.NewRecorder()
+	if server.Config.Handler.ServeHTTP(answer, stalled); answer.Code != http.StatusNotFound {
+		t.Errorf("with a body: %d", answer.Code)
+	}
 	http.DefaultClient.CloseIdleConnections()
 }
 

@@ -289,14 +289,15 @@ func (i *Recogniser) metadataURL(path string) string {
 }
 
 // Metadata serves what agents need to know to get a token for one of the given
-// paths, and leaves all else to next.
+// paths, and leaves all else to next, requests with a body too: next bounds how
+// long they may take.
 func (i *Recogniser) Metadata(paths []string, next http.Handler) http.Handler {
 	if i.metadataURL("") == "" {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := strings.CutPrefix(r.URL.Path, wellKnown)
-		if !ok || !slices.Contains(paths, path) || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if !ok || !slices.Contains(paths, path) || r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
 			next.ServeHTTP(w, r)
 			return
 		}

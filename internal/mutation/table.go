@@ -218,6 +218,17 @@ var mutations = []mutation{
 		`l.Anonymous > 0 && !c.Identified() && p.anonymous+n > l.Anonymous:`, `false:`,
 		"internal/admission", "^TestTry$",
 	},
+	{
+		"a connection gives way while a request is under way", "internal/admission/place.go",
+		`	l.pool.unrest(l)
+	return !l.left`, `	return !l.left`,
+		"internal/app", "^TestBusyConnectionsStay$",
+	},
+	{
+		"a request runs though its connection has given way", "internal/admission/place.go",
+		`return !l.left`, `return true`,
+		"internal/admission", "^TestPlace$",
+	},
 
 	// Operators.
 	{

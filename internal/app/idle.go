@@ -1,0 +1,103 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// boundedOf returns the connection that a server calls c.
+func boundedOf(c net.Conn) (*boundedConn, bool) {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	bounded, ok := c.(*boundedConn)
+	return bounded, ok
+}
+
+// connKey is under which a request's context has its connection.
+type connKey struct{}
+
+// withConn is an [http.Server]'s ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if bounded, ok := boundedOf(c); ok {
+		return context.WithValue(ctx, connKey{}, bounded)
+	}
+	return ctx
+}
+
+// rest is an [http.Server]'s ConnState. A connection is idle once its request has
+// been answered.
+func rest(c net.Conn, state http.ConnState) {
+	if bounded, ok := boundedOf(c); ok && state == http.StateIdle {
+		bounded.place.Rest()
+	}
+}
+
+// lingering is how long a client that was refused may go on sending its body.
+const lingering = time.Second
+
+// busy says that a connection is in use while next serves a request of it. What
+// arrives when its connection has given way is not served: nobody would hear the
+// answer. A connection that is to be closed with some of the body unread, gives
+// way to others until then.
+func busy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, ok := r.Context().Value(connKey{}).(*boundedConn)
+		if !ok || !conn.place.Use() {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+		if r.ContentLength == 0 || w.Header().Get("Connection") != "close" {
+			return
+		}
+		control := http.NewResponseController(w)
+		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(lingering)) != nil {
+			panic(http.ErrAbortHandler)
+		}
+		conn.place.Rest()
+	})
+}
+
+// maxOperatorBody is more than any request of an operator has.
+const maxOperatorBody = 64<<10 + 1
+
+// bodiesFirst reads the bodies of requests before next serves them. Each client
+// has limited time and limited memory for that, and meanwhile its connection gives
+// way to others: anybody can send a request, long before it is known who they are.
+// next gets what has arrived, and the error if that is not all.
+func bodiesFirst(patience time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 && !readFirst(w, r, patience) {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readFirst reads the body of a request into memory. It reports false if the
+// connection has given way, or is broken.
+func readFirst(w http.ResponseWriter, r *http.Request, patience time.Duration) bool {
+	conn, ok := r.Context().Value(connKey{}).(*boundedConn)
+	if !ok || http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) != nil {
+		return false
+	}
+	conn.place.Rest()
+	var body bytes.Buffer
+	_, err := io.CopyN(&body, r.Body, maxOperatorBody)
+	if !conn.place.Use() {
+		return false
+	}
+	if errors.Is(err, io.EOF) {
+		r.Body = io.NopCloser(&body)
+		return true
+	}
+	w.Header().Set("Connection", "close") // or the server would wait for the rest before it answers
+	r.Body = io.NopCloser(io.MultiReader(&body, r.Body))
+	return true
+}
