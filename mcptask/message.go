@@ -38,6 +38,7 @@ type ListParams struct {
 type UpdateParams struct {
 	TaskID         string         `json:"taskId"`
 	InputResponses Object         `json:"inputResponses"` // answers by the key of their question
+	TTLMs          jsontext.Value `json:"ttlMs,omitzero"` // how long the client wants the task to live, from its creation; see [UpdatedTTL]
 	Meta           Object         `json:"_meta,omitzero"`
 	Extra          jsontext.Value `json:",embed"`
 }

@@ -100,7 +100,11 @@ func (s *Server) untilOver(ctx context.Context, ref task.Ref, work Work) (jsonte
 	defer watching.Wait()
 	defer stop()
 	watching.Go(func() {
-		if _, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() }); err == nil {
+		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
+			s.keepLease(ctx, t)
+			return t.State.Terminal()
+		})
+		if err == nil {
 			stop()
 		}
 	})

@@ -29,6 +29,7 @@ type Server struct {
 	Limits    task.Limits         // on tasks made by [Server.Start]
 	Variables task.VariableLimits // on what clients write with tasks/update
 	Polling   task.Polling        // how often clients are told to ask
+	MaxTTL    time.Duration       // how long a task that is extended may live at most; 0 means 24 hours
 
 	// Input takes a modern client's answers to what t asks of it, by the key of
 	// the question. Keys that t does not ask for have been taken out. If Input
@@ -167,15 +168,16 @@ func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) 
 	if err != nil {
 		return nil, err
 	}
+	ttl, err := UpdatedTTL(params.TTLMs)
+	if err != nil {
+		return nil, err
+	}
 	t, err := s.Store.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if written := ClientVariables(params.Meta); len(written) > 0 {
-		set := task.SetVariables{Side: task.ClientSide, Values: written, Limits: s.Variables}
-		if _, err := task.Advance(ctx, s.Store, ref, set, s.Now()); err != nil && !over(err) {
-			return nil, err
-		}
+	if err := s.change(ctx, t, ClientVariables(params.Meta), ttl); err != nil && !over(err) {
+		return nil, err
 	}
 	if answers := asked(t, params.InputResponses); len(answers) > 0 && s.Input != nil {
 		if err := s.Input(ctx, t, answers); err != nil {
@@ -183,6 +185,23 @@ func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) 
 		}
 	}
 	return encode(ModernAck{ResultType: Complete})
+}
+
+// change writes variables that the owner of t wants, and prolongs the life of t
+// unless ttl is 0.
+func (s *Server) change(ctx context.Context, t task.Task, written task.Variables, ttl time.Duration) error {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+	if len(written) > 0 {
+		set := task.SetVariables{Side: task.ClientSide, Values: written, Limits: s.Variables}
+		if _, err := task.Advance(ctx, s.Store, ref, set, s.Now()); err != nil {
+			return err
+		}
+	}
+	if ttl == 0 {
+		return nil
+	}
+	_, err := s.extend(ctx, ref, t.Owner, ttl)
+	return err
 }
 
 // asked returns those of the answers that t has a question for.

@@ -149,8 +149,12 @@ type (
 	}
 
 	// ExtendTTL prolongs a task's life to TTL from its creation, or to Max if
-	// that is less. It never shortens it.
-	ExtendTTL struct{ TTL, Max time.Duration }
+	// that is less. It never shortens it, and it gives the approvers no more
+	// time than they were given.
+	ExtendTTL struct {
+		By       string // who wants it; may be empty
+		TTL, Max time.Duration
+	}
 
 	// RenewLease shows that the executor is alive.
 	RenewLease struct {
@@ -284,7 +288,7 @@ func (e Cancel) cause() (by, reason string)     { return e.By, e.Reason }
 func (e Expire) cause() (by, reason string)     { return e.By, timeOver }
 func (Contact) cause() (by, reason string)      { return "", "" }
 func (SetVariables) cause() (by, reason string) { return "", "" }
-func (ExtendTTL) cause() (by, reason string)    { return "", "" }
+func (e ExtendTTL) cause() (by, reason string)  { return e.By, "" }
 func (RenewLease) cause() (by, reason string)   { return "", "" }
 func (NoteUpstream) cause() (by, reason string) { return "", "" }
 func (Answer) cause() (by, reason string)       { return "", "" }

@@ -68,18 +68,24 @@ func (r TTLRules) Resolve(asked time.Duration) TTL {
 	if r.Retrieval == 0 {
 		r.Retrieval = 10 * time.Minute
 	}
-	if r.Max == 0 {
-		r.Max = 24 * time.Hour
-	}
+	longest := r.Longest()
 	least := r.Approval + r.Execution + r.Retrieval
 	ttl := TTL{Value: asked}
 	if asked < least {
 		ttl.Value, ttl.Raised = least, asked != 0
 	}
-	if ttl.Value > r.Max {
-		ttl.Value, ttl.Clamped = r.Max, true
+	if ttl.Value > longest {
+		ttl.Value, ttl.Clamped = longest, true
 	}
 	return ttl
+}
+
+// Longest returns how long a task may live at most.
+func (r TTLRules) Longest() time.Duration {
+	if r.Max == 0 {
+		return 24 * time.Hour
+	}
+	return r.Max
 }
 
 // ParseTTL reads a time to live as a client sends it: a positive whole number

@@ -62,7 +62,8 @@ type Tool struct {
 // If the same owner has an identical call pending, that one's task is returned
 // instead, and reported as attached; so is that of one that ended without its
 // outcome having been delivered to anybody, unless it would be as well to make
-// the call again.
+// the call again. If the client asks for a longer life than that task has, it
+// gets it; see [Desk.Extend].
 //
 // The error is [task.ErrRateLimited], [task.ErrCapacityExceeded],
 // [task.ErrInvalid], one about variables, or [task.ErrClosed].
@@ -72,6 +73,9 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 		return task.Task{}, false, err
 	}
 	held, attached, err := d.admitCall(ctx, c, t)
+	if err == nil && attached {
+		held, err = d.extendJoined(ctx, held, c.TTL)
+	}
 	if err != nil {
 		d.tell(ctx, Event{Step: Refused, Task: t, Err: err})
 		return task.Task{}, false, err
@@ -165,16 +169,21 @@ func (d *Desk) question(c Call) (task.Event, Workflow, error) {
 }
 
 func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
-	rules := task.TTLRules{Execution: d.settings().Execution, Retrieval: d.settings().Retrieval, Max: d.settings().MaxTTL}
+	rules := d.ttlRules()
 	if c.Verdict.Action == policy.Approve {
 		rules.Approval = w.timeout()
 	}
 	ttl := rules.Resolve(c.TTL)
 	if ttl.Clamped {
-		d.cfg.Log.WarnContext(ctx, "time to live limited", "asked", c.TTL, "given", ttl.Value)
-		d.tell(ctx, Event{Step: TTLLimited})
+		d.ttlLimited(ctx, c.TTL, ttl.Value)
 	}
 	return ttl.Value
+}
+
+// ttlRules returns how long tasks live that need no approval.
+func (d *Desk) ttlRules() task.TTLRules {
+	s := d.settings()
+	return task.TTLRules{Execution: s.Execution, Retrieval: s.Retrieval, Max: s.MaxTTL}
 }
 
 // admit stores t, or finds the task of an identical call unless limits allow

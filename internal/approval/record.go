@@ -19,13 +19,14 @@ const (
 	Rechecked Step = "rechecked" // everything was asked again before the call was made
 	Expired   Step = "expired"   // its time ran out
 	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
+	Extended  Step = "extended"  // its owner gave it more time to live
 	Stopped   Step = "stopped"   // the upstream was told that nobody waits for a call that it runs, or could not be
 )
 
 // Recorded returns the steps that the journal may be told of.
 func Recorded() []Step {
 	return []Step{
-		Held, Asked, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
+		Held, Asked, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
 	}
 }
 
@@ -127,17 +128,16 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 		return steps(n, Finished)
 	case task.Fail:
 		return fallen(n)
-	case task.Lapse:
-		return steps(n, Failed)
-	case task.Cancel:
-		return steps(n, Cancelled)
-	case task.Expire:
-		return steps(n, Expired)
+	case task.Lapse, task.Cancel, task.Expire:
+		return steps(n, endings[e.Action()])
 	case task.Deliver:
 		n.At, n.Actor, n.Reason = after.DeliveredAt, n.Requester, ""
 		n.Outcome = string(after.State)
 		return steps(n, Delivered)
-	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.ExtendTTL, task.RenewLease,
+	case task.ExtendTTL:
+		n.Actor, n.Reason = actor(after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
+		return steps(n, Extended)
+	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.RenewLease,
 		task.NoteUpstream, task.Answer, task.Resume, task.TellUpstream:
 	case task.SettleUpstream:
 		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
@@ -145,6 +145,11 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 		return steps(n, Stopped)
 	}
 	return nil
+}
+
+// endings are the steps of events that end a task without an outcome.
+var endings = map[task.Action]Step{
+	task.ActionLapse: Failed, task.ActionCancel: Cancelled, task.ActionExpire: Expired,
 }
 
 // change returns what is to be said of every change.

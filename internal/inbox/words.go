@@ -376,6 +376,8 @@ var told = map[string]string{
 	string(approval.Cancelled): "Withdrawn",
 	string(approval.Expired):   "Time ran out",
 	string(approval.Failed):    "Ended without a result",
+	string(approval.Extended):  "The agent asked for more time",
+	string(approval.Stopped):   "The server is told that nobody waits",
 }
 
 // step says what a step of a story was.
@@ -436,6 +438,8 @@ func remark(e task.Entry) string {
 		return "outcome unknown: it may have run"
 	case e.Step == string(approval.Finished) && e.Outcome == string(task.ResultToolError):
 		return "with an error of its own"
+	case e.Step == string(approval.Extended):
+		return e.Reason
 	case e.To.Terminal() && e.Ran == task.RanNo:
 		return "it did not run"
 	default:

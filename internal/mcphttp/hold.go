@@ -48,8 +48,8 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 		return task.Task{}, err
 	}
 	var ttl time.Duration
-	if asked := m.Params.Task.Member("ttl"); asked.Present() {
-		ttl, _ = task.ParseTTL(asked.Bytes) // was checked before
+	if x.era == wire.Legacy { // modern requests have no such member
+		ttl, _ = task.ParseTTL(m.Params.Task.Member("ttl").Bytes) // was checked before
 	}
 	call := approval.Call{
 		Upstream: x.upstream.Name(),

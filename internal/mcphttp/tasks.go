@@ -188,17 +188,10 @@ func unasked(failed *approval.SendError) *wire.Problem {
 	return problem
 }
 
-// updateTask takes what a modern client wants noted on its task, and its answers
-// to what the upstream asks.
+// updateTask takes what a modern client wants noted on its task, the time that it
+// wants the task to live, and its answers to what the upstream asks.
 func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
-	variables, err := clientVariables(m)
-	switch {
-	case err != nil:
-	case len(variables) == 0:
-		_, err = x.h.cfg.Desk.Get(ctx, ref)
-	default:
-		_, err = x.h.cfg.Desk.SetVariables(ctx, ref, variables)
-	}
+	err := updateOwn(ctx, x.h.cfg.Desk, ref, m)
 	if responses := m.Params.Member("inputResponses"); err == nil && responses.IsObject() {
 		_, err = x.h.cfg.Desk.Respond(ctx, ref, responses.Bytes, x.send())
 	}
@@ -207,6 +200,28 @@ func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.
 		return
 	}
 	x.answer(jsonrpc.AppendResult(nil, x.id, []byte(`{"resultType":"complete"}`)))
+}
+
+// updateOwn changes a task of the gate's as its owner wants, or nothing of it if
+// something of what the owner wants makes no sense.
+func updateOwn(ctx context.Context, desk *approval.Desk, ref task.Ref, m *jsonrpc.Message) error {
+	variables, err := clientVariables(m)
+	if err != nil {
+		return err
+	}
+	ttl, err := mcptask.UpdatedTTL(m.Params.Member("ttlMs").Bytes)
+	if err != nil {
+		return err
+	}
+	if len(variables) > 0 {
+		_, err = desk.SetVariables(ctx, ref, variables)
+	} else {
+		_, err = desk.Get(ctx, ref)
+	}
+	if err == nil && ttl > 0 {
+		_, err = desk.Extend(ctx, ref, ttl)
+	}
+	return err
 }
 
 // clientVariables returns what the client wants noted on a task.

@@ -1,0 +1,47 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Extend prolongs the life of a task to ttl from its creation, as its owner
+// wants, or to the maximum if that is less. The approvers get no more time to
+// decide than their workflow gives them. A task that lives that long already,
+// or that has ended, is returned as it is.
+func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (task.Task, error) {
+	t, err := d.get(ctx, ref)
+	if err != nil || t.State.Terminal() {
+		return d.told(t), err
+	}
+	most := d.ttlRules().Longest()
+	if ttl > most {
+		d.ttlLimited(ctx, ttl, most)
+	}
+	after, err := d.clerk().Advance(ctx, ref, task.ExtendTTL{By: t.Owner, TTL: ttl, Max: most}, d.cfg.Now())
+	switch {
+	case errors.Is(err, task.ErrInvalidTTL), errors.Is(err, task.ErrAlreadyTerminal):
+		err = nil // after is the task as it stands
+	case errors.Is(err, task.ErrExpired):
+		after, err = d.get(ctx, ref)
+	}
+	return d.told(after), err
+}
+
+// extendJoined gives the task that a call has joined the time that the client
+// asked for with this call, if it did. What was too much has been told of.
+func (d *Desk) extendJoined(ctx context.Context, t task.Task, asked time.Duration) (task.Task, error) {
+	if asked <= t.TTL() {
+		return t, nil
+	}
+	return d.Extend(ctx, task.OwnedBy(t.Owner).Ref(t.ID), min(asked, d.ttlRules().Longest()))
+}
+
+// ttlLimited tells that an owner asked for more time than there is.
+func (d *Desk) ttlLimited(ctx context.Context, asked, given time.Duration) {
+	d.cfg.Log.WarnContext(ctx, "time to live limited", "asked", asked, "given", given)
+	d.tell(ctx, Event{Step: TTLLimited})
+}

@@ -1,0 +1,53 @@
+package mcptask
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// UpdatedTTL returns how long a client wants its task to live, from the ttlMs of
+// tasks/update: a positive whole number of milliseconds from the task's
+// creation, as in the ttlMs of the task itself. It returns 0 if the member is
+// absent or null. Like a task's variables, it is this package's addition to the
+// params of tasks/update, which the schema of 2026-07-28 leaves open.
+func UpdatedTTL(ttlMs jsontext.Value) (time.Duration, error) {
+	ttl, err := task.ParseTTL(ttlMs)
+	if err != nil {
+		return 0, invalidParams("ttlMs must be a positive whole number of milliseconds")
+	}
+	return ttl, nil
+}
+
+// Extend prolongs the life of a task to ttl from its creation, or to
+// [Server.MaxTTL] if that is less. It never shortens it: a task that lives that
+// long already is returned as it is. The work of a task that [Server.Run] runs
+// goes on. The error is [task.ErrAlreadyTerminal] or [task.ErrExpired] if it is
+// too late.
+func (s *Server) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (task.Task, error) {
+	return s.extend(ctx, ref, runner, ttl)
+}
+
+func (s *Server) extend(ctx context.Context, ref task.Ref, by string, ttl time.Duration) (task.Task, error) {
+	most := task.TTLRules{Max: s.MaxTTL}.Longest()
+	t, err := task.Advance(ctx, s.Store, ref, task.ExtendTTL{By: by, TTL: ttl, Max: most}, s.Now())
+	if errors.Is(err, task.ErrInvalidTTL) {
+		err = nil // t is the task as it stands
+	}
+	return t, err
+}
+
+// keepLease renews the lease of a task that this program runs if the task lives
+// longer than the lease, because its time was extended.
+func (s *Server) keepLease(ctx context.Context, t task.Task) {
+	if t.Execution == nil || t.Execution.Executor != runner || !t.ExpiresAt.After(t.Execution.LeaseUntil) {
+		return
+	}
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+	// If the store fails, the next look at the task tries again.
+	_, _ = task.Advance(ctx, s.Store, ref, task.RenewLease{By: runner, Until: t.ExpiresAt}, s.Now())
+}
