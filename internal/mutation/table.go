@@ -316,7 +316,7 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestWaitOverBeforeTheFirstLook$",
 	},
 	{
-		"a limited time to live is not logged", "internal/approval/hold.go",
+		"a limited time to live is not logged", "internal/approval/extend.go",
 		`d.cfg.Log.WarnContext(ctx, "time to live limited",`, `d.cfg.Log.DebugContext(ctx, "time to live limited",`,
 		mcphttpPkg, "^TestTTLLimits$",
 	},
