@@ -73,6 +73,7 @@ func (a *App) connect() (map[string]*httpclient.Client, error) {
 			CallTimeout:          a.cfg.Limits.CallTimeout,
 			ToolsTimeout:         a.cfg.Limits.ToolsFetchTimeout,
 			ToolsPages:           a.cfg.Limits.ToolsMaxPages,
+			MaxTaskTTL:           u.MaxTaskTTL,
 			IdleTimeout:          u.IdleTimeout,
 			MaxIdle:              u.MaxIdleConnections,
 			Connections:          connections,

@@ -187,6 +187,7 @@ func (a *App) waiting(cfg config.Config) mcphttp.Waiting {
 		Texts:        a.keep.ring,
 		Events: mcphttp.Events{
 			Idle: cfg.Notifications.IdleTimeout, PerOwner: cfg.Notifications.MaxPerOwner,
+			SkipUpstreams:  !cfg.Notifications.Forward,
 			ReconnectDelay: cfg.Notifications.ReconnectDelay, ReconnectAttempts: cfg.Notifications.ReconnectAttempts,
 		},
 	}

@@ -79,6 +79,7 @@ type Upstream struct {
 	ForwardQuery         []string          // names in the agent's query that go upstream
 	TLS                  TLS
 	ConnectTimeout       time.Duration
+	MaxTaskTTL           time.Duration // how long its own tasks are asked to live at most; 0 means as long as the gate's
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdleConnections   int
 }
@@ -149,6 +150,7 @@ type Notifications struct {
 	IdleTimeout time.Duration // after which a stream of a task's events that has nothing to tell is ended
 	MaxPerOwner int           // how many of these one owner may have open
 
+	Forward           bool          // whether upstreams are listened to for news of their own tasks
 	ReconnectDelay    time.Duration // before an upstream that is listened to is connected to again, on average
 	ReconnectAttempts int           // how often that is tried in a row
 }
@@ -234,7 +236,7 @@ func Default() Config {
 			CleanupInterval:    time.Minute,
 			Variables:          VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16 << 10, MaxTotal: 64 << 10},
 		},
-		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
+		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: Limits{
 			MaxConcurrentRequests: 10_000,
 			MaxStreams:            10_000,

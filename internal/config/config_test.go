@@ -94,7 +94,7 @@ func TestDefaults(t *testing.T) {
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
 			Variables: config.VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16384, MaxTotal: 65536},
 		},
-		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
+		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ToolsFetchTimeout: 30 * time.Second, ToolsMaxPages: 100, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
@@ -154,6 +154,7 @@ upstreams:
     forward_query: [tenant, "a b"]
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
+    max_task_ttl: 2h
     idle_timeout: 1m30s
     max_idle_connections: 2
 rules:
@@ -184,7 +185,7 @@ tasks:
   cleanup_interval: 8s
   variables: { max_count: 9, max_name: 16, max_value: 11, max_total: 1KiB }
 audit: { retention: 4h }
-notifications: { idle_timeout: 1m, max_per_owner: 3, reconnect_delay: 4s, reconnect_attempts: 0 }
+notifications: { idle_timeout: 1m, max_per_owner: 3, forward: false, reconnect_delay: 4s, reconnect_attempts: 0 }
 identity:
   anonymous: true
   url: https://gate.example
@@ -276,6 +277,7 @@ telemetry:
 			ForwardQuery:       []string{"tenant", "a b"},
 			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
 			ConnectTimeout:     time.Second,
+			MaxTaskTTL:         2 * time.Hour,
 			IdleTimeout:        90 * time.Second,
 			MaxIdleConnections: 2,
 		}},

@@ -54,6 +54,7 @@ func Variables() []Variable {
 		{"THOUGHTGATE_TASK_MAX_POLL_INTERVAL_SECS", is("tasks.max_poll_interval"), seconds},
 		{"THOUGHTGATE_TASK_FORCE_REQUIRED", is(forceRequired), everyComma},
 		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS", is("notifications.idle_timeout"), seconds},
+		{"THOUGHTGATE_SSE_FORWARDING_ENABLED", is("notifications.forward"), asIs},
 		{"THOUGHTGATE_SSE_RECONNECT_DELAY_SECS", is("notifications.reconnect_delay"), seconds},
 		{"THOUGHTGATE_SSE_RECONNECT_MAX_ATTEMPTS", is("notifications.reconnect_attempts"), asIs},
 		{"THOUGHTGATE_LOG_LEVEL", is("telemetry.log.level"), asIs},
@@ -117,7 +118,6 @@ const operatorsURL = "THOUGHTGATE_OPERATORS_URL"
 var replaced = map[string]string{
 	"THOUGHTGATE_APPROVAL_LIVENESS_CHECK": "use execution.start: contact checks that the agent is there, approval does not",
 	"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES": "results are always streamed in pieces of 64 KiB",
-	"THOUGHTGATE_SSE_FORWARDING_ENABLED":  "use notifications.reconnect_attempts and notifications.max_per_owner to limit forwarding",
 }
 
 // strangers returns the variables that look like the gate's own but are not,

@@ -112,6 +112,7 @@ func TestVariables(t *testing.T) {
 		{"THOUGHTGATE_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_CLIENT_IDLE_TIMEOUT_SECS=7", func(c config.Config) any { return c.Notifications.IdleTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_SSE_RECONNECT_DELAY_SECS=7", func(c config.Config) any { return c.Notifications.ReconnectDelay }, 7 * time.Second},
+		{"THOUGHTGATE_SSE_FORWARDING_ENABLED=false", func(c config.Config) any { return c.Notifications.Forward }, false},
 		{"THOUGHTGATE_SSE_RECONNECT_MAX_ATTEMPTS=7", func(c config.Config) any { return c.Notifications.ReconnectAttempts }, 7},
 		{"THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS=1500", func(c config.Config) any { return c.Limits.ToolsFetchTimeout }, 1500 * time.Millisecond},
 		{"THOUGHTGATE_TOOLS_MAX_PAGES=7", func(c config.Config) any { return c.Limits.ToolsMaxPages }, 7},
@@ -337,6 +338,7 @@ upstreams:
 		"THOUGHTGATE_B=hunter2",
 		"THOUGHTGATE_LISTN=hunter2",
 		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES=hunter2",
+		"THOUGHTGATE_APPROVAL_LIVENESS_CHECK=hunter2",
 		"THOUGHTGATE_EMPTY=",
 		"OTHER=hunter2",
 	}})
@@ -345,6 +347,7 @@ upstreams:
 	}
 	want := []string{
 		file + ":5:34: upstreams[0].tls.insecure_skip_verify: the upstream's certificate is not verified: anyone on the way can read and change every call",
+		"THOUGHTGATE_APPROVAL_LIVENESS_CHECK: is ignored: use execution.start: contact checks that the agent is there, approval does not",
 		"THOUGHTGATE_LISTN: is not a variable of ThoughtGate and is ignored",
 		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES: is ignored: results are always streamed in pieces of 64 KiB",
 	}

@@ -132,6 +132,7 @@ func (u *Upstream) settings() group {
 			{"insecure_skip_verify", boolean(&u.TLS.InsecureSkipVerify)},
 		}},
 		{"connect_timeout", duration(&u.ConnectTimeout, shortest)},
+		{"max_task_ttl", duration(&u.MaxTaskTTL, 0)},
 		{"idle_timeout", duration(&u.IdleTimeout, shortest)},
 		{"max_idle_connections", number(&u.MaxIdleConnections, 1_000_000)},
 	}
@@ -163,6 +164,7 @@ func (n *Notifications) settings() group {
 	return group{
 		{"idle_timeout", duration(&n.IdleTimeout, shortest)},
 		{"max_per_owner", number(&n.MaxPerOwner, 1_000_000)},
+		{"forward", boolean(&n.Forward)},
 		{"reconnect_delay", duration(&n.ReconnectDelay, shortest)},
 		{"reconnect_attempts", upTo(&n.ReconnectAttempts, 1000)},
 	}

@@ -88,7 +88,7 @@ func (f *followedUpstreams) hear(t task.Task) {
 	case t.State.Terminal() && leave != nil:
 		leave()
 		delete(f.joined, t.ID)
-	case leave == nil && upstream.CanListen(t):
+	case leave == nil && upstream.CanListen(t) && !f.x.h.settings().Waiting.Events.SkipUpstreams:
 		if f.joined == nil {
 			f.joined = make(map[task.ID]func())
 		}

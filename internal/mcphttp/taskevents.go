@@ -25,6 +25,7 @@ type Events struct {
 	Idle     time.Duration // after which a stream that has nothing to tell is ended; 0 means never
 	PerOwner int           // how many streams one owner may have open; 0 means any number
 
+	SkipUpstreams     bool          // listen to no upstream for news of its tasks
 	ReconnectDelay    time.Duration // before an upstream is connected to again, on average
 	ReconnectAttempts int           // how often that is tried in a row
 }

@@ -62,7 +62,7 @@ func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err
 		return approval.Outcome{}, err
 	}
 	if byTask {
-		path, message = metrics.PathTask, taskCall(m, t.Remaining(time.Now()))
+		path, message = metrics.PathTask, taskCall(m, c.upstream.taskTTL(t.Remaining(time.Now())))
 	}
 	if t.Execution != nil && t.Execution.Answers != nil {
 		message = continued(message, t.Execution)

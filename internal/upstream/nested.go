@@ -174,8 +174,16 @@ func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 	return next, nil
 }
 
-// taskCall returns the call with a wish for a task that lives as long as the
-// gate's own.
+// taskTTL returns how long the upstream's task of a call is to live, if the gate's
+// own lives that long yet.
+func (u *Upstream) taskTTL(remaining time.Duration) time.Duration {
+	if u.cfg.MaxTaskTTL == 0 {
+		return remaining
+	}
+	return min(remaining, u.cfg.MaxTaskTTL)
+}
+
+// taskCall returns the call with a wish for a task that lives as long as ttl.
 func taskCall(m *jsonrpc.Message, ttl time.Duration) []byte {
 	if wire.EraOf(m) == wire.Modern {
 		return wire.DeclareTasks(m)

@@ -67,6 +67,7 @@ type Config struct {
 	Room         Room          // for answers that are read as a whole
 	ToolsTimeout time.Duration // until all tools were listed; 30 s if zero
 	ToolsPages   int           // how many pages of their list are read; 100 if zero
+	MaxTaskTTL   time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
 	Log          *slog.Logger
 	Metrics      *metrics.Metrics // nil counts nothing
 	Tracing      *tracing.Tracing // nil traces nothing

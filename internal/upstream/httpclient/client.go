@@ -42,6 +42,7 @@ type Config struct {
 	CallTimeout          time.Duration // the same for calls of tools
 	ToolsTimeout         time.Duration // until all tools were listed, when the gate asks for them; 30 s if zero
 	ToolsPages           int           // how many pages of their list are read; 100 if zero
+	MaxTaskTTL           time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
 	Connections          *Connections  // shared by all upstreams; nil means any number
@@ -111,7 +112,8 @@ func New(cfg Config) *Client {
 	cfg.Connections.onShortage(c.Close)
 	c.asks = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, Room: c.room, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
-		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
+		MaxTaskTTL: cfg.MaxTaskTTL,
+		Log:        cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	return c
 }
