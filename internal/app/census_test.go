@@ -133,8 +133,9 @@ func TestToolsAreCountedByAnnotation(t *testing.T) {
 	}
 }
 
-// NF-003.3 of REQ-CORE-007, end to end: a call without the task that it must have
-// is counted. NFR-001 of REQ-GOV-001: the first transition of a task is counted,
+// NF-003.3 of REQ-CORE-007, end to end: a call without the task that it must have,
+// or with a malformed one, is counted. No task is forbidden (design 6): the gate
+// keeps one itself where the upstream does not. NFR-001 of REQ-GOV-001: the first transition of a task is counted,
 // and the oldest call that waits has an age.
 func TestTasksAreCountedFromTheStart(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
@@ -154,9 +155,13 @@ func TestTasksAreCountedFromTheStart(t *testing.T) {
 	if answer := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_forced"}`); !strings.Contains(answer, "task_required") {
 		t.Errorf("a call without a task: %s", answer)
 	}
+	if answer := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_x","task":{"ttl":-1}}`); !strings.Contains(answer, "-32602") {
+		t.Errorf("a call with a malformed task: %s", answer)
+	}
 	say(t, a.AgentAddr(), "tools/call", `{"name":"hold_x","task":{}}`)
 	for _, want := range []string{
 		`task_validation_errors_total{error="required"} 1`,
+		`task_validation_errors_total{error="malformed"} 1`,
 		`task_transitions_total{from="working",to="input_required"} 1`,
 		`tasks_active{status="working"} 0`,
 		`tasks_active{status="input_required"} 1`,

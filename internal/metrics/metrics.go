@@ -141,7 +141,7 @@ func (m *Metrics) registerPolicy() {
 		counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
 		[]string{"kind", "action", "observed"}))
 	m.invalidTask = register(r, prometheus.NewCounterVec(
-		counter("task_validation_errors_total", "Calls whose task was missing, not allowed or malformed."),
+		counter("task_validation_errors_total", "Calls whose task was missing or malformed."),
 		[]string{"error"}))
 	m.annotations = register(r, prometheus.NewGaugeVec(
 		gauge("tools_by_annotation", "Tools of each upstream that clients were shown in the last hour, by their task support."),
@@ -157,7 +157,7 @@ func (m *Metrics) registerPolicy() {
 			begin(m.verdicts, kind, action, "false")
 		}
 	}
-	for _, problem := range []string{TaskRequired, TaskForbidden, TaskMalformed} {
+	for _, problem := range []string{TaskRequired, TaskMalformed} {
 		begin(m.invalidTask, problem)
 	}
 	begin(m.reloads, Success)
@@ -170,8 +170,7 @@ func begin(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(label
 
 // What can be wrong with the task of a call.
 const (
-	TaskRequired  = "required"  // there is none, and the tool must be called as a task
-	TaskForbidden = "forbidden" // there is one, and the tool must not be called as a task
+	TaskRequired  = "required" // there is none, and the tool must be called as a task
 	TaskMalformed = "malformed"
 )
 
@@ -279,7 +278,8 @@ func (m *Metrics) CatalogOverflowed(upstream, limit string) {
 	}
 }
 
-// InvalidTask counts a call whose task was required, forbidden or malformed.
+// InvalidTask counts a call whose task was required or malformed. None is
+// forbidden: the gate keeps the tasks that an upstream does not.
 func (m *Metrics) InvalidTask(problem string) {
 	if m != nil {
 		m.invalidTask.WithLabelValues(problem).Inc()

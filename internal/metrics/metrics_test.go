@@ -98,7 +98,6 @@ func TestSeriesBeginWithZero(t *testing.T) {
 		`mcp_upstream_requests_total{status="timeout"}`,
 		`policy_verdicts_total{action="deny",kind="tool",observed="false"}`,
 		`task_validation_errors_total{error="required"}`,
-		`task_validation_errors_total{error="forbidden"}`,
 		`config_reloads_total{status="error"}`,
 		`tasks_active{status="input_required"}`,
 		`tasks_duration_seconds_count{stage="approval_wait"}`,
