@@ -40,7 +40,8 @@ type Approval struct {
 	ToolDigest         string          `json:"toolDigest,omitzero"`
 	Policy             string          `json:"policy,omitzero"` // the snapshot that held it
 	CreatedAt          time.Time       `json:"createdAt"`
-	ExpiresAt          time.Time       `json:"expiresAt"` // of the question while it is pending, then of the task
+	ExpiresAt          time.Time       `json:"expiresAt"`           // of the question while it is pending, then of the task
+	ValidUntil         time.Time       `json:"validUntil,omitzero"` // until when a call that is approved can be run
 	Quorum             int             `json:"quorum,omitzero"`
 	Approvals          []task.Decision `json:"approvals,omitempty"`
 	Rejection          *task.Decision  `json:"rejection,omitzero"`
@@ -205,6 +206,9 @@ func (d *Desk) view(t task.Task, most int) Approval {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
 		if t.State == task.InputRequired {
 			a.ExpiresAt = p.Deadline
+		}
+		if t.State == task.Approved {
+			a.ValidUntil = d.validUntil(t)
 		}
 	}
 	return a
