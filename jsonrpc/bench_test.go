@@ -43,6 +43,7 @@ func denseCall() []byte {
 	return callWith(strings.Repeat(`{"a":[1,2,"three",`, 45) + "null" + strings.Repeat("]}", 45))
 }
 
+// CORE-003 NFR-002, parse latency.
 func BenchmarkParse(b *testing.B) {
 	inputs := []struct {
 		name string

@@ -240,6 +240,8 @@ cancelled while executing
   modern error -32603 task_cancelled
 `
 
+// GOV-001 F-003.2: internal states are mapped to those of the protocol; GOV-004
+// F-012.6.
 func TestStatusTable(t *testing.T) {
 	var b strings.Builder
 	for _, s := range situations(t) {

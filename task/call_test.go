@@ -36,6 +36,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
+// TestDigest covers GOV-001 F-002.3: equal calls have equal digests, others have not.
 func TestDigest(t *testing.T) {
 	digest := func(c task.Call) task.Digest {
 		t.Helper()

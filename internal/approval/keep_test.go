@@ -19,6 +19,7 @@ import (
 
 // EC-TASK-012, F-008: housekeeping by two replicas ends each task once, and
 // deletes it in the end.
+// GOV-001 F-008.1, F-008.2, F-008.4.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -87,7 +88,8 @@ func TestRunStopped(t *testing.T) {
 	}
 }
 
-// An approval that is too old to be used is ended by housekeeping.
+// An approval that is too old to be used is ended by housekeeping. GOV-001 6.1,
+// approval_valid_until: approvers see until when it can be used.
 func TestRunValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -96,7 +98,14 @@ func TestRunValidity(t *testing.T) {
 		c := call("ann", "/a")
 		c.Verdict.Workflow = "brief"
 		held := o.hold(t, c)
+		if asked := o.View(held); !asked.ValidUntil.IsZero() {
+			t.Errorf("a call that nobody approved is valid until %v", asked.ValidUntil)
+		}
 		o.approve(t, held.ID)
+		now := o.now(t, held.ID)
+		if got, want := o.View(now).ValidUntil, now.Approval.DecidedAt().Add(time.Minute); !got.Equal(want) {
+			t.Errorf("valid until %v; want %v", got, want)
+		}
 		pass(2 * time.Minute)
 		after := o.now(t, held.ID)
 		mustState(t, after, task.Failed)

@@ -48,6 +48,7 @@ var rules = []policy.Rule{
 
 // 9.1 "Annotation": what a client is shown of a tool, by what policy says and
 // by what the upstream does, as one table.
+// CORE-007 F-003.2, F-003.4.
 func TestView(t *testing.T) {
 	tests := []struct {
 		name, tool, declared string
@@ -85,6 +86,8 @@ func TestView(t *testing.T) {
 
 // EC-SEP-010, F-007.4: what was learned of an upstream is per client, and gone
 // when they meet anew.
+// CORE-007 F-002.3, F-003.6, F-007.6: what is known is kept, and forgotten with a
+// new initialize or a list that begins anew.
 func TestCatalogIsPerClient(t *testing.T) {
 	g := newGate(t, nil, rules...)
 	list := func(c gate.Client, cursor, tools string) {

@@ -15,6 +15,7 @@ import (
 // "tasks/result routing: deferred path", 10.2 "Full deferred sync flow": if that
 // is how the gate is set, an approved call waits until its result is asked for.
 // "Deferred sync: no storage" does not stand: the result can be had again.
+// GOV-004 F-003.2, F-003.4, F-005.3.
 func TestDeferredUntilResult(t *testing.T) {
 	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 // EC-MCP-009: an upstream that does not answer in time.
+// CORE-003 F-004.3, F-005.3.
 func TestUpstreamTimeout(t *testing.T) {
 	release := make(chan struct{})
 	up := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -74,6 +75,7 @@ func TestUpstreamStalls(t *testing.T) {
 }
 
 // EC-MCP-010: nobody listens at the upstream's address.
+// CORE-003 F-004.5.
 func TestUpstreamRefusesConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,6 +148,7 @@ func TestStreamBreaksOff(t *testing.T) {
 }
 
 // EC-MCP-011: a gate that is full says so before it reads a body.
+// CORE-003 NFR-003, backpressure.
 func TestMaxConcurrency(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {

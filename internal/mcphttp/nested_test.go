@@ -87,6 +87,8 @@ func TestAnnotationIsAskedFor(t *testing.T) {
 // "Lazy poll: working", "Lazy poll: completed", "Stream result: success",
 // "tasks/result routing: task path"; F-004, F-005.11: for a legacy client the
 // upstream is asked when it asks, and the result is fetched when it wants it.
+// GOV-004 F-004.3, F-004.5, F-005.1, F-005.8, F-006.8, F-006.9, NF-003.5: without
+// streams the client learns everything by asking.
 func TestNestedLegacyTask(t *testing.T) {
 	p := newPlant(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -144,7 +146,24 @@ func TestNestedTTL(t *testing.T) {
 	}
 }
 
+// GOV-004 5.3: nor does it live longer than the upstream is to be asked for.
+func TestNestedTTLLimited(t *testing.T) {
+	p := newPlant(t, nil)
+	p.gateway = startGate(t, p.up, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
+		s.upstream.MaxTaskTTL = 30 * time.Minute
+	})
+	p.ask(initialize)
+	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
+	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
+	made, err := p.shop.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.shop.made()[0])))
+	if ttl := made.TTL(); err != nil || ttl != 30*time.Minute {
+		t.Errorf("ttl %v, %v; want 30m", ttl, err)
+	}
+}
+
 // 10.1 "Lazy poll: failed", and the upstream's own cancellation; F-005.10.
+// GOV-004 F-006.10.
 func TestNestedTaskFails(t *testing.T) {
 	p := newPlant(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -210,6 +229,7 @@ func (p *plant) state(id string) task.Task {
 
 // F-005.12, NF-003.1: an upstream that cannot be asked
 // changes nothing; the client may ask again.
+// GOV-004 F-005.7.
 func TestPollFailsTaskGoesOn(t *testing.T) {
 	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 100 * time.Millisecond })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -269,6 +289,7 @@ func TestUpstreamTaskGone(t *testing.T) {
 
 // 10.1 "Stream result: not ready": who asks before there is a result waits for
 // it, as MCP has it; concurrent readers share one fetch.
+// GOV-004 F-006.11 as design 5 has it: a reader waits instead of being refused.
 func TestOneFetchForAllReaders(t *testing.T) {
 	p := newPlant(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -416,6 +437,7 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 // 10.2 "Client abandons task": the end of a task's
 // time is told to the upstream too, and an upstream that is stuck meanwhile holds
 // up nobody: the client is answered, and other tasks expire, while it is.
+// GOV-004 F-005.5, F-007.6, F-008.1, F-008.2, F-008.4.
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64
 	var p *plant
@@ -489,6 +511,7 @@ func TestShutdownCancelsUpstream(t *testing.T) {
 
 // REQ-CORE-007 F-005, F-006: a task of a call that needs no approval is the
 // upstream's, and so is everything about it; unless the upstream can have none.
+// CORE-007 F-005.5.
 func TestPassthroughOwnership(t *testing.T) {
 	p := newPlant(t, nil)
 	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)

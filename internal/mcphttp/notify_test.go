@@ -107,6 +107,7 @@ func TestStatusOnSubscription(t *testing.T) {
 // GOV-004 10.2 "TG-SSE: approval received", "TG-SSE: execution started",
 // "TG-SSE: completed", "TG-SSE: cancelled", "TG-SSE: rejected": every step of F-012 is told on the GET stream, with the
 // status and the words that belong to it, once and in order.
+// GOV-004 F-012.1, F-012.2, F-012.3, F-012.4, F-012.5.
 func TestStatusOfEveryStep(t *testing.T) {
 	const approved, running = `"status":"working","statusMessage":"Approved`, `"status":"working","statusMessage":"Running`
 	tests := map[string]struct {

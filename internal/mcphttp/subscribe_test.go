@@ -140,6 +140,8 @@ func modernStatus(id, status, message string) string {
 // "Task completes via SSE", "Lazy SSE: polling only", "Lazy SSE: first subscriber":
 // nobody listens to the upstream while clients only ask; the first who listens begins that, all share it, the last one ends it.
 // F-010.2, F-010.3, F-010.4, F-010.6, F-010.8.
+// GOV-004 F-011.1, F-011.4, NF-002.4: one subscription for all who listen, and the
+// upstream's id is replaced by the gate's.
 func TestUpstreamHeardWhileSomebodyListens(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	own, upstreams := p.runs(t)
@@ -191,6 +193,7 @@ func (s *workshop) ended(id string) bool {
 }
 
 // 10.5 "Lazy SSE: last unsubscribe": the last client that goes takes the connection to the upstream with it.
+// GOV-004 F-010, F-010.7, F-011.
 func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	own, _ := p.runs(t)
@@ -236,6 +239,7 @@ func TestUpstreamLost(t *testing.T) {
 // "SSE client subscribe: SSE not advertised", 10.2 "No upstream SSE: client attempt",
 // 10.5 "SSE not advertised, client subscribes": an upstream that has no such streams is asked for one once; what
 // the gate itself knows is told all the same.
+// GOV-004 F-009.1, F-010.1 as design 6 has them: the client may listen all the same.
 func TestUpstreamSilent(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	radio.refuses = http.StatusNotFound

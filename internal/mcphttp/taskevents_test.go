@@ -59,6 +59,7 @@ func status(t *testing.T, events *jsonrpc.EventReader, id string, want ...string
 // F-009, F-012, GOV-004 10.1 "SSE client subscribe: valid", "SSE broadcast",
 // 10.2 "SSE + polling hybrid", 10.5 "Multiple clients same task": a dashboard hears of every step and then no more;
 // looking on has nothing run; several hear the same.
+// GOV-004 F-009.5, F-012.7: only those who listen are told.
 func TestTaskEvents(t *testing.T) {
 	h := newHouse(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))

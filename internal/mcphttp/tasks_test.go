@@ -45,6 +45,7 @@ func legacyAbout(method, id string) string {
 
 // EC-TASK-001, EC-TASK-002, EC-TASK-004, EC-TASK-005, EC-SEP-009: a legacy client with tasks creates, asks, waits
 // for the result while it is pending, and can have it again.
+// GOV-001 F-004.3: tasks/result waits while the task is not terminal.
 func TestLegacyTask(t *testing.T) {
 	h := newHouse(t, nil)
 	created := h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`))
@@ -128,6 +129,7 @@ func TestFailedTasks(t *testing.T) {
 }
 
 // EC-TASK-003, EC-SEP-005, EC-SEP-006, EC-SEP-007: unknown, foreign and malformed ids are alike.
+// GOV-001 F-003.4, with the code that design 12 gives it.
 func TestUnknownTasks(t *testing.T) {
 	h := newHouse(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -373,6 +375,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 }
 
 // EC-TASK-014, 015: limits on what is pending.
+// GOV-001 F-009.1, F-009.5.
 func TestTooManyPending(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
 		c.Limits = task.Limits{PerOwner: 1, Total: 2}
@@ -422,6 +425,7 @@ func TestHeldInBatch(t *testing.T) {
 // EC-SEP-003: a ttl above the maximum is limited to it, the client is told the
 // one it got, and a warning is logged; one below what approval may take is
 // raised.
+// CORE-003 F-003.2; CORE-007 F-004.3, F-004.5: the ttl of the task is read and checked.
 func TestTTLLimits(t *testing.T) {
 	log := new(logBuffer)
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {

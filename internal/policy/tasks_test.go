@@ -113,6 +113,7 @@ policy: anything         required   required   required    required
 // design resolves it: approve without a task is held, in strict mode refused;
 // forward with a task that the upstream cannot keep becomes an own task that
 // needs no approval, so a task is never forbidden.
+// CORE-007 F-005.1, F-005.3.
 func TestTaskOwnership(t *testing.T) {
 	rows := [][]string{{"verdict", "task", "upstream", "any", "tasks-only", "force_required"}}
 	for _, action := range []policy.Action{policy.Forward, policy.Approve, policy.Deny, ""} {

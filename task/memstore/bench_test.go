@@ -142,6 +142,7 @@ func BenchmarkSwap(b *testing.B) {
 // BenchmarkTransition takes tasks through each transition of their life, among
 // as many others as the requirements foresee: read, rules, swap. The budget is
 // 5 µs.
+// GOV-001 NFR-002, like BenchmarkCreate, BenchmarkGet and BenchmarkMemory.
 func BenchmarkTransition(b *testing.B) {
 	const pending = 10_000
 	life := []func(now time.Time) task.Event{

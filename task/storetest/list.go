@@ -60,6 +60,8 @@ func listEmpty(t reporter, s task.Store) {
 	}
 }
 
+// listOrder covers GOV-001 F-005.1 and F-005.3: an owner sees its own tasks,
+// newest first.
 func listOrder(t reporter, s task.Store) {
 	want := make(map[string][]task.ID)
 	for i, minute := range []int{5, 1, 9, 3, 7, 0, 8, 2, 6, 4} {
@@ -175,6 +177,7 @@ func listFollows(t reporter, s task.Store) {
 	}
 }
 
+// listPages covers GOV-001 F-005.5: 20 tasks on a page, and 100 at most.
 func listPages(t reporter, s task.Store) {
 	const tasks = 105
 	for i := range tasks {
