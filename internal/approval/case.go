@@ -135,7 +135,7 @@ func (d *Desk) changed(ctx context.Context, t task.Task) (*Precedent, error) {
 		return nil, nil // nobody can tell
 	}
 	last, err := d.lastApproved(ctx, t)
-	if err != nil || last == nil || last.digest == t.Verdict.ToolDigest {
+	if err != nil || last == nil || !redefined(last.digest, t.Verdict.ToolDigest) {
 		return nil, err
 	}
 	return &last.Precedent, nil
@@ -148,14 +148,14 @@ type approvedCall struct {
 	digest string
 }
 
-// lastApproved returns the last approved call of the tool of t before t of which
-// the tool's definition is known, or nil if there is none: from the tasks, or from the journal, which goes back
-// further.
+// lastApproved returns the last approved call of the tool of t before t whose
+// digest of the tool's definition can be compared with that of t, or nil if there
+// is none: from the tasks, or from the journal, which goes back further.
 func (d *Desk) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
 	var last *approvedCall
 	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
 	err := d.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
-		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) && other.Verdict.ToolDigest != "" {
+		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) && comparableDigests(other.Verdict.ToolDigest, t.Verdict.ToolDigest) {
 			last = &approvedCall{Precedent{other.ID, other.Approval.DecidedAt()}, other.Verdict.ToolDigest}
 		}
 		return last == nil
@@ -179,7 +179,7 @@ func (d *Desk) lastTold(ctx context.Context, t task.Task) (*approvedCall, error)
 			return nil, err
 		}
 		for i := range entries {
-			if e := &entries[i]; approves(e) && e.Task != t.ID && e.ToolDigest != "" && tellsOf(e, t) {
+			if e := &entries[i]; approves(e) && e.Task != t.ID && comparableDigests(e.ToolDigest, t.Verdict.ToolDigest) && tellsOf(e, t) {
 				last = &approvedCall{Precedent{e.Task, e.At}, e.ToolDigest}
 			}
 			q.After = entries[i].Seq

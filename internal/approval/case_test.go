@@ -1,6 +1,7 @@
 package approval_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -120,6 +121,97 @@ func TestCaseChanged(t *testing.T) {
 			t.Errorf("story: %v", err)
 		}
 	})
+}
+
+// Digests of definitions that were made in different ways tell nothing about a
+// change: neither in the case of a call nor when it is to run. The last approval
+// with a digest of the same form counts.
+func TestDigestForms(t *testing.T) {
+	tests := []struct {
+		name, first, second, third string // the digests of three calls, of which two were approved
+		changed                    string // what the third has changed since
+	}{
+		{name: "another form", first: "", second: "aa", third: "v2-bb"},
+		{name: "the form before", first: "v2-aa", second: "aa", third: "v2-bb", changed: "first"},
+		{name: "same as in its form", first: "v2-bb", second: "aa", third: "v2-bb"},
+		{name: "a later form", first: "v2-aa", second: "v3-aa", third: "v2-aa"},
+		{name: "one form", first: "v2-aa", second: "v2-bb", third: "v2-cc", changed: "second"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				ids := make(map[task.ID]string)
+				for i, digest := range []string{tt.first, tt.second, tt.third} {
+					c := call("ann", fmt.Sprint(i))
+					c.Tool.Digest = digest
+					held := o.hold(t, c)
+					pass(time.Second)
+					if ids[held.ID] = []string{"first", "second", "third"}[i]; i < 2 {
+						o.approve(t, held.ID)
+						continue
+					}
+					got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+					if err != nil {
+						t.Fatal(err)
+					}
+					changed := ""
+					if got.Changed != nil {
+						changed = ids[got.Changed.ID]
+					}
+					if changed != tt.changed {
+						t.Errorf("changed since %q; want %q", changed, tt.changed)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A definer is a sender that knows the digest of the tool.
+type definer struct {
+	approval.Sender
+
+	digest string
+}
+
+func (d definer) Definitions(context.Context, task.Task) []string { return []string{d.digest} }
+
+// A call that was held with a digest of another form runs: nobody can tell
+// whether its tool has changed.
+func TestDigestFormsWhenRun(t *testing.T) {
+	tests := []struct {
+		held, now string
+		runs      bool
+	}{
+		{"aa", "v2-bb", true},
+		{"v2-aa", "v3-bb", true},
+		{"aa", "", true},
+		{"", "v2-aa", true},
+		{"v2-aa", "v2-aa", true},
+		{"v2-aa", "v2-bb", false},
+		{"aa", "bb", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.held+" "+tt.now, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				c := call("ann", "/a")
+				c.Tool.Digest = tt.held
+				held := o.hold(t, c)
+				o.approve(t, held.ID)
+				l := newLedger()
+				if _, err := o.Contact(t.Context(), mine(held), definer{l.send, tt.now}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				after := o.now(t, held.ID)
+				if ran := len(l.entries()) == 1; ran != tt.runs || !ran && after.Failure.Stage != task.StageToolDrift {
+					t.Errorf("ran %t, and is %s (%+v); want %t", ran, after.State, after.Failure, tt.runs)
+				}
+			})
+		})
+	}
 }
 
 // A case has the earlier calls of the tool by the same requester, and no others:

@@ -46,7 +46,7 @@ type Call struct {
 
 	// InBatch has, for a batch, what the upstream says of the tool that each of
 	// its messages is about.
-	InBatch []policy.Annotations
+	InBatch []Tool
 }
 
 // A Tool is what an upstream says of one of its tools.
@@ -303,18 +303,25 @@ type facts struct {
 	Peer        string             `json:",omitzero"`
 	Why         *Why               `json:",omitzero"`
 
-	InBatch []policy.Annotations `json:",omitempty"` // of the tools of a batch, by the places of its messages
+	// What was known of the tools of a batch, by the places of its messages.
+	InBatch        []policy.Annotations `json:",omitempty"`
+	DigestsInBatch []string             `json:",omitempty"` // of the definitions
 }
 
 // maxDescription is how many characters of a tool's description are kept.
 const maxDescription = 2000
 
 func (c Call) facts() facts {
-	return facts{
+	f := facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace, Peer: c.Peer,
-		InBatch: c.InBatch, Why: whyOf(c.Verdict),
+		Why: whyOf(c.Verdict),
 	}
+	for _, tool := range c.InBatch {
+		f.InBatch = append(f.InBatch, tool.Annotations)
+		f.DigestsInBatch = append(f.DigestsInBatch, tool.Digest)
+	}
+	return f
 }
 
 // whyOf returns what made the policy hold a call, if it did.

@@ -98,20 +98,6 @@ func (d *Desk) drift(t task.Task, v policy.Verdict) *task.Failure {
 	}
 }
 
-// toolDrift returns why t must not run if its tool is defined otherwise than when
-// it was held, or nil. A definition that is not known is not another one.
-func toolDrift(ctx context.Context, t task.Task, send Sender) *task.Failure {
-	held := t.Verdict.ToolDigest
-	definer, ok := send.(Definer)
-	if !ok || held == "" || t.Approval == nil {
-		return nil
-	}
-	if now := definer.Definition(ctx, t); now == "" || now == held {
-		return nil
-	}
-	return &task.Failure{Stage: task.StageToolDrift, Reason: "the tool has changed since the call was held", Retriable: true}
-}
-
 const tooOld = "the approval is too old"
 
 // intact reports whether the message that would be sent is the call that t was

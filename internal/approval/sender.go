@@ -39,9 +39,11 @@ type Sender interface {
 
 // A Definer is a [Sender] that knows what the upstream says of its tools.
 type Definer interface {
-	// Definition returns the digest of the definition that the tool of t has
-	// now, or nothing if that cannot be told soon.
-	Definition(ctx context.Context, t task.Task) string
+	// Definitions returns the digests of the definitions that the tools of t have
+	// now: of a call one, and of a batch as many as there are messages in it. A
+	// digest that cannot be told soon, and that of a message which calls no tool,
+	// is empty.
+	Definitions(ctx context.Context, t task.Task) []string
 }
 
 // An Outcome is an upstream's answer to a call. Either Body or Report is set.

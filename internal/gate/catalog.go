@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"container/list"
 	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
@@ -38,19 +37,10 @@ type Tool struct {
 	Description string
 	TaskSupport string // forbidden, optional or required; empty means forbidden
 	Annotations policy.Annotations
-	Digest      [sha256.Size]byte // of the definition as it was listed
+	Digest      [sha256.Size]byte // of the definition; see DigestText
 	Mirrored    []byte            // the definition, if headers must repeat some of the arguments
 
 	unfit bool // it has texts that are too long to be kept, and must be known whole
-}
-
-// DigestText returns the digest of the definition as text, or nothing if the
-// tool was never listed.
-func (t Tool) DigestText() string {
-	if t.Digest == ([sha256.Size]byte{}) {
-		return ""
-	}
-	return hex.EncodeToString(t.Digest[:])
 }
 
 // Facts are what a client and an upstream said of themselves when they met.
@@ -348,11 +338,18 @@ func (s *shelf) trim() (forgot bool) {
 	return forgot
 }
 
-// ReadTool reads a tool as it is listed. Texts that are longer than any tool
-// needs are cut, in memory of their own. Annotations with such a title count for
-// nothing, so that policy takes the worse for true.
+// ReadTool reads a tool as it is listed, with its digest.
 func ReadTool(entry jsonrpc.Value) Tool {
-	t := Tool{Digest: sha256.Sum256(entry.Bytes)}
+	t := readTool(entry)
+	t.Digest = digestOf(entry)
+	return t
+}
+
+// readTool reads a tool as it is listed, without its digest. Texts that are
+// longer than any tool needs are cut, in memory of their own. Annotations with
+// such a title count for nothing, so that policy takes the worse for true.
+func readTool(entry jsonrpc.Value) Tool {
+	var t Tool
 	if bytes.Contains(entry.Bytes, []byte("x-mcp-header")) {
 		if t.unfit = len(entry.Bytes) > maxMirrored; !t.unfit {
 			t.Mirrored = bytes.Clone(entry.Bytes)

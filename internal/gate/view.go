@@ -117,7 +117,7 @@ func (v *View) See(name, uri string, entry jsonrpc.Value) (hidden bool, support 
 	if v.kind != policy.Tool {
 		return false, ""
 	}
-	tool := ReadTool(entry)
+	tool := readTool(entry)
 	published := v.settings.terms(policy.Tool, tool, v.facts).Published(prospect)
 	v.seen = append(v.seen, sighting{name: name, support: published, prospect: prospect})
 	if published == policy.TaskForbidden && tool.TaskSupport == "" {

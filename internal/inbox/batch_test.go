@@ -17,7 +17,7 @@ func TestBatch(t *testing.T) {
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Rule: 1, Label: "rules[1]", Match: "delete_*"},
 		Message: []byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/a"}}},` +
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/b"}}}]`),
-		InBatch: []policy.Annotations{{ReadOnly: &yes}, {Destructive: &yes}},
+		InBatch: []approval.Tool{{Annotations: policy.Annotations{ReadOnly: &yes}}, {Annotations: policy.Annotations{Destructive: &yes}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,10 +23,10 @@ import (
 func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
 	var held []gate.Judged
 	refused := false
-	problems, about := make([]*wire.Problem, len(p.Messages)), make([]policy.Annotations, len(p.Messages))
+	problems := make([]*wire.Problem, len(p.Messages))
 	for i := range p.Messages {
 		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
-		problems[i], about[i] = problem, judged.Tool.Annotations
+		problems[i] = problem
 		x.ids = append(x.ids, requestIDs(&p.Messages[i])...)
 		if problem != nil {
 			x.problem, refused = problem, true
@@ -48,9 +48,21 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 			Type: wire.InvalidRequest, Detail: "the calls of this batch need different approvals, so none of them ran: make them one by one",
 		})
 	default:
-		x.holdBatch(ctx, p, approval.Call{Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: about})
+		x.holdBatch(ctx, p, approval.Call{
+			Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: x.toolsInBatch(ctx, p),
+		})
 	}
 	return nil, false
+}
+
+// toolsInBatch returns what the upstream says of the tools that the messages of a
+// batch call, in the places of the messages.
+func (x *exchange) toolsInBatch(ctx context.Context, p jsonrpc.Packet) []approval.Tool {
+	tools := make([]approval.Tool, len(p.Messages))
+	for i, tool := range x.tools().FindAll(ctx, p.Messages) {
+		tools[i] = approval.Tool{Annotations: tool.Annotations, Digest: tool.DigestText()}
+	}
+	return tools
 }
 
 // repeats reports whether two requests of a batch have the same id.

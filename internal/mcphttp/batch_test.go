@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,4 +185,96 @@ func TestWholeBatchRepeatsAnID(t *testing.T) {
 	wantText(t, "the client", h.ask(batch(toolCall("1", "get_a", ""), toolCall("1", "hold_b", ""))), `"id":1,"error":{"code":-32600,"message":"two requests of this batch have the same id`)
 	h.pending(0)
 	h.wantRan()
+}
+
+// described is a tool with a description, as an upstream lists it.
+func described(tool, description string) string {
+	return fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, tool, description)
+}
+
+// Nothing of a batch runs if the tool of any of its calls has changed since the
+// batch was held, also if that call alone would have needed no approval. Agent,
+// approver and journal are told, and the batch can be approved anew.
+func TestWholeBatchToolDrift(t *testing.T) {
+	held := described("get_a", "Reads.") + "," + described("hold_b", "Lists files.")
+	tests := map[string]string{
+		"the call that was held":  described("get_a", "Reads.") + "," + described("hold_b", "Deletes files."),
+		"a call beside it":        described("get_a", "Deletes.") + "," + described("hold_b", "Lists files."),
+		"one of them in the list": described("hold_b", "Deletes files."),
+	}
+	for name, changed := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newBatchHouse(t, tellArray)
+			h.define(held)
+			calls := batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))
+			asked := h.send(calls)
+			id := h.pending(1)[0]
+			h.define(changed)
+			h.forgetTools()
+			h.approve(id)
+			wantText(t, "the client", asked.wait(t), `"id":1,"error":{"code":-32011,`, `"id":2,"error":{"code":-32011,`, "tool_drift", "did not run")
+			h.wantRan()
+			h.wantToolDrift(id)
+			again := h.send(calls)
+			h.approve(h.pending(1)[0])
+			wantText(t, "approved anew", again.wait(t), "done get_a", "done hold_b")
+			h.wantRan(`get_a {"x":1}`, `hold_b {"x":1}`)
+		})
+	}
+}
+
+// A batch runs if its tools are described as before, however that is written, or
+// if the upstream does not tell any more.
+func TestWholeBatchToolsUnchanged(t *testing.T) {
+	tests := map[string]string{
+		"written otherwise": `{"inputSchema":{"type":"object"},"_meta":{"n":2},"description":"Lists files.","name":"hold_b"} , ` + described("get_a", "Reads."),
+		"not told":          "",
+	}
+	for name, now := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newBatchHouse(t, tellArray)
+			h.define(described("get_a", "Reads.") + "," + described("hold_b", "Lists files."))
+			asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
+			id := h.pending(1)[0]
+			h.define(now)
+			h.forgetTools()
+			h.approve(id)
+			wantText(t, "the client", asked.wait(t), "done get_a", "done hold_b")
+		})
+	}
+}
+
+// An upstream that does not describe a tool is asked once for all calls of a
+// batch, so that a list which hangs does not make the client wait for each.
+func TestBatchAsksForToolsOnce(t *testing.T) {
+	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t, func(_ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
+			p.shop.intercepted(replying("tools/list", `{"tools":[]}`))
+			p.ask(batch(toolCall("1", "hold_a", ""), toolCall("2", "hold_b", ""), toolCall("3", "hold_c", "")))
+			if lists := p.shop.heard("tools/list"); len(lists) != 1 {
+				t.Errorf("the upstream was asked for its tools %d times; want once", len(lists))
+			}
+		})
+	}
+}
+
+// forgetTools makes the gate forget what the client s-1 was told of tools, as if
+// it had been restarted.
+func (h *house) forgetTools() {
+	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{})
+}
+
+// wantToolDrift fails the test unless approver and journal are told that a call
+// did not run because a tool has changed.
+func (h *house) wantToolDrift(id task.ID) {
+	h.t.Helper()
+	seen, err := h.desk.Show(h.t.Context(), id)
+	if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
+		h.t.Errorf("the approver sees %+v, %v", seen.Failure, err)
+	}
+	story, err := h.desk.Story(h.t.Context(), id)
+	if err != nil || !slices.ContainsFunc(story, func(e task.Entry) bool { return e.Outcome == string(task.StageToolDrift) && e.Ran == task.RanNo }) {
+		h.t.Errorf("the journal tells %+v, %v", story, err)
+	}
 }

@@ -156,7 +156,8 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 			answered <- "as you said"
 			w.WriteHeader(http.StatusAccepted)
 		default:
-			http.Error(w, "no", http.StatusNotFound)
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(jsonrpc.AppendErrorResponse(nil, []byte(idOf(text)), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no"}))
 		}
 	})
 	h.gateway = startGate(t, up, func(s settings) {

@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -56,6 +57,7 @@ type exchange struct {
 	own       []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
 	refusals  [][]byte                      // answers to those of a batch that do not go to the upstream
 	lists     []listRequest                 // those of a batch
+	lookup    *upstream.Lookup              // see tools
 	handed    []task.Task                   // whose outcomes are among these answers
 	answered  func()                        // see await
 

@@ -192,7 +192,7 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	}
 	ctx, span := x.h.cfg.Tracing.StartPolicy(ctx)
 	judged, err := x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
-	if err == nil && x.undescribed(judged) && x.caller().Define(ctx, m).DigestText() != "" {
+	if err == nil && x.undescribed(judged) && x.tools().Find(ctx, m).DigestText() != "" {
 		// Approvers, and policies that look at hints, are to know the tool.
 		judged, err = x.h.cfg.Gate.Judge(ctx, x.from(), m, x.wish(m))
 	}
@@ -235,6 +235,14 @@ func (x *exchange) undescribed(j gate.Judged) bool {
 	default:
 		return false
 	}
+}
+
+// tools returns what asks the upstream for tools in the name of this request.
+func (x *exchange) tools() *upstream.Lookup {
+	if x.lookup == nil {
+		x.lookup = upstream.NewLookup(x.caller())
+	}
+	return x.lookup
 }
 
 // checkMirrors refuses a modern call one of whose headers contradicts the

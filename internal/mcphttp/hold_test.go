@@ -38,6 +38,7 @@ type house struct {
 	asked  []string // queries of the requests
 	heard  []string // requests to listen
 	answer func(w http.ResponseWriter, id string)
+	tools  string // the tools that the gate is told of when it asks, as JSON; none if empty
 
 	get    http.HandlerFunc // answers GET
 	listen http.HandlerFunc // answers subscriptions/listen
@@ -82,8 +83,11 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	m := &p.Messages[0]
 	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // the gate asks what there is
+		h.mu.Lock()
+		tools := h.tools
+		h.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"capabilities":{}}}`, m.ID.Bytes)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s],"capabilities":{}}}`, m.ID.Bytes, tools)
 		return
 	}
 	name, _ := m.Params.Name.Text()
@@ -108,6 +112,13 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done %s"}]}}`, m.ID.Bytes, name)
+}
+
+// define has the upstream tell the gate of tools, as JSON without brackets.
+func (h *house) define(tools string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tools = tools
 }
 
 func compile(t *testing.T, rules ...policy.Rule) *policy.Snapshot {

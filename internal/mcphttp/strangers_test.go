@@ -199,6 +199,10 @@ func TestPanicWhileCalling(t *testing.T) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), `"internal_error"`)
+	unlisted := h.send(toolCall("1", "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	wantText(t, "while its tool is looked up", unlisted.wait(t), `"error"`, "did not run")
+	h.forgetTools() // the upstream has no tasks, so the tool need not be looked up
 	req := h.send(toolCall("1", "hold_x", ""))
 	h.approve(h.pending(1)[0])
 	wantText(t, "held", req.wait(t), `"error"`, "may have run")

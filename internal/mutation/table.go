@@ -185,8 +185,8 @@ var mutations = []mutation{
 		approvalPkg, "^TestApprovalNamesWhatWasShown$",
 	},
 	{
-		"a call runs though its tool has changed", "internal/approval/run.go",
-		`now == "" || now == held {`, `now != "" || now == held {`,
+		"a call runs though its tool has changed", "internal/approval/drift.go",
+		`|| !redefined(held[i], now) {`, `|| redefined(held[i], now) {`,
 		mcphttpPkg, "^TestToolDrift$",
 	},
 

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,165 +12,16 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// takesTask reports whether a call is made as a task of the upstream's. What
-// the upstream says of the tool, or of itself, is asked for if nobody has done
-// that yet. If it cannot be told whether the tool requires a task the error says
-// so, and the call is not made.
-func (c *Caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
-	if m.Method != "tools/call" {
-		return false, nil
-	}
-	facts := c.gate.About(c.from)
-	if wire.EraOf(m) == wire.Modern {
-		return facts.Tasks || !facts.Known && c.discover(ctx, m), nil
-	}
-	if facts.Known && !facts.Tasks {
-		return false, nil
-	}
-	tool, listed := c.gate.Tool(c.from, t.Call.Name)
-	if !listed {
-		var err error
-		if tool, err = c.findTool(ctx, m, c.upstream.cfg.ToolsTimeout); err != nil {
-			return false, unlisted(err)
-		}
-	}
-	switch policy.TaskSupport(tool.TaskSupport) {
-	case policy.TaskRequired:
-		return true, nil
-	case policy.TaskOptional:
-		return asksForTask(t), nil
-	default:
-		return false, nil
-	}
-}
-
-// unlisted says that a call was not made because the upstream's tools could not
-// be listed, because of err.
-func unlisted(err error) error {
-	failure := &approval.SendError{
-		Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: fmt.Errorf("the upstream's tools could not be listed: %w", err),
-	}
-	if known, ok := errors.AsType[*approval.SendError](err); ok {
-		failure.Stage = known.Stage
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		failure.Stage = task.StageUpstreamTimeout
-	}
-	return failure
-}
-
-// Definition implements [approval.Definer].
-func (c *Caller) Definition(ctx context.Context, t task.Task) string {
-	if t.Call.Method != "tools/call" {
-		return ""
-	}
-	tool, listed := c.gate.Tool(c.from, t.Call.Name)
-	if m, err := outgoing(t); err == nil && !listed {
-		tool = c.Define(ctx, m)
-	}
-	return tool.DigestText()
-}
-
-// Define returns what the upstream says of the tool that m calls, or nothing if
-// it does not say that soon.
-func (c *Caller) Define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
-	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
-	if err != nil {
-		c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
-	}
-	return tool
-}
-
 // asksForTask reports whether the client of a legacy call asked for a task.
 func asksForTask(t task.Task) bool {
 	m, err := parsed([]byte(t.Call.Message))
 	return err == nil && m.Params.Task.Present()
-}
-
-// learnTimeout is how long an upstream may take to say what it can do.
-const learnTimeout = 5 * time.Second
-
-// discover asks a modern upstream whether it does tasks.
-func (c *Caller) discover(ctx context.Context, call *jsonrpc.Message) bool {
-	ctx, stop := context.WithTimeout(ctx, learnTimeout)
-	defer stop()
-	m, err := request("server/discover", metaMember(call))
-	if err != nil {
-		return false
-	}
-	a, err := c.exchange(ctx, m, nil)
-	if err != nil {
-		return false
-	}
-	result, err := a.whole()
-	if err != nil {
-		return false
-	}
-	tasks := !a.Error && mcptask.DetectServer(result.Member("capabilities").Bytes).Extension
-	c.gate.NoteTasks(c.from, tasks)
-	return tasks
-}
-
-// findTool asks the upstream for its tools in the era of call, notes them all,
-// and returns the one that is called, if it is there. An upstream that does not
-// list its tools properly has none; the error is for a list that cannot be read
-// in time, or within its limits.
-func (c *Caller) findTool(ctx context.Context, call *jsonrpc.Message, patience time.Duration) (gate.Tool, error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
-	name, _ := call.Params.Name.Text()
-	cursor := ""
-	for range c.upstream.cfg.ToolsPages {
-		next, err := c.learnTools(ctx, call, cursor)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, jsonrpc.ErrTooLarge) {
-			c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
-			return gate.Tool{}, nil
-		}
-		if err != nil {
-			return gate.Tool{}, cmp.Or(ctx.Err(), err)
-		}
-		tool, listed := c.gate.Tool(c.from, name)
-		if cursor = next; listed || cursor == "" {
-			return tool, nil
-		}
-	}
-	return gate.Tool{}, errors.New("the list has too many pages")
-}
-
-// learnTools notes one page of the upstream's tools, asked for in the era of
-// call, and returns the cursor of the next.
-func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (next string, err error) {
-	defer recovered(&err)
-	at := ""
-	if cursor != "" {
-		at = `"cursor":` + string(jsonrpc.AppendString(nil, cursor))
-	}
-	m, err := request("tools/list", at, metaMember(call))
-	if err != nil {
-		return "", err
-	}
-	a, err := c.exchange(ctx, m, nil)
-	if err != nil {
-		return "", err
-	}
-	result, err := a.list(ctx, c.upstream.cfg.Room)
-	if err != nil {
-		return "", err
-	}
-	if a.Error {
-		return "", ErrUnchecked
-	}
-	c.gate.Learn(ctx, c.from, gate.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, result.Member("tools"))
-	next, _ = result.Member("nextCursor").Text()
-	return next, nil
 }
 
 // taskTTL returns how long the upstream's task of a call is to live, if the gate's
