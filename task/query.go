@@ -19,6 +19,11 @@ type Query struct {
 	Cursor string // Page.Next of the page before; empty for the first
 	Limit  int    // tasks on a page: 20 if zero, at most 100
 
+	// Owing selects the tasks that owe their upstream something, which a store
+	// finds without reading any other. There may be some among them that do not
+	// or no longer owe anything: the caller asks [Task.Owes].
+	Owing bool
+
 	// Heads asks for no more of each task than [Task.Head] has, which a store
 	// can tell without reading a call that may be large.
 	Heads bool
@@ -30,7 +35,7 @@ type Page struct {
 	Next  string // the cursor of the next page; empty if this is the last
 }
 
-// Matches reports whether q selects t, whatever the page.
+// Matches reports whether q selects t, whatever the page and whatever t owes.
 func (q Query) Matches(t *Task) bool {
 	return q.Scope.Admits(t.Owner) &&
 		(len(q.States) == 0 || slices.Contains(q.States, t.State)) &&
@@ -103,6 +108,9 @@ func (q Query) checksum(position []byte) []byte {
 	var b strings.Builder
 	for _, s := range slices.Compact(states) {
 		b.WriteString(string(s) + " ")
+	}
+	if q.Owing {
+		b.WriteString("owing")
 	}
 	var sum []byte
 	for _, part := range [...]string{q.Scope.key(), b.String(), string(q.Digest[:]), string(position)} {

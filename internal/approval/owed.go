@@ -23,15 +23,15 @@ import (
 // process that had them has died, the cancellation is owed until the owner asks
 // again, or until it is given up.
 
-// scanEvery is how many times housekeeping is done before all tasks that have
-// ended are looked through for what other replicas owe and did not get to tell.
+// scanEvery is how many times housekeeping is done before the store is asked
+// for what other replicas owe and did not get to tell.
 const scanEvery = 6
 
 // cancelAtOnce is how many upstreams are told at the same time.
 const cancelAtOnce = 16
 
-// payDebts tells upstreams what they are owed, until ctx ends. It looks through
-// the tasks that have ended at first, and then now and then.
+// payDebts tells upstreams what they are owed, until ctx ends. It asks the store
+// at first, and then now and then.
 func (d *Desk) payDebts(ctx context.Context) {
 	tick := time.NewTicker(d.settings().Sweep)
 	defer tick.Stop()
@@ -58,7 +58,7 @@ func (d *Desk) payDebts(ctx context.Context) {
 // debts returns the tasks that owe their upstream something.
 func (d *Desk) debts(ctx context.Context) (owed []task.ID, err error) {
 	const few = 10 // at a time: each may hold large arguments
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Cancelled, task.Expired}, Limit: few}
+	q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: few}
 	for {
 		page, err := d.cfg.Store.List(ctx, q)
 		if err != nil {

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	hugeSize   = 32 << 20
-	hugeGrowth = 8 << 20 // what the heap may grow by while that passes
+	hugeSize   = 10 << 20
+	hugeGrowth = 5 << 20 // what the heap may grow by while that passes
 )
 
 // writeHuge writes an answer of about hugeSize bytes, in lines, and returns the

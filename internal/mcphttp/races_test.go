@@ -230,10 +230,11 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 	}
 }
 
-// Ten thousand pending calls, and a thousand clients that wait, each for its
-// own: approvals wake whom they are for, and nobody else.
+// Two thousand pending calls, and hundreds of clients that wait, each for its
+// own: an approval wakes the client that it is for, and nobody else. The test of
+// this name in package approval has ten thousand of them.
 func TestManyPending(t *testing.T) {
-	const tasks, waiters, approved = 10_000, 1000, 200
+	const tasks, waiters, approved = 2000, 300, 100
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Beat = time.Minute })
 	ids := make([]task.ID, tasks)
 	verdict := policy.Verdict{Action: policy.Approve, Workflow: "default"}

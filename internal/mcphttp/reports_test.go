@@ -33,7 +33,7 @@ func (s *countedStore) Swap(ctx context.Context, t task.Task, notes ...task.Note
 }
 
 // floodSize is how many statuses a hostile upstream sends.
-const floodSize = 20_000
+const floodSize = 5000
 
 // most is how much work a flood may cause: a little at once, and then some in
 // each interval that it lasts, however slow the machine is.

@@ -117,7 +117,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestLargeListsAtOnce(t *testing.T) {
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
-			const clients, size = 6, 4 << 20
+			const clients, size = 6, 5 << 18 // above what counts as medium
 			list := `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"get_x","description":"` + strings.Repeat("d", size) + `"}]}}`
 			up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)

@@ -177,7 +177,7 @@ func collect(found []*task.Task, items iter.Seq[item], q task.Query, after task.
 			break
 		}
 		t := i.entry.task.Load()
-		if position(t) != after && q.Matches(t) {
+		if position(t) != after && q.Matches(t) && (!q.Owing || t.Owes()) {
 			found = append(found, t)
 			limit--
 		}

@@ -89,14 +89,14 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		return err
 	}
 	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.places(r.card, t.State)...)
-	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.room(t.Room), s.keys.rooms())
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.room(t.Room), s.keys.rooms(), s.keys.owing())
 	for _, state := range task.Pending() {
 		keys = append(keys, s.keys.owned(state, t.Owner))
 	}
 	args := append([]string{
 		s.news.channel, note(t.ID, t.Owner), r.member, r.due(),
 		strconv.Itoa(limits.PerOwner), strconv.Itoa(limits.Total), strconv.FormatBool(limits.Unique),
-		strconv.Itoa(limits.PerRoom), strconv.Itoa(limits.Rooms), strconv.FormatBool(t.Room != "" && !t.State.Terminal()),
+		strconv.Itoa(limits.PerRoom), strconv.Itoa(limits.Rooms), strconv.FormatBool(t.Room != "" && !t.State.Terminal()), strconv.FormatBool(t.Owes()),
 	}, r.fields()...)
 	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
 
@@ -182,10 +182,10 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 
 func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
 	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.places(r.card, r.State)...)
-	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox(), s.keys.room(r.room), s.keys.rooms())
+	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox(), s.keys.room(r.room), s.keys.rooms(), s.keys.owing())
 	args := append([]string{
 		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
-		strconv.FormatBool(r.State.Terminal()),
+		strconv.FormatBool(r.State.Terminal()), strconv.FormatBool(r.Owes()),
 	}, r.fields()...)
 	reply, err := s.scripts.swap.Exec(ctx, s.client, s.keyed(keys), args).AsStrSlice()
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *Store) delete(ctx context.Context, doomed []found, before time.Time) (i
 	for i, d := range doomed {
 		id := idOf(d.member)
 		places := s.keys.places(d.card, d.state)
-		calls[i].Keys = s.keyed(append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id)}, places...))
+		calls[i].Keys = s.keyed(append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id), s.keys.owing()}, places...))
 		calls[i].Args = []string{s.news.channel, note(id, d.owner), d.member, d.version, micros(before)}
 	}
 	deleted := 0

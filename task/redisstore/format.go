@@ -13,7 +13,7 @@ import (
 
 // format is the newest form of the keys. It is raised when programs that know
 // only an older one must not write any more.
-const format = "2"
+const format = "3"
 
 // outdated begins the error of a script that is of an older format.
 const outdated = "TGOUTDATED"
@@ -51,7 +51,9 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	keys := []string{s.keys.format(), s.keys.inbox1(), s.keys.inbox()}
+	keys := []string{
+		s.keys.format(), s.keys.inbox1(), s.keys.inbox(), s.keys.owing(), s.keys.list(task.Cancelled), s.keys.list(task.Expired),
+	}
 	found, err := rueidis.NewLuaScript(openSource).Exec(ctx, s.client, keys, []string{format}).ToString()
 	if err == nil && found != format {
 		err = fmt.Errorf("%w: format %q, and the newest known is %s; use a newer program", ErrSchema, found, format)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,63 @@ func TestRefusesFormatBefore(t *testing.T) {
 	}
 	if got := do(t, server, "EXISTS", prefix+"task:tg_new"); !strings.Contains(got, "0") {
 		t.Errorf("the new task is there: %s", got)
+	}
+}
+
+// Keys of format 2 have no list of the tasks that owe their upstream something:
+// it is made of all that may, and what owes nothing is not read after that.
+func TestDebts(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	const prefix, many = "{thoughtgate}:", 200
+	s := open(t, redisstore.Options{URL: server.URL()})
+	end := func(n int, events ...task.Event) task.ID {
+		id := add(t, s, n).ID
+		for _, e := range events {
+			_, err := task.Advance(t.Context(), s, anyone(id), e, epoch)
+			must(t, err)
+		}
+		return id
+	}
+	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(ttl)}
+	owes := end(1, admit, claim, task.Cancel{By: "ann"})
+	for i := range many {
+		end(i+2, task.Cancel{By: "ann"})
+	}
+	owing := func(s *redisstore.Store) (found []task.ID) {
+		q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: 100}
+		for {
+			page, err := s.List(t.Context(), q)
+			must(t, err)
+			for _, one := range page.Tasks {
+				found = append(found, one.ID)
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return found
+			}
+		}
+	}
+	do(t, server, "CONFIG", "RESETSTAT")
+	if found := owing(s); len(found) != 1 || found[0] != owes {
+		t.Errorf("found %v; want %s", found, owes)
+	}
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	must(t, err)
+	defer client.Close()
+	stats, err := client.Do(t.Context(), client.B().Info().Section("commandstats").Build()).ToString()
+	if must(t, err); !strings.Contains(stats, "cmdstat_hmget:calls=1,") {
+		t.Errorf("to find one of %d tasks the store reads others: %s", many+1, stats)
+	}
+
+	do(t, server, "DEL", prefix+"owing") // as format 2 has it
+	do(t, server, "SET", prefix+"format", "2")
+	if found := owing(open(t, redisstore.Options{URL: server.URL()})); !slices.Contains(found, owes) {
+		t.Errorf("a task of format 2 that owes is not among %d that are found", len(found))
+	}
+	if err := s.PutRecord(t.Context(), task.Record{Name: "x", Version: 1, Value: []byte("x")}); err != nil {
+		t.Errorf("the keys are not of this program's format: %v", err)
 	}
 }
 

@@ -37,6 +37,9 @@ func (k keyspace) recordsDue() string        { return string(k) + "records:due" 
 func (k keyspace) record(name string) string { return string(k) + "record:" + name }
 func (k keyspace) due(h half) string         { return string(k) + "due:" + string(h) }
 
+// owing names the list of tasks that owe their upstream something.
+func (k keyspace) owing() string { return string(k) + "owing" }
+
 func (k keyspace) rooms() string           { return string(k) + "rooms" }
 func (k keyspace) room(name string) string { return string(k) + "room:" + name }
 

@@ -140,6 +140,9 @@ func (s *Store) heads(ctx context.Context, members []string) ([]task.Task, error
 // lists returns the lists that have all that q selects, and the less else the
 // better.
 func (s *Store) lists(q task.Query) []string {
+	if q.Owing {
+		return []string{s.keys.owing()}
+	}
 	states := q.States
 	if len(states) == 0 {
 		states = task.States()

@@ -299,7 +299,7 @@ func TestCheck(t *testing.T) {
 	_, err := redisstore.Open(t.Context(), o)
 	mustBe(t, err, redisstore.ErrEvicts)
 	do(t, server, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-	do(t, server, "SET", "{thoughtgate}:format", "3")
+	do(t, server, "SET", "{thoughtgate}:format", "99")
 	_, err = redisstore.Open(t.Context(), o)
 	mustBe(t, err, redisstore.ErrSchema)
 }

@@ -167,7 +167,8 @@ func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
 }
 
 // outline returns what databases and those who look after them have to know of
-// t: whose it is, how it stands and when it is due. Fields that are not named
+// t: whose it is, how it stands, when it is due and whether its upstream is owed
+// something. Fields that are not named
 // here are not shown.
 func outline(t *task.Task) task.Task {
 	o := task.Task{
@@ -187,6 +188,10 @@ func outline(t *task.Task) task.Task {
 	}
 	if t.State == task.Executing { // when it is due depends on much that is nobody's business
 		o.ExpiresAt = t.Due()
+	}
+	if t.Owes() { // by which they are found
+		owed := t.Execution.Cancellation
+		o.Execution = &task.Execution{Cancellation: &task.Cancellation{Tries: owed.Tries, NextTry: owed.NextTry, Until: owed.Until}}
 	}
 	if f := t.Failure; f != nil {
 		o.Failure = &task.Failure{Stage: f.Stage, Ran: f.Ran, Retriable: f.Retriable}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING`
+	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (id) DO NOTHING`
 	findTask   = "SELECT owner, state, version FROM tasks WHERE id = $1"
-	updateTask = "UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5 WHERE id = $6"
+	updateTask = "UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5, owing = $6 WHERE id = $7"
 	sweepTasks = `DELETE FROM tasks WHERE id IN
 		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2) RETURNING id, owner`
 	putChunk = `INSERT INTO chunks (task, n, data) VALUES ($1, $2, $3)
@@ -48,7 +48,7 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 		return outcome{refused: refusal}, err
 	}
 	result, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room)
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room, r.Owes())
 	if err != nil {
 		return outcome{}, err
 	}
@@ -101,7 +101,7 @@ func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
 	case old.version != r.Version-1:
 		return outcome{refused: overtaken(r.ID, old.state)}, nil
 	}
-	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.due, r.Version, r.document, string(r.ID)); err != nil {
+	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.due, r.Version, r.document, r.Owes(), string(r.ID)); err != nil {
 		return outcome{}, err
 	}
 	if r.State.Terminal() && !old.state.Terminal() {

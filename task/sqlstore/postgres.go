@@ -225,8 +225,8 @@ const (
 		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
 		EXISTS (SELECT FROM tasks WHERE id = $5)`
 	addNotes = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
-	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	findState = "SELECT state FROM tasks WHERE id = $1"
 	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
 	// replaceTask also takes a task that ends from its slot, and adds notes.
@@ -235,7 +235,7 @@ const (
 			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending)),
 		noted AS (INSERT INTO journal_inbox (note)
 			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i)
-		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8
+		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8, owing = $10
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
 	// deleteTasks has an array, because the server takes a list whose length it
 	// does not know for long enough to read the whole table.
@@ -351,7 +351,7 @@ func (c creation) insert(ctx context.Context) error {
 	r := c.record
 	var b pgx.Batch
 	b.Queue(addTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room)
+		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room, r.Owes())
 	if r.pending() {
 		b.Queue(countTask, slot(r.ID))
 	}
@@ -382,7 +382,7 @@ func (s *Postgres) Swap(ctx context.Context, t task.Task, notes ...task.Note) er
 	var owner string
 	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.pending(),
-			string(r.State), r.due, r.Version, r.document, documents(r.remarks)).Scan(&owner)
+			string(r.State), r.due, r.Version, r.document, documents(r.remarks), r.Owes()).Scan(&owner)
 	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

@@ -170,11 +170,14 @@ func selectPage(q task.Query, after task.Position) (statement string, args []any
 
 // statement asks for pending and terminal tasks apart, so that the few of one
 // kind are found among any number of the other. The digest of a call is rare
-// enough to ask for both at once.
+// enough to ask for both at once, and tasks that owe something have an index of
+// their own.
 func (s *selection) statement(q task.Query) string {
 	pending := len(q.States) == 0 || slices.ContainsFunc(q.States, func(s task.State) bool { return !s.Terminal() })
 	terminal := len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal)
 	switch {
+	case q.Owing:
+		return s.half("owing")
 	case q.Digest != task.Digest{}:
 		return s.half()
 	case pending && !terminal:

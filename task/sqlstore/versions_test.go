@@ -272,13 +272,13 @@ func (p *place) write(t *testing.T, version string) {
 	t.Helper()
 	var script bytes.Buffer
 	fmt.Fprintf(&script, "-- A database of version %s, as TestVersions made it when that was the newest.\n%s;\n", version, sqlstore.VersionTable)
+	if p.kind == "postgres" {
+		fmt.Fprintf(&script, "SET thoughtgate.schema = %d; -- as the program of this version does\n", len(sqlstore.Migrations(p.kind)))
+	}
 	for i, name := range sqlstore.Migrations(p.kind) {
 		file, err := os.ReadFile(filepath.Join("migrations", p.kind, name+".sql"))
 		must(t, err)
 		fmt.Fprintf(&script, "%sINSERT INTO schema_version (version) VALUES (%d);\n", file, i+1)
-	}
-	if p.kind == "postgres" {
-		fmt.Fprintf(&script, "SET thoughtgate.schema = %d; -- as the program of this version does\n", len(sqlstore.Migrations(p.kind)))
 	}
 	for _, table := range p.strings(t, p.tables) {
 		if table != "schema_version" {

@@ -19,6 +19,7 @@ func listCases() []testCase {
 		{"List has pages of the size asked for", listPages},
 		{"List ends with the last task", listEnd},
 		{"List of heads", listHeads},
+		{"List of what is owed to upstreams", listOwing},
 		{"cursors survive new tasks", cursorInserts},
 		{"cursors survive deleted tasks", cursorDeletes},
 		{"cursors of another query or of nobody are refused", cursorForged},
@@ -112,6 +113,52 @@ func listHeads(t reporter, s task.Store) {
 			}
 		}
 	}
+}
+
+// C20: tasks whose upstream is still to be told of their end are found among all
+// others, until it has been told.
+func listOwing(t reporter, s task.Store) {
+	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
+	var want []task.ID
+	for i := range 12 {
+		id := task.ID(fmt.Sprintf("tg_%02d", i))
+		add(t, s, id, []string{"ann", "bob"}[i%2], epoch.Add(-time.Duration(i)*time.Microsecond))
+		switch i % 4 {
+		case 0: // it goes on
+			advance(t, s, id, epoch, admit, claim)
+		case 1: // it never ran
+			advance(t, s, id, epoch, task.Cancel{By: "ann"})
+		default:
+			advance(t, s, id, epoch, admit, claim, task.Cancel{By: "ann"})
+			want = append(want, id)
+		}
+	}
+	owing := task.Query{Scope: task.AnyOwner(), Owing: true}
+	for limit := range 3 {
+		owing.Limit = limit
+		mustEqual(t, "owing", list(t, s, owing), want)
+	}
+	heads := owing
+	heads.Heads = true
+	mustEqual(t, "heads of those", list(t, s, heads), want)
+	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Owing: true, Limit: 1})
+	must(t, err)
+	_, err = s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 1, Cursor: page.Next})
+	mustBe(t, err, task.ErrInvalidCursor)
+
+	advance(t, s, want[0], epoch, task.TellUpstream{By: "gate 1", Now: true}) // tried, and not settled
+	mustEqual(t, "owing after a try", list(t, s, owing), want)
+	advance(t, s, want[0], epoch, task.SettleUpstream{By: "gate 1", Outcome: task.CancellationTold})
+	mustEqual(t, "owing after one was told", list(t, s, owing), want[1:])
+	if n, err := s.Sweep(t.Context(), get(t, s, want[1]).Due().Add(time.Second), 100); n == 0 || err != nil {
+		t.Fatalf("Sweep = %d, %v", n, err)
+	}
+	mustEqual(t, "owing after the sweep", list(t, s, owing), []task.ID(nil))
+
+	// A store may be given a task that owes something already.
+	late := apply(t, build(t, draft("tg_copied", "ann"), epoch), epoch, admit, claim, task.Cancel{By: "ann"})
+	must(t, s.Create(t.Context(), late, task.Limits{}))
+	mustEqual(t, "owing after a copy", list(t, s, owing), []task.ID{"tg_copied"})
 }
 
 func listTies(t reporter, s task.Store) {

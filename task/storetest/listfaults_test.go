@@ -18,6 +18,8 @@ var listFaults = map[string]func(*faulty){
 	"list ignores states":    changeList(func(q *task.Query) { q.States = nil }, nil),
 	"list ignores digests":   changeList(func(q *task.Query) { q.Digest = task.Digest{} }, nil),
 	"list ignores cursors":   changeList(func(q *task.Query) { q.Cursor = "" }, nil),
+	"list ignores debts":     changeList(func(q *task.Query) { q.Owing = false }, nil),
+	"list forgets debts":     changeList(nil, func(p *task.Page) { p.Tasks = slices.DeleteFunc(p.Tasks, task.Task.Owes) }),
 	"list has whole heads":   changeList(func(q *task.Query) { q.Heads = false }, nil),
 	"list is oldest first":   changeList(nil, func(p *task.Page) { slices.Reverse(p.Tasks) }),
 	"list forgets the rest":  changeList(nil, func(p *task.Page) { p.Next = "" }),

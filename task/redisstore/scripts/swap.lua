@@ -5,10 +5,10 @@
 --
 -- KEYS: task, changes, the four places of the new version, the four places
 -- that it is expected to leave, the inbox of the journal, the pending tasks of
--- its room and of all rooms.
+-- its room and of all rooms, the tasks that owe something.
 -- ARGV: channel, message, member, due, version before, state expected, whether
--- it has ended, how many notes, the notes, then the fields to set, of which the first is the new
--- state.
+-- it has ended, whether it owes something, how many notes, the notes, then the
+-- fields to set, of which the first is the new state.
 local old = redis.call('HMGET', KEYS[1], 'version', 'state')
 local state = old[2]
 if not old[1] then
@@ -17,16 +17,21 @@ end
 if old[1] ~= ARGV[5] then
   return {'overtaken', state}
 end
-local notes = tonumber(ARGV[8])
-local to = ARGV[10 + notes]
+local notes = tonumber(ARGV[9])
+local to = ARGV[11 + notes]
 if state ~= to and state ~= ARGV[6] then
   return {'unexpected', state}
 end
 
 if notes > 0 then
-  redis.call('RPUSH', KEYS[11], unpack(ARGV, 9, 8 + notes))
+  redis.call('RPUSH', KEYS[11], unpack(ARGV, 10, 9 + notes))
 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 9 + notes))
+redis.call('HSET', KEYS[1], unpack(ARGV, 10 + notes))
+if ARGV[8] == 'true' then
+  redis.call('ZADD', KEYS[14], 0, ARGV[3])
+else
+  redis.call('ZREM', KEYS[14], ARGV[3])
+end
 if ARGV[7] == 'true' then
   redis.call('ZREM', KEYS[12], ARGV[3])
   redis.call('ZREM', KEYS[13], ARGV[3])
