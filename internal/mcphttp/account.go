@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -11,23 +12,31 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// finish counts and logs the exchange, and turns a panic into an answer.
-func (x *exchange) finish() {
-	cause := recover()
+// finish counts and logs the exchange, given how it ended. The server breaks the
+// connection of one that has no complete answer.
+func (x *exchange) finish(err error) {
+	x.gone = x.gone || errors.Is(err, errGone)
 	if x.answered != nil {
 		x.release(x.answered)
 	}
-	if cause == nil {
-		x.account()
-		return
+	x.account()
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
-	defer x.account()
-	if cause == http.ErrAbortHandler { //nolint:errorlint // a panic value, not an error that was returned
-		panic(cause)
-	}
-	x.h.cfg.Log.ErrorContext(x.r.Context(), "panic",
-		"correlation_id", x.correlationID(), "panic", cause, "stack", string(debug.Stack()))
-	x.refuse(&wire.Problem{Type: wire.Internal})
+}
+
+// safely serves the exchange, and turns a panic into an answer.
+func (x *exchange) safely(serve func() error) (err error) {
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		x.h.cfg.Log.ErrorContext(x.r.Context(), "panic",
+			"correlation_id", x.correlationID(), "panic", cause, "stack", string(debug.Stack()))
+		err = x.refuse(&wire.Problem{Type: wire.Internal})
+	}()
+	return serve()
 }
 
 // account counts, traces and logs how the exchange ended.

@@ -19,11 +19,10 @@ func (x *exchange) room() admission.Client {
 
 // within runs serve if the pool has a place for the exchange. Otherwise it
 // refuses the exchange before any of its body was read.
-func (x *exchange) within(pool *admission.Pool, serve func()) {
+func (x *exchange) within(pool *admission.Pool, serve func() error) error {
 	x.guest = x.room()
 	if err := x.moveTo(pool); err != nil {
-		x.refuseCrowded(err)
-		return
+		return x.refuseCrowded(err)
 	}
 	defer func() {
 		x.place.Release(x.guest, 1)
@@ -31,7 +30,7 @@ func (x *exchange) within(pool *admission.Pool, serve func()) {
 			x.h.cfg.Bodies.Release(x.guest, x.reserved)
 		}
 	}()
-	serve()
+	return serve()
 }
 
 // moveTo takes a place in another pool and gives up the one that the exchange
@@ -51,7 +50,7 @@ func (x *exchange) moveTo(pool *admission.Pool) error {
 }
 
 // refuseCrowded tells a client that there is no room for its request.
-func (x *exchange) refuseCrowded(err error) { x.refuse(x.crowded(err)) }
+func (x *exchange) refuseCrowded(err error) error { return x.refuse(x.crowded(err)) }
 
 // crowded returns the problem of a request for which there is no room, because
 // of what its client does or because of what all do.

@@ -20,10 +20,16 @@ func (x *exchange) correlationID() string {
 	return x.corr
 }
 
+// Why an exchange can end without an answer, or in the middle of one.
+var (
+	errGone      = errors.New("the client is gone")
+	errBrokenOff = errors.New("the answer was broken off")
+)
+
 // fail tells the client of err, unless there is nobody left to tell.
-func (x *exchange) fail(err error) {
+func (x *exchange) fail(err error) error {
 	if x.r.Context().Err() != nil {
-		x.leave()
+		return errGone
 	}
 	problem, ok := errors.AsType[*wire.Problem](err)
 	if !ok {
@@ -32,59 +38,64 @@ func (x *exchange) fail(err error) {
 			problem.Type = wire.ShuttingDown
 		}
 	}
-	x.refuse(problem)
+	return x.refuse(problem)
 }
 
 // refuseUnread answers a body that is no message.
-func (x *exchange) refuseUnread(err error) {
+func (x *exchange) refuseUnread(err error) error {
+	if problem, ok := errors.AsType[*wire.Problem](err); ok {
+		return x.refuse(problem)
+	}
 	unread, ok := errors.AsType[*jsonrpc.ParseError](err)
 	if !ok {
-		x.fail(err)
-		return
+		return x.fail(err)
 	}
 	x.id = unread.ID.Bytes
-	x.refuse(wire.FromParse(unread))
+	return x.refuse(wire.FromParse(unread))
 }
 
 // refuse answers with a problem. Once an answer has begun, all that can be done
 // is to break it off, so that it is not taken for complete.
-func (x *exchange) refuse(problem *wire.Problem) {
+func (x *exchange) refuse(problem *wire.Problem) error {
 	x.problem = problem
 	if x.began {
-		panic(http.ErrAbortHandler)
+		return errBrokenOff
 	}
 	body := problem.AppendResponse(nil, x.era, x.id, x.correlationID())
-	x.w.Header().Set("Content-Type", "application/json")
 	if x.unread {
 		x.w.Header().Set("Connection", "close") // or the server would wait for the body before it answers
 	}
-	x.begin(problem.Status(x.id != nil))
-	x.write(body)
+	return x.answerWith(problem.Status(x.id != nil), body)
 }
 
 // answer answers with a message of the gate's own.
-func (x *exchange) answer(message []byte) { x.answerWith(http.StatusOK, message) }
+func (x *exchange) answer(message []byte) error { return x.answerWith(http.StatusOK, message) }
 
-func (x *exchange) answerWith(status int, message []byte) {
+func (x *exchange) answerWith(status int, message []byte) error {
 	x.w.Header().Set("Content-Type", "application/json")
 	x.begin(status)
-	x.write(message)
+	return x.write(message)
 }
 
-// fallBack answers in place of an upstream that failed to, if the gate can.
-func (x *exchange) fallBack() bool {
-	if x.instead == nil || x.r.Context().Err() != nil {
-		return false
+// accept answers what needs no answer.
+func (x *exchange) accept() error {
+	x.begin(http.StatusAccepted)
+	return nil
+}
+
+// substitute returns the answer in place of an upstream that failed to give one,
+// or nil if the gate has none.
+func (x *exchange) substitute(p *plan) []byte {
+	if p.instead == nil || x.r.Context().Err() != nil {
+		return nil
 	}
-	message := x.instead()
-	if message == nil {
-		return false
+	message := p.instead()
+	if message != nil {
+		x.h.cfg.Log.WarnContext(x.r.Context(), "the upstream failed to give a list, so the client gets the last one",
+			"method", x.label, "correlation_id", x.correlationID())
+		clear(x.w.Header())
 	}
-	x.h.cfg.Log.WarnContext(x.r.Context(), "the upstream failed to give a list, so the client gets the last one",
-		"method", x.label, "correlation_id", x.correlationID())
-	clear(x.w.Header())
-	x.answer(message)
-	return true
+	return message
 }
 
 // begin sends the status and the headers.
@@ -93,12 +104,13 @@ func (x *exchange) begin(status int) {
 	x.w.WriteHeader(status)
 }
 
-// write sends a piece of the answer, and gives up on a client that does not
+// write sends a piece of the answer. The error is errGone if the client does not
 // take it.
-func (x *exchange) write(p []byte) {
+func (x *exchange) write(p []byte) error {
 	if x.tryWrite(p) != nil {
-		x.leave()
+		return errGone
 	}
+	return nil
 }
 
 func (x *exchange) tryWrite(p []byte) error {
@@ -117,14 +129,17 @@ func (x *exchange) cut() {
 }
 
 // flush sends what has been written on its way.
-func (x *exchange) flush() {
-	if err := x.control.Flush(); err != nil {
-		x.leave()
+func (x *exchange) flush() error {
+	if x.control.Flush() != nil {
+		return errGone
 	}
+	return nil
 }
 
-// leave ends the exchange because the client is gone.
-func (x *exchange) leave() {
-	x.gone = true
-	panic(http.ErrAbortHandler)
+// sendNow sends a piece of the answer on its way.
+func (x *exchange) sendNow(p []byte) error {
+	if err := x.write(p); err != nil {
+		return err
+	}
+	return x.flush()
 }

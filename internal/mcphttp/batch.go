@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
 	"time"
 
@@ -17,15 +16,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// governWhole judges a batch as one thing: the strictest verdict about one of
-// its messages goes for all of them. It returns what may go on to the upstream,
-// and reports false if the client has its answer.
-func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+// planWhole judges a batch as one thing: the strictest verdict about one of its
+// messages goes for all of them. The plan has the answers to the rest of the batch
+// already.
+func (x *exchange) planWhole(ctx context.Context, p jsonrpc.Packet, plan *plan) *plan {
 	var held []gate.Judged
 	refused := false
 	problems := make([]*wire.Problem, len(p.Messages))
 	for i := range p.Messages {
-		judged, problem := x.judgeInBatch(ctx, &p.Messages[i])
+		judged, problem := x.judgeInBatch(ctx, &p.Messages[i], plan)
 		problems[i] = problem
 		x.ids = append(x.ids, requestIDs(&p.Messages[i])...)
 		if problem != nil {
@@ -34,25 +33,23 @@ func (x *exchange) governWhole(ctx context.Context, p jsonrpc.Packet, body []byt
 			held = append(held, judged)
 		}
 	}
+	body := plan.body
 	switch {
 	case refused:
-		x.refuseWhole(p, problems)
+		plan.answer = func(context.Context) error { return x.refuseWhole(p, plan, problems) }
 	case len(held) == 0:
-		return body, true
 	case repeats(p):
-		x.refuseAll(p, &wire.Problem{
-			Type: wire.InvalidRequest, Detail: "two requests of this batch have the same id, so that nobody could tell their answers apart: none of them ran",
-		})
+		plan.answer = x.refusesAll(p, plan, "two requests of this batch have the same id, so that nobody could tell their answers apart: none of them ran")
 	case differ(held):
-		x.refuseAll(p, &wire.Problem{
-			Type: wire.InvalidRequest, Detail: "the calls of this batch need different approvals, so none of them ran: make them one by one",
-		})
+		plan.answer = x.refusesAll(p, plan, "the calls of this batch need different approvals, so none of them ran: make them one by one")
 	default:
-		x.holdBatch(ctx, p, approval.Call{
-			Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: x.toolsInBatch(ctx, p),
-		})
+		plan.answer = func(ctx context.Context) error {
+			return x.holdBatch(ctx, p, plan, approval.Call{
+				Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: x.toolsInBatch(ctx, p),
+			})
+		}
 	}
-	return nil, false
+	return plan
 }
 
 // toolsInBatch returns what the upstream says of the tools that the messages of a
@@ -85,9 +82,9 @@ func differ(held []gate.Judged) bool {
 }
 
 // refuseWhole answers a batch of which something may not pass.
-func (x *exchange) refuseWhole(p jsonrpc.Packet, problems []*wire.Problem) {
+func (x *exchange) refuseWhole(p jsonrpc.Packet, plan *plan, problems []*wire.Problem) error {
 	aside := &wire.Problem{Type: wire.PolicyDenied, Detail: "not run, because another message of this batch was refused"}
-	x.answerEach(p, func(i int) []byte {
+	return x.answerEach(p, plan, func(i int) []byte {
 		problem := problems[i]
 		if problem == nil {
 			problem = aside
@@ -96,26 +93,28 @@ func (x *exchange) refuseWhole(p jsonrpc.Packet, problems []*wire.Problem) {
 	})
 }
 
-// refuseAll answers every request of a batch with the same problem.
-func (x *exchange) refuseAll(p jsonrpc.Packet, problem *wire.Problem) {
-	x.problem = problem
-	x.answerEach(p, func(int) []byte { return problem.AppendResponse(nil, x.era, x.id, x.correlationID()) })
+// refusesAll returns what answers every request of a batch with the same problem.
+func (x *exchange) refusesAll(p jsonrpc.Packet, plan *plan, detail string) func(context.Context) error {
+	problem := &wire.Problem{Type: wire.InvalidRequest, Detail: detail}
+	return func(context.Context) error {
+		x.problem = problem
+		return x.answerEach(p, plan, func(int) []byte { return problem.AppendResponse(nil, x.era, x.id, x.correlationID()) })
+	}
 }
 
 // answerEach answers a batch with what answer returns for each of its requests.
-func (x *exchange) answerEach(p jsonrpc.Packet, answer func(i int) []byte) {
-	if answers := x.each(p, answer); answers != nil {
-		x.answer(answers)
-		return
+func (x *exchange) answerEach(p jsonrpc.Packet, plan *plan, answer func(i int) []byte) error {
+	if answers := x.each(p, plan, answer); answers != nil {
+		return x.answer(answers)
 	}
-	x.begin(http.StatusAccepted) // nothing but notifications
+	return x.accept() // nothing but notifications
 }
 
 // each returns an array of the answers to the requests of a batch, or nil if
 // there are none. While answer is called, x.id is the request's.
-func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
+func (x *exchange) each(p jsonrpc.Packet, plan *plan, answer func(i int) []byte) []byte {
 	defer func() { x.id = nil }()
-	answers := slices.Clone(x.refusals)
+	answers := slices.Clone(plan.refusals)
 	for i := range p.Messages {
 		if p.Messages[i].Kind == jsonrpc.Request {
 			x.id = p.Messages[i].ID.Bytes
@@ -131,33 +130,35 @@ func (x *exchange) each(p jsonrpc.Packet, answer func(i int) []byte) []byte {
 // holdBatch holds a whole batch, of which c says what it is and how it was
 // judged, for one approval, keeps the client waiting, and answers with what
 // became of all of it.
-func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, c approval.Call) {
+func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, plan *plan, c approval.Call) error {
 	x.identify(&c)
 	c.Upstream, c.Trace = x.upstream.Name(), x.span.Traceparent()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {
 		x.h.cfg.Log.InfoContext(ctx, "batch not held", "correlation_id", x.correlationID(), "cause", err)
-		x.answerEach(p, func(int) []byte { return x.refused(err) })
-		return
+		return x.answerEach(p, plan, func(int) []byte { return x.refused(err) })
 	}
 	leave, err := x.enterWaiting()
 	if err != nil {
-		x.answerEach(p, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) })
-		return
+		return x.answerEach(p, plan, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) })
 	}
 	defer leave()
-	began, w := time.Now(), x.beginWaiting(new(jsonrpc.Message))
+	w, err := x.beginWaiting(new(jsonrpc.Message))
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	t, err = w.wait(ctx, t, x.h.settings().Waiting.Hold, x.send())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
 	switch {
 	case err == nil:
-		x.deliverBatch(ctx, w, p, t)
+		return x.deliverBatch(ctx, w, p, plan, t)
+	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+		return errGone
 	case !errors.Is(err, task.ErrNotReady):
-		w.end(x.each(p, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
-	case x.r.Context().Err() != nil:
-		x.leave()
+		return w.end(x.each(p, plan, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
 	default:
-		w.end(x.each(p, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) }))
+		return w.end(x.each(p, plan, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) }))
 	}
 }
 
@@ -171,25 +172,24 @@ func (x *exchange) refused(err error) []byte {
 }
 
 // deliverBatch answers a batch with what became of it.
-func (x *exchange) deliverBatch(ctx context.Context, w *waiting, p jsonrpc.Packet, t task.Task) {
+func (x *exchange) deliverBatch(ctx context.Context, w *waiting, p jsonrpc.Packet, plan *plan, t task.Task) error {
 	payload, err := io.ReadAll(x.h.cfg.Desk.Open(ctx, t))
-	answers := x.each(p, func(i int) []byte {
+	answers := x.each(p, plan, func(i int) []byte {
 		if err != nil {
 			return x.errorMessage(x.dialect().Error(err))
 		}
-		return x.outcomeInBatch(t, payload, i)
+		return x.outcomeInBatch(t, plan.lists, payload, i)
 	})
 	if err != nil {
-		w.end(answers)
-		return
+		return w.end(answers)
 	}
 	text := mcptask.Text{}.Around(string(answers), "")
-	_ = w.compose(text, nil, func() { x.delivered(ctx, t) }) // nothing is left to be read
+	return w.compose(text, nil, func() { x.delivered(ctx, t) })
 }
 
 // outcomeInBatch returns the answer to the request at a place in a batch: what
 // the upstream said to it, under the id that the client has given it this time.
-func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte {
+func (x *exchange) outcomeInBatch(t task.Task, lists []listRequest, payload []byte, place int) []byte {
 	if t.Result == nil || t.State != task.Completed {
 		answer, err := x.dialect().Answer(t)
 		if err != nil {
@@ -206,7 +206,7 @@ func (x *exchange) outcomeInBatch(t task.Task, payload []byte, place int) []byte
 		if n == place && said.IsObject() {
 			var patch jsonrpc.Patch
 			patch.Set(jsonrpc.Value{Bytes: said.Bytes}, "id", x.id)
-			if shown, err := x.shownInBatch(patch.Apply(said.Bytes)); err == nil {
+			if shown, err := x.shownInBatch(lists, patch.Apply(said.Bytes)); err == nil {
 				return shown
 			}
 			break

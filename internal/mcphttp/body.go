@@ -16,14 +16,15 @@ import (
 
 // expectBody gives the client limited time to send its body. The server reads
 // what the handler leaves of it, so this matters for refusals, too.
-func (x *exchange) expectBody() {
+func (x *exchange) expectBody() error {
 	if x.r.ContentLength == 0 {
-		return
+		return nil
 	}
 	x.unread = true
 	if err := x.control.SetReadDeadline(time.Now().Add(x.h.cfg.Limits.ReadTimeout)); err != nil {
-		x.leave()
+		return errGone
 	}
+	return nil
 }
 
 // readBody reads the whole body, and refuses what the upstream might decode

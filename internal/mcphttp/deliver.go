@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -34,7 +35,7 @@ func (x *exchange) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
 
 // deliver answers a client that has waited with what became of t, as shown tells
 // it, and notes that only if it can be sent.
-func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) {
+func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) error {
 	x := w.x
 	x.told = true
 	answer, err := shown(t)
@@ -43,91 +44,100 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 	}
 	if errors.Is(err, approval.ErrBrokenOff) { // before anything of it was sent
 		if t, err = x.h.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil && t.State.Terminal() {
-			w.deliver(ctx, t, shown)
-			return
+			return w.deliver(ctx, t, shown)
 		}
 		if err == nil {
-			w.endLater()
-			return
+			return w.endLater()
 		}
 	}
-	if err != nil {
-		w.end(x.errorMessage(x.dialect().Error(err)))
+	return w.endUnsent(err)
+}
+
+// endUnsent answers with err if that kept an answer from being sent. Once part of
+// an answer was sent, err is why it was broken off.
+func (w *waiting) endUnsent(err error) error {
+	if err == nil || errors.Is(err, errGone) || errors.Is(err, errBrokenOff) {
+		return err
 	}
+	return w.end(w.x.errorMessage(w.x.dialect().Error(err)))
 }
 
 // endLater tells a client whose answer broke off that the upstream still has it.
-func (w *waiting) endLater() {
+func (w *waiting) endLater() error {
 	w.x.problem = &wire.Problem{
 		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task goes on; ask again",
 	}
-	w.end(w.x.problem.AppendResponse(nil, w.x.era, w.x.id, w.x.correlationID()))
+	return w.end(w.x.problem.AppendResponse(nil, w.x.era, w.x.id, w.x.correlationID()))
 }
 
 // compose answers with text, and the upstream's answer in its place, as JSON or
 // as an event. It has that noted before the client can have read all of it: the
-// client's next call, however soon it comes, must find the note. It returns an
-// error if nothing has been sent; if something has, the exchange breaks off, so
-// that nobody takes it for an answer.
+// client's next call, however soon it comes, must find the note. If something has
+// been sent when it fails, the error is errGone or errBrokenOff, and the exchange
+// ends so that nobody takes what was sent for an answer.
 func (w *waiting) compose(text mcptask.Text, answer io.Reader, note func()) error {
 	x := w.x
 	out := &output{x: x}
 	buffered := bufio.NewWriterSize(out, upstream.PieceSize/2)
-	var err error
-	if w.events {
-		data := jsonrpc.NewDataWriter(buffered)
-		if err = text.Compose(data, answer); err == nil {
-			err = data.Close()
+	if err := w.composeInto(buffered, text, answer); err != nil {
+		if out.begun && !errors.Is(err, errGone) {
+			return x.fail(err)
 		}
-	} else {
-		err = text.Compose(buffered, answer)
-	}
-	switch {
-	case err != nil && out.begun:
-		x.fail(err)
-	case err != nil:
 		return err
 	}
-	if x.began {
-		_ = buffered.Flush()
-		x.flush()
-		note()
-	} else {
+	if !x.began {
 		note() // all of it is still in the buffer
-		_ = buffered.Flush()
+		return errors.Join(buffered.Flush(), out.finish())
 	}
-	out.finish()
-	return nil
+	if err := buffered.Flush(); err != nil {
+		return err
+	}
+	if err := x.flush(); err != nil {
+		return err
+	}
+	note()
+	return out.finish()
 }
 
-// An output writes the answer of an exchange, and holds its last byte back. It
-// never fails: an exchange without a client ends.
+func (w *waiting) composeInto(out io.Writer, text mcptask.Text, answer io.Reader) error {
+	if !w.events {
+		return text.Compose(out, answer)
+	}
+	data := jsonrpc.NewDataWriter(out)
+	if err := text.Compose(data, answer); err != nil {
+		return err
+	}
+	return data.Close()
+}
+
+// An output writes the answer of an exchange, and holds its last byte back.
 type output struct {
 	x     *exchange
 	begun bool
 	last  byte
 }
 
-// Write implements [io.Writer].
+// Write implements [io.Writer]. Its error is errGone.
 func (o *output) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	if !o.x.began {
 		o.x.w.Header().Set("Content-Type", "application/json")
-		o.x.begin(200)
+		o.x.begin(http.StatusOK)
 	}
 	if o.begun {
-		o.x.write([]byte{o.last})
+		if err := o.x.write([]byte{o.last}); err != nil {
+			return 0, err
+		}
 	}
 	end := len(p) - 1
-	o.x.write(p[:end])
+	if err := o.x.write(p[:end]); err != nil {
+		return 0, err
+	}
 	o.begun, o.last = true, p[end]
 	return len(p), nil
 }
 
 // finish writes the last byte.
-func (o *output) finish() {
-	o.x.write([]byte{o.last})
-	o.x.flush()
-}
+func (o *output) finish() error { return o.x.sendNow([]byte{o.last}) }

@@ -39,23 +39,26 @@ func (w *waiting) sender() approval.Sender {
 	return c
 }
 
-// toUpstreamTask prepares a message that belongs to one of the client's tasks
-// for the upstream, which knows that by another name, if at all.
-func (x *exchange) toUpstreamTask(ctx context.Context, received *jsonrpc.Message) {
+// toUpstreamTask returns body as it goes to the upstream if it is a message that
+// belongs to one of the client's tasks: the upstream knows that by another name,
+// if at all.
+func (x *exchange) toUpstreamTask(ctx context.Context, received *jsonrpc.Message, body []byte) []byte {
 	meta := received.Params.Meta
 	if received.Kind == jsonrpc.Response {
 		meta = received.Result.Member("_meta")
 	}
 	id, _ := meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
 	if x.era != wire.Legacy || !task.ID(id).Own() {
-		return
+		return body
 	}
 	owner, _ := x.owner()
 	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
 	if err != nil || t.Execution == nil || t.Execution.UpstreamTask == "" {
-		return
+		return body
 	}
-	if m, err := x.readMessage(received.Raw); err == nil {
-		x.body = upstream.RenameTask(m, id, t.Execution.UpstreamTask).Raw
+	m, err := x.readMessage(received.Raw)
+	if err != nil {
+		return body
 	}
+	return upstream.RenameTask(m, id, t.Execution.UpstreamTask).Raw
 }

@@ -18,24 +18,14 @@ import (
 )
 
 // relayEvents passes a stream of events on, each as soon as it is complete.
-func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
+func (x *exchange) relayEvents(ctx context.Context, p *plan, resp *http.Response) error {
 	kind := metrics.StreamPost
 	if x.r.Method == http.MethodGet {
 		kind = metrics.StreamGet
 	}
 	x.h.cfg.Metrics.StreamOpened(kind)
 	defer x.h.cfg.Metrics.StreamClosed(kind)
-	s := &eventRelay{x: x, torn: true}
-	switch {
-	case x.rewrite != nil:
-		s.change, s.strict = s.rewritten, true
-	case x.lists != nil:
-		s.change, s.strict = s.rewrittenBatch, true
-	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
-		s.change = s.overheard
-	case x.h.cfg.Gate.Governs():
-		s.change = s.answersOnly
-	}
+	s := x.newRelay(p)
 	if x.listens {
 		defer x.h.listeners.add(x.peer(), s, x.hearing())()
 		s.awaitFollower(ctx)
@@ -43,13 +33,11 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	x.w.Header().Del("Content-Length")
 	x.begin(resp.StatusCode)
-	for _, refusal := range x.refusals {
-		x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal}))
+	if err := s.begin(ctx, p); err != nil {
+		return err
 	}
-	s.send(nil)
-	x.handOver(ctx)
-	if x.own != nil {
-		defer x.merge(ctx, s)()
+	if p.own != nil {
+		defer x.merge(ctx, s, p.own)()
 	}
 	body := resp.Body
 	if x.id != nil && !x.listens { // the client waits for an answer
@@ -59,20 +47,52 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) {
 	}
 	err := s.run(body)
 	x.noteEvents(s.last)
-	x.ended(ctx, s, err)
+	return x.ended(ctx, p, s, err)
+}
+
+// newRelay returns the relay of a stream, which changes what p says.
+func (x *exchange) newRelay(p *plan) *eventRelay {
+	s := &eventRelay{x: x, torn: true, merged: p.own != nil}
+	switch {
+	case p.rewrite != nil:
+		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewritten(p, raw) }, true
+	case p.lists != nil:
+		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewrittenBatch(p, raw) }, true
+	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
+		s.change = s.overheard
+	case x.h.cfg.Gate.Governs():
+		s.change = s.answersOnly
+	}
+	return s
+}
+
+// begin sends the answers to what does not go to the upstream of a batch.
+func (s *eventRelay) begin(ctx context.Context, p *plan) error {
+	for _, refusal := range p.refusals {
+		if err := s.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal})); err != nil {
+			return err
+		}
+	}
+	if err := s.send(nil); err != nil {
+		return err
+	}
+	s.x.handOver(ctx, p)
+	return nil
 }
 
 // ended deals with the end of a stream, given why the upstream's part ended.
-func (x *exchange) ended(ctx context.Context, s *eventRelay, err error) {
+func (x *exchange) ended(ctx context.Context, p *plan, s *eventRelay, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
+		return nil
 	case errors.Is(err, upstream.ErrRefused):
-		x.listenAlone(ctx, &eventRelay{x: x})
+		return x.listenAlone(ctx, p, &eventRelay{x: x})
 	case ctx.Err() != nil && x.h.drain.Err() != nil:
-	case s.isLost(), x.r.Context().Err() != nil:
-		x.leave()
+		return nil
+	case errors.Is(err, errGone), s.isLost(), x.r.Context().Err() != nil:
+		return errGone
 	default:
-		s.cutOff(err)
+		return s.cutOff(err)
 	}
 }
 
@@ -88,6 +108,7 @@ type eventRelay struct {
 
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
+	merged bool                         // events of the gate's own are merged into the stream
 	after  func()                       // to be called once when the next event has been sent
 
 	origins map[string]origin // see originOf; only for the goroutine that reads
@@ -149,14 +170,16 @@ func (s *eventRelay) run(body io.Reader) error {
 			return upstream.ErrUnchecked
 		}
 		s.huge = true
-		s.sendPart(piece)
+		if err := s.sendPart(piece); err != nil {
+			return err
+		}
 		held = 0
 	}
 }
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.strict || s.x.own != nil || s.change != nil && s.x.resumes() || s.mayDeceive() {
+	if s.strict || s.merged || s.change != nil && s.x.resumes() || s.mayDeceive() {
 		return upstream.MaxWhole
 	}
 	return upstream.PieceSize
@@ -179,8 +202,7 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if cut == 0 {
 			return 0, nil
 		}
-		s.send(p[:fresh+cut])
-		return fresh + cut, nil
+		return fresh + cut, s.send(p[:fresh+cut])
 	}
 	start, at := 0, fresh
 	for at < len(p) {
@@ -192,7 +214,9 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if err != nil {
 			return start, err
 		}
-		s.send(event)
+		if err := s.send(event); err != nil {
+			return start, err
+		}
 		start = at
 	}
 	return start, nil
@@ -209,7 +233,7 @@ func (s *eventRelay) changed(raw []byte) ([]byte, error) {
 
 // rewritten returns the event with its message changed, if that is the response
 // that the exchange is about, and as it is otherwise.
-func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
+func (s *eventRelay) rewritten(p *plan, raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil // nothing but comments, or a place to resume from
@@ -221,7 +245,7 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 	if !s.x.answeredBy(m) {
 		return s.withoutUnasked(raw, event)
 	}
-	data := s.x.rewrite(m)
+	data := p.rewrite(m)
 	if bytes.Equal(data, event.Data) {
 		return raw, nil
 	}
@@ -231,12 +255,12 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 
 // rewrittenBatch returns the event with those of its messages changed that are
 // lists.
-func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
+func (s *eventRelay) rewrittenBatch(p *plan, raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil
 	}
-	messages, err := s.x.readBatch(event.Data)
+	messages, err := s.x.readBatch(p.lists, event.Data)
 	if err != nil {
 		return nil, upstream.ErrUnchecked
 	}
@@ -274,20 +298,26 @@ func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
 // end sends what was held back when the stream ended as it should.
 func (s *eventRelay) end(held []byte, err error) error {
 	if errors.Is(err, io.EOF) && len(held) > 0 {
-		s.sendPart(held)
+		if sent := s.sendPart(held); sent != nil {
+			return sent
+		}
 	}
 	return err
 }
 
 // send sends complete events.
-func (s *eventRelay) send(p []byte) {
+func (s *eventRelay) send(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.x.write(p)
+	if err := s.x.write(p); err != nil {
+		return err
+	}
 	for _, event := range s.queue {
 		s.writeAside(event)
 	}
-	s.x.flush()
+	if err := s.x.flush(); err != nil {
+		return err
+	}
 	s.torn, s.queue = false, nil
 	if s.x.id != nil {
 		s.last = append(s.last[:0], p...)
@@ -296,15 +326,15 @@ func (s *eventRelay) send(p []byte) {
 		s.after()
 		s.after = nil
 	}
+	return nil
 }
 
 // sendPart sends part of an event.
-func (s *eventRelay) sendPart(p []byte) {
+func (s *eventRelay) sendPart(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.torn = true
-	s.x.write(p)
-	s.x.flush()
+	return s.x.sendNow(p)
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.
@@ -340,9 +370,9 @@ func (s *eventRelay) insertWith(event insertion) bool {
 	return !s.closed
 }
 
-// writeAside sends an event from a goroutine that may not be the exchange's,
-// where a client that is gone must not be a panic. An event that breaks off
-// breaks the stream off, so that nobody takes what comes after for its end.
+// writeAside sends an event from a goroutine that may not be the exchange's. An
+// event that breaks off breaks the stream off, so that nobody takes what comes
+// after for its end.
 func (s *eventRelay) writeAside(event insertion) {
 	out := &aside{x: s.x}
 	if err := event(out); err != nil && out.begun || s.x.control.Flush() != nil {
@@ -387,18 +417,17 @@ func (s *eventRelay) close() {
 
 // cutOff ends a stream whose upstream broke off. A client that can resume it
 // must see the break; another one gets an answer, unless it has it already.
-func (s *eventRelay) cutOff(cause error) {
+func (s *eventRelay) cutOff(cause error) error {
 	x := s.x
 	x.problem = brokenOff(cause)
 	if s.huge || x.id == nil || s.framer.HasIDs() {
-		panic(http.ErrAbortHandler)
+		return errBrokenOff
 	}
 	if s.answered() {
-		return
+		return nil
 	}
 	data := x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
-	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
-	x.flush()
+	return x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }
 
 // answered reports whether the last events that were sent hold the response.

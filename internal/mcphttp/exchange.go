@@ -14,7 +14,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // An exchange is one HTTP request on its way through the gate.
@@ -40,35 +39,26 @@ type exchange struct {
 	unread  bool          // whether the client may still be sending its body
 	corr    string
 
-	agent     identity.Agent                // see recognise
-	since     *generation                   // in which the agent was recognised
-	guest     admission.Client              // see room
-	place     *admission.Pool               // in which the exchange counts; see moveTo
-	reserved  int64                         // bytes of memory for the body; see reserve
-	sender    gate.Client                   // see from
-	augmented bool                          // whether the client asks for a task
-	listens   bool                          // whether the answer is a stream without an end of its own
-	rewrite   func(*jsonrpc.Message) []byte // what the client is to see of the response; nil leaves it as it is
-	body      []byte                        // what goes to the upstream
-	instead   func() []byte                 // the answer if the upstream fails to give one; nil if there is none
-	unknown   *jsonrpc.Error                // the answer if the upstream does not know the method; nil leaves its own
-	cursor    string                        // of the page that the client asks for
-	asked     jsonrpc.Value                 // what a client that listens wants to hear of
-	own       []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
-	refusals  [][]byte                      // answers to those of a batch that do not go to the upstream
-	lists     []listRequest                 // those of a batch
-	lookup    *upstream.Lookup              // see tools
-	handed    []task.Task                   // whose outcomes are among these answers
-	answered  func()                        // see await
+	agent     identity.Agent   // see recognise
+	since     *generation      // in which the agent was recognised
+	guest     admission.Client // see room
+	place     *admission.Pool  // in which the exchange counts; see moveTo
+	reserved  int64            // bytes of memory for the body; see reserve
+	sender    gate.Client      // see from
+	augmented bool             // whether the client asks for a task
+	listens   bool             // whether the answer is a stream without an end of its own
+	asked     jsonrpc.Value    // what a client that listens wants to hear of
+	lookup    *upstream.Lookup // see tools
+	answered  func()           // see await
 
 	span, upstreamSpan tracing.Span
 }
 
 // post takes one message, or a batch, to the upstream, if it may pass.
-func (x *exchange) post() {
-	packet, body, ok := x.read()
-	if !ok {
-		return
+func (x *exchange) post() error {
+	packet, body, err := x.read()
+	if err != nil {
+		return x.refuseUnread(err)
 	}
 	ctx := x.r.Context()
 	if x.h.cfg.Tracing != nil {
@@ -76,30 +66,29 @@ func (x *exchange) post() {
 	}
 	if x.listens {
 		if err := x.moveTo(x.h.streams); err != nil {
-			x.refuseCrowded(err)
-			return
+			return x.refuseCrowded(err)
 		}
 		var stop func()
 		ctx, stop = x.endable(ctx)
 		defer stop()
 	}
-	if passed, ok := x.govern(ctx, packet, body); ok {
-		x.forwardTraced(ctx, packet, body, passed)
+	p := x.plan(ctx, packet, body)
+	if p.answer != nil {
+		return p.answer(ctx)
 	}
+	return x.forwardTraced(ctx, packet, body, p)
 }
 
 // read reads the body and makes sure that it is a packet which the upstream
-// will read in the same way. It reports false if the client was refused.
-func (x *exchange) read() (jsonrpc.Packet, []byte, bool) {
+// will read in the same way.
+func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 	body, problem := x.readBody()
 	if problem != nil {
-		x.refuse(problem)
-		return jsonrpc.Packet{}, nil, false
+		return jsonrpc.Packet{}, nil, problem
 	}
 	packet, err := jsonrpc.Parse(body, x.h.cfg.Limits.Parse)
 	if err != nil {
-		x.refuseUnread(err)
-		return jsonrpc.Packet{}, nil, false
+		return jsonrpc.Packet{}, nil, err
 	}
 	x.describe(packet)
 	x.era, err = wire.Classify(packet, wire.Headers{
@@ -107,11 +96,7 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, bool) {
 		Method:  x.r.Header["Mcp-Method"],
 		Name:    x.r.Header["Mcp-Name"],
 	})
-	if err != nil {
-		x.fail(err)
-		return jsonrpc.Packet{}, nil, false
-	}
-	return packet, body, true
+	return packet, body, err
 }
 
 // describe notes what the exchange is about.
@@ -136,28 +121,25 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 }
 
 // get opens the stream on which a legacy server speaks unasked.
-func (x *exchange) get() {
+func (x *exchange) get() error {
 	if x.unread {
-		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
-		return
+		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
 	}
 	if place := x.r.Header.Get("Last-Event-Id"); x.h.cfg.Desk != nil && isSealed(place) {
-		x.comeBack(x.r.Context(), place)
-		return
+		return x.comeBack(x.r.Context(), place)
 	}
 	x.listens = true
 	ctx, stop := x.endable(x.r.Context())
 	defer stop()
-	x.forward(ctx, nil)
+	return x.forward(ctx, &plan{})
 }
 
 // delete ends a session.
-func (x *exchange) delete() {
+func (x *exchange) delete() error {
 	if x.unread {
-		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
-		return
+		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
 	}
-	x.forward(x.r.Context(), nil)
+	return x.forward(x.r.Context(), &plan{})
 }
 
 // endable returns a context that also ends with [Handler.EndStreams], and when
@@ -169,37 +151,40 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop(); cancel() }
 }
 
-// forward sends the request upstream and what comes back to the client.
-func (x *exchange) forward(ctx context.Context, body []byte) {
+// forward sends what passed of the request upstream, and what comes back to the
+// client.
+func (x *exchange) forward(ctx context.Context, p *plan) error {
 	defer x.upstreamSpan.End()
 	count := x.upstream.Sending()
 	use := x.use()
 	x.silence = x.upstream.Silence(use)
-	resp, err := x.upstream.Do(ctx, use, x.r, body)
+	resp, err := x.upstream.Do(ctx, use, x.r, p.body)
 	if err != nil {
 		count(httpclient.OutcomeOf(err))
-		x.failUpstream(ctx, err)
-		return
+		return x.failUpstream(ctx, p, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if problem := httpclient.Improper(resp); problem != nil {
 		count(httpclient.OutcomeOf(problem))
-		x.failUpstream(ctx, problem)
-		return
+		return x.failUpstream(ctx, p, problem)
 	}
 	if x.endless() {
 		count(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {
 		defer func() { count(x.upstreamOutcome(resp.StatusCode)) }()
 	}
-	if x.listenWithout(ctx, resp) || x.streamAlone(ctx, resp) {
-		return
+	switch {
+	case ctx.Err() == nil && x.hearsGateOnly(p, resp):
+		_ = resp.Body.Close()
+		return x.listenWithout(ctx, p)
+	case x.hasOwnStream(resp):
+		_ = resp.Body.Close() // it may be long until the client leaves
+		return x.streamAlone(ctx)
+	case resp.StatusCode == http.StatusNotFound && p.unknown != nil:
+		return x.answerError(p.unknown)
+	default:
+		return x.relay(ctx, p, resp)
 	}
-	if resp.StatusCode == http.StatusNotFound && x.unknown != nil {
-		x.answerError(x.unknown)
-		return
-	}
-	x.relay(ctx, resp)
 }
 
 // use returns what the request to the upstream is for.
@@ -216,10 +201,14 @@ func (x *exchange) use() httpclient.Use {
 
 // failUpstream answers a client whose request got no usable answer from the
 // upstream, because of err.
-func (x *exchange) failUpstream(ctx context.Context, err error) {
-	if !x.fallBack() && !x.listenWithout(ctx, nil) {
-		x.fail(err)
+func (x *exchange) failUpstream(ctx context.Context, p *plan, err error) error {
+	if message := x.substitute(p); message != nil {
+		return x.answer(message)
 	}
+	if ctx.Err() == nil && x.hearsGateOnly(p, nil) {
+		return x.listenWithout(ctx, p)
+	}
+	return x.fail(err)
 }
 
 // traceRequest starts the span of the exchange, as a child of the one that the
@@ -240,11 +229,11 @@ func (x *exchange) traceRequest(ctx context.Context, p jsonrpc.Packet) context.C
 
 // forwardTraced forwards what passed of a body, as a step of its trace if there
 // is one.
-func (x *exchange) forwardTraced(ctx context.Context, p jsonrpc.Packet, body, passed []byte) {
+func (x *exchange) forwardTraced(ctx context.Context, packet jsonrpc.Packet, body []byte, p *plan) error {
 	if x.h.cfg.Tracing != nil {
-		ctx, passed = x.traceUpstream(ctx, p, body, passed)
+		ctx, p.body = x.traceUpstream(ctx, packet, body, p.body)
 	}
-	x.forward(ctx, passed)
+	return x.forward(ctx, p)
 }
 
 // traceUpstream starts the span of the upstream's part and tells the upstream

@@ -117,70 +117,6 @@ func (x *exchange) caller() *upstream.Caller {
 	return x.upstream.Upstream().Caller(x.h.cfg.Gate, x.from(), x.upstream.CredentialsOf(x.r.Header))
 }
 
-// govern puts a packet to policy. It returns what may go on to the upstream, and
-// reports false if there is nothing left of it and the client has its answer.
-func (x *exchange) govern(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
-	if !x.h.cfg.Gate.Governs() {
-		return body, true
-	}
-	if p.Batch {
-		return x.governMany(ctx, p, body)
-	}
-	m := &p.Messages[0]
-	x.body = body
-	if x.listens {
-		return x.governListening(ctx, m)
-	}
-	if x.h.cfg.Desk != nil && x.ownBusiness(ctx, m) {
-		return nil, false
-	}
-	judged, problem := x.judge(ctx, m)
-	switch {
-	case problem != nil:
-		x.refuse(problem)
-	case judged.Handling == policy.PassOn:
-		x.look(m)
-		return x.body, true
-	case judged.Handling == policy.HoldRequest:
-		x.await() // from now on, before anybody else knows of it
-		x.hold(ctx, m, judged)
-	default:
-		x.createTask(ctx, m, judged)
-	}
-	return nil, false
-}
-
-// governListening is govern for a client that wants to hear of things. What it
-// asks of the upstream is judged before any of it is answered by the gate.
-func (x *exchange) governListening(ctx context.Context, m *jsonrpc.Message) ([]byte, bool) {
-	if _, problem := x.judge(ctx, m); problem != nil {
-		x.refuse(problem)
-		return nil, false
-	}
-	if x.h.cfg.Desk != nil && x.ownBusiness(ctx, m) {
-		return nil, false
-	}
-	return x.body, true
-}
-
-// ownBusiness answers what is addressed to the gate itself: requests about its
-// tasks, and what clients say of requests that it holds.
-func (x *exchange) ownBusiness(ctx context.Context, m *jsonrpc.Message) bool {
-	if m.Method == "notifications/cancelled" {
-		return x.cancelHeld(ctx, m)
-	}
-	if x.tasks(ctx, m) || x.listen(ctx, m) {
-		return true
-	}
-	x.toUpstreamTask(ctx, m)
-	state, _ := m.Params.Member("requestState").Text()
-	if x.era != wire.Modern || m.Kind != jsonrpc.Request || !isSealed(state) {
-		return false
-	}
-	x.resume(ctx, m, state)
-	return true
-}
-
 // judge puts a message to policy and returns the problem if it may not pass,
 // neither now nor later.
 func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
@@ -337,22 +273,6 @@ func (x *exchange) wish(m *jsonrpc.Message) policy.TaskWish {
 	}
 }
 
-// look notes which answers the gate has to see, and what it makes of them.
-func (x *exchange) look(m *jsonrpc.Message) {
-	switch {
-	case m.Kind != jsonrpc.Request || !x.h.cfg.Gate.Governs():
-	case wire.IsList(m.Method):
-		cursor, _ := m.Params.Member("cursor").Text()
-		x.cursor = cursor
-		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showList(m.Method, cursor, answer) }
-		x.instead = func() []byte { return x.remembered(m.Method) }
-	case m.Method == "initialize" || m.Method == "server/discover":
-		session := policy.Session{Protocol: x.protocol(m)}
-		session.Client, session.Version = clientInfo(m)
-		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.meet(session, answer) }
-	}
-}
-
 // clientInfo returns what the client says of itself: in the params of
 // initialize, and in the metadata of modern requests.
 func clientInfo(m *jsonrpc.Message) (name, version string) {
@@ -428,8 +348,8 @@ func (x *exchange) uncallable(l wire.Listed) bool {
 
 // remembered answers a list that the upstream fails to give with what it gave
 // before.
-func (x *exchange) remembered(method string) []byte {
-	result, ok := x.h.cfg.Gate.Remembered(x.from(), method, x.cursor)
+func (x *exchange) remembered(method, cursor string) []byte {
+	result, ok := x.h.cfg.Gate.Remembered(x.from(), method, cursor)
 	if !ok {
 		return nil
 	}

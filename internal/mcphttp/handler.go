@@ -134,39 +134,46 @@ func (h *Handler) EndStreams() {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w), label: r.Method, start: time.Now()}
-	defer x.finish()
-	x.expectBody()
-	if problem := h.settings().Guard.check(r); problem != nil {
-		x.refuse(problem)
-		return
+	x.finish(x.safely(x.serve))
+}
+
+// serve answers the request.
+func (x *exchange) serve() error {
+	if err := x.expectBody(); err != nil {
+		return err
 	}
-	var events string
-	var ok bool
-	if x.upstream, events, ok = h.route(r.URL.Path); !ok {
-		x.refuse(&wire.Problem{Type: wire.NotFound})
-		return
-	}
-	if problem := ambiguous(r.Header); problem != nil {
-		x.refuse(problem)
-		return
-	}
-	if problem := x.recognise(); problem != nil {
-		x.refuse(problem)
-		return
+	events, problem := x.enter()
+	if problem != nil {
+		return x.refuse(problem)
 	}
 	if events != "" {
-		x.within(h.streams, func() { x.taskEvents(events) })
-		return
+		return x.within(x.h.streams, func() error { return x.taskEvents(events) })
 	}
-	switch r.Method {
+	switch x.r.Method {
 	case http.MethodPost:
-		x.within(h.requests, x.post)
+		return x.within(x.h.requests, x.post)
 	case http.MethodDelete:
-		x.within(h.requests, x.delete)
+		return x.within(x.h.requests, x.delete)
 	case http.MethodGet:
-		x.within(h.streams, x.get)
+		return x.within(x.h.streams, x.get)
 	default:
-		w.Header().Set("Allow", "POST, GET, DELETE")
-		x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
+		x.w.Header().Set("Allow", "POST, GET, DELETE")
+		return x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
+}
+
+// enter finds out where the request goes and who sends it. It returns the task
+// whose events are asked for, if any.
+func (x *exchange) enter() (events string, problem *wire.Problem) {
+	if problem := x.h.settings().Guard.check(x.r); problem != nil {
+		return "", problem
+	}
+	var ok bool
+	if x.upstream, events, ok = x.h.route(x.r.URL.Path); !ok {
+		return "", &wire.Problem{Type: wire.NotFound}
+	}
+	if problem := ambiguous(x.r.Header); problem != nil {
+		return "", problem
+	}
+	return events, x.recognise()
 }

@@ -68,39 +68,35 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 }
 
 // createTask answers a client that knows tasks with one.
-func (x *exchange) createTask(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
+func (x *exchange) createTask(ctx context.Context, m *jsonrpc.Message, j gate.Judged) error {
 	t, err := x.toDesk(ctx, m, j, x.send())
 	if err != nil {
-		x.notHeld(err)
-		return
+		return x.notHeld(err)
 	}
 	result, err := x.dialect().CreateResult(t)
 	if err != nil {
-		x.fail(err)
-		return
+		return x.fail(err)
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+	return x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
 // hold keeps a client that does not know tasks waiting in its request.
-func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) {
+func (x *exchange) hold(ctx context.Context, m *jsonrpc.Message, j gate.Judged) error {
 	t, err := x.toDesk(ctx, m, j, nil)
 	if err != nil {
-		x.notHeld(err)
-		return
+		return x.notHeld(err)
 	}
-	x.awaitTask(ctx, m, t, 0)
+	return x.awaitTask(ctx, m, t, 0)
 }
 
 // awaitTask waits for the task of m and answers with what became of it, or
 // with when to come again. Round counts the requests in which a modern client
 // has waited already.
-func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) {
+func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) (err error) {
 	if !t.State.Terminal() {
 		leave, err := x.enterWaiting()
 		if err != nil {
-			x.answer(x.stillPending(t)) // too many wait already: this one comes again later
-			return
+			return x.answer(x.stillPending(t)) // too many wait already: this one comes again later
 		}
 		defer leave()
 	}
@@ -108,28 +104,38 @@ func (x *exchange) awaitTask(ctx context.Context, m *jsonrpc.Message, t task.Tas
 	ref := task.OwnedBy(owner).Ref(t.ID)
 	x.h.held.join(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
 	defer func() {
-		if last := x.h.held.leave(ref.ID); last && x.gone {
+		if last := x.h.held.leave(ref.ID); last && errors.Is(err, errGone) {
 			x.withdraw(ref, round)
 		}
 	}()
 	defer x.release(x.h.held.add(x.peer(), x.id, ref))
-	w := x.beginWaiting(m)
-	w.prime(owner, t.ID)
+	w, err := x.beginWaiting(m)
+	if err != nil {
+		return err
+	}
+	if err := w.prime(owner, t.ID); err != nil {
+		return err
+	}
 	began := time.Now()
 	w.lend()
-	t, err := w.wait(ctx, t, x.patience(m), w.sender())
+	t, err = w.wait(ctx, t, x.patience(m), w.sender())
 	x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))
+	return x.endWaiting(ctx, w, t, err, round)
+}
+
+// endWaiting answers a client whose wait for t has ended with err.
+func (x *exchange) endWaiting(ctx context.Context, w *waiting, t task.Task, err error, round int) error {
 	switch {
 	case err == nil && t.Asks():
-		w.end(x.comeAgain(t, max(1, round))) // with the state it can come again
+		return w.end(x.comeAgain(t, max(1, round))) // with the state it can come again
 	case err == nil:
-		w.deliver(ctx, t, x.dialect().Answer)
+		return w.deliver(ctx, t, x.dialect().Answer)
+	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+		return errGone
 	case !errors.Is(err, task.ErrNotReady):
-		w.end(x.errorMessage(x.dialect().Error(err)))
-	case x.r.Context().Err() != nil:
-		x.leave()
+		return w.end(x.errorMessage(x.dialect().Error(err)))
 	default:
-		w.end(x.notYet(t, round))
+		return w.end(x.notYet(t, round))
 	}
 }
 
@@ -211,40 +217,34 @@ func (x *exchange) comeAgain(t task.Task, round int) []byte {
 
 // resume takes a modern client up that comes again. The state says which task;
 // the call must be the same.
-func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string) {
+func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string) error {
 	owner, _ := x.owner()
 	text, err := x.unseal(ctx, "wait", owner, state)
 	if errors.Is(err, keyring.ErrForeign) {
-		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client, or its key has been replaced; " +
+		return x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client, or its key has been replaced; " +
 			"make the same call without it: a call that is held is found again"})
-		return
 	}
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
 	id, count, _ := strings.Cut(text, " ")
 	round, err := strconv.Atoi(count)
 	if err != nil {
-		x.fail(err)
-		return
+		return x.fail(err)
 	}
 	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
 	if !approval.SameCall(t, m.Raw) {
-		x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
-		return
+		return x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
 	}
 	if responses := m.Params.Member("inputResponses"); responses.IsObject() {
 		if t, err = x.h.cfg.Desk.Respond(ctx, task.OwnedBy(owner).Ref(t.ID), responses.Bytes, x.send()); err != nil {
-			x.refuseTask(err)
-			return
+			return x.refuseTask(err)
 		}
 	}
-	x.awaitTask(ctx, m, t, round)
+	return x.awaitTask(ctx, m, t, round)
 }
 
 // What a model is told whose call has no answer yet. Nothing is said to have
@@ -308,16 +308,15 @@ func (x *exchange) errorMessage(e *jsonrpc.Error) []byte {
 }
 
 // notHeld answers a call that could not become a task.
-func (x *exchange) notHeld(err error) {
+func (x *exchange) notHeld(err error) error {
 	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
-		x.refuse(x.storeFailed(err))
-		return
+		return x.refuse(x.storeFailed(err))
 	}
 	status := http.StatusOK
 	if x.era == wire.Modern && errors.Is(err, task.ErrClosed) {
 		status = http.StatusServiceUnavailable
 	}
-	x.answerWith(status, x.messageOf(x.dialect().Refuse(err)))
+	return x.answerWith(status, x.messageOf(x.dialect().Refuse(err)))
 }
 
 // storeFailed returns the problem of a request for which the store is needed and
@@ -332,7 +331,7 @@ func (x *exchange) storeFailed(err error) *wire.Problem {
 
 // answerError answers with an error that belongs to the request, with the HTTP
 // status that modern clients expect of it.
-func (x *exchange) answerError(e *jsonrpc.Error) {
+func (x *exchange) answerError(e *jsonrpc.Error) error {
 	status := http.StatusOK
 	if x.era == wire.Modern {
 		switch e.Code {
@@ -345,5 +344,5 @@ func (x *exchange) answerError(e *jsonrpc.Error) {
 			status = http.StatusServiceUnavailable
 		}
 	}
-	x.answerWith(status, x.errorMessage(e))
+	return x.answerWith(status, x.errorMessage(e))
 }

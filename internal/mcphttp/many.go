@@ -3,7 +3,6 @@ package mcphttp
 import (
 	"bytes"
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -16,48 +15,59 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// governMany is govern for a batch.
-func (x *exchange) governMany(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+// planMany is plan for a batch.
+func (x *exchange) planMany(ctx context.Context, p jsonrpc.Packet, body []byte) *plan {
+	plan := &plan{body: body}
 	if x.h.cfg.Desk != nil {
-		p, body = x.answerOwnTasks(ctx, p, body)
+		p = x.answerOwnTasks(ctx, p, plan)
 	}
 	switch {
 	case len(p.Messages) == 0:
-		x.answer(jsonrpc.Array(x.refusals))
-		x.handOver(ctx)
-		return nil, false
+		plan.answer = func(ctx context.Context) error { return x.answerBatch(ctx, plan, nil) }
+		return plan
 	case x.h.settings().Waiting.WholeBatches && x.h.cfg.Desk != nil:
-		return x.governWhole(ctx, p, body)
+		return x.planWhole(ctx, p, plan)
 	default:
-		return x.governBatch(ctx, p, body)
+		return x.planEach(ctx, p, plan)
 	}
+}
+
+// answerBatch answers a batch with what the upstream said to some of it, and the
+// gate to the rest.
+func (x *exchange) answerBatch(ctx context.Context, p *plan, answers [][]byte) error {
+	if err := x.answer(jsonrpc.Array(append(answers, p.refusals...))); err != nil {
+		return err
+	}
+	x.handOver(ctx, p)
+	return nil
 }
 
 // answerOwnTasks answers the requests of a batch that are about the gate's own
 // tasks, and returns the rest of the batch.
-func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, body []byte) (jsonrpc.Packet, []byte) {
+func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, plan *plan) jsonrpc.Packet {
 	rest := p
 	rest.Messages = nil
 	for i := range p.Messages {
-		if answer := x.ownTaskInBatch(ctx, &p.Messages[i]); answer != nil {
-			x.refusals = append(x.refusals, answer)
+		if answer := x.ownTaskInBatch(ctx, &p.Messages[i], plan); answer != nil {
+			plan.refusals = append(plan.refusals, answer)
 		} else {
 			rest.Messages = append(rest.Messages, p.Messages[i])
 		}
 	}
 	if len(rest.Messages) == len(p.Messages) {
-		return p, body
+		return p
 	}
 	var raw [][]byte
 	for i := range rest.Messages {
 		raw = append(raw, rest.Messages[i].Raw)
 	}
-	return rest, jsonrpc.Array(raw)
+	plan.body = jsonrpc.Array(raw)
+	return rest
 }
 
 // ownTaskInBatch returns the answer to a request about a task of the gate's own,
 // or nil for any other message. It does not wait: the rest of the batch would.
-func (x *exchange) ownTaskInBatch(ctx context.Context, m *jsonrpc.Message) []byte {
+func (x *exchange) ownTaskInBatch(ctx context.Context, m *jsonrpc.Message, plan *plan) []byte {
 	id, _ := m.Params.TaskID.Text()
 	if m.Kind != jsonrpc.Request || !strings.HasPrefix(m.Method, "tasks/") || !task.ID(id).Own() {
 		return nil
@@ -78,7 +88,7 @@ func (x *exchange) ownTaskInBatch(ctx context.Context, m *jsonrpc.Message) []byt
 		})
 	case mcptask.MethodResult:
 		t, err := x.h.cfg.Desk.Contact(ctx, ref, x.send())
-		return x.resultInBatch(ctx, t, err)
+		return x.resultInBatch(ctx, plan, t, err)
 	default:
 		return x.errorMessage(methodNotFound())
 	}
@@ -100,7 +110,7 @@ func (x *exchange) taskMessage(t task.Task, err error, shown func(task.Task) (mc
 }
 
 // resultInBatch returns the answer to a request for the result of t.
-func (x *exchange) resultInBatch(ctx context.Context, t task.Task, err error) []byte {
+func (x *exchange) resultInBatch(ctx context.Context, plan *plan, t task.Task, err error) []byte {
 	switch {
 	case err != nil:
 		return x.errorMessage(x.taskProblem(err))
@@ -108,25 +118,25 @@ func (x *exchange) resultInBatch(ctx context.Context, t task.Task, err error) []
 		pending := &wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}
 		return x.errorMessage(pending.RPCError(x.era, x.correlationID()))
 	default:
-		return x.outcomeMessage(ctx, t, x.dialect().ResultAnswer)
+		return x.outcomeMessage(ctx, plan, t, x.dialect().ResultAnswer)
 	}
 }
 
-// governBatch judges the messages of a batch one by one. Those that may pass
-// are forwarded together; the others are answered by the gate.
-func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byte) ([]byte, bool) {
+// planEach judges the messages of a batch one by one. Those that may pass are
+// forwarded together; the others are answered by the gate.
+func (x *exchange) planEach(ctx context.Context, p jsonrpc.Packet, plan *plan) *plan {
 	var passed [][]byte
 	for i := range p.Messages {
 		m := &p.Messages[i]
-		judged, problem := x.judgeInBatch(ctx, m)
+		judged, problem := x.judgeInBatch(ctx, m, plan)
 		switch {
 		case problem == nil && judged.Handling == policy.PassOn:
 			passed = append(passed, m.Raw)
 			x.ids = append(x.ids, requestIDs(m)...)
 		case problem == nil:
-			x.refusals = append(x.refusals, x.pendingInBatch(ctx, m, judged))
+			plan.refusals = append(plan.refusals, x.pendingInBatch(ctx, m, judged, plan))
 		case m.Kind == jsonrpc.Request:
-			x.refusals = append(x.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
+			plan.refusals = append(plan.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
 			x.problem = problem
 		default:
 			x.problem = problem
@@ -134,16 +144,14 @@ func (x *exchange) governBatch(ctx context.Context, p jsonrpc.Packet, body []byt
 	}
 	switch {
 	case len(passed) == len(p.Messages):
-		return body, true
 	case len(passed) > 0:
-		return jsonrpc.Array(passed), true
-	case len(x.refusals) > 0:
-		x.answer(jsonrpc.Array(x.refusals))
-		x.handOver(ctx)
+		plan.body = jsonrpc.Array(passed)
+	case len(plan.refusals) > 0:
+		plan.answer = func(ctx context.Context) error { return x.answerBatch(ctx, plan, nil) }
 	default:
-		x.begin(http.StatusAccepted) // nothing but notifications
+		plan.answer = func(context.Context) error { return x.accept() } // nothing but notifications
 	}
-	return nil, false
+	return plan
 }
 
 // requestIDs returns the id of m if it is a request.
@@ -156,13 +164,13 @@ func requestIDs(m *jsonrpc.Message) [][]byte {
 
 // judgeInBatch judges a message of a batch. The version that has batches has no
 // tasks, so the upstream's cannot be listed, and calls are not made as tasks.
-func (x *exchange) judgeInBatch(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
+func (x *exchange) judgeInBatch(ctx context.Context, m *jsonrpc.Message, plan *plan) (gate.Judged, *wire.Problem) {
 	switch {
 	case m.Kind != jsonrpc.Request:
 	case m.Method == mcptask.MethodList:
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "tasks cannot be listed in a batch"}
 	case wire.IsList(m.Method):
-		x.noteList(m)
+		plan.noteList(m)
 	}
 	m.Params.Task = jsonrpc.Value{}
 	return x.judge(ctx, m)
@@ -175,19 +183,19 @@ type listRequest struct {
 }
 
 // noteList notes that the answer to m is one that the gate has to see.
-func (x *exchange) noteList(m *jsonrpc.Message) {
+func (p *plan) noteList(m *jsonrpc.Message) {
 	cursor, _ := m.Params.Member("cursor").Text()
-	x.lists = append(x.lists, listRequest{id: m.ID.Bytes, method: m.Method, cursor: cursor})
+	p.lists = append(p.lists, listRequest{id: m.ID.Bytes, method: m.Method, cursor: cursor})
 }
 
 // shownInBatch returns a message of the upstream's answer to a batch as the client
 // gets to see it.
-func (x *exchange) shownInBatch(raw []byte) ([]byte, error) {
+func (x *exchange) shownInBatch(lists []listRequest, raw []byte) ([]byte, error) {
 	m, err := x.readMessage(raw)
 	if err != nil {
 		return nil, err
 	}
-	for _, list := range x.lists {
+	for _, list := range lists {
 		if m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, list.id) {
 			return x.showList(list.method, list.cursor, m), nil
 		}
@@ -198,7 +206,7 @@ func (x *exchange) shownInBatch(raw []byte) ([]byte, error) {
 // pendingInBatch holds one call of a batch, and returns the answer that tells
 // to make it again, since the others are not to wait for it; or what became of
 // it if it has come again.
-func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gate.Judged) []byte {
+func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gate.Judged, plan *plan) []byte {
 	x.id = m.ID.Bytes
 	defer func() { x.id = nil }()
 	t, err := x.toDesk(ctx, m, j, x.send())
@@ -208,12 +216,12 @@ func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gat
 	if !t.State.Terminal() {
 		return x.stillPending(t)
 	}
-	return x.outcomeMessage(ctx, t, x.dialect().Answer)
+	return x.outcomeMessage(ctx, plan, t, x.dialect().Answer)
 }
 
 // outcomeMessage returns the message that tells what became of t, as shown tells
 // it, as one of the answers to a batch.
-func (x *exchange) outcomeMessage(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) []byte {
+func (x *exchange) outcomeMessage(ctx context.Context, plan *plan, t task.Task, shown func(task.Task) (mcptask.Answer, error)) []byte {
 	if t.Result != nil && t.Result.Size > upstream.MaxWhole {
 		// The answers to a batch are held, so this one stays where it is.
 		problem := wire.Problem{Type: wire.InvalidRequest, Detail: "the result is too large for a batch: ask for it alone"}
@@ -227,13 +235,13 @@ func (x *exchange) outcomeMessage(ctx context.Context, t task.Task, shown func(t
 	if err != nil {
 		return x.errorMessage(x.dialect().Error(err))
 	}
-	x.handed = append(x.handed, t)
+	plan.handed = append(plan.handed, t)
 	return message.Bytes()
 }
 
 // handOver notes that the outcomes among the answers to a batch have been told.
-func (x *exchange) handOver(ctx context.Context) {
-	for _, t := range x.handed {
+func (x *exchange) handOver(ctx context.Context, p *plan) {
+	for _, t := range p.handed {
 		x.delivered(ctx, t)
 	}
 }

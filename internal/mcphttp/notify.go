@@ -114,76 +114,72 @@ func (x *exchange) ownTasks() (own []task.ID, rest []byte) {
 	return own, nil
 }
 
-// listen serves a modern client that wants to hear of tasks of the gate's own,
-// together with the upstream if it wants to hear of anything else. It reports
-// false for other clients.
-func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message) bool {
+// planListen returns the plan of a modern client that wants to hear of tasks of the
+// gate's own, together with the upstream if it wants to hear of anything else. It
+// returns nil for other clients.
+func (x *exchange) planListen(m *jsonrpc.Message, body []byte) *plan {
 	if x.era != wire.Modern || !x.listens {
-		return false
+		return nil
 	}
 	own, rest := x.ownTasks()
-	if len(own) == 0 {
-		return false
+	switch {
+	case len(own) == 0:
+		return nil
+	case !declaresTasks(m):
+		return answered(func(context.Context) error { return x.answerError(mcptask.MissingExtension()) })
+	default:
+		return answered(func(ctx context.Context) error { return x.listen(ctx, m, body, own, rest) })
 	}
-	if !declaresTasks(m) {
-		x.answerError(mcptask.MissingExtension())
-		return true
-	}
+}
+
+// listen tells a modern client of its own tasks, and of the rest of its wishes
+// what the upstream tells.
+func (x *exchange) listen(ctx context.Context, m *jsonrpc.Message, body []byte, own []task.ID, rest []byte) error {
 	leave, err := x.enterWaiting()
 	if err != nil {
-		x.refuseCrowded(err)
-		return true
+		return x.refuseCrowded(err)
 	}
 	defer leave()
-	x.own = own
 	if rest == nil {
-		x.beginEvents()
-		x.listenAlone(ctx, &eventRelay{x: x})
-		return true
+		if err := x.beginEvents(); err != nil {
+			return err
+		}
+		return x.listenAlone(ctx, &plan{own: own}, &eventRelay{x: x})
 	}
 	asked, err := x.readMessage(m.Raw) // whose places count from its own start, not from that of the body
 	if err != nil {
-		x.fail(err)
-		return true
+		return x.fail(err)
 	}
 	var patch jsonrpc.Patch
 	patch.Set(asked.Params.Value, "notifications", rest)
-	x.forwardTraced(ctx, jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, x.body, patch.Apply(asked.Raw))
-	return true
+	return x.forwardTraced(ctx, jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body, &plan{own: own, body: patch.Apply(asked.Raw)})
 }
 
 // beginEvents begins an answer that is a stream of the gate's own events.
-func (x *exchange) beginEvents() {
+func (x *exchange) beginEvents() error {
 	header := x.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
 	x.begin(http.StatusOK)
-	x.flush()
+	return x.flush()
 }
 
 // listenWithout serves a modern client that wants to hear of the gate as well as
-// of the upstream, if the upstream does not answer with a stream. It reports
-// false if the client is to see the upstream's answer.
-func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool {
-	if ctx.Err() != nil || !x.hearsGateOnly(resp) {
-		return false
-	}
-	if x.own == nil {
+// of the upstream, if the upstream does not answer with a stream.
+func (x *exchange) listenWithout(ctx context.Context, p *plan) error {
+	if p.own == nil {
 		leave, err := x.enterWaiting()
 		if err != nil {
-			x.refuseCrowded(err)
-			return true
+			return x.refuseCrowded(err)
 		}
 		defer leave()
 	}
-	if resp != nil {
-		_ = resp.Body.Close()
-	}
 	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only", "correlation_id", x.correlationID())
-	x.beginEvents()
-	x.listenAlone(ctx, &eventRelay{x: x})
-	return true
+	if err := x.beginEvents(); err != nil {
+		return err
+	}
+	return x.listenAlone(ctx, p, &eventRelay{x: x})
 }
 
 // hearsGateOnly reports whether a client that listens gets the gate's own events
@@ -191,8 +187,8 @@ func (x *exchange) listenWithout(ctx context.Context, resp *http.Response) bool 
 // identify itself better to be let in has to see that. A client that only wants
 // to hear of changed lists, which the gate declares to tell of, is served if the
 // upstream has no such method.
-func (x *exchange) hearsGateOnly(resp *http.Response) bool {
-	if x.own == nil {
+func (x *exchange) hearsGateOnly(p *plan, resp *http.Response) bool {
+	if p.own == nil {
 		return x.wantsLists() && resp != nil && resp.StatusCode == http.StatusNotFound
 	}
 	if resp == nil {
@@ -222,53 +218,60 @@ func (x *exchange) listWishes() []string {
 
 // listenAlone tells a modern client of the gate's own tasks, and of lists that
 // the gate changes, until it leaves.
-func (x *exchange) listenAlone(ctx context.Context, s *eventRelay) {
+func (x *exchange) listenAlone(ctx context.Context, p *plan, s *eventRelay) error {
 	defer s.close()
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamPost)
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamPost)
 	s.torn = true // nothing comes before the acknowledgement
 	defer x.h.listeners.add(x.peer(), s, nil)()
-	known := x.known(ctx)
+	known := x.known(ctx, p.own)
 	message := join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(x.id),
-		`},"notifications":`, string(x.ownPart(known)), `}}`)
-	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
-	if x.own == nil {
+		`},"notifications":`, string(x.ownPart(p, known)), `}}`)
+	if err := s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})); err != nil {
+		return err
+	}
+	if p.own == nil {
 		s.keepAlive(ctx)
 	} else {
 		x.followNamed(ctx, s, known)
 	}
 	if x.r.Context().Err() != nil || s.isLost() {
-		x.leave()
+		return errGone
 	}
 	// It is the gate that ends the stream.
 	message = jsonrpc.AppendResult(nil, x.id, join(`{"resultType":"complete","_meta":{"`+wire.MetaSubscription+`":`, string(x.id), `}}`))
-	s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
+	return s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
 }
 
-// streamAlone serves a legacy client whose upstream has no GET stream with one
-// of the gate's own: the gate has declared that it tells of tasks, and of changed
-// lists. It reports false if the client is to see the upstream's answer.
-func (x *exchange) streamAlone(ctx context.Context, resp *http.Response) bool {
+// hasOwnStream reports whether a legacy client whose upstream has no GET stream
+// gets one of the gate's own: the gate has declared that it tells of tasks, and of
+// changed lists.
+func (x *exchange) hasOwnStream(resp *http.Response) bool {
 	version := x.r.Header.Get("Mcp-Protocol-Version")
 	takesEvents := strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream")
-	if x.r.Method != http.MethodGet || resp.StatusCode != http.StatusMethodNotAllowed || !x.h.cfg.Gate.Governs() ||
-		x.resumes() || !takesEvents || version >= wire.Version20260728 {
-		return false
-	}
-	_ = resp.Body.Close() // it may be long until the client leaves
+	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Gate.Governs() &&
+		!x.resumes() && takesEvents && version < wire.Version20260728
+}
+
+// streamAlone serves a legacy client with a stream of the gate's own.
+func (x *exchange) streamAlone(ctx context.Context) error {
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamGet)
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamGet)
 	s := &eventRelay{x: x, torn: true}
 	defer s.close()
 	defer x.h.listeners.add(x.peer(), s, x.hearing())()
 	s.awaitFollower(ctx)
-	x.beginEvents()
-	s.send(nil)
+	if err := x.beginEvents(); err != nil {
+		return err
+	}
+	if err := s.send(nil); err != nil {
+		return err
+	}
 	s.keepAlive(ctx)
 	if x.r.Context().Err() != nil || s.isLost() {
-		x.leave()
+		return errGone
 	}
-	return true
+	return nil
 }
 
 // defaultBeat is how often a stream shows that it is alive if nothing else is set.
@@ -292,12 +295,12 @@ func (s *eventRelay) keepAlive(ctx context.Context) {
 
 // ownPart returns what the gate alone can tell a modern client of what it asked
 // for.
-func (x *exchange) ownPart(known []task.ID) []byte {
+func (x *exchange) ownPart(p *plan, known []task.ID) []byte {
 	part := []byte("{")
 	for _, wish := range x.listWishes() {
 		part = append(part, `"`+wish+`":true,`...)
 	}
-	if x.own != nil {
+	if p.own != nil {
 		return append(append(append(part, `"taskIds":`...), idArray(known)...), '}')
 	}
 	return append(part[:len(part)-1], '}')
@@ -322,7 +325,7 @@ func idArray(ids []task.ID) []byte {
 
 // merge has the events of the gate's own inserted into the upstream's stream,
 // once that has told what it acknowledges. It returns what ends that.
-func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
+func (x *exchange) merge(ctx context.Context, s *eventRelay, own []task.ID) (end func()) {
 	var following sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	s.change = func(raw []byte) ([]byte, error) {
@@ -332,7 +335,7 @@ func (x *exchange) merge(ctx context.Context, s *eventRelay) (end func()) {
 		case err == nil && x.answeredBy(m) && m.Error.Present():
 			return nil, upstream.ErrRefused
 		case err == nil && m.Method == "notifications/subscriptions/acknowledged":
-			known := x.known(ctx)
+			known := x.known(ctx, own)
 			s.change, s.after = s.answersOnly, func() {
 				following.Go(func() { x.followNamed(ctx, s, known) })
 			}
@@ -430,10 +433,10 @@ func (x *exchange) tellStatus(ctx context.Context, s *eventRelay, t task.Task) b
 
 // known returns those of the tasks that a client wants to hear of that exist and
 // are its own. No upstream is asked for that: it may take its time.
-func (x *exchange) known(ctx context.Context) []task.ID {
+func (x *exchange) known(ctx context.Context, own []task.ID) []task.ID {
 	owner, _ := x.owner()
 	var found []task.ID
-	for _, id := range x.own {
+	for _, id := range own {
 		if _, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(id)); err == nil {
 			found = append(found, id)
 		}

@@ -21,31 +21,31 @@ import (
 var pieces = sync.Pool{New: func() any { return new([upstream.PieceSize]byte) }}
 
 // relay passes the upstream's answer on.
-func (x *exchange) relay(ctx context.Context, resp *http.Response) {
+func (x *exchange) relay(ctx context.Context, p *plan, resp *http.Response) error {
 	x.copyReplyHeader(resp.Header)
 	kind := httpclient.MediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
-		x.relayEvents(ctx, resp)
-		return
+		return x.relayEvents(ctx, p, resp)
 	}
-	if resp.StatusCode >= http.StatusInternalServerError && x.fallBack() {
-		return
+	if resp.StatusCode >= http.StatusInternalServerError {
+		if message := x.substitute(p); message != nil {
+			return x.answer(message)
+		}
 	}
 	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
 	defer body.stop()
-	if (x.refusals != nil || x.lists != nil) && resp.StatusCode < http.StatusMultipleChoices {
-		x.relayBatch(ctx, body)
-		return
+	switch {
+	case (p.refusals != nil || p.lists != nil) && resp.StatusCode < http.StatusMultipleChoices:
+		return x.relayBatch(ctx, p, body)
+	case p.rewrite != nil && resp.StatusCode == http.StatusOK:
+		return x.relayRewritten(ctx, p, resp, kind, body)
+	default:
+		return x.relayBody(resp, kind, body)
 	}
-	if x.rewrite != nil && resp.StatusCode == http.StatusOK {
-		x.relayRewritten(ctx, resp, kind, body)
-		return
-	}
-	x.relayBody(resp, kind, body)
 }
 
 // relayBody passes on a body that the gate has no need to change.
-func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
+func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) error {
 	piece := pieces.Get().(*[upstream.PieceSize]byte)
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
@@ -55,16 +55,11 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 		problem = x.unasked(piece[:n])
 	}
 	if problem != nil {
-		clear(x.w.Header())
-		x.fail(problem)
-		return
+		return x.failRelay(problem)
 	}
 	x.noteAnswer(piece[:n])
 	if errors.Is(err, io.EOF) {
-		x.w.Header().Set("Content-Length", strconv.Itoa(n))
-		x.begin(resp.StatusCode)
-		x.write(piece[:n])
-		return
+		return x.relayWhole(resp.StatusCode, piece[:n])
 	}
 	if resp.ContentLength >= 0 {
 		x.w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
@@ -72,14 +67,26 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) {
 	x.begin(resp.StatusCode)
 	if governed && kind == "application/json" && x.h.awaited.any(x.peer()) {
 		begin := bytes.NewReader(bytes.Clone(piece[:n]))
-		x.copy(newCheckedBody(x, io.MultiReader(begin, body)), piece[:], 0)
-		return
+		return x.copy(newCheckedBody(x, io.MultiReader(begin, body)), piece[:], 0)
 	}
-	x.copy(body, piece[:], n)
+	return x.copy(body, piece[:], n)
+}
+
+// relayWhole passes on a body that is at hand.
+func (x *exchange) relayWhole(status int, body []byte) error {
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.begin(status)
+	return x.write(body)
+}
+
+// failRelay tells the client that the upstream's answer is not one to pass on.
+func (x *exchange) failRelay(problem *wire.Problem) error {
+	clear(x.w.Header())
+	return x.fail(problem)
 }
 
 // relayRewritten passes on an answer that the gate has to change.
-func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind string, body io.Reader) {
+func (x *exchange) relayRewritten(ctx context.Context, p *plan, resp *http.Response, kind string, body io.Reader) error {
 	message, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
 	defer seat.Leave()
 	if err == nil {
@@ -91,38 +98,30 @@ func (x *exchange) relayRewritten(ctx context.Context, resp *http.Response, kind
 		problem = uncheckable(parseErr)
 	}
 	if problem != nil {
-		clear(x.w.Header())
-		x.fail(problem)
-		return
+		return x.failRelay(problem)
 	}
 	x.failed = m.Error.Present()
-	message = x.rewrite(m)
-	x.w.Header().Set("Content-Length", strconv.Itoa(len(message)))
-	x.begin(resp.StatusCode)
-	x.write(message)
+	return x.relayWhole(resp.StatusCode, p.rewrite(m))
 }
 
 // relayBatch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
-func (x *exchange) relayBatch(ctx context.Context, body io.Reader) {
+func (x *exchange) relayBatch(ctx context.Context, p *plan, body io.Reader) error {
 	answered, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
 	defer seat.Leave()
 	var elements [][]byte
 	if err == nil && (len(x.ids) > 0 || len(answered) > 0) {
-		elements, err = x.readBatch(answered)
+		elements, err = x.readBatch(p.lists, answered)
 	}
 	if err != nil {
-		clear(x.w.Header())
-		x.fail(brokenOff(err))
-		return
+		return x.failRelay(brokenOff(err))
 	}
 	x.w.Header().Del("Content-Length")
-	x.answer(jsonrpc.Array(append(elements, x.refusals...)))
-	x.handOver(ctx)
+	return x.answerBatch(ctx, p, elements)
 }
 
 // readBatch returns the messages of an upstream's answer to a batch.
-func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
+func (x *exchange) readBatch(lists []listRequest, answered []byte) ([][]byte, error) {
 	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
 	var messages [][]byte
 	for i := range packet.Messages {
@@ -130,7 +129,7 @@ func (x *exchange) readBatch(answered []byte) ([][]byte, error) {
 			x.dropped()
 			continue
 		}
-		shown, shownErr := x.shownInBatch(packet.Messages[i].Raw)
+		shown, shownErr := x.shownInBatch(lists, packet.Messages[i].Raw)
 		messages, err = append(messages, shown), errors.Join(err, shownErr)
 	}
 	return messages, err
@@ -191,15 +190,17 @@ func fill(r io.Reader, p []byte) (n int, err error) {
 }
 
 // copy sends the first n bytes of piece, and the rest of body after them.
-func (x *exchange) copy(body io.Reader, piece []byte, n int) {
+func (x *exchange) copy(body io.Reader, piece []byte, n int) error {
 	var err error
 	for {
-		x.write(piece[:n])
+		if err := x.write(piece[:n]); err != nil {
+			return err
+		}
 		if errors.Is(err, io.EOF) {
-			return
+			return nil
 		}
 		if err != nil {
-			x.fail(brokenOff(err))
+			return x.fail(brokenOff(err))
 		}
 		n, err = body.Read(piece)
 	}

@@ -49,41 +49,37 @@ func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bo
 // taskEvents tells whoever asks in the name of its owner what becomes of a task,
 // in events that need no MCP to be read. To look on is no contact: it has
 // nothing run.
-func (x *exchange) taskEvents(id string) {
+func (x *exchange) taskEvents(id string) error {
 	if x.r.Method != http.MethodGet {
 		x.w.Header().Set("Allow", "GET")
-		x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
-		return
+		return x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
 	t, problem := x.watched(task.ID(id))
 	if problem != nil {
-		x.refuse(problem)
-		return
+		return x.refuse(problem)
 	}
 	leave, err := x.h.watchers.enter(x, x.h.settings().Waiting.Events.PerOwner)
 	if err != nil {
-		x.refuseCrowded(err)
-		return
+		return x.refuseCrowded(err)
 	}
 	defer leave()
 	place, err := strconv.Atoi(x.r.Header.Get("Last-Event-Id"))
 	resumes := err == nil
 	if resumes && t.State.Terminal() && place >= len(t.Transitions) {
 		x.begin(http.StatusNoContent) // which tells a browser not to come again
-		return
+		return nil
 	}
 	ctx, stop := x.endable(x.r.Context())
 	defer stop()
 	f, err := x.h.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
 	if err != nil {
-		x.fail(x.storeFailed(err))
-		return
+		return x.fail(x.storeFailed(err))
 	}
 	defer f.Close()
 	if resumes {
 		f.After(t.ID, place)
 	}
-	x.sendEvents(ctx, f)
+	return x.sendEvents(ctx, f)
 }
 
 // watched returns a task that the client may watch.
@@ -115,51 +111,68 @@ const (
 
 // sendEvents tells what becomes of the one task that is followed, until it has
 // ended or nothing has happened for too long.
-func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) {
+func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) error {
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
 	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
-	x.beginEvents()
+	if err := x.beginEvents(); err != nil {
+		return err
+	}
 	//nolint:gosec // nothing depends on nobody guessing it
-	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
+	if err := x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)})); err != nil {
+		return err
+	}
 	upstreams := followedUpstreams{x: x}
 	defer upstreams.leave()
-	wait := x.h.settings().Waiting.Beat
 	for last := time.Now(); len(f.Open()) > 0; {
-		x.flush()
+		wait := x.h.settings().Waiting.Beat
 		if idle := x.h.settings().Waiting.Events.Idle; idle > 0 {
 			left := idle - time.Since(last)
 			if left <= 0 {
-				return
+				return nil
 			}
-			wait = min(x.h.settings().Waiting.Beat, left)
+			wait = min(wait, left)
 		}
 		news, err := f.Next(ctx, wait)
 		if err != nil {
-			return
+			return nil //nolint:nilerr // the stream ends with the client, or with the gate
 		}
-		if len(news) == 0 {
-			x.write(jsonrpc.AppendComment(nil, "ping"))
-		}
-		for _, t := range news {
+		if len(news) > 0 {
 			last = time.Now()
-			upstreams.hear(t)
-			x.write(x.statusEvent(t))
-			x.h.cfg.Metrics.Notified(metrics.FromGate)
+		}
+		if err := x.sendNews(&upstreams, news); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// sendNews tells how tasks stand, or else that the stream is alive.
+func (x *exchange) sendNews(upstreams *followedUpstreams, news []task.Task) error {
+	if len(news) == 0 {
+		return x.sendNow(jsonrpc.AppendComment(nil, "ping"))
+	}
+	for _, t := range news {
+		upstreams.hear(t)
+		event, err := x.statusEvent(t)
+		if err != nil {
+			return x.fail(err)
+		}
+		if err := x.write(event); err != nil {
+			return err
+		}
+		x.h.cfg.Metrics.Notified(metrics.FromGate)
+	}
+	return x.flush()
 }
 
 // statusEvent returns the event that tells how a task stands. Its id is the
-// number of the step, so that who loses the stream can go on from there.
-func (x *exchange) statusEvent(t task.Task) []byte {
+// number of the step, so that a client that loses the stream can go on from there.
+func (x *exchange) statusEvent(t task.Task) ([]byte, error) {
 	data, err := json.Marshal(struct {
 		TaskID        task.ID        `json:"taskId"`
 		Status        mcptask.Status `json:"status"`
 		StatusMessage string         `json:"statusMessage,omitzero"`
 		Timestamp     string         `json:"timestamp"`
 	}{t.ID, x.dialect().Status(t), x.dialect().StatusMessage(t), string(mcptask.At(t.UpdatedAt))})
-	if err != nil {
-		x.fail(err)
-	}
-	return jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "task_status", ID: strconv.Itoa(len(t.Transitions)), HasID: true, Data: data})
+	return jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "task_status", ID: strconv.Itoa(len(t.Transitions)), HasID: true, Data: data}), err
 }

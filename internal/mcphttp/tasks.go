@@ -21,29 +21,29 @@ import (
 // longestResult is how long tasks/result waits when nothing else ends it.
 const longestResult = 24 * time.Hour
 
-// tasks answers requests about tasks of the gate's own. It reports false for
-// all others: those are the upstream's.
-func (x *exchange) tasks(ctx context.Context, m *jsonrpc.Message) bool {
+// planTasks returns the plan of a request about tasks, or nil for other messages.
+// Requests about tasks that are not the gate's own go to the upstream.
+func (x *exchange) planTasks(ctx context.Context, m *jsonrpc.Message, body []byte) *plan {
 	if m.Kind != jsonrpc.Request || !strings.HasPrefix(m.Method, "tasks/") {
-		return false
+		return nil
 	}
 	if m.Method == mcptask.MethodList && x.era == wire.Legacy {
-		return x.listTasks(ctx, m)
+		return x.planListTasks(ctx, m, body)
 	}
-	if x.era == wire.Modern && needsExtension(m.Method) && !declaresTasks(m) {
-		x.answerError(mcptask.MissingExtension())
-		return true
+	extension := x.era == wire.Modern && needsExtension(m.Method)
+	if extension && !declaresTasks(m) {
+		return answered(func(context.Context) error { return x.answerError(mcptask.MissingExtension()) })
 	}
 	id, _ := m.Params.TaskID.Text()
 	if !task.ID(id).Own() && x.upstreamHasTasks() {
-		if x.era == wire.Modern && needsExtension(m.Method) {
-			x.unknown = x.dialect().Error(&task.Error{Kind: task.KindNotFound}) // the gate knows the method, so it is the task that is not known
+		p := &plan{body: x.toUpstreamTask(ctx, m, body)}
+		if extension {
+			p.unknown = x.dialect().Error(&task.Error{Kind: task.KindNotFound}) // the gate knows the method, so it is the task that is not known
 		}
-		return false
+		return p
 	}
 	owner, _ := x.owner()
-	x.aboutTask(ctx, m, task.OwnedBy(owner).Ref(task.ID(id)))
-	return true
+	return answered(func(ctx context.Context) error { return x.aboutTask(ctx, m, task.OwnedBy(owner).Ref(task.ID(id))) })
 }
 
 // needsExtension reports whether a method is part of the extension that the gate
@@ -65,18 +65,18 @@ func declaresTasks(m *jsonrpc.Message) bool {
 	return m.Params.Meta.Member(wire.MetaCapabilities).Member("extensions").Member(wire.ExtensionTasks).IsObject()
 }
 
-func (x *exchange) aboutTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+func (x *exchange) aboutTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) error {
 	switch {
 	case m.Method == mcptask.MethodGet:
-		x.getTask(ctx, ref)
+		return x.getTask(ctx, ref)
 	case m.Method == mcptask.MethodCancel:
-		x.cancelTask(ctx, ref)
+		return x.cancelTask(ctx, ref)
 	case m.Method == mcptask.MethodResult && x.era == wire.Legacy:
-		x.taskResult(ctx, m, ref)
+		return x.taskResult(ctx, m, ref)
 	case m.Method == mcptask.MethodUpdate && x.era == wire.Modern:
-		x.updateTask(ctx, m, ref)
+		return x.updateTask(ctx, m, ref)
 	default:
-		x.answerError(methodNotFound())
+		return x.answerError(methodNotFound())
 	}
 }
 
@@ -86,16 +86,14 @@ func methodNotFound() *jsonrpc.Error {
 
 // getTask tells how a task stands. Asking is a sign that the owner is there, so
 // it lets an approved call begin.
-func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
+func (x *exchange) getTask(ctx context.Context, ref task.Ref) error {
 	t, err := x.h.cfg.Desk.Contact(ctx, ref, x.send())
 	if err != nil {
-		x.refuseTask(err)
-		return
+		return x.refuseTask(err)
 	}
 	result, err := x.dialect().GetResult(t)
 	if err != nil {
-		x.fail(err)
-		return
+		return x.fail(err)
 	}
 	w := &waiting{x: x} // as if it had waited, for no time
 	err = w.compose(x.resultText(result), x.h.cfg.Desk.Open(ctx, t), func() {
@@ -103,62 +101,61 @@ func (x *exchange) getTask(ctx context.Context, ref task.Ref) {
 			x.delivered(ctx, t) // with the status it has the result, and can ask for it again
 		}
 	})
-	if err != nil {
-		x.answerError(x.dialect().Error(err))
+	if err == nil || errors.Is(err, errGone) || errors.Is(err, errBrokenOff) {
+		return err
 	}
+	return x.answerError(x.dialect().Error(err))
 }
 
 // taskResult waits until a task has ended and answers with what became of it.
-func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.Ref) error {
 	t, err := x.h.cfg.Desk.Get(ctx, ref)
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
 	leave, err := x.enterWaiting()
 	if err != nil {
-		x.refuseCrowded(err)
-		return
+		return x.refuseCrowded(err)
 	}
 	defer leave()
-	w := x.beginWaiting(m)
+	w, err := x.beginWaiting(m)
+	if err != nil {
+		return err
+	}
 	defer w.tellMeanwhile(ref.ID)()
 	t, err = w.wait(ctx, t, longestResult, w.sender())
-	if err != nil && x.r.Context().Err() != nil {
-		x.leave()
+	switch {
+	case err == nil:
+		return w.deliver(ctx, t, x.dialect().ResultAnswer)
+	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+		return errGone
+	default:
+		return w.end(x.errorMessage(x.dialect().Error(err)))
 	}
-	if err != nil {
-		w.end(x.errorMessage(x.dialect().Error(err)))
-		return
-	}
-	w.deliver(ctx, t, x.dialect().ResultAnswer)
 }
 
 // cancelTask withdraws a task. A modern client is told that it was heard, also
 // when the task has ended.
-func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) {
+func (x *exchange) cancelTask(ctx context.Context, ref task.Ref) error {
 	owner, _ := x.owner()
 	t, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()})
 	over := errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
 	if err != nil && (!over || x.era == wire.Legacy) {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
 	result, err := x.dialect().CancelResult(t)
 	if err != nil {
-		x.fail(err)
-		return
+		return x.fail(err)
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, result))
+	return x.answer(jsonrpc.AppendResult(nil, x.id, result))
 }
 
 // refuseTask answers a request about a task that failed.
-func (x *exchange) refuseTask(err error) {
+func (x *exchange) refuseTask(err error) error {
 	if failed, ok := errors.AsType[*approval.SendError](err); ok {
-		x.refuse(unasked(failed))
-		return
+		return x.refuse(unasked(failed))
 	}
-	x.answerError(x.dialect().Error(err))
+	return x.answerError(x.dialect().Error(err))
 }
 
 // taskProblem returns the error that tells of a request about a task that failed.
@@ -190,16 +187,15 @@ func unasked(failed *approval.SendError) *wire.Problem {
 
 // updateTask takes what a modern client wants noted on its task, the time that it
 // wants the task to live, and its answers to what the upstream asks.
-func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) {
+func (x *exchange) updateTask(ctx context.Context, m *jsonrpc.Message, ref task.Ref) error {
 	err := updateOwn(ctx, x.h.cfg.Desk, ref, m)
 	if responses := m.Params.Member("inputResponses"); err == nil && responses.IsObject() {
 		_, err = x.h.cfg.Desk.Respond(ctx, ref, responses.Bytes, x.send())
 	}
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) {
-		x.refuseTask(err)
-		return
+		return x.refuseTask(err)
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, []byte(`{"resultType":"complete"}`)))
+	return x.answer(jsonrpc.AppendResult(nil, x.id, []byte(`{"resultType":"complete"}`)))
 }
 
 // updateOwn changes a task of the gate's as its owner wants, or nothing of it if
@@ -236,28 +232,31 @@ func clientVariables(m *jsonrpc.Message) (task.Variables, error) {
 	return mcptask.ClientVariables(meta), nil
 }
 
-// listTasks lists the gate's own tasks first, page by page. The page with the
-// last of them goes on with the first page of the upstream's, so that a client
-// which reads one page only sees both. It reports false to have the upstream
-// asked for a further page of its own.
-func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
+// planListTasks returns the plan of a request for tasks. The gate lists its own
+// tasks first, page by page. The page with the last of them goes on with the first
+// page of the upstream's, so that a client which reads one page only sees both.
+// For a further page of its own the upstream is asked.
+func (x *exchange) planListTasks(ctx context.Context, m *jsonrpc.Message, body []byte) *plan {
 	owner, shared := x.owner()
-	if shared {
-		x.rewrite = func(answer *jsonrpc.Message) []byte { return x.showUpstreams(ctx, answer, owner) }
-		return false // nobody can tell whose tasks they would be
+	if shared { // nobody can tell whose tasks they would be
+		return &plan{body: body, rewrite: func(answer *jsonrpc.Message) []byte { return x.showUpstreams(ctx, answer, owner) }}
 	}
 	cursor, upstreams, err := x.openCursor(ctx, m, owner)
-	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return true
+	switch {
+	case err != nil:
+		return answered(func(context.Context) error { return x.answerError(x.dialect().Error(err)) })
+	case upstreams:
+		return x.planUpstreamPage(ctx, m, cursor, owner)
+	default:
+		return answered(func(ctx context.Context) error { return x.listTasks(ctx, m, cursor, owner) })
 	}
-	if upstreams {
-		return !x.askUpstream(ctx, m, cursor, owner)
-	}
+}
+
+// listTasks answers with a page of the gate's own tasks.
+func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message, cursor, owner string) error {
 	page, err := x.h.cfg.Desk.List(ctx, owner, cursor, 0)
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return true
+		return x.answerError(x.dialect().Error(err))
 	}
 	var more upstreamPage
 	if page.Next != "" {
@@ -266,16 +265,13 @@ func (x *exchange) listTasks(ctx context.Context, m *jsonrpc.Message) bool {
 		page.Next, err = x.seal(ctx, "list", owner, "upstream "+more.next)
 	}
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return true
+		return x.answerError(x.dialect().Error(err))
 	}
 	result, err := x.dialect().ListResult(page)
 	if err != nil {
-		x.fail(err)
-		return true
+		return x.fail(err)
 	}
-	x.answer(jsonrpc.AppendResult(nil, x.id, more.appendedTo(result)))
-	return true
+	return x.answer(jsonrpc.AppendResult(nil, x.id, more.appendedTo(result)))
 }
 
 // An upstreamPage is a page of the upstream's own tasks.
@@ -363,17 +359,15 @@ func (x *exchange) openCursor(ctx context.Context, m *jsonrpc.Message, owner str
 	return cursor, whose == "upstream", err
 }
 
-// askUpstream prepares the request for a further page of the upstream's own
-// list: with its own cursor, and with its answer's cursor sealed on the way
-// back. It reports false if the client has its answer.
-func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, cursor, owner string) bool {
+// planUpstreamPage returns the plan of a request for a further page of the
+// upstream's own list: with its own cursor, and with its answer's cursor sealed on
+// the way back.
+func (x *exchange) planUpstreamPage(ctx context.Context, received *jsonrpc.Message, cursor, owner string) *plan {
 	m, err := pageRequest(received, cursor)
 	if err != nil {
-		x.fail(err)
-		return false
+		return answered(func(context.Context) error { return x.fail(err) })
 	}
-	x.body = m.Raw
-	x.rewrite = func(answer *jsonrpc.Message) []byte {
+	return &plan{body: m.Raw, rewrite: func(answer *jsonrpc.Message) []byte {
 		shown := x.showUpstreams(ctx, answer, owner)
 		m, err := x.readMessage(shown)
 		if err != nil {
@@ -390,8 +384,7 @@ func (x *exchange) askUpstream(ctx context.Context, received *jsonrpc.Message, c
 		var p jsonrpc.Patch
 		p.Set(m.Result, "nextCursor", jsonrpc.AppendString(nil, sealed))
 		return p.Apply(shown)
-	}
-	return true
+	}}
 }
 
 // showUpstreams returns a list of the upstream's tasks with those only that the

@@ -31,7 +31,7 @@ type waiting struct {
 }
 
 // beginWaiting begins the answer to a client that will have to wait for it.
-func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
+func (x *exchange) beginWaiting(m *jsonrpc.Message) (*waiting, error) {
 	x.await()
 	w := &waiting{
 		x:      x,
@@ -46,24 +46,22 @@ func (x *exchange) beginWaiting(m *jsonrpc.Message) *waiting {
 	}
 	header.Set("X-Accel-Buffering", "no")
 	x.begin(http.StatusOK)
-	x.flush()
-	return w
+	return w, x.flush()
 }
 
 // prime gives a client that knows how to resume a stream, which is one of
 // 2025-11-25, what it needs to come back to this one.
-func (w *waiting) prime(owner string, id task.ID) {
+func (w *waiting) prime(owner string, id task.ID) error {
 	x := w.x
 	if !w.events || x.era != wire.Legacy || x.r.Header.Get("Mcp-Protocol-Version") != wire.Version20251125 {
-		return
+		return nil
 	}
 	place, err := x.seal(x.r.Context(), "resume", owner, string(id)+" "+string(x.id))
 	if err != nil { // it can still call again
 		x.h.cfg.Log.WarnContext(x.r.Context(), "this stream cannot be resumed", "task", id, "cause", err)
-		return
+		return nil
 	}
-	x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
-	x.flush()
+	return x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
 }
 
 // tellMeanwhile lets the client hear, while it waits for the result of a task,
@@ -77,35 +75,30 @@ func (w *waiting) tellMeanwhile(id task.ID) (end func()) {
 }
 
 // send sends a whole event, or white space.
-func (w *waiting) send(p []byte) {
+func (w *waiting) send(p []byte) error {
 	if w.relay != nil {
-		w.relay.send(p)
-		return
+		return w.relay.send(p)
 	}
-	w.x.write(p)
-	w.x.flush()
+	return w.x.sendNow(p)
 }
 
 // comeBack takes up a client that lost the stream of a request which is held.
-func (x *exchange) comeBack(ctx context.Context, place string) {
+func (x *exchange) comeBack(ctx context.Context, place string) error {
 	owner, _ := x.owner()
 	text, err := x.unseal(ctx, "resume", owner, place)
 	if errors.Is(err, keyring.ErrForeign) {
-		x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client, or its key has been replaced"})
-		return
+		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client, or its key has been replaced"})
 	}
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
 	id, request, _ := strings.Cut(text, " ")
 	x.id = []byte(request)
 	t, err := x.h.cfg.Desk.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id)))
 	if err != nil {
-		x.answerError(x.dialect().Error(err))
-		return
+		return x.answerError(x.dialect().Error(err))
 	}
-	x.awaitTask(ctx, new(jsonrpc.Message), t, 0)
+	return x.awaitTask(ctx, new(jsonrpc.Message), t, 0)
 }
 
 // progressToken returns the token with which the client wants to hear of
@@ -154,7 +147,9 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 			}
 			return e.task, e.err
 		case <-beat.C:
-			w.beat()
+			if err := w.beat(); err != nil {
+				return t, err
+			}
 		}
 	}
 }
@@ -209,15 +204,15 @@ func (w *waiters) enter(x *exchange, most int) (leave func(), err error) {
 }
 
 // beat shows the client that the gate is still there.
-func (w *waiting) beat() {
+func (w *waiting) beat() error {
 	w.beats++
 	switch {
 	case !w.events:
-		w.send([]byte(" "))
+		return w.send([]byte(" "))
 	case w.token.Present():
-		w.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: w.progress()}))
+		return w.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: w.progress()}))
 	default:
-		w.send(jsonrpc.AppendComment(nil, "waiting for approval"))
+		return w.send(jsonrpc.AppendComment(nil, "waiting for approval"))
 	}
 }
 
@@ -230,12 +225,11 @@ func (w *waiting) progress() []byte {
 }
 
 // end sends an answer of the gate's own.
-func (w *waiting) end(message []byte) {
+func (w *waiting) end(message []byte) error {
 	if w.events {
 		message = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})
 	}
-	w.x.write(message)
-	w.x.flush()
+	return w.x.sendNow(message)
 }
 
 // lateCancel is how long after its client left a held request can still be
@@ -312,20 +306,22 @@ func (x *exchange) release(remove func()) {
 	time.AfterFunc(lateCancel, remove)
 }
 
-// cancelHeld withdraws a request that the client no longer waits for. It
-// reports false if the notification is about none that the gate holds.
-func (x *exchange) cancelHeld(ctx context.Context, m *jsonrpc.Message) bool {
+// planCancel returns the plan of a notification that withdraws a request which
+// the client no longer waits for. It returns nil if the notification is about none
+// that the gate holds.
+func (x *exchange) planCancel(m *jsonrpc.Message) *plan {
 	owner, shared := x.owner()
 	if shared || x.era == wire.Modern {
-		return false // ids may be another client's; a modern one closes its stream
+		return nil // ids may be another client's; a modern one closes its stream
 	}
 	ref, ok := x.h.held.find(x.peer(), m.Params.Member("requestId").Bytes)
 	if !ok {
-		return false
+		return nil
 	}
-	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
-		x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task", ref.ID, "cause", err)
-	}
-	x.begin(http.StatusAccepted)
-	return true
+	return answered(func(ctx context.Context) error {
+		if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
+			x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task", ref.ID, "cause", err)
+		}
+		return x.accept()
+	})
 }
