@@ -117,7 +117,7 @@ func (x *exchange) tryWrite(p []byte) error {
 	if err := x.control.SetWriteDeadline(time.Now().Add(x.h.cfg.Limits.WriteTimeout)); err != nil {
 		return err
 	}
-	_, err := x.w.Write(p) //nolint:gosec // JSON or events, and said to be that
+	_, err := x.w.Write(p)
 	return err
 }
 

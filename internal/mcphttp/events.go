@@ -82,12 +82,11 @@ func (s *eventRelay) begin(ctx context.Context, p *plan) error {
 
 // ended deals with the end of a stream, given why the upstream's part ended.
 func (x *exchange) ended(ctx context.Context, p *plan, s *eventRelay, err error) error {
+	drained := ctx.Err() != nil && x.h.drain.Err() != nil
 	switch {
-	case errors.Is(err, io.EOF):
-		return nil
 	case errors.Is(err, upstream.ErrRefused):
 		return x.listenAlone(ctx, p, &eventRelay{x: x})
-	case ctx.Err() != nil && x.h.drain.Err() != nil:
+	case drained, errors.Is(err, io.EOF):
 		return nil
 	case errors.Is(err, errGone), s.isLost(), x.r.Context().Err() != nil:
 		return errGone

@@ -46,6 +46,11 @@ func (x *exchange) plan(ctx context.Context, p jsonrpc.Packet, body []byte) *pla
 	if x.listens {
 		return x.planListening(ctx, m, body)
 	}
+	return x.planOne(ctx, m, body)
+}
+
+// planOne is plan for one message.
+func (x *exchange) planOne(ctx context.Context, m *jsonrpc.Message, body []byte) *plan {
 	var own *plan
 	if x.h.cfg.Desk != nil {
 		own = x.planOwn(ctx, m, body)

@@ -134,7 +134,7 @@ func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) error 
 		}
 		news, err := f.Next(ctx, wait)
 		if err != nil {
-			return nil //nolint:nilerr // the stream ends with the client, or with the gate
+			return nil // the stream ends with the client, or with the gate
 		}
 		if len(news) > 0 {
 			last = time.Now()
