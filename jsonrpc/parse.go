@@ -95,6 +95,7 @@ type envelope struct {
 	*Message
 
 	version, method Value
+	inherits        bool // whether one of its own members is called __proto__
 }
 
 // message reads one message into m, which must be zero.
@@ -105,6 +106,7 @@ func (s *scanner) message(i int, m *Message) int {
 		return s.skip(start)
 	}
 	e := envelope{Message: m}
+	s.inherits = false
 	around, variant := len(s.open), false
 	i, more := s.enter(start)
 	for more {
@@ -116,6 +118,7 @@ func (s *scanner) message(i int, m *Message) int {
 				i = s.params(i, &m.Params)
 			} else {
 				variant = variant || variantOf(name, topNames)
+				e.inherits = e.inherits || string(name) == prototype
 				i = s.skip(i)
 			}
 		}
@@ -228,6 +231,9 @@ func (s *scanner) assemble(e envelope) {
 	if !isVersion2(e.version) {
 		s.invalid(e.ID, `jsonrpc must be "2.0"`)
 		return
+	}
+	if e.inherits || s.inherits && e.method.Present() {
+		s.invalid(e.ID, "a member is called "+prototype+", which some servers read as members of the object around it")
 	}
 	if e.method.Present() {
 		s.assembleCall(e)

@@ -153,6 +153,7 @@ func TestParseRefusesShape(t *testing.T) {
 		neither = "a message has a method, a result or an error"
 		both    = "a message with a method has no result and no error"
 		params  = "params must be an object or an array"
+		proto   = "a member is called __proto__, which some servers read as members of the object around it"
 	)
 	tests := []struct{ name, in, want, wantID string }{
 		{"EC-MCP-003 no jsonrpc", `{"id":1,"method":"m"}`, version, "1"},
@@ -175,6 +176,11 @@ func TestParseRefusesShape(t *testing.T) {
 		{"params as string", `{"jsonrpc":"2.0","id":1,"method":"m","params":"x"}`, params, "1"},
 		{"params as number", `{"jsonrpc":"2.0","id":1,"method":"m","params":1}`, params, "1"},
 		{"params true", `{"jsonrpc":"2.0","id":1,"method":"m","params":true}`, params, "1"},
+		{"prototype of a message", `{"jsonrpc":"2.0","id":1,"method":"m","__proto__":{}}`, proto, "1"},
+		{"prototype of a response", `{"jsonrpc":"2.0","id":1,"result":{},"__proto__":{"method":"m"}}`, proto, "1"},
+		{"prototype of params", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"__proto__":{}}}`, proto, "1"},
+		{"prototype deep inside, escaped", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[{"__pr\u006fto__":1}]}}`, proto, "1"},
+		{"prototype in a batch", `[{"jsonrpc":"2.0","id":1,"method":"m","params":{"__proto__":{}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`, proto, "1"},
 		{"id null", `{"jsonrpc":"2.0","id":null,"method":"m"}`, id, ""},
 		{"id true", `{"jsonrpc":"2.0","id":true,"method":"m"}`, id, ""},
 		{"id as object", `{"jsonrpc":"2.0","id":{},"method":"m"}`, id, ""},
@@ -198,6 +204,14 @@ func TestParseRefusesShape(t *testing.T) {
 				t.Errorf("id %q, want %q", got.ID.Bytes, tt.wantID)
 			}
 		})
+	}
+}
+
+// What servers answer is for clients to read, so it may have members of any name.
+func TestPrototypeInResult(t *testing.T) {
+	in := `[{"jsonrpc":"2.0","id":1,"result":{"__proto__":{"a":1}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`
+	if _, err := jsonrpc.Parse([]byte(in), jsonrpc.Limits{}); err != nil {
+		t.Error(err)
 	}
 }
 

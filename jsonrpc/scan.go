@@ -25,6 +25,7 @@ type scanner struct {
 	open     []int        // the arrays and objects around the current place, outermost first
 	names    []memberName // of the members of those objects that came before it
 	unquoted []byte       // those of the names that have escapes, without them
+	inherits bool         // whether a member is called __proto__
 	syntax   *ParseError  // why data is refused
 	shape    *ParseError  // why a message in it is no JSON-RPC; counts if syntax is nil
 }
@@ -221,12 +222,21 @@ func (s *scanner) name(i int) int {
 		n.end = len(s.unquoted)
 	}
 	n.mark = mark(s.spelled(n))
+	s.inherits = s.inherits || n.mark == prototypeMark && string(s.spelled(n)) == prototype
 	s.names = append(s.names, n)
 	if i = s.space(end); s.at(i) != ':' {
 		return s.unexpected(i)
 	}
 	return i + 1
 }
+
+// prototype is the name of a member that some JavaScript programs copy in such a
+// way that it becomes the prototype of an object: what stands in it then counts as
+// if it stood in the object itself.
+const prototype = "__proto__"
+
+// prototypeMark is the mark of prototype.
+const prototypeMark = '_'<<16 | '_'<<8 | '_'
 
 func mark(name []byte) uint32 {
 	switch n := len(name); n {

@@ -126,6 +126,17 @@ func (s selection) reads(of func(*reading) *reads) func(types.String) bool {
 	}
 }
 
+// names returns which names of arguments policies read, where of returns the
+// record in which they read them.
+func (s selection) names(of func(*reading) *reads) selectedNames {
+	return selectedNames{
+		read: s.reads(of),
+		variant: func(name types.String) bool {
+			return slices.ContainsFunc(s.readings, func(r *reading) bool { return r.names.variant(name) })
+		},
+	}
+}
+
 // An answer is what the policies say to a question.
 type answer struct {
 	permitted bool

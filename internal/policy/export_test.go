@@ -4,12 +4,12 @@ import "github.com/cedar-policy/cedar-go/types"
 
 // MapAll maps all members of arguments.
 func MapAll(arguments []byte) (types.Record, error) {
-	return mapArguments(arguments, everything, wholeOrDecimal)
+	return mapArguments(arguments, selectedNames{read: everything, variant: func(types.String) bool { return false }}, wholeOrDecimal)
 }
 
 // MapDecimals maps all members of arguments, with every number as a decimal.
 func MapDecimals(arguments []byte) (types.Record, error) {
-	return mapArguments(arguments, everything, alwaysDecimal)
+	return mapArguments(arguments, selectedNames{read: everything, variant: func(types.String) bool { return false }}, alwaysDecimal)
 }
 
 // Question returns c as Cedar sees it, with the whole context.

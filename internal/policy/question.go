@@ -180,9 +180,9 @@ func (q *question) attribute(name types.String, policies selection) (types.Value
 	now := q.call.Time.In(q.zone)
 	switch name {
 	case "arguments":
-		return mapArguments(q.call.Arguments, policies.reads(func(r *reading) *reads { return &r.arguments }), wholeOrDecimal)
+		return mapArguments(q.call.Arguments, policies.names(func(r *reading) *reads { return &r.arguments }), wholeOrDecimal)
 	case "decimals":
-		return mapArguments(q.call.Arguments, policies.reads(func(r *reading) *reads { return &r.decimals }), alwaysDecimal)
+		return mapArguments(q.call.Arguments, policies.names(func(r *reading) *reads { return &r.decimals }), alwaysDecimal)
 	case "upstream":
 		return q.upstream.ID, nil
 	case "method":

@@ -31,6 +31,7 @@ type reading struct {
 	context   reads
 	arguments reads
 	decimals  reads
+	names     spellings // of arguments and of what is in them
 }
 
 // add notes what p can read. Whatever is not plainly the member of a record is
@@ -43,6 +44,7 @@ func (r *reading) add(p *ast.Policy) {
 
 // visit notes what n itself reads, and reports whether its parts may read more.
 func (r *reading) visit(n ast.IsNode) bool {
+	r.names.note(n)
 	switch n := n.(type) {
 	case ast.NodeTypeHas:
 		if record := r.record(n.Arg); record != nil {

@@ -38,20 +38,27 @@ func (e *mappingError) Error() string {
 // would let a caller write entities and dates.
 type mapper struct {
 	dec     *jsontext.Decoder
+	wanted  selectedNames
 	number  func(literal string) (types.Value, error)
 	values  int    // that were mapped so far
 	current string // member of the arguments that is being mapped
 }
 
+// selectedNames are the names of arguments that policies read.
+type selectedNames struct {
+	read    func(types.String) bool // of arguments
+	variant func(types.String) bool // at any depth: whether a name differs only by case from one that is read
+}
+
 // mapArguments returns those members of arguments that are wanted. Numbers are
 // mapped by number.
-func mapArguments(arguments jsontext.Value, wanted func(types.String) bool, number func(string) (types.Value, error)) (types.Record, error) {
-	m := mapper{dec: jsontext.NewDecoder(bytes.NewBuffer(arguments)), number: number}
+func mapArguments(arguments jsontext.Value, wanted selectedNames, number func(string) (types.Value, error)) (types.Record, error) {
+	m := mapper{dec: jsontext.NewDecoder(bytes.NewBuffer(arguments)), wanted: wanted, number: number}
 	switch m.dec.PeekKind() {
 	case jsontext.KindNull:
 		return types.Record{}, m.end(m.dec.SkipValue())
 	case jsontext.KindBeginObject:
-		record, err := m.object(1, wanted)
+		record, err := m.object(1, wanted.read)
 		return record, m.end(err)
 	default:
 		if len(arguments) == 0 {
@@ -95,6 +102,9 @@ func (m *mapper) object(depth int, wanted func(types.String) bool) (types.Record
 		name := types.String(token.String())
 		if depth == 1 {
 			m.current = string(name)
+		}
+		if m.wanted.variant(name) {
+			return types.Record{}, m.fail("a name that differs only by case from one that policies read")
 		}
 		if !wanted(name) {
 			if err := m.dec.SkipValue(); err != nil {
@@ -171,19 +181,36 @@ func (m *mapper) scalar() (types.Value, error) {
 var (
 	errTooLarge = errors.New("a number beyond 64 bits")
 	errTooFine  = errors.New("a number with more than four decimals")
+	errRounded  = errors.New("a number that servers round to another one")
 )
 
 // wholeOrDecimal maps a whole number to a long and another one to a decimal.
 func wholeOrDecimal(text string) (types.Value, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return types.Long(n), nil
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		digits, exponent := scientific(text)
+		if exponent < 0 {
+			return decimal(digits, exponent)
+		}
+		if n, err = shifted(digits, exponent); err != nil {
+			return nil, err
+		}
 	}
-	digits, exponent := scientific(text)
-	if exponent < 0 {
-		return decimal(digits, exponent)
+	if !kept(n) {
+		return nil, errRounded
 	}
-	n, err := shifted(digits, exponent)
-	return types.Long(n), err
+	return types.Long(n), nil
+}
+
+// kept reports whether a server that reads every number as a 64-bit float, as
+// JavaScript does, reads n as n.
+func kept(n int64) bool {
+	const exact = 1 << 53 // up to here all of them are
+	if -exact <= n && n <= exact {
+		return true
+	}
+	f := float64(n)
+	return f < 1<<63 && int64(f) == n
 }
 
 // alwaysDecimal maps every number to a decimal.
@@ -199,7 +226,24 @@ func decimal(digits string, exponent int) (types.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rounded(digits, exponent) {
+		return nil, errRounded
+	}
 	return types.NewDecimal(n, -4)
+}
+
+// rounded reports whether a server that reads every number as a 64-bit float
+// reads this one as another.
+func rounded(digits string, exponent int) bool {
+	if len(digits) <= 15 {
+		return false // so many digits always survive
+	}
+	f, err := strconv.ParseFloat(digits+"e"+strconv.Itoa(exponent), 64)
+	if err != nil {
+		return true
+	}
+	again, place := scientific(strconv.FormatFloat(f, 'e', -1, 64))
+	return again != digits || place != exponent
 }
 
 // scientific returns the digits, signed and without a zero at either end, and
