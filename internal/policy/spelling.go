@@ -47,9 +47,45 @@ func hiddenPath(kind Kind, name string) string {
 		return "the URI has a segment . or .."
 	case hasNeedlessEscape(name):
 		return "the URI has a needless escape"
+	case strings.Contains(pathOf(name), "//"):
+		return emptySegmentProblem
 	default:
-		return ""
+		return hiddenByEscapes(name)
 	}
+}
+
+const emptySegmentProblem = "the URI has an empty segment in its path"
+
+// maxEscapes is how often a path may be escaped.
+const maxEscapes = 4
+
+// hiddenByEscapes returns what is wrong with the path of uri as servers see it
+// that decode escapes, even several times, before they parse it.
+func hiddenByEscapes(uri string) string {
+	path := pathOf(uri)
+	for range maxEscapes {
+		plain := decoded(path)
+		switch {
+		case plain == path:
+			return ""
+		case dotSegmentIn(plain):
+			return "the URI has an escaped segment . or .."
+		case invisible(plain):
+			return "the URI has an escaped control or invisible character"
+		case !norm.NFC.IsNormalString(plain):
+			return "the URI is not in Unicode normal form NFC"
+		}
+		path = plain
+	}
+	return "the URI is escaped too often"
+}
+
+// pathOf returns uri without its query and fragment.
+func pathOf(uri string) string {
+	if i := strings.IndexAny(uri, "?#"); i >= 0 {
+		return uri[:i]
+	}
+	return uri
 }
 
 // plainASCII reports whether name consists of visible ASCII characters.
@@ -137,8 +173,8 @@ func misspelledURL(uri string) string {
 	switch {
 	case isSpecial && (!given || path == ""):
 		return "the URI has no authority or no path: write " + scheme + "://HOST/PATH"
-	case given && emptySegment(scheme, path):
-		return "the URI has an empty segment in its path"
+	case (given || strings.HasPrefix(path, "/")) && emptySegment(scheme, path):
+		return emptySegmentProblem
 	case isSpecial && strings.Contains(query, "'"):
 		return "the URI has a quote in its query that must be escaped"
 	case isSpecial:
@@ -169,7 +205,7 @@ func misspelledText(uri, path, query, fragment string) string {
 	case hasDotSegment(uri):
 		return "the URI has a segment . or .."
 	default:
-		return ""
+		return hiddenByEscapes(uri)
 	}
 }
 
@@ -328,11 +364,9 @@ var slashes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/"
 
 // hasDotSegment reports whether the path of uri has a segment . or .., which a
 // server may resolve.
-func hasDotSegment(uri string) bool {
-	path := uri
-	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
-	}
+func hasDotSegment(uri string) bool { return dotSegmentIn(pathOf(uri)) }
+
+func dotSegmentIn(path string) bool {
 	for segment := range strings.SplitSeq(slashes.Replace(path), "/") {
 		if segment == "." || segment == ".." {
 			return true
@@ -375,13 +409,24 @@ func readings(kind Kind, name string) []string {
 	return others
 }
 
-// decoded returns text without escapes. What is malformed stays.
+// decoded returns text without escapes. What is malformed stays, as it does in
+// servers that are lenient.
 func decoded(text string) string {
-	plain, err := url.PathUnescape(text)
-	if err != nil {
+	if !strings.Contains(text, "%") {
 		return text
 	}
-	return plain
+	plain := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			if c, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				plain = append(plain, byte(c))
+				i += 2
+				continue
+			}
+		}
+		plain = append(plain, text[i])
+	}
+	return string(plain)
 }
 
 // upperEscapes returns uri with its escapes in upper case.
