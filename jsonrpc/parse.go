@@ -95,7 +95,14 @@ type envelope struct {
 	*Message
 
 	version, method Value
-	inherits        bool // whether one of its own members is called __proto__
+	variant         bool // whether a name differs from a known one only by case
+	inherits        bool // whether a member is called __proto__
+}
+
+// unknown takes note of the name of a member that is not known.
+func (e *envelope) unknown(name []byte) {
+	e.variant = e.variant || variantOf(name, topNames)
+	e.inherits = e.inherits || string(name) == prototype
 }
 
 // message reads one message into m, which must be zero.
@@ -107,7 +114,7 @@ func (s *scanner) message(i int, m *Message) int {
 	}
 	e := envelope{Message: m}
 	s.inherits = false
-	around, variant := len(s.open), false
+	around := len(s.open)
 	i, more := s.enter(start)
 	for more {
 		if i = s.name(i); i >= 0 {
@@ -117,14 +124,13 @@ func (s *scanner) message(i int, m *Message) int {
 			} else if string(name) == "params" {
 				i = s.params(i, &m.Params)
 			} else {
-				variant = variant || variantOf(name, topNames)
-				e.inherits = e.inherits || string(name) == prototype
+				e.unknown(name)
 				i = s.skip(i)
 			}
 		}
 		i, more = s.next(i)
 	}
-	if variant && i >= 0 {
+	if e.variant && i >= 0 {
 		i = s.fail(onlyByCase)
 	}
 	if i < 0 {

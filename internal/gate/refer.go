@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"strings"
+	"unicode"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -25,7 +26,7 @@ var acted = map[string]bool{
 // one for another, which the gate acts on.
 func misspelled(method string) bool {
 	plain := strings.Map(func(r rune) rune {
-		if r == ' ' || policy.Invisible(r) {
+		if unicode.IsSpace(r) || policy.Invisible(r) {
 			return -1
 		}
 		return r

@@ -60,10 +60,23 @@ func TestAmbiguousHeaders(t *testing.T) {
 		{"session for the gate only", [][2]string{{"Mcp-Session-Id", "a"}, {"Connection", "keep-alive, mcp-session-id"}}},
 		{"credentials for the gate only", [][2]string{{"Authorization", "Bearer a"}, {"Connection", "Authorization"}}},
 		{"type for the gate only", [][2]string{{"Connection", "content-type"}}},
+		{"session by another spelling", [][2]string{{"Mcp-Session-Id", "a"}, {"Mcp_Session_Id", "b"}}},
+		{"session only by another spelling", [][2]string{{"Mcp_session-id", "b"}}},
+		{"encoding by another spelling", [][2]string{{"Content_Encoding", "deflate"}}},
+		{"type by another spelling", [][2]string{{"Content.Type", "text/plain"}}},
+		{"credentials by another spelling", [][2]string{{"X-Api-Key", "a"}, {"X_Api_Key", "b"}}},
+		{"configured header by another spelling", [][2]string{{"X_Tenant", "b"}}},
+		{"another method", [][2]string{{"Mcp-Method", "ping"}}},
+		{"another name", [][2]string{{"Mcp-Name", "get_y"}}},
+		{"two names", [][2]string{{"Mcp-Name", "get_x"}, {"Mcp-Name", "get_y"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHouse(t, nil)
+			h.gateway = startGate(t, h.target, func(s settings) {
+				s.handler.Gate, s.handler.Desk = h.gate, h.desk
+				s.upstream.Headers = http.Header{"X-Tenant": {"a"}}
+			})
 			status, body := h.raw(toolCall("1", "get_x", ""), tt.lines...)
 			if status < 400 || status >= 500 {
 				t.Errorf("status %d, body %s; want it refused", status, body)
@@ -74,6 +87,29 @@ func TestAmbiguousHeaders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Headers that say the same as the message, or that nobody goes by, pass.
+func TestPlainHeaders(t *testing.T) {
+	h := newHouse(t, nil)
+	for _, lines := range [][][2]string{
+		{{"Mcp-Method", "tools/call"}, {"Mcp-Name", "get_x"}},
+		{{"X_Request_Id", "a"}, {"Mcp-Session-Id", "b"}},
+	} {
+		if status, body := h.raw(toolCall("1", "get_x", ""), lines...); status != http.StatusOK {
+			t.Errorf("%v: %d %s", lines, status, body)
+		}
+	}
+}
+
+// Headers of a batch that name one method or one name contradict the rest of it.
+func TestMirrorsOfBatch(t *testing.T) {
+	h := newHouse(t, nil)
+	for _, name := range []string{"Mcp-Method", "Mcp-Name"} {
+		_, body := h.raw(batch(toolCall("1", "get_x", "")), [2]string{name, "tools/call"})
+		wantText(t, name, body, `"error_type":"header_mismatch"`)
+	}
+	h.wantRan()
 }
 
 // Whatever a call is dressed up as, it runs only if the policy lets it.

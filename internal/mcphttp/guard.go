@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -88,23 +89,42 @@ func sameHost(origin, host string) bool {
 var single = [...]string{"Authorization", "Mcp-Session-Id"}
 
 // ambiguous returns the problem of a request that the upstream could take for
-// another one than the gate does, because of how its headers are given.
-func ambiguous(h http.Header) *wire.Problem {
+// another one than the gate does, because of how its headers are given. Meant
+// reports whether the upstream goes by a header for another reason than the gate.
+func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
 	for _, name := range single {
 		if len(h[name]) > 1 {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " is given more than once"}
 		}
 	}
 	connection := h["Connection"]
-	if connection == nil {
-		return nil
-	}
 	for name := range h {
-		if endToEnd(name) && httpclient.NamedIn(connection, name) {
+		if connection != nil && endToEnd(name) && httpclient.NamedIn(connection, name) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
+		}
+		if usual, ok := usualSpelling(name); ok && (endToEnd(usual) || meant(usual)) {
+			return &wire.Problem{Type: wire.InvalidRequest, Detail: "a header could be taken for " + usual}
 		}
 	}
 	return nil
+}
+
+// usualSpelling returns the name that many servers take a header's name for, and
+// whether that is another one: they put an underscore in place of everything that
+// is neither a letter nor a digit, as CGI does.
+func usualSpelling(name string) (string, bool) {
+	odd := func(r rune) bool {
+		return r != '-' && !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
+	}
+	if strings.IndexFunc(name, odd) < 0 {
+		return name, false
+	}
+	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
+		if odd(r) {
+			return '-'
+		}
+		return r
+	}, name)), true
 }
 
 // endToEnd reports whether the gate goes by a header, so that the upstream must

@@ -172,7 +172,7 @@ func (x *exchange) enter() (events string, problem *wire.Problem) {
 	if x.upstream, events, ok = x.h.route(x.r.URL.Path); !ok {
 		return "", &wire.Problem{Type: wire.NotFound}
 	}
-	if problem := ambiguous(x.r.Header); problem != nil {
+	if problem := ambiguous(x.r.Header, x.upstream.GoesBy); problem != nil {
 		return "", problem
 	}
 	return events, x.recognise()

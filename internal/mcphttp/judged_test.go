@@ -39,6 +39,8 @@ func TestAmbiguousNames(t *testing.T) {
 		`"method":"resources/read","params":{"uri":" file:///etc/passwd"}`,
 		`"method":"resources/read","params":{"uri":"file:///x/.\t./etc/passwd"}`,
 		`"method":"resources/read","params":{"uri":"file:///etc%2Fpasswd"}`,
+		`"method":"resources/read","params":{"uri":"file:///x/%252e%252e/etc/passwd"}`,
+		`"method":"resources/read","params":{"uri":"file:///e%09tc/passwd"}`,
 		`"method":"tools/call","params":{"name":"drop_\u200ball"}`,
 		`"method":"prompts/get","params":{"name":"e\u0301"}`,
 		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"FILE:///etc/{x}"},"argument":{}}`,
@@ -55,6 +57,7 @@ func TestMisspelledMethods(t *testing.T) {
 	h := newOpenHouse(t)
 	for _, method := range []string{
 		"TOOLS/CALL", `tools/call\u0000`, " tools/call", "tools/ call", `tools\u200b/call`, "Tools/Call", `tools/call\n`, `ｔools/call`, "Resources/Read",
+		`\u1680tools/call`, `tools/call\u2003`, `tools/call\u00a0`, "tools /call",
 		"Prompts/Get", "TASKS/GET", "tasks/Result", "Subscriptions/Listen", "Completion/complete", "Tools/List", `tools/list\u0000`, "Initialize",
 	} {
 		message := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"name":"drop_all"}}`
@@ -135,6 +138,26 @@ func TestOwnTasksInBatch(t *testing.T) {
 			h.wantRan(`get_a {"x":1}`, `hold_x {"x":1}`)
 		})
 	}
+}
+
+// TestOwnTasksInNotifications: the upstream never hears of the gate's own tasks,
+// even in a message that nobody answers.
+func TestOwnTasksInNotifications(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
+	note := func(method string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"taskId":%q}}`, method, id)
+	}
+	for _, method := range []string{"tasks/cancel", "tasks/get", "tasks/update", "tasks/unknown"} {
+		for _, message := range []string{note(method), batch(note(method)), batch(note(method), note(method))} {
+			if req := h.send(message); req.wait(t) != "" || req.status != http.StatusAccepted {
+				t.Errorf("%s: answered %d %s", message, req.status, req.body)
+			}
+		}
+	}
+	wantText(t, "beside a request", h.ask(batch(note("tasks/cancel"), toolCall("2", "get_a", ""))), "done get_a")
+	h.wantRan(`get_a {"x":1}`)
+	h.pending(1)
 }
 
 // F-007.2 of REQ-CORE-003: a list can be asked for in a batch, and does not show

@@ -48,6 +48,9 @@ func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, plan *p
 	rest := p
 	rest.Messages = nil
 	for i := range p.Messages {
+		if tellsOfOwnTask(&p.Messages[i]) {
+			continue
+		}
 		if answer := x.ownTaskInBatch(ctx, &p.Messages[i], plan); answer != nil {
 			plan.refusals = append(plan.refusals, answer)
 		} else {

@@ -46,6 +46,13 @@ func (x *exchange) planTasks(ctx context.Context, m *jsonrpc.Message, body []byt
 	return answered(func(ctx context.Context) error { return x.aboutTask(ctx, m, task.OwnedBy(owner).Ref(task.ID(id))) })
 }
 
+// tellsOfOwnTask reports whether m is a notification about a task of the gate's
+// own. There is no such notification from clients, so nothing becomes of it.
+func tellsOfOwnTask(m *jsonrpc.Message) bool {
+	id, _ := m.Params.TaskID.Text()
+	return m.Kind == jsonrpc.Notification && strings.HasPrefix(m.Method, "tasks/") && task.ID(id).Own()
+}
+
 // needsExtension reports whether a method is part of the extension that the gate
 // declares, so that only clients that declare it too may use it.
 func needsExtension(method string) bool {

@@ -173,7 +173,7 @@ func misspelledURL(uri string) string {
 	switch {
 	case isSpecial && (!given || path == ""):
 		return "the URI has no authority or no path: write " + scheme + "://HOST/PATH"
-	case (given || strings.HasPrefix(path, "/")) && emptySegment(scheme, path):
+	case emptySegment(scheme, path):
 		return emptySegmentProblem
 	case isSpecial && strings.Contains(query, "'"):
 		return "the URI has a quote in its query that must be escaped"
@@ -223,8 +223,12 @@ func splitAuthority(rest string) (authority, path string, given bool) {
 }
 
 // emptySegment reports whether path has one that servers may leave out. Paths
-// may have a URL in them, except those of files.
+// may have a URL in them, except those of files. What does not begin with a slash
+// has no segments.
 func emptySegment(scheme, path string) bool {
+	if !strings.HasPrefix(path, "/") {
+		return false
+	}
 	if scheme != "file" {
 		path = strings.ReplaceAll(path, "://", ":/")
 	}

@@ -82,7 +82,7 @@ func Classify(p jsonrpc.Packet, h Headers) (Era, error) {
 		return Modern, checkModern(m, version, h)
 	}
 	if len(h.Version) == 0 || h.Version[0] < Version20260728 {
-		return Legacy, nil
+		return Legacy, checkGiven(m, h)
 	}
 	switch m.Kind {
 	case jsonrpc.Request:
@@ -90,8 +90,24 @@ func Classify(p jsonrpc.Packet, h Headers) (Era, error) {
 	case jsonrpc.Response:
 		return Modern, &Problem{Type: InvalidRequest, Detail: "responses cannot be posted in this protocol version"}
 	default:
-		return Modern, nil
+		return Modern, checkGiven(m, h)
 	}
+}
+
+// checkGiven compares the headers that need not be there with m, if they are:
+// what stands between the gate and the upstream might go by them.
+func checkGiven(m *jsonrpc.Message, h Headers) error {
+	if len(h.Method) > 0 && (len(h.Method) > 1 || h.Method[0] != m.Method) {
+		return mismatch("Mcp-Method and method differ")
+	}
+	if len(h.Name) == 0 {
+		return nil
+	}
+	name, ok := subject(m).Text()
+	if !ok {
+		return mismatch("Mcp-Name is given, and the message has no name")
+	}
+	return compareName(name, h.Name)
 }
 
 // checkBatch refuses batches outside of the one version that has them. That
@@ -99,6 +115,9 @@ func Classify(p jsonrpc.Packet, h Headers) (Era, error) {
 func checkBatch(p jsonrpc.Packet, h Headers) error {
 	if len(h.Version) == 1 && h.Version[0] != Version20250326 {
 		return &Problem{Type: InvalidRequest, Detail: "batches exist only in protocol version " + Version20250326}
+	}
+	if len(h.Method)+len(h.Name) > 0 {
+		return mismatch("Mcp-Method and Mcp-Name cannot tell of a batch")
 	}
 	for i := range p.Messages {
 		m := &p.Messages[i]
@@ -116,7 +135,7 @@ func checkBatch(p jsonrpc.Packet, h Headers) error {
 // in which servers report them: metadata, version, mirrors.
 func checkModern(m *jsonrpc.Message, version jsonrpc.Value, h Headers) error {
 	if m.Kind != jsonrpc.Request {
-		return nil // the revision leaves headers of notifications open
+		return checkGiven(m, h) // the revision leaves headers of notifications open
 	}
 	claimed, ok := version.Text()
 	if !ok {
@@ -163,21 +182,30 @@ func Governed(method string) bool {
 
 // checkName compares Mcp-Name with the member of params that it repeats.
 func checkName(m *jsonrpc.Message, header []string) error {
-	var member jsonrpc.Value
-	switch m.Method {
-	case "tools/call", "prompts/get":
-		member = m.Params.Name
-	case "resources/read":
-		member = m.Params.URI
-	case "tasks/get", "tasks/update", "tasks/cancel":
-		member = m.Params.TaskID
-	default:
-		return nil
-	}
-	name, ok := member.Text()
+	name, ok := subject(m).Text()
 	if !ok {
 		return nil // the upstream refuses such params
 	}
+	return compareName(name, header)
+}
+
+// subject returns the member of params that Mcp-Name repeats. It is absent where
+// there is none.
+func subject(m *jsonrpc.Message) jsonrpc.Value {
+	switch m.Method {
+	case "tools/call", "prompts/get":
+		return m.Params.Name
+	case "resources/read":
+		return m.Params.URI
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		return m.Params.TaskID
+	default:
+		return jsonrpc.Value{}
+	}
+}
+
+// compareName returns the problem of a message whose header does not repeat name.
+func compareName(name string, header []string) error {
 	if len(header) != 1 {
 		return mismatch("Mcp-Name must be given exactly once")
 	}

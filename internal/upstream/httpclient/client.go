@@ -15,6 +15,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,12 @@ func (c *Client) Credentials() []string {
 		return DefaultCredentials()
 	}
 	return c.cfg.CredentialHeaders
+}
+
+// GoesBy reports whether a header is one of a client's credentials, or one that
+// configuration sets.
+func (c *Client) GoesBy(name string) bool {
+	return slices.Contains(c.Credentials(), name) || slices.Contains(DefaultCredentials(), name) || c.cfg.Headers[name] != nil
 }
 
 // A Client reaches the MCP server behind the gate over Streamable HTTP.
