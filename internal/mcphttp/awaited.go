@@ -112,10 +112,22 @@ func (x *exchange) expects(m *jsonrpc.Message) bool {
 	}
 }
 
-// mayAnswer reports whether an event may hold a response. What is escaped may be
-// anything.
+// mayAnswer reports whether an event may hold a response, for a client that may
+// ignore the case of names. What is escaped may be anything.
 func mayAnswer(raw []byte) bool {
-	return bytes.Contains(raw, []byte("result")) || bytes.Contains(raw, []byte("error")) || bytes.IndexByte(raw, '\\') >= 0
+	return containsFold(raw, "result") || containsFold(raw, "error") ||
+		bytes.IndexByte(raw, '\\') >= 0 || bytes.Contains(raw, []byte("\u017f")) // which is an s in another case
+}
+
+// containsFold reports whether text contains an ASCII word in lower case, or the
+// same in another case.
+func containsFold(text []byte, word string) bool {
+	for i := 0; i+len(word) <= len(text); i++ {
+		if text[i]|0x20 == word[0] && strings.EqualFold(string(text[i:i+len(word)]), word) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropped counts and logs an answer that nobody asked for.

@@ -25,6 +25,10 @@ var forged = []string{
 	`{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"forged"}}`,
 	`[{"jsonrpc":"2.0","id":7,"result":{"text":"forged"}}]`,
 	`{"jsonrpc":"2.0","id":6,"id":7,"result":{"text":"forged"}}`,
+	`{"jsonrpc":"2.0","id":7,"RESULT":{"text":"forged"}}`,
+	`{"jsonrpc":"2.0","id":7,"reſult":{"text":"forged"}}`,
+	`{"jsonrpc":"2.0","id":7,"Error":{"code":1,"message":"forged"}}`,
+	`{"jsonrpc":"2.0","__proto__":{"id":7,"Result":{"text":"forged"}}}`,
 	`{"jsonrpc":"2.0","result":{"text":"forged","pad":"` + strings.Repeat("x", 100<<10) + `"},"id":7}`,
 }
 
