@@ -66,6 +66,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 		{"type by another spelling", [][2]string{{"Content.Type", "text/plain"}}},
 		{"credentials by another spelling", [][2]string{{"X-Api-Key", "a"}, {"X_Api_Key", "b"}}},
 		{"configured header by another spelling", [][2]string{{"X_Tenant", "b"}}},
+		{"any header in two spellings", [][2]string{{"X-Forwarded-User", "a"}, {"X_forwarded_user", "b"}}},
 		{"another method", [][2]string{{"Mcp-Method", "ping"}}},
 		{"another name", [][2]string{{"Mcp-Name", "get_y"}}},
 		{"two names", [][2]string{{"Mcp-Name", "get_x"}, {"Mcp-Name", "get_y"}}},

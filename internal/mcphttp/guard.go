@@ -102,7 +102,7 @@ func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
 		if connection != nil && endToEnd(name) && httpclient.NamedIn(connection, name) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
 		}
-		if usual, ok := usualSpelling(name); ok && (endToEnd(usual) || meant(usual)) {
+		if usual, ok := usualSpelling(name); ok && (h[usual] != nil || endToEnd(usual) || meant(usual)) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: "a header could be taken for " + usual}
 		}
 	}
@@ -113,18 +113,25 @@ func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
 // whether that is another one: they put an underscore in place of everything that
 // is neither a letter nor a digit, as CGI does.
 func usualSpelling(name string) (string, bool) {
-	odd := func(r rune) bool {
-		return r != '-' && !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
-	}
-	if strings.IndexFunc(name, odd) < 0 {
+	if strings.IndexFunc(name, isOdd) < 0 {
 		return name, false
 	}
 	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
-		if odd(r) {
+		if isOdd(r) {
 			return '-'
 		}
 		return r
 	}, name)), true
+}
+
+// isOdd reports whether r is neither a letter nor a digit nor a hyphen.
+func isOdd(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-':
+		return false
+	default:
+		return true
+	}
 }
 
 // endToEnd reports whether the gate goes by a header, so that the upstream must

@@ -22,6 +22,8 @@ func (x *exchange) planMany(ctx context.Context, p jsonrpc.Packet, body []byte) 
 		p = x.answerOwnTasks(ctx, p, plan)
 	}
 	switch {
+	case len(p.Messages) == 0 && len(plan.refusals) == 0:
+		return answered(func(context.Context) error { return x.accept() })
 	case len(p.Messages) == 0:
 		plan.answer = func(ctx context.Context) error { return x.answerBatch(ctx, plan, nil) }
 		return plan

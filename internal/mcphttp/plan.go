@@ -95,6 +95,9 @@ func (x *exchange) planOwn(ctx context.Context, m *jsonrpc.Message, body []byte)
 	if m.Method == "notifications/cancelled" {
 		return x.planCancel(m)
 	}
+	if tellsOfOwnTask(m) {
+		return answered(func(context.Context) error { return x.accept() })
+	}
 	if p := x.planTasks(ctx, m, body); p != nil {
 		return p
 	}
