@@ -28,6 +28,11 @@ var mutations = []mutation{
 		`if r == utf8.RuneError && n == 1 {`, `if r == utf8.RuneError && n == 0 {`,
 		"jsonrpc", "^TestParseRefusesText$",
 	},
+	{
+		"requests with a member called __proto__ are read", "jsonrpc/parse.go",
+		`if e.inherits || s.inherits && e.method.Present() {`, `if false {`,
+		"jsonrpc", "^TestParseRefuses",
+	},
 
 	// The rules of a held call.
 	{
@@ -105,6 +110,21 @@ var mutations = []mutation{
 		"a URI that is not in normal form is judged", "internal/policy/spelling.go",
 		`case kind == Resource && isURL(name):`, `case false:`,
 		policyPkg, "^TestSpellings$",
+	},
+	{
+		"escapes hide what a server reads", "internal/policy/spelling.go",
+		`case dotSegmentIn(plain):`, `case false:`,
+		policyPkg, "^TestSpellings$",
+	},
+	{
+		"policies read numbers that servers round", "internal/policy/value.go",
+		`if !kept(n) {`, `if false {`,
+		policyPkg, "^Test(Numbers|CedarVerdicts)$",
+	},
+	{
+		"policies miss names in another case", "internal/policy/value.go",
+		`if m.wanted.variant(name) {`, `if false {`,
+		policyPkg, "^TestCedarVerdicts$",
 	},
 	{
 		"what policies do not permit passes", "internal/policy/judge.go",
@@ -299,6 +319,11 @@ var mutations = []mutation{
 		"any Origin is served", "internal/mcphttp/guard.go",
 		`if !g.originAllowed(origin) && (!g.SameOrigin || !sameHost(origin, r.Host)) {`, `if !g.originAllowed(origin) && false {`,
 		mcphttpPkg, "^Test(Conversations|Guard)",
+	},
+	{
+		"a header in another spelling passes", "internal/mcphttp/guard.go",
+		`return &wire.Problem{Type: wire.InvalidRequest, Detail: "a header could be taken for " + usual}`, `return nil`,
+		mcphttpPkg, "^TestAmbiguousHeaders$",
 	},
 	{
 		"a sealed text is good for every owner", "internal/keyring/keyring.go",

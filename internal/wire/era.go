@@ -98,7 +98,7 @@ func Classify(p jsonrpc.Packet, h Headers) (Era, error) {
 // what stands between the gate and the upstream might go by them.
 func checkGiven(m *jsonrpc.Message, h Headers) error {
 	if len(h.Method) > 0 && (len(h.Method) > 1 || h.Method[0] != m.Method) {
-		return mismatch("Mcp-Method and method differ")
+		return mismatch("Mcp-Method is given, and is not the method of the message")
 	}
 	if len(h.Name) == 0 {
 		return nil
