@@ -86,6 +86,9 @@ type Value struct {
 	Offset int    // where Bytes begins in them
 }
 
+// Clone returns a copy of v that does not refer to the message.
+func (v Value) Clone() Value { return Value{Bytes: bytes.Clone(v.Bytes)} }
+
 // Present reports whether the message has the value.
 func (v Value) Present() bool { return v.Bytes != nil }
 

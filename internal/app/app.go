@@ -122,7 +122,8 @@ func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (e
 // New builds the gateway that cfg describes and binds its addresses, so that
 // from then on clients can connect. [App.Run] serves them.
 func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{cfg: cfg, log: log, metrics: newMetrics(), bodies: newBodies(cfg.Limits)}
+	a := &App{cfg: cfg, log: log, metrics: newMetrics()}
+	a.bodies = a.newBodies(cfg.Limits)
 	defer func() {
 		if err != nil {
 			_ = a.Close()

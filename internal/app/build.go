@@ -128,6 +128,7 @@ func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config
 		Limits: mcphttp.Limits{
 			Requests:     a.shares(limits.MaxConcurrentRequests, limits.MaxRequestsPerClient),
 			Streams:      a.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
+			Anonymous:    a.anonymous(int64(a.room.agents)),
 			Body:         limits.MaxRequestBody,
 			Parse:        jsonrpc.Limits{Depth: limits.MaxDepth, Batch: limits.MaxBatch},
 			ReadTimeout:  limits.ReadTimeout,

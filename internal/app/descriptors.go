@@ -65,13 +65,18 @@ func quarter(configured, all int) int64 {
 	return int64(max(1, all/4))
 }
 
-// shares returns the limits of requests and streams. If agents can be identified,
-// anonymous ones leave a quarter to those that are.
+// shares returns the limits of requests and streams.
 func (a *App) shares(all, perClient int) admission.Limits {
 	all = min(all, a.room.agents)
-	l := admission.Limits{Total: int64(all), Client: quarter(perClient, all)}
-	if a.cfg.Identity.Recognises() {
-		l.Anonymous = max(1, l.Total*3/4)
+	return admission.Limits{Total: int64(all), Client: quarter(perClient, all), Anonymous: a.anonymous(int64(all))}
+}
+
+// anonymous returns how much of all the agents without an identity may have: if
+// agents can be identified, a quarter stays for those that are. Otherwise it
+// returns zero, which means everything.
+func (a *App) anonymous(all int64) int64 {
+	if !a.cfg.Identity.Recognises() {
+		return 0
 	}
-	return l
+	return max(1, all*3/4)
 }

@@ -22,9 +22,13 @@ const (
 
 // newBodies returns the memory for the bodies of requests. A body of the largest
 // size always fits.
-func newBodies(cfg config.Limits) *admission.Pool {
+func (a *App) newBodies(cfg config.Limits) *admission.Pool {
 	total := max(cfg.MaxBodyMemory, cfg.MaxRequestBody)
-	return admission.NewPool(admission.Limits{Total: total, Client: max(total/4, cfg.MaxRequestBody)})
+	l := admission.Limits{Total: total, Client: max(total/4, cfg.MaxRequestBody)}
+	if share := a.anonymous(total); share > 0 {
+		l.Anonymous = max(share, cfg.MaxRequestBody)
+	}
+	return admission.NewPool(l)
 }
 
 // reclaim gives memory back to the system after many bytes of bodies were in

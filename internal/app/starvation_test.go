@@ -191,6 +191,59 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
+// Agents without an identity leave a quarter of the connections to those that have
+// one, whatever they use them for.
+func TestAnonymousTogether(t *testing.T) {
+	up := streamingUpstream(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	const token = "tga_0123456789abcdefghijklmnopqrstuvwxyz"
+	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 8, max_connections_per_client: 8}\n"+
+		fmt.Sprintf("identity: {anonymous: true, tokens: [{name: ann, hash: 'sha256:%x'}]}\n", sha256.Sum256([]byte(token))))
+	served := 0
+	var open []net.Conn
+	for _, address := range five[:4] {
+		for _, request := range []string{
+			"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
+			"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n",
+		} {
+			conn := connect(t, address, a.AgentAddr())
+			open = append(open, conn)
+			io.WriteString(conn, request)
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(line, " 200 ") || strings.Contains(line, " 100 ") {
+				served++
+			} else if !strings.Contains(line, " 503 ") {
+				t.Errorf("one too many: %s", line)
+			}
+		}
+	}
+	if served != 6 {
+		t.Errorf("%d of 8 connections are used by agents without an identity; want 6", served)
+	}
+	for range 3 {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.AgentAddr()+"/mcp", strings.NewReader(ping))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := from(t, "127.0.0.9").Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("an agent with an identity: %s", resp.Status)
+		}
+	}
+	for _, conn := range open {
+		conn.Close()
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // statefulUpstream gives sessions, and knows one that it gave before the gate was
 // there. It takes no others.
 func statefulUpstream(t *testing.T) string {

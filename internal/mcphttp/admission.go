@@ -21,14 +21,18 @@ func (x *exchange) room() admission.Client {
 // refuses the exchange before any of its body was read.
 func (x *exchange) within(pool *admission.Pool, serve func() error) error {
 	x.guest = x.room()
+	if !x.guest.Identified() {
+		if err := x.h.anonymous.Try(x.guest, 1); err != nil {
+			return x.refuseCrowded(err)
+		}
+		defer x.h.anonymous.Release(x.guest, 1)
+	}
 	if err := x.moveTo(pool); err != nil {
 		return x.refuseCrowded(err)
 	}
 	defer func() {
 		x.place.Release(x.guest, 1)
-		if x.reserved > 0 {
-			x.h.cfg.Bodies.Release(x.guest, x.reserved)
-		}
+		x.giveBack(0)
 	}()
 	return serve()
 }

@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -52,66 +53,98 @@ func (x *exchange) readBody() ([]byte, *wire.Problem) {
 const bodyPatience = 2 * time.Second
 
 // readAll reads the body in few pieces of known size. A client gets memory for
-// what it has sent, not for what it announces, except that the room is reserved
-// before: several clients that wait for each other's room would all get none.
+// what it has sent, not for what it announces: room for one piece at first, and
+// for the rest when that has arrived.
 func (x *exchange) readAll(limit int64) ([]byte, error) {
 	size := x.r.ContentLength
-	announced := size
-	if size < 0 {
-		announced = upstream.PieceSize
-	}
-	if err := x.reserve(announced); err != nil {
-		return nil, err
-	}
-	if 0 <= size && size <= upstream.PieceSize {
-		body := make([]byte, size)
-		_, err := io.ReadFull(x.r.Body, body)
-		return body, err
-	}
 	if size < 0 {
 		return x.readUnannounced(limit)
 	}
-	first := make([]byte, upstream.PieceSize)
-	n, err := io.ReadFull(x.r.Body, first)
-	if err != nil {
+	first, err := x.readPiece(x.r.Body, min(size, upstream.PieceSize))
+	if err != nil || size == int64(len(first)) {
+		return first, err
+	}
+	if err := x.reserve(size - int64(len(first))); err != nil {
 		return nil, err
 	}
 	body := make([]byte, size)
-	copy(body, first)
-	_, err = io.ReadFull(x.r.Body, body[n:])
+	_, err = io.ReadFull(x.r.Body, body[copy(body, first):])
 	return body, err
 }
 
-// readUnannounced reads a body whose size the client did not announce. There is
-// room for one piece of it already.
+// readPiece reserves room for a piece of the body and reads it.
+func (x *exchange) readPiece(from io.Reader, size int64) ([]byte, error) {
+	if err := x.reserve(size); err != nil {
+		return nil, err
+	}
+	piece := make([]byte, size)
+	_, err := io.ReadFull(from, piece)
+	return piece, err
+}
+
+// readUnannounced reads a body whose size the client did not announce. Each piece
+// is as large as all before it, so that the room grows with what has arrived.
 func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
 	from := http.MaxBytesReader(x.w, x.r.Body, limit)
 	var pieces [][]byte
+	read := int64(0)
 	for {
-		piece := make([]byte, upstream.PieceSize)
+		size := min(max(read, upstream.PieceSize), limit-read)
+		if err := x.reserve(size); err != nil {
+			return nil, err
+		}
+		piece := make([]byte, max(1, size)) // to see the end, if nothing else
 		n, err := fill(from, piece)
 		pieces = append(pieces, piece[:n])
-		switch {
-		case errors.Is(err, io.EOF):
+		read += int64(n)
+		if errors.Is(err, io.EOF) {
+			x.giveBack(read)
 			return slices.Concat(pieces...), nil
-		case err != nil:
+		}
+		if err != nil {
 			return nil, err
-		case len(pieces) == 1 && limit > upstream.PieceSize:
-			if err := x.reserve(limit - upstream.PieceSize); err != nil {
-				return nil, err
-			}
 		}
 	}
 }
 
 // reserve takes room for n bytes of a body, which the exchange gives back when
-// it ends.
+// it ends, or with giveBack.
 func (x *exchange) reserve(n int64) error {
+	if n == 0 {
+		return nil
+	}
 	if err := x.h.cfg.Bodies.Wait(x.r.Context(), x.guest, n, bodyPatience); err != nil {
 		return x.crowded(err)
 	}
 	x.reserved += n
 	return nil
+}
+
+// giveBack gives back all the room for a body but that for the given number of
+// bytes.
+func (x *exchange) giveBack(keep int64) {
+	if rest := x.reserved - keep; rest > 0 {
+		x.h.cfg.Bodies.Release(x.guest, rest)
+		x.reserved = keep
+	}
+}
+
+// forgetBody gives back the room for a large body that the upstream has got, of
+// an exchange that is going to last. It keeps what is still needed of the body,
+// so that nothing refers to all of it any more. A small body stays with the
+// request to the upstream.
+func (x *exchange) forgetBody(p *plan) {
+	if x.reserved <= upstream.PieceSize {
+		return
+	}
+	x.id, x.asked = bytes.Clone(x.id), x.asked.Clone()
+	kept := len(x.id) + len(x.asked.Bytes)
+	for i, id := range x.ids {
+		x.ids[i] = bytes.Clone(id)
+		kept += len(id)
+	}
+	p.body = nil
+	x.giveBack(int64(kept))
 }
 
 func bodyProblem(err error) *wire.Problem {

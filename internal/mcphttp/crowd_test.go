@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -76,8 +77,12 @@ func TestUnfinishedBodies(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"result"`) {
 		t.Errorf("a large body of another client: %s %s", resp.Status, body)
 	}
-	unfinished(t, "127.0.0.4", address, len(text), "{")
-	unfinished(t, "127.0.0.4", address, len(text), "{")
+	idle := unfinished(t, "127.0.0.4", address, len(text), "{")
+	eventually(t, "a body of which one byte has arrived has room for a piece", func() bool { return bodies.Used() == 2*int64(len(text))+64<<10 })
+	idle.Close()
+	eventually(t, "that is given back", func() bool { return bodies.Used() == 2*int64(len(text)) })
+	unfinished(t, "127.0.0.4", address, len(text), text[:len(text)-1])
+	unfinished(t, "127.0.0.4", address, len(text), text[:len(text)-1])
 	eventually(t, "all memory is reserved", func() bool { return bodies.Used() >= 4*int64(len(text)) })
 	if resp, body := answerOn(t, unfinished(t, "127.0.0.3", address, len(text), text)); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"error_type":"overloaded"`) {
 		t.Errorf("over what there is: %s %s", resp.Status, body)
@@ -111,6 +116,12 @@ func TestUnannouncedBodies(t *testing.T) {
 		if len(text) != size || !strings.Contains(body, `"result"`) {
 			t.Errorf("%d bytes: %s %.200s", size, resp.Status, body)
 		}
+	}
+	for sent, want := range map[int]int64{100: 64 << 10, 64<<10 + 1: 128 << 10, 200 << 10: 256 << 10} {
+		slow := unfinished(t, "127.0.0.1", g.Listener.Addr().String(), -1, strings.Repeat(" ", sent))
+		eventually(t, "room for what has arrived, and as much again", func() bool { return bodies.Used() == want })
+		slow.Close()
+		eventually(t, "none", func() bool { return bodies.Used() == 0 })
 	}
 	cut := unfinished(t, "127.0.0.1", g.Listener.Addr().String(), -1, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 	cut.(*net.TCPConn).CloseWrite() // before the chunk that ends the body
@@ -157,4 +168,47 @@ func TestRequestsOfOneClient(t *testing.T) {
 	if resp, body := answerOn(t, unfinished(t, "127.0.0.3", address, len(ping), ping)); resp.StatusCode != http.StatusOK {
 		t.Errorf("another client: %s %s", resp.Status, body)
 	}
+}
+
+// Clients that listen keep no room for what they have sent, and the gate no
+// memory.
+func TestBodiesOfListeners(t *testing.T) {
+	const pad, listeners = 1 << 19, 32
+	g := startGate(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", asEvents)
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}), nil)
+	padding := strings.Repeat(" ", pad)
+	message, headers := listenFor(`"resourcesListChanged":true`)
+	before := heapAfterGC()
+	for range listeners { // what a client of package http has sent would count, too
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n")
+		for i := 0; i < len(headers); i += 2 {
+			io.WriteString(conn, headers[i]+": "+headers[i+1]+"\r\n")
+		}
+		fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", len(padding)+len(message))
+		io.WriteString(conn, padding)
+		io.WriteString(conn, message)
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	eventually(t, "those who listen keep hardly any room", func() bool { return g.handler.Used()["bodies"] < listeners*100 })
+	if grown := int64(heapAfterGC()) - int64(before); grown > listeners*pad/2 {
+		t.Errorf("the heap grew by %d KiB for %d KiB of bodies", grown>>10, listeners*pad>>10)
+	}
+}
+
+func heapAfterGC() uint64 {
+	runtime.GC()
+	return heapNow()
 }

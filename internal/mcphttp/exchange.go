@@ -169,6 +169,7 @@ func (x *exchange) forward(ctx context.Context, p *plan) error {
 		return x.failUpstream(ctx, p, problem)
 	}
 	if x.endless() {
+		x.forgetBody(p)
 		count(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {
 		defer func() { count(x.upstreamOutcome(resp.StatusCode)) }()

@@ -18,3 +18,11 @@ func (h *Handler) Listening() int {
 
 // ReportInterval is how often the gate acts on what an upstream says of a task.
 const ReportInterval = reportInterval
+
+// Used returns how much of each pool is in use.
+func (h *Handler) Used() map[string]int64 {
+	return map[string]int64{
+		"requests": h.requests.Used(), "streams": h.streams.Used(), "waiting": h.waiting.Used(),
+		"anonymous": h.anonymous.Used(), "bodies": h.cfg.Bodies.Used(),
+	}
+}

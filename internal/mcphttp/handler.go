@@ -26,6 +26,7 @@ import (
 type Limits struct {
 	Requests     admission.Limits // POST and DELETE requests at a time
 	Streams      admission.Limits // streams without an end of their own at a time, and as many requests that wait
+	Anonymous    int64            // of all these, those of clients without an identity; zero means any number
 	Body         int64
 	Parse        jsonrpc.Limits
 	ReadTimeout  time.Duration // for a body to arrive
@@ -61,6 +62,7 @@ type Handler struct {
 	requests  *admission.Pool
 	streams   *admission.Pool
 	waiting   *admission.Pool // requests that are kept open until somebody decides
+	anonymous *admission.Pool // whatever clients without an identity have open, in addition to the above
 	sessions  sessions
 	listeners listeners
 	held      heldRequests
@@ -88,7 +90,9 @@ func NewHandler(cfg Config) *Handler {
 		requests: admission.NewPool(cfg.Limits.Requests),
 		streams:  admission.NewPool(cfg.Limits.Streams),
 		waiting:  admission.NewPool(cfg.Limits.Streams),
-		reports:  newReports(),
+
+		anonymous: admission.NewPool(admission.Limits{Total: cfg.Limits.Anonymous}),
+		reports:   newReports(),
 	}
 	h.Configure(cfg.Settings)
 	h.drain, h.endAll = context.WithCancel(context.Background())

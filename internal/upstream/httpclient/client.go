@@ -275,6 +275,9 @@ func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) 
 		// A body without GetBody cannot be sent twice, whatever headers the
 		// client chose.
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		if len(body) > upstream.PieceSize {
+			out.Body = &largeBody{rest: body}
+		}
 	}
 	resp, err := c.transportFor(use).RoundTrip(out)
 	if err != nil {
@@ -282,6 +285,24 @@ func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) 
 	}
 	return resp, nil
 }
+
+// A largeBody forgets what has been sent of it: the transport keeps the request
+// for as long as the answer lasts. Small bodies are sent together with the
+// headers, which the transport does only if it knows the type of the reader.
+type largeBody struct{ rest []byte }
+
+// Read implements [io.Reader].
+func (b *largeBody) Read(p []byte) (int, error) {
+	n := copy(p, b.rest)
+	if b.rest = b.rest[n:]; len(b.rest) > 0 {
+		return n, nil
+	}
+	b.rest = nil
+	return n, io.EOF
+}
+
+// Close implements [io.Closer].
+func (b *largeBody) Close() error { return nil }
 
 // query returns what the upstream gets of a client's query: what configuration
 // names of it, after the query of the upstream's own URL, which always wins.
