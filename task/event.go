@@ -89,6 +89,7 @@ type (
 	Approve struct {
 		By, Reason string
 		As         Standing
+		Unread     int64 // [Decision.UnreadBytes]
 	}
 
 	// Reject is one approver's no, which is final: [InputRequired] becomes [Rejected].
@@ -326,7 +327,7 @@ func (e Approve) apply(t *Task, now time.Time) *Error {
 	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):
 		return &Error{Kind: KindAlreadyDecided}
 	}
-	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason})
+	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread})
 	t.Approval = a
 	return nil
 }

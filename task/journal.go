@@ -39,6 +39,10 @@ type Note struct {
 	To       State  `json:"to,omitzero"`
 	Outcome  string `json:"outcome,omitzero"`
 	Ran      Ran    `json:"ran,omitzero"` // whether the call reached the tool, once that can be said
+
+	// UnreadBytes is how much of the call an approver did not read, by their own
+	// word, and approved all the same.
+	UnreadBytes int64 `json:"unreadBytes,omitzero"`
 }
 
 // maxNoteTask is the size of the longest ID that a journal keeps: databases
@@ -85,8 +89,11 @@ type field struct{ name, value string }
 // fields returns all that a hash covers. The order is fixed, and new ones come
 // last: those that are empty do not count, so that old entries keep their
 // hashes.
-func (n *Note) fields() [19]field {
-	digest := ""
+func (n *Note) fields() [20]field {
+	digest, unread := "", ""
+	if n.UnreadBytes != 0 {
+		unread = strconv.FormatInt(n.UnreadBytes, 10)
+	}
 	if n.ArgumentDigest != (Digest{}) {
 		digest = n.ArgumentDigest.String()
 	}
@@ -110,6 +117,7 @@ func (n *Note) fields() [19]field {
 		{"to", string(n.To)},
 		{"outcome", n.Outcome},
 		{"ran", string(n.Ran)},
+		{"unreadBytes", unread},
 	}
 }
 

@@ -139,6 +139,10 @@ type Decision struct {
 	Standing
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitzero"`
+
+	// UnreadBytes is how much of the call the approver did not read, by their own
+	// word.
+	UnreadBytes int64 `json:"unreadBytes,omitzero"`
 }
 
 // A Standing is what an approver was when they decided. Later they may be more

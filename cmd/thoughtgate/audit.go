@@ -181,7 +181,7 @@ func (s *screen) steps(entries []task.Entry) error {
 	for _, e := range entries {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			e.Seq, e.At.Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
-			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(e.Outcome, 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
+			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
 	}
 	return t.Flush()
 }
@@ -308,4 +308,13 @@ func (s *screen) verified(r audit.Report) error {
 		}
 	}
 	return errors.New("the audit log is not as it was written")
+}
+
+// outcomeText returns the outcome of a step, and whether it was decided without
+// reading everything.
+func outcomeText(e task.Entry) string {
+	if e.UnreadBytes > 0 {
+		return fmt.Sprintf("%s (%d bytes not read)", e.Outcome, e.UnreadBytes)
+	}
+	return e.Outcome
 }

@@ -193,6 +193,9 @@ func fate(a approval.Approval, now time.Time) string {
 
 func decisionText(d task.Decision, now time.Time) string {
 	text := oneLine(d.By, maxCell) + " " + span(now.Sub(d.At)) + " ago"
+	if d.UnreadBytes > 0 {
+		text += fmt.Sprintf(", without reading everything (%d bytes not read)", d.UnreadBytes)
+	}
 	if d.Reason != "" {
 		text += " (" + oneLine(d.Reason, maxCell) + ")"
 	}

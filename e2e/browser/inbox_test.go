@@ -85,6 +85,9 @@ func TestGuardAgainstHaste(t *testing.T) {
 	if !prevented {
 		t.Error("a hasty key is not stopped")
 	}
+	if !value[bool](p, `document.querySelector("#armed").checkVisibility() && document.querySelector("#armed").textContent.includes("That was very quick, so it was not counted. Press Enter again to approve.")`) {
+		t.Error("nobody is told that a hasty key was not counted")
+	}
 	if got := s.upstream.calls(); len(got) > 0 {
 		t.Errorf("ran: %v", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,31 @@ import (
 type bureau struct {
 	site
 
-	desk *approval.Desk
+	desk    *approval.Desk
+	server  *httptest.Server
+	silent  atomic.Bool // it answers nothing, and ends every connection
+	swallow atomic.Bool // it does what it is asked, and then ends the connection
 }
+
+// serve lets the inbox answer, or does not.
+func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handler) {
+	if !b.silent.Load() && !(b.swallow.Load() && r.Method == http.MethodPost) {
+		pages.ServeHTTP(w, r)
+		return
+	}
+	if !b.silent.Load() {
+		pages.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// fall makes the gate answer nobody, and rise lets it answer again.
+func (b *bureau) fall() {
+	b.silent.Store(true)
+	b.server.CloseClientConnections()
+}
+
+func (b *bureau) rise() { b.silent.Store(false) }
 
 func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	t.Helper()
@@ -42,7 +66,7 @@ func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: desk, Now: time.Now})
+	pages, err := inbox.New(inbox.Config{Desk: desk, Now: time.Now, KeepAlive: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +81,12 @@ func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	mux := http.NewServeMux()
 	auth.Register(mux)
 	pages.Register(mux, auth)
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
+	b := &bureau{desk: desk}
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.serve(w, r, mux) }))
+	b.operators = b.server.URL
+	t.Cleanup(b.server.Close)
 	t.Cleanup(func() { _ = desk.Close(context.WithoutCancel(t.Context())) }) // ends the streams of events
-	return &bureau{site{operators: server.URL}, desk}
+	return b
 }
 
 // A success is an upstream on which all calls succeed.
@@ -81,6 +107,24 @@ func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "the long token of "+name), chromedp.Submit(chromedp.CSS("#token")))
 	p.sees("Waiting for a decision")
 	return p, true
+}
+
+// hold holds a call of somebody's. What its server says of the tool follows from
+// the tool's name.
+func (b *bureau) hold(t *testing.T, by, tool, arguments string) task.ID {
+	t.Helper()
+	says := map[string]policy.Annotations{
+		"delete_file": {Destructive: &yes}, "list_tables": {ReadOnly: &yes}, "refund_payment": {Destructive: &no},
+	}
+	held, _, err := b.desk.Hold(t.Context(), approval.Call{
+		Owner: by, Principal: policy.Principal{ID: by}, Upstream: "files", Tool: approval.Tool{Annotations: says[tool]},
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Match: "*"}, Alone: true,
+		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, arguments),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held.ID
 }
 
 // ask holds a call of somebody's, who waits for it.

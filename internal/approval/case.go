@@ -228,17 +228,6 @@ func (d *Desk) lookBack(ctx context.Context, q task.Query, more func(task.Task) 
 	return nil
 }
 
-// Waiting returns how many calls wait for a decision, up to a page of them, and
-// whether there are more.
-func (d *Desk) Waiting(ctx context.Context) (n int, more bool, err error) {
-	page, err := d.cfg.Store.List(task.Aside(ctx), task.Query{
-		Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: maxWaiting, Heads: true,
-	})
-	return len(page.Tasks), page.Next != "", err
-}
-
-const maxWaiting = 100
-
 func contains(text, part string) bool {
 	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

@@ -27,7 +27,8 @@ type Ruling struct {
 	Shown string
 
 	// Unread is the [Approval.UnreadBytes] of what the approver saw: the
-	// approver knows that so much was left out, and approves all the same.
+	// approver knows that so much was left out, and approves all the same. The
+	// journal says so.
 	Unread int
 }
 
@@ -75,7 +76,7 @@ func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
-		return task.Approve{By: who.Name, Reason: reason, As: as}, nil
+		return task.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread))}, nil
 	case Reject:
 		return task.Reject{By: who.Name, Reason: reason, As: as}, nil
 	default:

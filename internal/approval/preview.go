@@ -31,13 +31,14 @@ type preview struct {
 	Approval
 
 	principal string // as it came
+	owner     string // of the task
 	version   int64  // of the task
 	redacted  string // what was to be redacted
 }
 
 // size returns about how much memory p takes.
 func (p *preview) size() int {
-	size := 2048 + len(p.Arguments) + len(p.Tool) + len(p.Name) + len(p.Principal) + len(p.principal) +
+	size := 2048 + len(p.Arguments) + len(p.Tool) + len(p.Name) + len(p.Principal) + len(p.principal) + len(p.owner) +
 		len(p.Reason) + len(p.Description) + len(p.redacted)
 	for _, a := range p.Approvals {
 		size += 256 + len(a.Reason)
@@ -116,7 +117,7 @@ func (d *Desk) preview(ctx context.Context, head task.Task) (*preview, error) {
 		return nil, err
 	}
 	made := &preview{
-		Approval: d.view(t, maxListed), principal: readFacts(t).Principal.ID,
+		Approval: d.view(t, maxListed), principal: readFacts(t).Principal.ID, owner: t.Owner,
 		version: t.Version, redacted: d.redacted(t.Workflow),
 	}
 	d.previews.put(made)
@@ -140,7 +141,23 @@ func (d *Desk) redactedPaths(workflow string) []string {
 // selects reports whether f is about p.
 func (f Filter) selects(p *preview) bool {
 	return slices.Contains(f.States, p.State) && contains(p.Name, f.Tool) && contains(p.principal, f.Principal) &&
-		(f.Needed == nil || *f.Needed != p.NoApprovalNeeded)
+		contains(p.Workflow, f.Workflow) && (f.Needed == nil || *f.Needed != p.NoApprovalNeeded) && p.hasWords(f.Text)
+}
+
+// hasWords reports whether each word of text is somewhere in p: in a name, in the
+// beginning of the arguments, or in what is said of the call. What is redacted
+// cannot be found.
+func (p *preview) hasWords(text string) bool {
+	words := strings.Fields(strings.ToLower(text))
+	if len(words) == 0 {
+		return true
+	}
+	parts := []string{p.Name, p.Upstream, p.principal, p.Client, p.Workflow, p.Reason, p.Description, string(p.Arguments)}
+	if p.ClientReason != nil {
+		parts = append(parts, p.ClientReason.Text)
+	}
+	all := strings.ToLower(strings.Join(parts, "\n"))
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
 func newOperatorReads() *semaphore.Weighted { return semaphore.NewWeighted(operatorReads) }

@@ -117,6 +117,7 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 	switch e := e.(type) {
 	case task.Approve:
 		n.Actor, n.Approver, n.Reason, n.Outcome = e.By, e.By, e.Reason, string(Approve)
+		n.UnreadBytes = e.Unread
 		return steps(n, Decided)
 	case task.Reject:
 		n.Approver, n.Outcome = e.By, string(Reject)

@@ -92,6 +92,8 @@ type Filter struct {
 	States    []task.State // none means those that wait for a decision
 	Tool      string       // a part of the tool's name
 	Principal string       // a part of the requester's name
+	Workflow  string       // a part of the workflow's name
+	Text      string       // words, each of which is somewhere in the call as a list shows it
 	Needed    *bool        // whether an approval was needed; nil for both
 	Cursor    string       // Page.Next of the page before
 	Limit     int          // 20 if zero, at most 100

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
@@ -30,8 +29,8 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
 		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown")}
-		err := i.checkRead(r, id, who, what)
-		if err == nil {
+		var err error
+		if ruling.Unread, err = i.unread(r, id, who, what); err == nil {
 			_, err = i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), ruling)
 		}
 		switch {
@@ -50,24 +49,25 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 // readAll is what a form says if its page showed everything.
 const readAll = "all"
 
-// checkRead returns nil if the approver was shown everything, or says how much
-// need not be read. What is folded on the page is known here, not at the desk.
-func (i *Inbox) checkRead(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) error {
+// unread returns how much of the call the approver was not shown, and says need
+// not be read. The error is [approval.ErrUnread] if they do not say so. What is
+// folded on the page is known here, not at the desk.
+func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) (int, error) {
 	if what != approval.Approve || r.PostFormValue("read") == readAll {
-		return nil
+		return 0, nil
 	}
 	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	d, err := newDetail(c, "")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if c.State == task.InputRequired && c.Objection == nil && d.unread() > 0 && r.PostFormValue("unread") != strconv.Itoa(d.unread()) {
-		return approval.ErrUnread
+		return 0, approval.ErrUnread
 	}
-	return nil
+	return d.unread(), nil
 }
 
 // isOutcome reports whether err says that a decision came too late or from the
@@ -117,49 +117,6 @@ func noun(what approval.Decision) string {
 		return "approval"
 	}
 	return "rejection"
-}
-
-// maxBulk is how many calls are rejected at once.
-const maxBulk = 100
-
-// rejectAll rejects the calls that are ticked in the list.
-func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	reason := r.PostFormValue("reason") // parses the form
-	ids := r.PostForm["id"]
-	ids = ids[:min(len(ids), maxBulk)]
-	done, late, forbidden := 0, 0, 0
-	for _, id := range ids {
-		_, err := i.cfg.Desk.Decide(r.Context(), task.ID(id), api.Approver(who), approval.Ruling{Decision: approval.Reject, Reason: reason})
-		switch {
-		case err == nil:
-			done++
-		case errors.Is(err, approval.ErrForbidden):
-			forbidden++
-		case isOutcome(err) || errors.Is(err, task.ErrNotFound):
-			late++
-		default:
-			i.fail(w, r, who, err)
-			return
-		}
-	}
-	i.showPending(w, r, who, bulkNotice(done, late, forbidden))
-}
-
-func bulkNotice(done, late, forbidden int) *notice {
-	if done+late+forbidden == 0 {
-		return &notice{title: "Nothing was rejected", text: "Tick the requests that are to be rejected."}
-	}
-	n := &notice{good: late+forbidden == 0, title: fmt.Sprintf("%s rejected", counted(done, "request"))}
-	var parts []string
-	if late > 0 {
-		parts = append(parts, counted(late, "other")+" had been decided by somebody else, or had expired.")
-	}
-	if forbidden > 0 {
-		parts = append(parts, counted(forbidden, "other")+" can only be decided by other approvers.")
-	}
-	n.text = strings.Join(parts, " ")
-	return n
 }
 
 // counted returns a number with what it counts.

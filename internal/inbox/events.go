@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -54,14 +55,17 @@ func (i *Inbox) events(w http.ResponseWriter, r *http.Request, _ operator.Operat
 
 	quiet := time.NewTicker(i.cfg.KeepAlive)
 	defer quiet.Stop()
-	for text, open := ": inbox\n\n", true; open; {
+	// A comment would be enough to keep the stream open, but scripts do not see
+	// comments, and so could not tell a quiet stream from one that was cut off.
+	beat := fmt.Sprintf("event: beat\ndata: %d\n\n", i.cfg.KeepAlive.Milliseconds())
+	for text, open := beat, true; open; {
 		if err := send(text); err != nil {
 			return
 		}
 		select {
 		case text, open = <-changes:
 		case <-quiet.C:
-			text = ": \n\n"
+			text = beat
 		}
 	}
 }

@@ -37,7 +37,7 @@ var files embed.FS
 type Config struct {
 	Desk      *approval.Desk
 	Now       func() time.Time
-	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
+	KeepAlive time.Duration // how often a stream of events gets a beat; 15 s
 	Log       *slog.Logger
 
 	// NeedsRestart returns the names of the settings that take effect only when
@@ -171,7 +171,6 @@ type frame struct {
 	who     operator.Operator
 	form    string // what shows that a form is one of ours
 	waiting int    // how many calls wait
-	more    bool   // and there are more than that
 	now     time.Time
 	style   string
 	script  string
@@ -185,12 +184,17 @@ func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) 
 
 // frame returns the frame of a page for who.
 func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string) (frame, error) {
+	waiting, err := i.cfg.Desk.Waiting(r.Context())
+	return i.frameWith(r, who, section, title, waiting), err
+}
+
+// frameWith is frame for a page that knows how many calls wait.
+func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title string, waiting int) frame {
 	f := i.bareFrame(title)
+	f.waiting = waiting
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
-	var err error
-	f.waiting, f.more, err = i.cfg.Desk.Waiting(r.Context())
-	return f, err
+	return f
 }
 
 // bareFrame returns the frame of a page for nobody.

@@ -13,34 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-const pageSize = 30
-
-// pending shows the calls that wait for a decision.
-func (i *Inbox) pending(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.showPending(w, r, who, nil)
-}
-
-func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator.Operator, n *notice) {
-	cursor := ""
-	if r.Method == http.MethodGet {
-		cursor = r.URL.Query().Get("cursor")
-	}
-	page, err := i.cfg.Desk.Pending(r.Context(), approval.Filter{Cursor: cursor, Limit: pageSize})
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	f, err := i.frame(r, who, "waiting", "Waiting")
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	f.notice = n
-	if r.Method != http.MethodGet {
-		f.self = "/"
-	}
-	i.show(w, r, http.StatusOK, pendingPage(f, page, cursor != ""))
-}
+const pageSize = 30 // of the history
 
 // A search is what of the history is asked for.
 type search struct {
@@ -199,7 +172,9 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		if r.URL.Path == "/history" {
 			first = "/history"
 		}
-		http.Redirect(w, r, first, http.StatusSeeOther)
+		query := r.URL.Query()
+		query.Del("cursor")
+		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther)
 	case errors.Is(err, task.ErrClosed):
 		f.title = "Shutting down"
 		w.Header().Set("Retry-After", "5")

@@ -16,18 +16,11 @@ import (
 // timeFormat is how pages tell times to the script.
 const timeFormat = time.RFC3339Nano
 
-func waitingText(f frame) string {
-	if f.more {
-		return fmt.Sprintf("%d+", f.waiting)
-	}
-	return fmt.Sprint(f.waiting)
-}
-
 func waitingMore(f frame) string {
-	if f.waiting == 1 && !f.more {
+	if f.waiting == 1 {
 		return "1 more is waiting"
 	}
-	return waitingText(f) + " more are waiting"
+	return fmt.Sprintf("%d more are waiting", f.waiting)
 }
 
 // permille returns how much of the time to decide is left.
@@ -121,22 +114,6 @@ func unclear(s string) bool {
 		return true
 	}
 	return len(s) < 40 && strings.IndexByte(`{["`, s[0]) < 0 && jsontext.Value(s).IsValid()
-}
-
-// shortWhy says in a list why a call is held.
-func shortWhy(a approval.Approval) string {
-	switch {
-	case a.Why == nil:
-		return a.Reason
-	case len(a.Why.Says) > 0:
-		return strings.Join(a.Why.Says, "; ")
-	default:
-		return strings.TrimSuffix(whyText(a), ".")
-	}
-}
-
-func destructive(a approval.Approval) bool {
-	return a.Hints != nil && a.Hints.Destructive != nil && *a.Hints.Destructive
 }
 
 // verb says what a requester wants of what is called.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,6 +78,11 @@ func TestUnread(t *testing.T) {
 		t.Errorf("approved unread on purpose: %d", status)
 	}
 
+	mustHave(t, read(alice.get(path)), "without reading everything ("+bytesOf(said[1])+" not read)")
+	if got := unreadOf(t, o, id); got != said[1] {
+		t.Errorf("the journal has %s bytes not read; want %s", got, said[1])
+	}
+
 	// Who reads everything on one page need not say anything.
 	id, path = hold("b")
 	whole := alice.get(path + "?view=all")
@@ -85,12 +91,40 @@ func TestUnread(t *testing.T) {
 	if status, answer := alice.decideSeeing(path+"?view=all", id, "approve", url.Values{}); status != http.StatusOK || !strings.Contains(answer, "Approved by alice") {
 		t.Errorf("approved after reading: %d", status)
 	}
+	if got := unreadOf(t, o, id); got != "0" {
+		t.Errorf("the journal has %s bytes not read of a call that was read", got)
+	}
 
 	// A rejection needs nothing.
 	id, _ = hold("c")
 	if status, answer := alice.decide(id, "reject", ""); status != http.StatusOK || !strings.Contains(answer, "Rejected by alice") {
 		t.Errorf("rejected: %d", status)
 	}
+}
+
+// unreadOf returns how much of a call the journal says was not read by the one who
+// approved it.
+func unreadOf(t *testing.T, o *office, id task.ID) string {
+	t.Helper()
+	story, err := o.desk.Story(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range story {
+		if e.Step == string(approval.Decided) {
+			return strconv.FormatInt(e.UnreadBytes, 10)
+		}
+	}
+	return "no decision"
+}
+
+// bytesOf returns a number of bytes as pages say it.
+func bytesOf(text string) string {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return text
+	}
+	return fmt.Sprintf("%.1f KB", float64(n)/1000)
 }
 
 // decide looks at a call and then decides, as an approver does.

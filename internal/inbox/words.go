@@ -69,26 +69,25 @@ func (d detail) title() []run {
 	return nameUpTo(d.Name, maxTitle).runs
 }
 
-// A risk is what may come of a call, as its button says it.
+// A risk is how pages show what may come of a call: in the list, and at its
+// button.
 type risk struct {
-	label  string // a few words for a list; nothing if there is nothing to say
+	label  string
 	button string
 	tone   string
 }
 
-// riskOf says what the tool's server says may come of a.
 func riskOf(a approval.Approval) risk {
-	h := a.Hints
-	switch {
-	case destructive(a):
-		return risk{"may destroy something", "Approve: may destroy", "bad"}
-	case h != nil && h.ReadOnly != nil && *h.ReadOnly:
-		return risk{"only reads", "Approve", "good"}
-	case h != nil && h.Destructive != nil:
-		return risk{"changes something", "Approve", "good"}
-	default:
-		return risk{"effects not stated", "Approve", "waiting"}
+	r := risk{label: string(a.Hints.Risk()), button: "Approve"}
+	switch a.Hints.Risk() {
+	case approval.RiskDestroys:
+		r.button, r.tone = "Approve: may destroy", "bad"
+	case approval.RiskReads, approval.RiskChanges:
+		r.tone = "good"
+	case approval.RiskUnknown:
+		r.tone = "waiting"
 	}
+	return r
 }
 
 // A stand is how a held call stands, in words.
@@ -430,6 +429,8 @@ func saying(e task.Entry) string {
 // remark returns what a step needs to have said of it beyond that.
 func remark(e task.Entry) string {
 	switch {
+	case e.UnreadBytes > 0:
+		return "without reading everything (" + bytesText(int(e.UnreadBytes)) + " not read)"
 	case e.Step == string(approval.Rechecked) && e.Outcome == "allowed":
 		return "it still allows it"
 	case e.Step == string(approval.Rechecked):

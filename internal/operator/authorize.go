@@ -157,8 +157,12 @@ func (a *Auth) FormToken(o Operator) string {
 	return o.session.Form
 }
 
-// maxForm is the size of the largest form that is read.
-const maxForm = 64 << 10
+// The sizes of the largest forms that are read: of somebody who signs in, and of
+// somebody who has, and may reject many calls at once.
+const (
+	maxLogin = 64 << 10
+	maxForm  = 1 << 20
+)
 
 func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
 	given := r.Header.Get(FormHeader)

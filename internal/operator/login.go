@@ -79,7 +79,7 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 
 // login takes the token in a form.
 func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	next := local(r.PostFormValue("next"))
 	if !a.sameSite(r) {
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: "Please send this form again."})

@@ -63,16 +63,31 @@ function refreshSoon(delay = 60) {
   }, Math.max(delay, refreshed + pause - performance.now()));
 }
 
+// ask is fetch for a gate that may be out of reach without anybody being told: it
+// fails if there is no answer in time.
+async function ask(where, options, patience) {
+  const control = new AbortController();
+  let timer = setTimeout(() => control.abort(), patience);
+  try {
+    const answer = await fetch(where, { ...options, signal: control.signal });
+    clearTimeout(timer);
+    timer = setTimeout(() => control.abort(), 60000); // to read it
+    return { answer, text: await answer.text() };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
   try {
-    const answer = await fetch(document.body.dataset.self, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const { answer, text } = await ask(document.body.dataset.self, { headers: { Accept: "text/html" }, cache: "no-store" }, 8000);
     const where = new URL(answer.url).pathname;
     if (answer.status === 401 || where.startsWith("/login")) { sessionEnded(); return; }
     if (answer.status === 404 && $("[data-case]")) { location.reload(); return; }
     if (answer.status === 429 || answer.status >= 500) { refreshSoon(3000); return; }
-    const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
     connection(true);
     adopt(page);
   } catch {
@@ -92,15 +107,27 @@ function adopt(page) {
   const count = $("#count", page);
   if (count) $("#count").replaceWith(count);
   badge();
+  const matching = $("#matching", page);
+  if (matching && $("#matching")) set($("#matching"), matching.textContent);
   const restart = $("#restart", page);
   if (restart) $("#restart").replaceWith(restart);
   const old = $("#content"), fresh = $("#content", page);
   if (!old || !fresh) return;
   if (old.dataset.case) adoptCase(old, fresh);
-  else if ($("#list", old) && $("#list", fresh)) adoptRows($("#list", old), $("#list", fresh));
+  else if ($("#list", old) && $("#list", fresh)) {
+    adoptRows($("#list", old), $("#list", fresh));
+    adoptPager(old, $(".pager", fresh));
+  }
   else if (!$("form#bulk", old) || !$("form#bulk", fresh)) swapContent(old, fresh);
   reveal();
   tick();
+}
+
+function adoptPager(old, fresh) {
+  const before = $(".pager", old);
+  if (before?.outerHTML === fresh?.outerHTML) return;
+  before?.remove();
+  if (fresh) old.append(fresh);
 }
 
 function swapContent(old, fresh) {
@@ -208,6 +235,7 @@ function badge() {
 function sessionEnded() {
   ended = true;
   stream?.close();
+  clearTimeout(silence);
   const lost = $("#lost");
   const link = document.createElement("a");
   link.href = "/login?next=" + encodeURIComponent(document.body.dataset.self);
@@ -248,6 +276,20 @@ const known = new Set(all(".row").map((row) => row.dataset.id));
 const others = new BroadcastChannel("inbox");
 let stream;
 
+// A stream that is cut off without a word looks like one on which nothing happens.
+// So the gate sends a beat now and then: after two that are missing, the page asks
+// whether the gate is there, and listens anew.
+let beat = 15000, silence = 0;
+
+function heard() {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    stream.close();
+    refresh();
+    listen();
+  }, 2 * beat);
+}
+
 function changed(e, leads) {
   const fresh = e.pending && !known.has(e.id);
   if (e.pending) known.add(e.id); else known.delete(e.id);
@@ -267,8 +309,11 @@ function reachable(up) {
 
 function listen() {
   stream = new EventSource("/events");
-  stream.onopen = () => reachable(true);
+  heard();
+  stream.onopen = () => { heard(); reachable(true); };
+  stream.addEventListener("beat", (message) => { beat = Number(message.data) || beat; heard(); });
   stream.onmessage = (message) => {
+    heard();
     const e = JSON.parse(message.data);
     others.postMessage(e);
     changed(e, true);
@@ -276,6 +321,7 @@ function listen() {
   stream.onerror = () => {
     reachable(false);
     if (stream.readyState === EventSource.CLOSED) {
+      clearTimeout(silence);
       refresh(); // says whether it is the session or the gate
       setTimeout(() => { if (!ended) listen(); }, 3000);
     }
@@ -293,6 +339,7 @@ function lead() {
   }
   const look = () => {
     stream?.close();
+    clearTimeout(silence);
     if (!document.hidden && !ended) listen();
   };
   document.addEventListener("visibilitychange", look);
@@ -401,8 +448,8 @@ async function onSubmit(event) {
   try {
     // A button without one of its own says that its formaction is this page.
     const where = event.submitter?.hasAttribute("formaction") ? event.submitter.formAction : form.action;
-    const answer = await fetch(where, { method: "POST", body: data });
-    const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
     if (!$("main", page)) throw new Error("not a page of the gate");
     arrive(answer, page);
   } catch {
@@ -433,6 +480,7 @@ document.addEventListener("keydown", onKey);
 document.addEventListener("submit", onSubmit);
 document.addEventListener("toggle", (e) => { if (e.target.matches?.("details.fold")) reading(); }, true);
 document.addEventListener("change", (e) => { if (e.target.id === "consent") reading(); });
+document.addEventListener("click", (e) => { if (e.target.id === "tick-all") for (const box of all(".tick input")) box.checked = true; });
 document.addEventListener("click", (e) => { const button = e.target.closest?.(".copy"); if (button) copy(button); });
 window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 $("#help").addEventListener("click", () => $("#shortcuts").showModal());

@@ -1,0 +1,169 @@
+package approval_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// paths returns the argument path of each group, with the number of calls in it
+// if there is more than one.
+func paths(q approval.Queue) []string {
+	names := []string{}
+	for _, g := range q.Groups {
+		name := strings.TrimSuffix(strings.TrimPrefix(string(g.Calls[0].Arguments), `{"path":"/`), `"}`)
+		if n := len(g.Calls); n > 1 {
+			name += fmt.Sprint(" ×", n)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// A queue has the call with the least time left first, whenever it was made.
+func TestQueueOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for i, limit := range []time.Duration{time.Hour, time.Minute, 30 * time.Minute} {
+			o.setWorkflow("ops", approval.Workflow{Timeout: limit})
+			o.hold(t, call("ann", fmt.Sprint("/", i)))
+			pass(time.Second)
+		}
+		q, err := o.Queue(t.Context(), approval.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"1", "2", "0"}, paths(q)); diff != "" {
+			t.Errorf("least time left first (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Identical calls of one agent are one group. Another agent's are not in it.
+func TestQueueGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		hold := func(owner, who, path string) task.ID {
+			c := call(owner, path)
+			c.Principal, c.Alone = policy.Principal{ID: who}, true
+			pass(time.Second)
+			return o.hold(t, c).ID
+		}
+		first := hold("s1", "ci", "/a")
+		hold("s1", "ci", "/b")
+		hold("s2", "ci", "/a")
+		hold("s3", "bot", "/a")
+		last := hold("s1", "ci", "/a")
+		q, err := o.Queue(t.Context(), approval.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"a ×3", "b", "a"}, paths(q)); diff != "" {
+			t.Fatalf("groups (-want +got):\n%s", diff)
+		}
+		if calls := q.Groups[0].Calls; calls[0].ID != first || calls[2].ID != last {
+			t.Errorf("the calls of a group are not in the order of their time left: %v", calls)
+		}
+		if q.Pending != 5 || q.Matching != 5 {
+			t.Errorf("%d pending, %d matching; want 5 and 5", q.Pending, q.Matching)
+		}
+	})
+}
+
+// Pages of a filtered queue have each group once, and the numbers count all.
+func TestQueuePages(t *testing.T) {
+	o := open(t, nil)
+	const calls = 230
+	for i := range calls {
+		c := call(fmt.Sprint("agent", i%7), fmt.Sprint("/", i))
+		c.Principal = policy.Principal{ID: c.Owner}
+		if i%2 == 0 {
+			c.Message = message("Send_mail", fmt.Sprintf(`{"to":"customer%d","password":"hunter2"}`, i))
+		}
+		if i%5 == 0 {
+			c.Verdict.Workflow = "two"
+		}
+		o.hold(t, c)
+	}
+	if n, err := o.Waiting(t.Context()); n != calls || err != nil {
+		t.Errorf("%d calls wait, %v; want %d", n, err, calls)
+	}
+	for name, tt := range map[string]struct {
+		filter approval.Filter
+		want   int
+	}{
+		"all":               {approval.Filter{}, calls},
+		"a tool":            {approval.Filter{Tool: "mail"}, 115},
+		"an agent":          {approval.Filter{Principal: "AGENT3"}, 33},
+		"a workflow":        {approval.Filter{Workflow: "two"}, 46},
+		"text of arguments": {approval.Filter{Text: "CUSTOMER12"}, 6},
+		"text of the rest":  {approval.Filter{Text: "agent3", Limit: 10}, 33},
+		"all words":         {approval.Filter{Text: "mail agent3 two"}, 4},
+		"what is redacted":  {approval.Filter{Text: "hunter2", Workflow: "ops"}, 0},
+		"nothing":           {approval.Filter{Text: "nowhere"}, 0},
+	} {
+		seen, matching := map[task.ID]bool{}, -1
+		for f := tt.filter; ; {
+			q, err := o.Queue(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			matching = q.Matching
+			for _, g := range q.Groups {
+				for _, c := range g.Calls {
+					if seen[c.ID] {
+						t.Errorf("%s: %s twice", name, c.ID)
+					}
+					seen[c.ID] = true
+				}
+			}
+			if f.Cursor = q.Next; f.Cursor == "" {
+				break
+			}
+		}
+		if len(seen) != tt.want || matching != tt.want {
+			t.Errorf("%s: %d listed, %d counted; want %d", name, len(seen), matching, tt.want)
+		}
+	}
+	for _, bad := range []string{"nonsense", "12", "!.tg_1"} {
+		if _, err := o.Queue(t.Context(), approval.Filter{Cursor: bad}); !errors.Is(err, task.ErrInvalidCursor) {
+			t.Errorf("cursor %q: %v", bad, err)
+		}
+	}
+}
+
+// A queue reads each version of a call at most once, whatever is searched for.
+func TestQueueReadsPreviews(t *testing.T) {
+	watched := &readStore{}
+	o := open(t, func(c *approval.Config) {
+		watched.Store = c.Store
+		c.Store = watched
+	})
+	const calls = 120
+	for i := range calls {
+		o.hold(t, call("ann", fmt.Sprint("/", i)))
+	}
+	watched.gets.Store(0)
+	watched.wholeLists.Store(0)
+	watched.notAside.Store(0)
+	for _, f := range []approval.Filter{{}, {Text: "7"}, {Tool: "delete", Limit: 5}} {
+		if _, err := o.Queue(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := watched.gets.Load(); n > calls {
+		t.Errorf("%d calls were read; want each once at most", n)
+	}
+	if w, a := watched.wholeLists.Load(), watched.notAside.Load(); w+a > 0 {
+		t.Errorf("%d lists of whole calls, %d reads that are not aside", w, a)
+	}
+}
