@@ -137,8 +137,27 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 	if len(a.AlsoSent) > 0 {
 		row("also sent", argumentText(approval.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
 	}
+	row("result", resultText(a.Result))
 	_, err := io.WriteString(s.w, b.String())
 	return err
+}
+
+// resultText returns what the tool answered, or nothing if there is no answer.
+func resultText(r *approval.Result) string {
+	if r == nil {
+		return ""
+	}
+	kind := map[task.ResultKind]string{
+		task.ResultOK: "", task.ResultToolError: ", the tool reports an error", task.ResultRPCError: ", the tool's server reports an error",
+	}[r.Kind]
+	text := fmt.Sprintf("%d bytes%s (written by the tool's server)", r.Size, kind)
+	if r.Value == nil {
+		return text + "\nit cannot be read any more"
+	}
+	if r.Truncated {
+		text += "\n(this is only the beginning)"
+	}
+	return text + "\n" + argumentText(approval.Approval{Arguments: r.Value})
 }
 
 // standing says how far a call is, in colour.

@@ -60,6 +60,7 @@ func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error)
 	w, known := d.cfg.Workflow(t.Workflow)
 	c := Case{Approval: d.view(t, maxShown), Objection: d.objection(t, who)}
 	c.ShownDigest = d.viewToDecide(t, unbounded).ShownDigest
+	c.Result = d.result(ctx, t)
 	if known {
 		c.Approvers = w.Approvers
 	}

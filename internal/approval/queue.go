@@ -148,7 +148,9 @@ func comparePlaces(a, b place) int {
 }
 
 // String returns p as a cursor.
-func (p place) String() string { return strconv.FormatInt(p.deadline.UnixNano(), 36) + "." + string(p.id) }
+func (p place) String() string {
+	return strconv.FormatInt(p.deadline.UnixNano(), 36) + "." + string(p.id)
+}
 
 // parsePlace reads a cursor. Without one it returns the place before all others.
 func parsePlace(cursor string) (place, error) {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -58,6 +59,9 @@ type redaction struct {
 	to     *jsontext.Encoder
 	hidden map[jsontext.Pointer]bool
 	full   func() bool // what was copied is enough
+
+	clean func(text string) string // changes every text; nil if there is nothing to change
+	cut   func() jsontext.Value    // returns the beginning of a string at which the input ends; nil if it must not end there
 }
 
 // hide writes something in the place of a value.
@@ -76,11 +80,14 @@ func (r *redaction) hide() error {
 type path []string
 
 // parsePaths reads paths such as arguments.user.password. That they begin with
-// arguments goes without saying, so it may go unsaid.
+// arguments goes without saying, so it may go unsaid. What is about results is left out.
 func parsePaths(texts []string) []path {
 	paths := make([]path, 0, len(texts))
 	for _, text := range texts {
 		names := strings.Split(text, ".")
+		if names[0] == "result" {
+			continue
+		}
 		if names[0] == "arguments" {
 			names = names[1:]
 		}
@@ -113,24 +120,50 @@ func namesAll(paths []path) bool {
 // copy copies one value, without what paths name in it.
 func (r *redaction) copy(paths []path) error {
 	if namesAll(paths) {
-		if err := r.from.SkipValue(); err != nil {
+		err := r.from.SkipValue()
+		if err != nil && r.cut == nil {
 			return err
 		}
-		return r.hide()
+		return cmp.Or(r.hide(), err)
 	}
 	switch r.from.PeekKind() {
 	case '{', '[':
 		return r.copyInside(paths)
 	default:
+		text := r.from.PeekKind() == '"'
 		v, err := r.from.ReadValue()
-		if err != nil {
+		switch {
+		case err == nil:
+			return r.write(paths, v)
+		case text && r.cut != nil:
+			return cmp.Or(r.write(paths, r.cut()), err)
+		default:
 			return err
 		}
-		if len(paths) > 0 && holdsJSON(v) {
-			return r.hide()
-		}
+	}
+}
+
+// write writes a value that is neither an object nor an array.
+func (r *redaction) write(paths []path, v jsontext.Value) error {
+	if len(paths) > 0 && holdsJSON(v) {
+		return r.hide()
+	}
+	if r.clean == nil || v.Kind() != '"' {
 		return r.to.WriteValue(v)
 	}
+	text, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		return r.hide()
+	}
+	return r.to.WriteToken(jsontext.String(r.clean(string(text))))
+}
+
+// writeName writes the name of a member.
+func (r *redaction) writeName(name string) error {
+	if r.clean != nil {
+		name = r.clean(name)
+	}
+	return r.to.WriteToken(jsontext.String(name))
 }
 
 // holdsJSON reports whether v is a string that may be an object or array, or
@@ -165,7 +198,7 @@ func (r *redaction) copyInside(paths []path) error {
 				return err
 			}
 			inner = below(paths, name.String())
-			if err := r.to.WriteToken(jsontext.String(name.String())); err != nil {
+			if err := r.writeName(name.String()); err != nil {
 				return err
 			}
 		}

@@ -36,7 +36,7 @@ func (d *Desk) viewToDecide(t task.Task, most int) Approval {
 // on. How the call stands is not part of it: that changes while it waits.
 func shownDigest(a Approval) string {
 	a.ShownDigest, a.State, a.ExpiresAt = "", "", time.Time{}
-	a.Approvals, a.Rejection, a.Failure = nil, nil, nil
+	a.Approvals, a.Rejection, a.Failure, a.Result = nil, nil, nil, nil
 	text, err := json.Marshal(a, json.Deterministic(true))
 	if err != nil {
 		return "" // matches no ruling

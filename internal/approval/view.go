@@ -47,6 +47,7 @@ type Approval struct {
 	Rejection          *task.Decision  `json:"rejection,omitzero"`
 	Failure            *task.Failure   `json:"failure,omitzero"`
 	NoApprovalNeeded   bool            `json:"noApprovalNeeded,omitzero"` // policy let it run without one
+	Result             *Result         `json:"result,omitzero"`           // what the tool answered, by Desk.Show
 
 	// Name is the tool's name as it came, for those who make visible
 	// themselves what it may hide.
@@ -184,7 +185,9 @@ func (d *Desk) show(ctx context.Context, id task.ID, most int) (Approval, error)
 	if err != nil {
 		return Approval{}, err
 	}
-	return d.viewToDecide(t, most), nil
+	a := d.viewToDecide(t, most)
+	a.Result = d.result(ctx, t)
+	return a, nil
 }
 
 // View returns t as approvers see it.

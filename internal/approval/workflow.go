@@ -16,7 +16,7 @@ type Workflow struct {
 	SelfApproval bool          // whether the requester may be one of them
 	Timeout      time.Duration // how long they have; 0 means 10 minutes
 	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
-	Redact       []string      // paths of arguments that approvers do not see, such as arguments.password
+	Redact       []string      // paths that approvers do not see, such as arguments.password or result.token
 }
 
 const defaultTimeout = 10 * time.Minute

@@ -31,7 +31,7 @@ type Workflow struct {
 	SelfApproval bool
 	Timeout      time.Duration
 	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
-	Redact       []string      // paths such as arguments.password
+	Redact       []string      // paths such as arguments.password or result.token
 	Channels     []string      // at least one
 }
 
@@ -102,7 +102,9 @@ func (w *Workflow) settings() group {
 		{"self_approval", boolean(&w.SelfApproval)},
 		{"timeout", duration(&w.Timeout, time.Second)},
 		{"validity", duration(&w.Validity, 0)},
-		{"redact", list{func() setting { return each(&w.Redact, "a path such as arguments.password", isArgumentPath) }}},
+		{"redact", list{func() setting {
+			return each(&w.Redact, "a path such as arguments.password or result.token", isRedactable)
+		}}},
 		{"channels", list{func() setting {
 			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" })
 		}}},
@@ -121,9 +123,12 @@ func isApprover(s string) bool {
 	return isLine(s) && strings.TrimSpace(strings.TrimPrefix(s, groupPrefix)) != ""
 }
 
-func isArgumentPath(s string) bool {
-	path, ok := strings.CutPrefix(s, "arguments.")
-	return ok && isLine(s) && !slices.Contains(strings.Split(path, "."), "")
+// isRedactable reports whether s names something in arguments, or a result or
+// something in it.
+func isRedactable(s string) bool {
+	names := strings.Split(s, ".")
+	inside := names[0] == "arguments" && len(names) > 1 || names[0] == "result"
+	return inside && isLine(s) && !slices.Contains(names, "")
 }
 
 func (c *Cedar) settings() group {

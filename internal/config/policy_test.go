@@ -77,9 +77,9 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"wrong values in a workflow", "workflows: {a: {approvers: ['group:', ''], redact: [password, arguments., arguments.a..b], channels: [slack]}}\n", []string{
 			"3:29: workflows.a.approvers[0]: must be a name, that of a group after group:, or role:approver or role:admin",
 			"3:39: workflows.a.approvers[1]: must be a name, that of a group after group:, or role:approver or role:admin",
-			"3:53: workflows.a.redact[0]: must be a path such as arguments.password",
-			"3:63: workflows.a.redact[1]: must be a path such as arguments.password",
-			"3:75: workflows.a.redact[2]: must be a path such as arguments.password",
+			"3:53: workflows.a.redact[0]: must be a path such as arguments.password or result.token",
+			"3:63: workflows.a.redact[1]: must be a path such as arguments.password or result.token",
+			"3:75: workflows.a.redact[2]: must be a path such as arguments.password or result.token",
 			"3:103: workflows.a.channels[0]: must be inbox",
 		}},
 		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not be more than tasks.max_ttl"}},

@@ -34,8 +34,22 @@ type office struct {
 	desk *approval.Desk
 	url  string
 
-	mu   sync.Mutex
-	late time.Duration
+	mu      sync.Mutex
+	late    time.Duration
+	verdict policy.Verdict // of a call that is judged again
+}
+
+// rule sets what policy says of calls that are judged again.
+func (o *office) rule(v policy.Verdict) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.verdict = v
+}
+
+func (o *office) judge(policy.Call) policy.Verdict {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.verdict
 }
 
 func (o *office) now() time.Time {
@@ -55,7 +69,7 @@ func (o *office) pass(d time.Duration) {
 // look. The workflow two needs two of them, bobs needs bob.
 func open(t *testing.T) *office {
 	t.Helper()
-	o := &office{}
+	o := &office{verdict: policy.Verdict{Action: policy.Deny}}
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
@@ -66,7 +80,7 @@ func open(t *testing.T) *office {
 	var err error
 	o.desk, err = approval.New(approval.Config{
 		Store: store, Now: o.now,
-		Judge:    func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
+		Judge:    o.judge,
 		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
 	})
 	if err != nil {

@@ -45,7 +45,9 @@ func (s selection) filter() approval.Filter {
 	return approval.Filter{Text: s.text, Tool: s.tool, Principal: s.agent, Workflow: s.workflow, Cursor: s.cursor}
 }
 
-func (s selection) narrow() bool { return s.text != "" || s.tool != "" || s.agent != "" || s.workflow != "" }
+func (s selection) narrow() bool {
+	return s.text != "" || s.tool != "" || s.agent != "" || s.workflow != ""
+}
 
 // link returns the address of a page about the same calls.
 func (s selection) link(path, cursor string) string {

@@ -17,6 +17,7 @@ type detail struct {
 
 	args   outline
 	also   outline // what is sent besides
+	answer outline // what the tool answered
 	whole  []line  // the arguments as one text, if everything is to be shown
 	beside []line  // and what is sent besides
 	find   string
@@ -33,8 +34,37 @@ func newDetail(c approval.Case, find string) (detail, error) {
 	if d.args, err = newOutline(c, d.find); err != nil {
 		return d, err
 	}
-	d.also, err = newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, "")
+	if d.also, err = newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, ""); err != nil {
+		return d, err
+	}
+	if r := c.Result; r != nil {
+		d.answer, err = newOutline(approval.Case{Whole: r.Value, Redacted: r.Redacted}, "")
+	}
 	return d, err
+}
+
+func resultTitle(d detail) string {
+	switch d.Result.Kind {
+	case task.ResultToolError:
+		return "Result: the tool reports an error"
+	case task.ResultRPCError:
+		return "Result: the tool’s server reports an error"
+	default:
+		return "Result"
+	}
+}
+
+// resultText says how much of the result is shown.
+func resultText(d detail) string {
+	size := bytesText(int(d.Result.Size))
+	switch {
+	case d.Result.Value == nil:
+		return size + ". It cannot be read any more."
+	case d.Result.Truncated:
+		return "The first part of " + size + ". The tool’s server wrote it."
+	default:
+		return size + ". The tool’s server wrote it."
+	}
 }
 
 // unread returns how many bytes of the call the page does not show at once.

@@ -166,7 +166,7 @@ function adoptCase(old, fresh) {
   if (changed) {
     const reason = $("#reason")?.value;
     const focus = document.activeElement?.id;
-    for (const part of ["#verdict", ".story"]) {
+    for (const part of ["#verdict", "#result", ".story"]) {
       const a = $(part, old), b = $(part, fresh);
       if (a && b) a.replaceWith(b);
     }
