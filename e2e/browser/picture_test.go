@@ -12,9 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 )
 
 // pictures is a directory for pictures of every page, among them the inbox.png of
@@ -131,6 +136,67 @@ func scene(t *testing.T, s *site) {
 		"items":    []string{"Desk lamp, brass", "Bulb, warm white"},
 		"note":     "Arrived broken. The customer sent photos.",
 	})
+}
+
+// What approvers see when there is a lot to do, or something is wrong.
+func TestPicturesOfTrouble(t *testing.T) {
+	if *pictures == "" {
+		return
+	}
+	b := openBureau(t, map[string]approval.Workflow{"default": {}, "brief": {Timeout: time.Second}})
+	p, ok := b.enter(t, "alice")
+	if !ok {
+		return
+	}
+	p.tolerate("net::")
+	crowd(t, b, 197)
+	for range 3 {
+		b.hold(t, "ci-deploy", "delete_file", `{"path":"/srv/cache"}`)
+	}
+	p.sizes("pending-200", "/")
+	p.sizes("hostile", "/approvals/"+string(b.hold(t, "ci-d\u0435ploy", "d\u0435lete_file", hostileScript(t))))
+	request := "/approvals/" + string(b.hold(t, "support-bot", "refund_payment", `{"payment":"pay_81Hd02","amount":249.5,"currency":"EUR"}`))
+	for _, width := range []int64{1280, 390} {
+		p.resize(width, 900)
+		p.open(request)
+		p.eventually(`document.readyState === "complete"`, "the page is there")
+		p.do(chromedp.SendKeys(chromedp.CSS("#reason"), "agreed with the customer by phone"))
+		b.fall()
+		p.sees("The gate does not answer.")
+		p.picture(fmt.Sprint("gate-down-", width))
+		b.rise()
+		p.eventually(`document.querySelector("#lost").hidden`, "the gate is back")
+	}
+	p.resize(1280, 900)
+	expired := "/approvals/" + string(b.holdFor(t, "brief", "support-bot", "refund_payment", `{"payment":"pay_81Hd03","amount":12}`))
+	p.open(expired)
+	p.sees("Nobody decided in time.")
+	p.sizes("expired", expired)
+}
+
+// sizes takes pictures of a page on a desk and on a phone.
+func (p *person) sizes(name, path string) {
+	p.t.Helper()
+	for _, width := range []int64{1280, 390} {
+		p.resize(width, 900)
+		p.open(path)
+		p.eventually(`document.readyState === "complete"`, "the page is there")
+		p.picture(fmt.Sprint(name, "-", width))
+	}
+}
+
+// hostileScript returns arguments that hide what they do.
+func hostileScript(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"path":    "/reports/\u202egpj.exe",
+		"host":    "p\u0430ypal.example",
+		"command": "echo 'nightly backup: read-only, safe'\n" + strings.Repeat("# all is well\n", 30) + "psql -c 'DROP TABLE customers'\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // What the README shows is the list beside a request.

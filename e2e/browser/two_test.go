@@ -113,12 +113,18 @@ func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
 // the tool's name.
 func (b *bureau) hold(t *testing.T, by, tool, arguments string) task.ID {
 	t.Helper()
+	return b.holdFor(t, "default", by, tool, arguments)
+}
+
+// holdFor is hold for a workflow.
+func (b *bureau) holdFor(t *testing.T, workflow, by, tool, arguments string) task.ID {
+	t.Helper()
 	says := map[string]policy.Annotations{
 		"delete_file": {Destructive: &yes}, "list_tables": {ReadOnly: &yes}, "refund_payment": {Destructive: &no},
 	}
 	held, _, err := b.desk.Hold(t.Context(), approval.Call{
 		Owner: by, Principal: policy.Principal{ID: by}, Upstream: "files", Tool: approval.Tool{Annotations: says[tool]},
-		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Match: "*"}, Alone: true,
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow, Match: "*"}, Alone: true,
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, arguments),
 	})
 	if err != nil {

@@ -187,6 +187,8 @@ function say(text) {
   const lost = $("#lost");
   lost.replaceChildren(text);
   lost.hidden = !text;
+  // What is being typed must not be moved under the buttons.
+  if (document.activeElement?.closest?.("#decision")) document.activeElement.scrollIntoView({ block: "nearest" });
 }
 
 // What was read
