@@ -95,7 +95,7 @@ func TestAccessible(t *testing.T) {
 	p.accessible("the list", script)
 	p.press("?")
 	p.accessible("the shortcuts", script)
-	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
+	p.open(value[string](p, `document.querySelector(".row:nth-child(2) .open").pathname`))
 	p.sees("Why it is held")
 	p.click("details.fold summary")
 	p.accessible("a request", script)

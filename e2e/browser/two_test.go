@@ -36,12 +36,13 @@ type bureau struct {
 
 // serve lets the inbox answer, or does not.
 func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handler) {
-	if !b.silent.Load() && !(b.swallow.Load() && r.Method == http.MethodPost) {
+	switch {
+	case b.silent.Load():
+	case b.swallow.Load() && r.Method == http.MethodPost:
+		pages.ServeHTTP(httptest.NewRecorder(), r)
+	default:
 		pages.ServeHTTP(w, r)
 		return
-	}
-	if !b.silent.Load() {
-		pages.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	panic(http.ErrAbortHandler)
 }

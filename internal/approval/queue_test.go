@@ -111,7 +111,8 @@ func TestQueuePages(t *testing.T) {
 		"what is redacted":  {approval.Filter{Text: "hunter2", Workflow: "ops"}, 0},
 		"nothing":           {approval.Filter{Text: "nowhere"}, 0},
 	} {
-		seen, matching := map[task.ID]bool{}, -1
+		var matching int
+		seen := map[task.ID]bool{}
 		for f := tt.filter; ; {
 			q, err := o.Queue(t.Context(), f)
 			if err != nil {

@@ -22,7 +22,7 @@ func TestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustHave(t, alice.get("/"), "may destroy something")
+	mustHave(t, alice.get("/"), "may destroy")
 	page := alice.get("/approvals/" + string(got.ID))
 	mustHave(t, read(page), "wants to make all of these calls", "read_file", "/a", "delete_file", "/b", "may destroy something",
 		"The rule rules[1] wants approval for what matches delete_*, and something in this batch does.", "if you reject, none does")

@@ -48,7 +48,7 @@ func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.O
 func tickedIDs(values []string) []task.ID {
 	var ids []task.ID
 	seen := make(map[string]bool)
-	for _, id := range strings.Fields(strings.Join(values, " ")) {
+	for id := range strings.FieldsSeq(strings.Join(values, " ")) {
 		if !seen[id] {
 			seen[id] = true
 			ids = append(ids, task.ID(id))

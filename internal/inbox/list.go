@@ -174,7 +174,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		}
 		query := r.URL.Query()
 		query.Del("cursor")
-		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther)
+		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther) //nolint:gosec // a path of this gate
 	case errors.Is(err, task.ErrClosed):
 		f.title = "Shutting down"
 		w.Header().Set("Retry-After", "5")

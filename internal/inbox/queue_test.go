@@ -91,6 +91,23 @@ func TestIdenticalCalls(t *testing.T) {
 	}
 }
 
+func TestBulkReject(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	a, b := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
+	theirs, stays := o.hold(t, held{workflow: "bobs", args: `{"path":"/c"}`}), o.hold(t, held{args: `{"path":"/d"}`})
+	o.visit(t, "bob").decide(b, "approve", "")
+	_, page := alice.send("/", "/approvals/reject", url.Values{"id": {string(a), string(b), string(theirs)}, "reason": {"not today"}})
+	mustHave(t, page, "1 request rejected", "1 other had been decided", "1 other can only be decided by other approvers")
+	for id, want := range map[task.ID]task.State{a: task.Rejected, b: task.Approved, theirs: task.InputRequired, stays: task.InputRequired} {
+		if got := o.state(t, id); got != want {
+			t.Errorf("%s is %s; want %s", id, got, want)
+		}
+	}
+	_, page = alice.send("/", "/approvals/reject", url.Values{})
+	mustHave(t, page, "Nothing was rejected")
+}
+
 // Too many at once are refused as a whole, and clearly.
 func TestBulkTooMany(t *testing.T) {
 	o := open(t)
