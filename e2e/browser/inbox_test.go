@@ -151,7 +151,7 @@ func TestRejectSeveral(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 4`, "another row")
 	p.eventually(`document.querySelectorAll(".tick input:checked").length === 2`, "ticks stay when something comes")
 	p.eventually(`document.activeElement.closest(".row")`, "the focus stays")
-	p.do(chromedp.SendKeys(chromedp.CSS("#bulk-reason"), "not today"), chromedp.Click(chromedp.CSS(".bulk button")))
+	p.do(chromedp.SendKeys(chromedp.CSS("#bulk-reason"), "not today"), chromedp.Click(chromedp.CSS(".bulk .danger")))
 	p.sees("2 requests rejected")
 	p.eventually(`document.querySelectorAll(".row").length === 2`, "two are left")
 }
