@@ -7,7 +7,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test mutate check fmt generate fuzz bench conformance
+.PHONY: help demo build test mutate check fmt generate fuzz bench measure conformance
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ fuzz: ## Run each fuzzer for FUZZTIME, a time or a number such as 3000x.
 
 bench: ## Measure against the budgets, side by side with a plain reverse proxy.
 	$(GO) run ./bench
+
+measure: ## Print the sizes of types, functions and files, and how entangled the files are.
+	$(GO) run ./internal/archtest/measure
 
 conformance: ## Run the official MCP suite directly and through the gate, and compare.
 	$(GO) run ./conformance

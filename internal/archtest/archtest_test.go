@@ -58,6 +58,7 @@ var allowed = map[string]string{
 	"conformance/suite":            "internal/npm",
 	"conformance":                  "conformance/suite",
 	"internal/mutation":            "",
+	"internal/archtest/measure":    "",
 	"bench/workload":               "",
 	"bench/load":                   "bench/workload",
 	"bench/peer":                   "bench/workload",
