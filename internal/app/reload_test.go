@@ -35,8 +35,16 @@ func startReloadable(t *testing.T, rules string, operators ...string) *reloadabl
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodGet { // it has nothing to say unasked
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		result := `{"content":[]}`
+		if strings.Contains(string(body), `"tools/list"`) {
+			result = `{"tools":[]}`
+		}
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":`+result+`}`)
 	}))
 	t.Cleanup(up.Close)
 	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "thoughtgate.yaml"), hangups: make(chan os.Signal, 1)}

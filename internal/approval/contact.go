@@ -309,11 +309,13 @@ func (d *Desk) remember(t task.Task, send Sender) {
 
 // recentSender returns the sender of an owner that asked a moment ago.
 func (d *Desk) recentSender(id task.ID) Sender {
-	now := d.cfg.Now()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	p, ok := d.present[id]
-	if !ok || now.After(p.until) {
+	d.mu.Unlock()
+	if !ok || d.cfg.Now().After(p.until) {
+		return nil
+	}
+	if r, ok := p.send.(Revocable); ok && r.Revoked() {
 		return nil
 	}
 	return p.send

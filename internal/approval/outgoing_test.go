@@ -94,3 +94,56 @@ func TestAlsoChangedInStore(t *testing.T) {
 		})
 	}
 }
+
+// Calls that differ only in what is sent besides have different digests, so that
+// one is never taken for the other.
+func TestAlsoIsPartOfTheDigest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		digests := make(map[task.Digest]string)
+		for _, message := range []string{
+			carrying, strings.Replace(carrying, `"force":true`, `"force":false`, 1), strings.Replace(carrying, "root", "ann", 1),
+		} {
+			c := call("ann", "/a")
+			c.Message = []byte(message)
+			held := o.hold(t, c)
+			if same := digests[held.Digest]; same != "" {
+				t.Errorf("one digest for\n%s\n%s", same, message)
+			}
+			digests[held.Digest] = message
+			if d, err := held.Call.Digest(); err != nil || d != held.Digest {
+				t.Errorf("the digest is %v, %v; want %v", d, err, held.Digest)
+			}
+		}
+	})
+}
+
+// A revocable is a sender whose client may be revoked.
+type revocable struct {
+	approval.Sender
+
+	revoked bool
+}
+
+func (r *revocable) Revoked() bool { return r.revoked }
+
+// An owner who asked a moment ago, and has been revoked since, is not there for
+// the call to run.
+func TestRevokedOwnerIsGone(t *testing.T) {
+	for _, revoked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := open(t, nil)
+			held := o.hold(t, call("ann", "/a"))
+			sender := &revocable{Sender: o.ledger.send}
+			if _, err := o.Contact(t.Context(), mine(held), sender); err != nil {
+				t.Fatal(err)
+			}
+			sender.revoked = revoked
+			o.approve(t, held.ID)
+			synctest.Wait()
+			if ran := len(o.ledger.entries()) > 0; ran == revoked {
+				t.Errorf("revoked %v, ran %v", revoked, ran)
+			}
+		})
+	}
+}

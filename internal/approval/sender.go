@@ -37,6 +37,12 @@ type Sender interface {
 	Cancel(ctx context.Context, t task.Task) error
 }
 
+// A Revocable is a [Sender] whose client may lose the right to be served. The
+// desk makes no call of an owner who is known only by such a sender.
+type Revocable interface {
+	Revoked() bool
+}
+
 // A Definer is a [Sender] that knows what the upstream says of its tools.
 type Definer interface {
 	// Definitions returns the digests of the definitions that the tools of t have

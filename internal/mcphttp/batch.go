@@ -156,7 +156,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, plan *plan, 
 	case errors.Is(err, errGone), x.r.Context().Err() != nil:
 		return errGone
 	case !errors.Is(err, task.ErrNotReady):
-		return w.end(x.each(p, plan, func(int) []byte { return x.errorMessage(x.dialect().Error(err)) }))
+		return w.end(x.each(p, plan, func(int) []byte { return x.waitFailed(err) }))
 	default:
 		return w.end(x.each(p, plan, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) }))
 	}

@@ -36,7 +36,7 @@ func (w *waiting) sender() approval.Sender {
 			relay.insert(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message}))
 		})
 	}
-	return c
+	return w.x.sendBy(c)
 }
 
 // toUpstreamTask returns body as it goes to the upstream if it is a message that

@@ -39,17 +39,18 @@ type exchange struct {
 	unread  bool          // whether the client may still be sending its body
 	corr    string
 
-	agent     identity.Agent   // see recognise
-	since     *generation      // in which the agent was recognised
-	guest     admission.Client // see room
-	place     *admission.Pool  // in which the exchange counts; see moveTo
-	reserved  int64            // bytes of memory for the body; see reserve
-	sender    gate.Client      // see from
-	augmented bool             // whether the client asks for a task
-	listens   bool             // whether the answer is a stream without an end of its own
-	asked     jsonrpc.Value    // what a client that listens wants to hear of
-	lookup    *upstream.Lookup // see tools
-	answered  func()           // see await
+	agent         identity.Agent   // see recognise
+	since         *generation      // in which the agent was recognised
+	guest         admission.Client // see room
+	authorization []string         // the header of this name, which may have been taken off
+	place         *admission.Pool  // in which the exchange counts; see moveTo
+	reserved      int64            // bytes of memory for the body; see reserve
+	sender        gate.Client      // see from
+	augmented     bool             // whether the client asks for a task
+	listens       bool             // whether the answer is a stream without an end of its own
+	asked         jsonrpc.Value    // what a client that listens wants to hear of
+	lookup        *upstream.Lookup // see tools
+	answered      func()           // see await
 
 	span, upstreamSpan tracing.Span
 }

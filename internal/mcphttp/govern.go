@@ -36,6 +36,7 @@ func (x *exchange) recognise() *wire.Problem {
 		return x.unrecognised(recogniser, err)
 	}
 	x.agent = agent
+	x.authorization = x.r.Header["Authorization"]
 	if agent.Spent && !x.upstream.ForwardsCredential() {
 		x.r.Header.Del("Authorization")
 	}
@@ -111,7 +112,7 @@ func (x *exchange) peer() string { return x.from().Peer() }
 
 // send returns what makes a held call in the name of this request: with its
 // session and its credentials, which are those of a client that is there now.
-func (x *exchange) send() approval.Sender { return x.caller() }
+func (x *exchange) send() approval.Sender { return x.sendBy(x.caller()) }
 
 func (x *exchange) caller() *upstream.Caller {
 	return x.upstream.Upstream().Caller(x.h.cfg.Gate, x.from(), x.upstream.CredentialsOf(x.r.Header))

@@ -133,7 +133,7 @@ func (x *exchange) endWaiting(ctx context.Context, w *waiting, t task.Task, err 
 	case errors.Is(err, errGone), x.r.Context().Err() != nil:
 		return errGone
 	case !errors.Is(err, task.ErrNotReady):
-		return w.end(x.errorMessage(x.dialect().Error(err)))
+		return w.end(x.waitFailed(err))
 	default:
 		return w.end(x.notYet(t, round))
 	}

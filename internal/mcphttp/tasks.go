@@ -139,6 +139,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	default:
 		return w.end(x.errorMessage(x.dialect().Error(err)))
 	}
+		return w.end(x.waitFailed(err))
 }
 
 // cancelTask withdraws a task. A modern client is told that it was heard, also

@@ -114,7 +114,8 @@ func progressToken(m *jsonrpc.Message) jsonrpc.Value {
 }
 
 // wait waits for t to end, at most as long as patience allows, and returns it
-// as it was last seen.
+// as it was last seen. It returns errRevoked if the agent is no longer recognised:
+// then it is not there for t to run either.
 func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration, send approval.Sender) (task.Task, error) {
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -139,13 +140,23 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 	}
 	beat := time.NewTicker(w.x.h.settings().Waiting.Beat)
 	defer beat.Stop()
+	valid, changed, revoked := w.x.validity(), w.x.since.over.Done(), false
 	for {
 		select {
 		case e := <-done:
 			if e.task.ID == "" { // the store could not be read meanwhile
 				e.task = t
 			}
+			if revoked {
+				e.err = errRevoked
+			}
 			return e.task, e.err
+		case <-changed:
+			changed = w.x.h.current.Load().over.Done()
+			if revoked = !valid(); revoked {
+				changed = nil
+				cancel()
+			}
 		case <-beat.C:
 			if err := w.beat(); err != nil {
 				return t, err
