@@ -85,7 +85,7 @@ var mutations = []mutation{
 	{
 		"what is sent besides is no part of the digest", "task/call.go",
 		`if c.Also != "" {`, `if false {`,
-		mcphttpPkg, "^TestAlsoSentIsBound$",
+		approvalPkg, "^TestAlsoIsPartOfTheDigest$",
 	},
 
 	// Programs that do not know the newest form of a store.
@@ -251,6 +251,26 @@ var mutations = []mutation{
 	},
 
 	// Operators.
+	{
+		"a session that is put back goes on", "internal/operator/session.go",
+		`if a.ended.has(record) {`, `if false {`,
+		operatorPkg, "^TestReplayedSession$",
+	},
+	{
+		"a request outlives its session", "internal/operator/session.go",
+		`if ends := o.Expires(); !ends.IsZero() {`, `if ends := o.Expires(); !ends.IsZero() && false {`,
+		operatorPkg, "^TestSessionEndsWithoutStore$",
+	},
+	{
+		"a revoked agent is there", "internal/approval/contact.go",
+		`if r, ok := p.send.(Revocable); ok && r.Revoked() {`, `if r, ok := p.send.(Revocable); ok && r == nil {`,
+		approvalPkg, "^TestRevokedOwnerIsGone$",
+	},
+	{
+		"a revoked agent waits on", "internal/mcphttp/waiting.go",
+		`if revoked = !valid(); revoked {`, `if revoked = false; revoked {`,
+		"internal/app", "^TestReloadRevokes$",
+	},
 	{
 		"a session goes on after the logout", "internal/operator/login.go",
 		`if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {`, `if err := r.Context().Err(); err != nil {`,

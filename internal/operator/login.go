@@ -132,6 +132,7 @@ func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
 			http.Error(w, "You are still logged in: "+why.Message+".", why.Status)
 			return
 		}
+		a.noteEnd(who.session.record)
 	}
 	a.setCookie(w, r, sessionCookie, "", 0)
 	http.Redirect(w, r, "/login", http.StatusSeeOther)

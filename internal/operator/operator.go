@@ -121,6 +121,7 @@ type Auth struct {
 	logins   keyring.Sealer // of the cookies of logins under way
 	provider *provider      // nil if there is none
 	guesses  *guesses
+	ended    *endings
 	returns  limiters // failures to come back from the provider, by address; they are no guesses
 	// By operator. Pages look by themselves whenever an agent does something, so
 	// that must not use up what is there to decide.
@@ -145,7 +146,7 @@ func New(c Config) (*Auth, error) {
 	}
 	a := &Auth{
 		cfg: c, sessions: c.Ring.Sealer(keyring.Sessions), logins: c.Ring.Sealer(keyring.Logins),
-		guesses: newGuesses(), returns: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests),
+		guesses: newGuesses(), ended: new(endings), returns: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests),
 	}
 	if c.OIDC != nil {
 		a.provider = newProvider(*c.OIDC, c.Now)
@@ -154,9 +155,10 @@ func New(c Config) (*Auth, error) {
 }
 
 // Replace has next recognise operators from now on: whoever is still being served
-// by a is asked for by next, and next knows who failed to guess a token.
+// by a is asked for by next, and next knows who failed to guess a token and which
+// sessions have ended.
 func (a *Auth) Replace(next *Auth) {
-	next.guesses, next.looks, next.changes = a.guesses, a.looks, a.changes
+	next.guesses, next.ended, next.looks, next.changes = a.guesses, a.ended, a.looks, a.changes
 	a.next.Store(next)
 }
 

@@ -114,6 +114,7 @@ func (a *Auth) makeRoom(ctx context.Context, s *session) error {
 		if err := a.cfg.Records.DeleteRecord(ctx, r.Name); err != nil {
 			return err
 		}
+		a.noteEnd(r.Name)
 	}
 	return nil
 }
@@ -208,9 +209,15 @@ func (a *Auth) resume(ctx context.Context, sealed string) (Operator, *Error) {
 // recall returns whose session is kept under a name, with the role that they
 // have now.
 func (a *Auth) recall(ctx context.Context, record string) (Operator, *Error) {
+	if a.ended.has(record) {
+		return Operator{}, errSessionEnded
+	}
 	found, err := a.cfg.Records.GetRecord(ctx, record)
 	switch {
-	case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrUnreadable):
+	case errors.Is(err, task.ErrNotFound):
+		a.noteEnd(record)
+		return Operator{}, errSessionEnded
+	case errors.Is(err, task.ErrUnreadable):
 		return Operator{}, errSessionEnded
 	case err != nil:
 		return Operator{}, a.unavailable(ctx, err)

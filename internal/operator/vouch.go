@@ -128,6 +128,7 @@ func (a *Auth) end(ctx context.Context, s *session, why string) *Error {
 	if err := a.cfg.Records.DeleteRecord(ctx, s.record); err != nil {
 		return a.unavailable(ctx, err)
 	}
+	a.noteEnd(s.record)
 	return errSessionEnded
 }
 

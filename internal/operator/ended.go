@@ -1,0 +1,48 @@
+package operator
+
+import (
+	"sync"
+	"time"
+)
+
+// endings are the sessions that this replica knows to have ended. Somebody who
+// can write to the database can put the record of one back; that does not bring
+// it to life here before the gate is started again.
+type endings struct {
+	mu    sync.Mutex
+	until map[string]time.Time // when each would have ended by itself, by the name of its record
+}
+
+// maxEndings is how many are remembered before those are dropped whose time is
+// over.
+const maxEndings = 10_000
+
+// add notes that the session with this record has ended.
+func (e *endings) add(record string, until, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.until == nil || len(e.until) >= maxEndings {
+		kept := make(map[string]time.Time)
+		for name, end := range e.until {
+			if end.After(now) {
+				kept[name] = end
+			}
+		}
+		e.until = kept
+	}
+	e.until[record] = until
+}
+
+// has reports whether the session with this record is known to have ended.
+func (e *endings) has(record string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ended := e.until[record]
+	return ended
+}
+
+// noteEnd notes that a session has ended, whatever the store will say of it.
+func (a *Auth) noteEnd(record string) {
+	now := a.cfg.Now()
+	a.ended.add(record, now.Add(a.cfg.Session), now)
+}

@@ -1,0 +1,75 @@
+package operator_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func (h *house) cookie() string {
+	h.t.Helper()
+	u, _ := url.Parse(h.url)
+	c := h.jar.Cookies(u)[0]
+	return c.Name + "=" + c.Value
+}
+
+// Somebody who can write to the database puts the record of a session back that
+// was logged out of. It stays ended on every replica that knows of its end, also
+// after a reload.
+func TestReplayedSession(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	cookie, other := h.cookie(), h.replica(nil)
+	other.want(200, "ann approver", "GET", "/", "", "Cookie", cookie)
+	kept, err := h.config.Records.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 10})
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("%d sessions, %v", len(kept), err)
+	}
+	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
+	other.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+
+	kept[0].Version = 1
+	if err := h.config.Records.PutRecord(t.Context(), kept[0]); err != nil {
+		t.Fatal(err)
+	}
+	h.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	other.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	reloaded := h.replica(nil)
+	h.auth.Replace(reloaded.auth)
+	reloaded.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	// A replica that has never heard of the end cannot know better, which
+	// docs/storage.md says.
+	h.replica(nil).want(200, "ann approver", "GET", "/", "", "Cookie", cookie)
+}
+
+// A session ends when its time is over also for a request that is being served,
+// and also if the store cannot be asked at that time.
+func TestSessionEndsWithoutStore(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+linkToken, "Origin", h.url)
+	h.clock.Store(12*3600 - 10) // seconds before its end
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/hold", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := h.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("answered %d", resp.StatusCode)
+	}
+	if err := h.config.Records.(interface{ Close() error }).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := resp.Body.Read(make([]byte, 1)); ctx.Err() != nil {
+		t.Errorf("it is served after %v: %d, %v", time.Minute, n, err)
+	}
+}
