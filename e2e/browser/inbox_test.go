@@ -291,7 +291,7 @@ func TestHostileArguments(t *testing.T) {
 	if n := value[int](p, `document.querySelectorAll("*").length`); n > 15_000 {
 		t.Errorf("the page has %d elements", n)
 	}
-	if ms := value[float64](p, `performance.getEntriesByType("navigation")[0].domComplete`); ms > 3000 {
+	if ms := value[float64](p, `performance.getEntriesByType("navigation")[0].domComplete`); ms > 15_000 { // which takes a tenth of a second, but for a machine that is busy
 		t.Errorf("the page takes %.0f ms", ms)
 	}
 	p.click(".tip")

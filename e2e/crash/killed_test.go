@@ -147,7 +147,7 @@ func (s *story) rampage(long time.Duration) {
 		})
 	}
 	<-time.After(long)
-	for late := time.Now().Add(4 * long); !s.telling() && time.Now().Before(late); {
+	for late := time.Now().Add(4*long + 2*patience); !s.telling() && time.Now().Before(late); {
 		<-time.After(50 * time.Millisecond) // a machine may be slow
 	}
 	close(over)

@@ -185,6 +185,8 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 // errOtherTask says that an upstream was asked for one task and told of another.
 func errOtherTask() error { return invalidAnswer(errors.New("the upstream told of another task")) }
 
+// pollOutcome returns how a poll that ended with err is counted. What the
+// upstream did answer counts, even if the time was over by then.
 func pollOutcome(ctx context.Context, err error) string {
 	known, ok := errors.AsType[*approval.SendError](err)
 	switch {
@@ -192,7 +194,7 @@ func pollOutcome(ctx context.Context, err error) string {
 		return metrics.Success
 	case ok && known.Stage == task.StageUpstreamGone:
 		return metrics.NotFound
-	case ok && known.Stage == task.StageUpstreamTimeout, errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+	case ok && known.Stage == task.StageUpstreamTimeout, !ok && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return metrics.Timeout
 	default:
 		return metrics.Error
