@@ -137,9 +137,8 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	case errors.Is(err, errGone), x.r.Context().Err() != nil:
 		return errGone
 	default:
-		return w.end(x.errorMessage(x.dialect().Error(err)))
-	}
 		return w.end(x.waitFailed(err))
+	}
 }
 
 // cancelTask withdraws a task. A modern client is told that it was heard, also
