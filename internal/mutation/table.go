@@ -78,7 +78,7 @@ var mutations = []mutation{
 	},
 	{
 		"a change of state does not compare", "task/memstore/memstore.go",
-		`case old.Version != t.Version-1:`, `case false:`,
+		`if old.Version != t.Version-1 {`, `if false {`,
 		"task/memstore", "^TestStore$",
 	},
 

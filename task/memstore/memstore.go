@@ -1,9 +1,9 @@
 // Package memstore keeps tasks in memory: for tests, and for gates whose tasks
 // need not outlive the process.
 //
-// Everything about one owner is in one shard, behind one lock, so that limits
-// are exact without a lock for all. A task is an immutable value behind an
-// atomic pointer: reading one takes no shard's lock.
+// Everything is behind one lock, in maps and sorted slices. A task is an
+// immutable value: readers take a pointer to it under the lock, and copy it
+// afterwards.
 package memstore
 
 import (
@@ -33,30 +33,17 @@ type Store struct {
 	seed    maphash.Seed
 	hub     task.Hub
 	closed  atomic.Bool
-	pending atomic.Int64
-	rooms   rooms
-	stored  atomic.Int64 // tasks, terminal ones included
-	bytes   atomic.Int64 // of calls and answers
+
+	mu      sync.RWMutex // guards everything below
+	bytes   int64        // of calls, answers and records
+	tasks   map[task.ID]*entry
+	owners  map[string]*owner
+	pending group
+	ended   group
+	rooms   map[string]int // how many pending tasks each room has
+	inRooms int            // how many pending tasks have a room
 	journal journal
-	records records
-	ids     [shardCount]directory
-	shards  [shardCount]shard
-}
-
-const shardCount = 16
-
-// A directory finds tasks by their IDs. Its lock is taken before a shard's.
-type directory struct {
-	mu      sync.RWMutex
-	entries map[task.ID]*entry
-}
-
-// An entry is the place of one task.
-type entry struct {
-	shard  *shard
-	book   *book                     // its owner's
-	task   atomic.Pointer[task.Task] // never changed, only replaced; nil once it is deleted
-	chunks map[int][]byte            // guarded by the shard's lock
+	records map[string]task.Record
 }
 
 var _ task.Store = (*Store)(nil)
@@ -72,13 +59,12 @@ func New(o Options) *Store {
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 20_000
 	}
-	s := &Store{options: o, seed: maphash.MakeSeed()}
-	for i := range shardCount {
-		s.ids[i].entries = make(map[task.ID]*entry)
-		s.shards[i].seed = s.seed
-		s.shards[i].owners = make(map[string]*book)
+	return &Store{
+		options: o, seed: maphash.MakeSeed(),
+		tasks: map[task.ID]*entry{}, owners: map[string]*owner{}, rooms: map[string]int{},
+		pending: group{calls: map[uint64]*list{}}, ended: group{calls: map[uint64]*list{}},
+		records: map[string]task.Record{},
 	}
-	return s
 }
 
 // Close implements [task.Store].
@@ -93,6 +79,16 @@ func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error
 	return s.hub.Watch(ctx, ref)
 }
 
+func (s *Store) usable(ctx context.Context, a task.Action) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return &task.Error{Kind: task.KindClosed, Action: a}
+	}
+	return nil
+}
+
 // Create implements [task.Tasks].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionCreate); err != nil {
@@ -103,155 +99,183 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		return err
 	}
 	t = t.Clone()
-	e := &entry{shard: s.shardOf(t.Owner)}
-	e.task.Store(&t)
 
-	d := s.directoryOf(t.ID)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if old := d.entries[t.ID]; old != nil && old.task.Load() != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tasks[t.ID] != nil {
 		return &task.Error{Kind: task.KindExists, ID: t.ID, Action: task.ActionCreate}
 	}
-	if err := s.admit(e, &t, limits); err != nil {
+	if err := limits.Check(t, s.load(&t)); err != nil {
 		return err
 	}
-	d.entries[t.ID] = e
+	full := s.grow(weight(&t))
+	if n := len(s.tasks) + 1; full == nil && n > s.options.MaxTasks {
+		s.bytes -= weight(&t)
+		full = exceeded(int64(n), int64(s.options.MaxTasks))
+	}
+	if full != nil {
+		full.ID, full.Action, full.RetryAfter = t.ID, task.ActionCreate, limits.RetryAfter
+		return full
+	}
+	s.add(&t)
 	s.journal.add(notes, s.options.MaxEntries)
 	s.hub.Notify(t.ID, t.Owner)
 	return nil
 }
 
-// admit adds t to its shard, if limits and the store's own bounds allow.
-func (s *Store) admit(e *entry, t *task.Task, limits task.Limits) error {
-	e.shard.mu.Lock()
-	defer e.shard.mu.Unlock()
-	load := e.shard.load(t)
+// load returns what is pending, as far as it matters to t.
+func (s *Store) load(t *task.Task) task.Load {
+	load := task.Load{Total: len(s.pending.byAge)}
+	if o := s.owners[t.Owner]; o != nil {
+		load.Owner = o.pending
+	}
 	if t.Room != "" {
-		s.rooms.mu.Lock()
-		defer s.rooms.mu.Unlock()
-		load.Room, load.Rooms = s.rooms.pending[t.Room], s.rooms.total
+		load.Room, load.Rooms = s.rooms[t.Room], s.inRooms
 	}
-	for {
-		pending := s.pending.Load()
-		load.Total = int(pending)
-		if err := limits.Check(*t, load); err != nil {
-			return err
-		}
-		// Other shards count too: start over if one was faster.
-		if t.State.Terminal() || s.pending.CompareAndSwap(pending, pending+1) {
-			break
+	for _, e := range s.pending.alike(s.callKey(t.Owner, t.Digest)) {
+		if e.task.Owner == t.Owner && e.task.Digest == t.Digest {
+			load.Same = e.task.ID
 		}
 	}
-	if full := s.reserve(t); full != nil {
-		s.countPending(t, -1)
-		full.ID, full.Action, full.RetryAfter = t.ID, task.ActionCreate, limits.RetryAfter
-		return full
-	}
-	if t.Room != "" && !t.State.Terminal() {
-		s.rooms.add(t.Room, 1)
-	}
-	e.shard.add(e, t)
-	return nil
-}
-
-// reserve counts t, unless that would be too much.
-func (s *Store) reserve(t *task.Task) *task.Error {
-	if n := s.stored.Add(1); n > int64(s.options.MaxTasks) {
-		s.stored.Add(-1)
-		return full(n, int64(s.options.MaxTasks))
-	}
-	if refused := s.grow(weight(t)); refused != nil {
-		s.stored.Add(-1)
-		return refused
-	}
-	return nil
+	return load
 }
 
 // grow makes room for more bytes, or for fewer.
 func (s *Store) grow(by int64) *task.Error {
-	size := s.bytes.Add(by)
-	if by <= 0 || size <= s.options.MaxBytes {
-		return nil
+	if size := s.bytes + by; by > 0 && size > s.options.MaxBytes {
+		return exceeded(size, s.options.MaxBytes)
 	}
-	s.bytes.Add(-by)
-	return full(size, s.options.MaxBytes)
+	s.bytes += by
+	return nil
 }
 
-func full(size, limit int64) *task.Error {
+func exceeded(size, limit int64) *task.Error {
 	return &task.Error{Kind: task.KindCapacityExceeded, Limit: limit, Size: size}
 }
 
-// countPending changes the number of pending tasks if t is one.
-func (s *Store) countPending(t *task.Task, by int64) {
-	if !t.State.Terminal() {
-		s.pending.Add(by)
+// weight returns how many bytes of t are of a size that others choose. The
+// arguments are a part of the message.
+func weight(t *task.Task) int64 {
+	size := len(t.Call.Message) + len(t.Call.Also) + len(t.Verdict.Facts)
+	for name, value := range t.Variables {
+		size += len(name) + len(value)
+	}
+	if t.Result != nil {
+		size += len(t.Result.Inline)
+	}
+	return int64(size)
+}
+
+func (s *Store) add(t *task.Task) {
+	e := new(entry)
+	e.set(t)
+	s.tasks[t.ID] = e
+	o := s.owners[t.Owner]
+	if o == nil {
+		o = new(owner)
+		s.owners[t.Owner] = o
+	}
+	o.tasks.add(e, byAge)
+	s.group(t).add(e, s.callKey(t.Owner, t.Digest))
+	s.count(t, 1)
+}
+
+// group returns the group that t belongs to.
+func (s *Store) group(t *task.Task) *group {
+	if t.State.Terminal() {
+		return &s.ended
+	}
+	return &s.pending
+}
+
+// count changes how many tasks of t's owner and room are pending, if t is.
+func (s *Store) count(t *task.Task, by int) {
+	if t.State.Terminal() {
+		return
+	}
+	s.owners[t.Owner].pending += by
+	if t.Room == "" {
+		return
+	}
+	s.inRooms += by
+	if s.rooms[t.Room] += by; s.rooms[t.Room] == 0 {
+		delete(s.rooms, t.Room)
 	}
 }
 
 // Get implements [task.Tasks].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	_, t, err := s.find(ctx, ref, task.ActionGet)
-	if err != nil {
+	if err := s.usable(ctx, task.ActionGet); err != nil {
 		return task.Task{}, err
 	}
+	s.mu.RLock()
+	e, err := s.find(ref, task.ActionGet)
+	if err != nil {
+		s.mu.RUnlock()
+		return task.Task{}, err
+	}
+	t := e.task
+	s.mu.RUnlock()
 	return t.Clone(), nil
 }
 
-// find returns the place and the present value of the task that ref names.
-func (s *Store) find(ctx context.Context, ref task.Ref, a task.Action) (*entry, *task.Task, error) {
-	if err := s.usable(ctx, a); err != nil {
-		return nil, nil, err
-	}
-	d := s.directoryOf(ref.ID)
-	d.mu.RLock()
-	e := d.entries[ref.ID]
-	d.mu.RUnlock()
+// find returns the entry of the task that ref names.
+func (s *Store) find(ref task.Ref, a task.Action) (*entry, error) {
+	e := s.tasks[ref.ID]
 	if e == nil {
-		return nil, nil, ref.NotFound(a)
+		return nil, ref.NotFound(a)
 	}
-	t := e.task.Load()
-	if t == nil {
-		return nil, nil, ref.NotFound(a)
-	}
-	return e, t, ref.Check(t.Owner, a)
+	return e, ref.Check(e.task.Owner, a)
 }
 
 // Swap implements [task.Tasks].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	ref := task.AnyOwner().Ref(t.ID)
-	e, _, err := s.find(ctx, ref, task.ActionSwap)
-	if err != nil {
+	if err := s.usable(ctx, task.ActionSwap); err != nil {
 		return err
 	}
-	notes, err = task.PrepareNotes(notes, task.ActionSwap)
+	notes, err := task.PrepareNotes(notes, task.ActionSwap)
 	if err != nil {
 		return err
 	}
 	t = t.Clone()
 
-	e.shard.mu.Lock()
-	defer e.shard.mu.Unlock()
-	old := e.task.Load()
-	switch {
-	case old == nil:
-		return ref.NotFound(task.ActionSwap)
-	case old.Version != t.Version-1:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.find(task.AnyOwner().Ref(t.ID), task.ActionSwap)
+	if err != nil {
+		return err
+	}
+	old := e.task
+	if old.Version != t.Version-1 { // another change came first
 		return &task.Error{
 			Kind: task.KindConcurrentModification, ID: t.ID, State: old.State, Actual: old.State, Action: task.ActionSwap,
 		}
 	}
 	s.journal.add(notes, s.options.MaxEntries)
-	e.shard.replace(e, old, &t)
-	s.bytes.Add(weight(&t) - weight(old)) // even if it is too much: a call that has run must get its answer
-	s.countPending(old, -1)
-	s.countPending(&t, +1)
-	if t.Room != "" && t.State.Terminal() && !old.State.Terminal() {
-		s.rooms.mu.Lock()
-		s.rooms.add(t.Room, -1)
-		s.rooms.mu.Unlock()
-	}
+	s.replace(e, &t)
+	s.bytes += weight(&t) - weight(old) // even if it is too much: a call that has run must get its answer
 	s.hub.Notify(t.ID, t.Owner)
 	return nil
+}
+
+// replace puts t into e. Most changes move a task in one list, if any.
+func (s *Store) replace(e *entry, t *task.Task) {
+	from, to := s.group(e.task), s.group(t)
+	switch {
+	case from != to:
+		key := s.callKey(t.Owner, t.Digest)
+		from.remove(e, key)
+		s.count(e.task, -1)
+		e.set(t)
+		to.add(e, key)
+		s.count(t, 1)
+	case e.due != t.Due().UnixMicro():
+		to.byDue.remove(e, byDue)
+		e.set(t)
+		to.byDue.add(e, byDue)
+	default:
+		e.task = t
+	}
 }
 
 // List implements [task.Tasks].
@@ -263,91 +287,115 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil {
 		return task.Page{}, err
 	}
-
 	size := q.PageSize()
-	var found []*task.Task
-	if owner, limited := q.Scope.Owner(); limited {
-		found = s.shardOf(owner).page(q, after, size+1)
-	} else {
-		for i := range s.shards {
-			found = append(found, s.shards[i].page(q, after, size+1)...)
-		}
+	p := page{query: q, limit: size + 1}
+	if q.Cursor != "" {
+		p.after = &entry{task: &task.Task{ID: after.ID}, created: after.CreatedAt.UnixMicro()}
 	}
-	slices.SortFunc(found, func(a, b *task.Task) int { return task.Compare(position(a), position(b)) })
-
-	page := task.Page{Tasks: make([]task.Task, 0, min(size, len(found)))}
+	found := s.search(p)
+	listed := task.Page{Tasks: make([]task.Task, 0, min(size, len(found)))}
 	if len(found) > size {
 		found = found[:size]
-		page.Next = q.CursorAfter(position(found[size-1]))
+		listed.Next = q.CursorAfter(position(found[size-1]))
 	}
 	for _, t := range found {
 		if q.Heads {
-			page.Tasks = append(page.Tasks, t.Head())
+			listed.Tasks = append(listed.Tasks, t.Head())
 		} else {
-			page.Tasks = append(page.Tasks, t.Clone())
+			listed.Tasks = append(listed.Tasks, t.Clone())
 		}
 	}
-	return page, nil
+	return listed, nil
 }
+
+// search returns the tasks of a page, and one more if there are more.
+func (s *Store) search(p page) []*task.Task {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	states := p.query.States
+	wanted := func(of func(task.State) bool) bool { return len(states) == 0 || slices.ContainsFunc(states, of) }
+	name, limited := p.query.Scope.Owner()
+	switch o := s.owners[name]; {
+	case limited && o == nil:
+	case limited && p.query.Digest != task.Digest{}:
+		key := s.callKey(name, p.query.Digest)
+		p.collect(s.pending.alike(key))
+		p.collect(s.ended.alike(key))
+	case limited:
+		p.collect(o.tasks)
+	default:
+		if wanted(func(s task.State) bool { return !s.Terminal() }) {
+			p.collect(s.pending.byAge)
+		}
+		if wanted(task.State.Terminal) {
+			p.collect(s.ended.byAge)
+		}
+	}
+	slices.SortFunc(p.found, func(a, b *task.Task) int { return task.Compare(position(a), position(b)) })
+	return p.found
+}
+
+// position is [task.Task.Position] without a copy of the task.
+func position(t *task.Task) task.Position { return task.Position{CreatedAt: t.CreatedAt, ID: t.ID} }
 
 // Overdue implements [task.Tasks].
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	if err := s.usable(ctx, task.ActionList); err != nil {
 		return nil, err
 	}
-	var found []*task.Task
-	for i := range s.shards {
-		found = append(found, s.shards[i].overdue(at, limit)...)
-	}
-	slices.SortFunc(found, func(a, b *task.Task) int { return a.Due().Compare(b.Due()) })
-	overdue := make([]task.Task, 0, min(limit, len(found)))
-	for _, t := range found[:min(limit, len(found))] {
-		overdue = append(overdue, t.Clone())
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	due := s.pending.dueBefore(at, limit)
+	overdue := make([]task.Task, len(due))
+	for i, e := range due {
+		overdue[i] = e.task.Clone()
 	}
 	return overdue, nil
 }
 
 // Sweep implements [task.Tasks].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
-	swept := 0
-	for i := range s.shards {
-		if err := s.usable(ctx, task.ActionSweep); err != nil {
-			return swept, err
-		}
-		for _, g := range s.shards[i].sweep(before, limit-swept) {
-			s.forget(g)
-			swept++
-		}
+	if err := s.usable(ctx, task.ActionSweep); err != nil {
+		return 0, err
 	}
-	return swept, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	swept := slices.Clone(s.ended.dueBefore(before, limit))
+	for _, e := range swept {
+		s.remove(e)
+		s.hub.Notify(e.task.ID, e.task.Owner)
+	}
+	return len(swept), nil
 }
 
-// forget removes what is left of a task that its shard has given up.
-func (s *Store) forget(g gone) {
-	s.stored.Add(-1)
-	s.bytes.Add(-g.bytes)
-	d := s.directoryOf(g.id)
-	d.mu.Lock()
-	if d.entries[g.id] == g.entry {
-		delete(d.entries, g.id)
+// remove deletes a task that has ended.
+func (s *Store) remove(e *entry) {
+	t := e.task
+	s.ended.remove(e, s.callKey(t.Owner, t.Digest))
+	o := s.owners[t.Owner]
+	if o.tasks.remove(e, byAge); len(o.tasks) == 0 {
+		delete(s.owners, t.Owner)
 	}
-	d.mu.Unlock()
-	s.hub.Notify(g.id, g.owner)
+	delete(s.tasks, t.ID)
+	s.bytes -= weight(t)
+	for _, chunk := range e.chunks {
+		s.bytes -= int64(len(chunk))
+	}
 }
 
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	e, _, err := s.find(ctx, ref, task.ActionWriteChunk)
+	if err := s.usable(ctx, task.ActionWriteChunk); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.find(ref, task.ActionWriteChunk)
 	if err != nil {
 		return err
 	}
 	if err := ref.CheckChunk(n, data); err != nil {
 		return err
-	}
-	e.shard.mu.Lock()
-	defer e.shard.mu.Unlock()
-	if e.task.Load() == nil {
-		return ref.NotFound(task.ActionWriteChunk)
 	}
 	if full := s.grow(int64(len(data) - len(e.chunks[n]))); full != nil {
 		full.ID, full.Action = ref.ID, task.ActionWriteChunk
@@ -362,36 +410,18 @@ func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte
 
 // ReadChunk implements [task.Blobs].
 func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
-	e, _, err := s.find(ctx, ref, task.ActionReadChunk)
-	if err != nil {
+	if err := s.usable(ctx, task.ActionReadChunk); err != nil {
 		return nil, err
 	}
-	e.shard.mu.RLock()
-	defer e.shard.mu.RUnlock()
-	if e.task.Load() == nil {
-		return nil, ref.NotFound(task.ActionReadChunk)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, err := s.find(ref, task.ActionReadChunk)
+	if err != nil {
+		return nil, err
 	}
 	chunk, ok := e.chunks[n]
 	if !ok {
 		return nil, ref.ChunkMissing(n)
 	}
 	return slices.Clone(chunk), nil
-}
-
-func (s *Store) usable(ctx context.Context, a task.Action) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.closed.Load() {
-		return &task.Error{Kind: task.KindClosed, Action: a}
-	}
-	return nil
-}
-
-func (s *Store) directoryOf(id task.ID) *directory {
-	return &s.ids[maphash.String(s.seed, string(id))%shardCount]
-}
-
-func (s *Store) shardOf(owner string) *shard {
-	return &s.shards[maphash.String(s.seed, owner)%shardCount]
 }

@@ -4,17 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// records are the named records of a store.
-type records struct {
-	mu  sync.RWMutex
-	all map[string]task.Record
-}
 
 // PutRecord implements [task.Records].
 func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
@@ -24,9 +17,9 @@ func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	s.records.mu.Lock()
-	defer s.records.mu.Unlock()
-	old := s.records.all[r.Name] // version 0 if there is none
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.records[r.Name] // version 0 if there is none
 	if old.Version != r.Version-1 {
 		return r.Overtaken()
 	}
@@ -34,10 +27,7 @@ func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
 		full.Action = task.ActionPutRecord
 		return full
 	}
-	if s.records.all == nil {
-		s.records.all = make(map[string]task.Record)
-	}
-	s.records.all[r.Name] = copied(r)
+	s.records[r.Name] = copied(r)
 	return nil
 }
 
@@ -55,9 +45,9 @@ func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error)
 	if err := s.usable(ctx, task.ActionGetRecord); err != nil {
 		return task.Record{}, err
 	}
-	s.records.mu.RLock()
-	defer s.records.mu.RUnlock()
-	r, ok := s.records.all[name]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r, ok := s.records[name]
 	if !ok {
 		return task.Record{}, task.NoRecord(name)
 	}
@@ -69,15 +59,15 @@ func (s *Store) DeleteRecord(ctx context.Context, name string) error {
 	if err := s.usable(ctx, task.ActionDeleteRecord); err != nil {
 		return err
 	}
-	s.records.mu.Lock()
-	defer s.records.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.deleteRecord(name)
 	return nil
 }
 
 func (s *Store) deleteRecord(name string) {
-	s.bytes.Add(-int64(len(s.records.all[name].Value)))
-	delete(s.records.all, name)
+	s.bytes -= int64(len(s.records[name].Value))
+	delete(s.records, name)
 }
 
 // ListRecords implements [task.Records].
@@ -85,10 +75,10 @@ func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Rec
 	if err := s.usable(ctx, task.ActionListRecords); err != nil {
 		return nil, err
 	}
-	s.records.mu.RLock()
-	defer s.records.mu.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var found []task.Record
-	for name, r := range s.records.all {
+	for name, r := range s.records {
 		if q.Selects(name) {
 			found = append(found, copied(r))
 		}
@@ -102,10 +92,10 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	if err := s.usable(ctx, task.ActionSweepRecords); err != nil {
 		return 0, err
 	}
-	s.records.mu.Lock()
-	defer s.records.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	swept := 0
-	for name, r := range s.records.all {
+	for name, r := range s.records {
 		if swept < limit && !r.Expires.IsZero() && r.Expires.Before(before) {
 			s.deleteRecord(name)
 			swept++
