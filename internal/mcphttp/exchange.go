@@ -156,24 +156,24 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 // client.
 func (x *exchange) forward(ctx context.Context, p *plan) error {
 	defer x.upstreamSpan.End()
-	count := x.upstream.Sending()
+	measurement := x.upstream.Sending()
 	use := x.use()
 	x.silence = x.upstream.Silence(use)
 	resp, err := x.upstream.Do(ctx, use, x.r, p.body)
 	if err != nil {
-		count(httpclient.OutcomeOf(err))
+		measurement.Ended(httpclient.OutcomeOf(err))
 		return x.failUpstream(ctx, p, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if problem := httpclient.Improper(resp); problem != nil {
-		count(httpclient.OutcomeOf(problem))
+		measurement.Ended(httpclient.OutcomeOf(problem))
 		return x.failUpstream(ctx, p, problem)
 	}
 	if x.endless() {
 		x.forgetBody(p)
-		count(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
+		measurement.Ended(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {
-		defer func() { count(x.upstreamOutcome(resp.StatusCode)) }()
+		defer func() { measurement.Ended(x.upstreamOutcome(resp.StatusCode)) }()
 	}
 	switch {
 	case ctx.Err() == nil && x.hearsGateOnly(p, resp):

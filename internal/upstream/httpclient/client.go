@@ -232,24 +232,24 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	if r.Stream {
 		use = Stream
 	}
-	count := c.Sending()
+	measurement := c.Sending()
 	resp, err := c.Do(traced, use, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, r.Body)
 	if err != nil {
-		count(OutcomeOf(err))
+		measurement.Ended(OutcomeOf(err))
 		if !connected.Load() {
 			err = &upstream.UnsentError{Cause: err}
 		}
 		return nil, err
 	}
 	if problem := Improper(resp); problem != nil {
-		count(metrics.Error)
+		measurement.Ended(metrics.Error)
 		_ = resp.Body.Close()
 		return nil, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem}
 	}
 	if r.Stream {
-		count(OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
+		measurement.Ended(OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {
-		resp.Body = &countedBody{ReadCloser: resp.Body, status: resp.StatusCode, count: count}
+		resp.Body = &countedBody{ReadCloser: resp.Body, status: resp.StatusCode, measurement: measurement}
 	}
 	return &upstream.Response{
 		Status: resp.StatusCode, Events: MediaType(resp.Header.Get("Content-Type")) == "text/event-stream", Body: resp.Body,

@@ -6,22 +6,27 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// Sending begins to measure a request to the upstream. The request is counted
-// when the function that it returns is first told how the request ended.
-func (c *Client) Sending() func(outcome string) {
-	var once sync.Once
-	sent := time.Now()
-	return func(outcome string) {
-		once.Do(func() { c.cfg.Metrics.UpstreamDone(outcome, time.Since(sent)) })
-	}
+// A Measurement is of one request to the upstream.
+type Measurement struct {
+	metrics *metrics.Metrics
+	sent    time.Time
 }
+
+// Sending begins to measure a request to the upstream.
+func (c *Client) Sending() Measurement {
+	return Measurement{metrics: c.cfg.Metrics, sent: time.Now()}
+}
+
+// Ended counts the request, which ended with the given outcome. It is called
+// once.
+func (m Measurement) Ended(outcome string) { m.metrics.UpstreamDone(outcome, time.Since(m.sent)) }
 
 // OutcomeOf returns how a request to an upstream ended that failed with err, or
 // went well if err is nil.
@@ -48,13 +53,20 @@ func OutcomeOfStatus(status int) string {
 	return metrics.Success
 }
 
-// A countedBody is the body of an upstream's answer whose request is counted
-// when the body was read to its end, or is closed.
+// A countedBody is the body of an upstream's answer. Its request is counted once,
+// when the body was read to its end or is closed.
 type countedBody struct {
 	io.ReadCloser
 
-	status int
-	count  func(outcome string)
+	status      int
+	measurement Measurement
+	counted     atomic.Bool
+}
+
+func (b *countedBody) count(outcome string) {
+	if b.counted.CompareAndSwap(false, true) {
+		b.measurement.Ended(outcome)
+	}
 }
 
 // Read implements [io.Reader].
