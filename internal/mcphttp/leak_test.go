@@ -36,6 +36,11 @@ func TestNothingLeaks(t *testing.T) {
 		w.Header().Set("Content-Type", asEvents)
 		io.WriteString(w, ": hello\n\n")
 	}
+	h.get = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", asEvents)
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
 	listen, listenHeaders := listenFor(`"resourcesListChanged":true`)
 	large := strings.Repeat(" ", 100<<10)
 	kinds := []func(worker int){
