@@ -340,3 +340,54 @@ func TestMadeUpSessions(t *testing.T) {
 		})
 	}
 }
+
+// Agents without an identity leave a quarter of the memory for bodies to those
+// that have one. The gate asks for a body ("100 Continue") when it has room for it.
+func TestAnonymousBodies(t *testing.T) {
+	up := streamingUpstream(t)
+	const token = "tga_0123456789abcdefghijklmnopqrstuvwxyz"
+	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_body_memory: 1MiB, max_request_body: 64KiB}\n"+
+		fmt.Sprintf("identity: {anonymous: true, tokens: [{name: ann, hash: 'sha256:%x'}]}\n", sha256.Sum256([]byte(token))))
+	message := ping + strings.Repeat(" ", 64<<10-len(ping))
+	announce := func(address, header string) (net.Conn, *http.Response) {
+		conn := connect(t, address, a.AgentAddr())
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n%s\r\n", len(message), header)
+		return conn, answerOn(t, conn)
+	}
+	var open []net.Conn
+	for i := range 13 {
+		want := http.StatusContinue
+		if i == 12 {
+			want = http.StatusServiceUnavailable
+		}
+		conn, resp := announce(five[i/4], "")
+		if open = append(open, conn); resp.StatusCode != want {
+			t.Errorf("body %d of agents without an identity: %s; want %d", i+1, resp.Status, want)
+		}
+	}
+	ann, resp := announce("127.0.0.9", "Authorization: Bearer "+token+"\r\n")
+	if resp.StatusCode != http.StatusContinue {
+		t.Fatalf("the body of an agent with an identity: %s", resp.Status)
+	}
+	io.WriteString(ann, message)
+	if resp := answerOn(t, ann); resp.StatusCode != http.StatusOK {
+		t.Errorf("an agent with an identity: %s", resp.Status)
+	}
+	for _, conn := range open {
+		conn.Close()
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// answerOn reads the next answer on a connection, without its body.
+func answerOn(t *testing.T, conn net.Conn) *http.Response {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp
+}
