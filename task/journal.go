@@ -224,34 +224,33 @@ func (l Link) Extend(notes []Note) []Entry {
 // otherwise a [*ChainError].
 func (l Link) Follow(e Entry) error {
 	own := Link{Seq: e.Seq - 1, Hash: e.Prev}.Next(e.Note)
+	number := func(seq int64) string { return strconv.FormatInt(seq, 10) }
+	problem := ""
 	switch {
 	case own.Hash != e.Hash:
-		return &ChainError{Seq: e.Seq, Problem: "it was changed"}
+		problem = "entry " + number(e.Seq) + " was changed"
 	case e.Seq <= l.Seq:
-		return &ChainError{Seq: e.Seq, Problem: "it comes after entry " + strconv.FormatInt(l.Seq, 10)}
-	case e.Seq > l.Seq+1:
-		missing := strconv.FormatInt(l.Seq+1, 10)
-		if e.Seq > l.Seq+2 {
-			missing += " to " + strconv.FormatInt(e.Seq-1, 10)
-		}
-		return &ChainError{Seq: e.Seq, Problem: "what stood before it was removed: " + missing}
+		problem = "entry " + number(e.Seq) + " comes after entry " + number(l.Seq)
+	case e.Seq == l.Seq+2:
+		problem = "entry " + number(l.Seq+1) + " is missing"
+	case e.Seq > l.Seq+2:
+		problem = "entries " + number(l.Seq+1) + " to " + number(e.Seq-1) + " are missing"
 	case e.Prev != l.Hash:
-		return &ChainError{Seq: e.Seq, Problem: "it does not follow the entry before it: one of them was put there later"}
+		problem = "entry " + number(e.Seq) + " does not follow the entry before it: one of them was inserted or replaced"
 	default:
 		return nil
 	}
+	return &ChainError{Seq: e.Seq, Problem: problem}
 }
 
-// A ChainError says where a journal is not as it was written.
+// A ChainError is a break in the chain of a journal.
 type ChainError struct {
-	Seq     int64 // the first entry that does not fit
-	Problem string
+	Seq     int64  // the first entry that does not fit
+	Problem string // names the entry that was changed, is missing or was moved
 }
 
 // Error implements error.
-func (e *ChainError) Error() string {
-	return "journal: entry " + strconv.FormatInt(e.Seq, 10) + ": " + e.Problem
-}
+func (e *ChainError) Error() string { return "journal: " + e.Problem }
 
 // Ends are the two ends of a journal.
 type Ends struct {

@@ -26,10 +26,10 @@ const (
 func newApprovals() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approvals",
-		Short: "See held calls, and decide on them",
-		Long: "See the calls that a running gate holds, and decide on them.\n\n" +
-			"An ID may be abbreviated as long as it is clear which one is meant. The operator token is taken from\n" +
-			tokenVariable + " or a file, never from the command line, which others can read.",
+		Short: "List, show and decide held calls",
+		Long: "List the calls that a running gate holds, show them, and approve or reject them.\n\n" +
+			"An ID may be shortened as long as it is unique. The operator token is read from the environment variable\n" +
+			tokenVariable + " or from a file, never from the command line, which other processes can read.",
 		Args: positional(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -53,11 +53,11 @@ func (g gateFlags) client() (*client.Client, error) {
 			return nil, err
 		}
 		if token = string(bytes.TrimSpace(text)); token == "" {
-			return nil, fmt.Errorf("there is no token in %s", *g.tokenFile)
+			return nil, fmt.Errorf("no token in %s", *g.tokenFile)
 		}
 	}
 	if token == "" {
-		return nil, errors.New("there is no token: set " + tokenVariable + ", or name a file with --token-file")
+		return nil, errors.New("no token: set " + tokenVariable + " or pass --token-file FILE")
 	}
 	return client.New(client.Config{URL: cmp.Or(*g.url, os.Getenv(urlVariable), defaultURL), Token: token})
 }
@@ -91,7 +91,7 @@ func newList(g gateFlags) *cobra.Command {
 		Short: "List held calls, newest first",
 		Args:  noArguments,
 	}
-	state := cmd.Flags().String("state", "pending", "which: pending, all, or a `state` such as rejected")
+	state := cmd.Flags().String("state", "pending", "pending, all, or a `state` such as rejected")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := g.client()

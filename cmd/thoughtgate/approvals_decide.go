@@ -24,15 +24,15 @@ func newApprove(g gateFlags) *cobra.Command {
 		Use:   "approve ID [--shown DIGEST]",
 		Short: "Approve a held call",
 		Long: "Approve a held call.\n\n" +
-			"On a terminal it shows the whole call and asks. Elsewhere, name what you have seen: --shown takes the\n" +
-			"digest that \"approvals show\" prints. A call that is no longer what was shown is not approved.",
+			"On a terminal, the command shows the whole call and asks you to confirm. Otherwise pass --shown with the\n" +
+			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.",
 		Args: positional(cobra.ExactArgs(1)),
 	}
-	reason := cmd.Flags().String("reason", "", "`text` that says why")
-	shown := cmd.Flags().String("shown", "", "`digest` of the call as \"approvals show\" printed it, or its first 16 characters or more")
+	reason := cmd.Flags().String("reason", "", "`text` of the reason")
+	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *shown != "" && len(*shown) < minShown {
-			return &usageError{cmd.CommandPath(), fmt.Errorf("give at least %d characters of the digest with --shown", minShown)}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--shown needs at least %d characters of the digest", minShown)}
 		}
 		c, id, err := g.find(cmd.Context(), args[0])
 		if err != nil {
@@ -59,9 +59,9 @@ func confirm(cmd *cobra.Command, a approval.Approval, shown string) error {
 	case shown != "" && strings.HasPrefix(a.ShownDigest, shown):
 		return nil
 	case shown != "":
-		return fmt.Errorf("this call is not what you were shown; see \"thoughtgate approvals show %s\"", a.ID)
+		return fmt.Errorf("this call differs from the one you were shown; run \"thoughtgate approvals show %s\"", a.ID)
 	case !isTerminal(os.Stdin):
-		return &usageError{cmd.CommandPath(), errors.New("give --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
+		return &usageError{cmd.CommandPath(), errors.New("pass --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
 	}
 	if err := newScreen(cmd.OutOrStdout()).show(a, time.Now()); err != nil {
 		return err
@@ -71,7 +71,7 @@ func confirm(cmd *cobra.Command, a approval.Approval, shown string) error {
 	}
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is not yes
 	if strings.TrimSpace(strings.ToLower(answer)) != "yes" {
-		return errors.New("not approved; the call still waits")
+		return errors.New("not approved; the call is still pending")
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func newReject(g gateFlags) *cobra.Command {
 		Short: "Reject a held call",
 		Args:  positional(cobra.ExactArgs(1)),
 	}
-	reason := cmd.Flags().String("reason", "", "`text` that says why; the requester may read it")
+	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, id, err := g.find(cmd.Context(), args[0])
 		if err != nil {
@@ -115,7 +115,7 @@ func undecided(ctx context.Context, c *client.Client, id task.ID, err error) err
 		return told(err)
 	}
 	if a.State == task.InputRequired { // and yet it is decided: as far as this approver goes
-		return fmt.Errorf("you have approved this call already (%d of %d approvals)", len(a.Approvals), a.Quorum)
+		return fmt.Errorf("you have already approved this call (%d of %d approvals)", len(a.Approvals), a.Quorum)
 	}
 	return fmt.Errorf("too late: %s", fate(a, time.Now()))
 }

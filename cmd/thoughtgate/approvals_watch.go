@@ -15,8 +15,8 @@ import (
 func newWatch(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Tell of held calls as they come, and what becomes of them",
-		Long:  "Tell of the calls that wait for a decision, of each new one, and of each that no longer waits, one line each.\nEnds with Ctrl-C. If the connection is lost, it is made again.",
+		Short: "Print held calls as they arrive and as they are decided",
+		Long:  "Print one line for each pending call, for each new one, and for each one that is decided or expires.\nPress Ctrl-C to stop. A lost connection is reopened.",
 		Args:  noArguments,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print each event as a line of JSON")
@@ -59,7 +59,7 @@ func (s *screen) event(e client.Event, now time.Time) error {
 	case client.Settled:
 		return s.line("%s  %s  %s  %s", clock, s.standing(a), a.ID, callText(a))
 	case client.Gone:
-		return s.line("%s  %s  %s  %s", clock, s.paint(dim, "unknown to the gate by now"), a.ID, callText(a))
+		return s.line("%s  %s  %s  %s", clock, s.paint(dim, "no longer known to the gate"), a.ID, callText(a))
 	default: // of a later gate
 		return nil
 	}

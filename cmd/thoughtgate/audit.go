@@ -23,10 +23,10 @@ import (
 func newAudit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Read the audit log of held calls, and verify it",
-		Long: "Read the audit log: every step of every held call, who took it and what it came to.\n\n" +
-			"It is read from a running gate, whose operators' address is --url; the token must be an admin's. With --config it is\n" +
-			"read from the store that the configuration names: a store in a file only while no gate runs on it.",
+		Short: "Read and verify the audit log of held calls",
+		Long: "Read the audit log: every step of every held call, with its actor and its outcome.\n\n" +
+			"By default the log is read from a running gate at --url, with an admin's token. With --config it is read from the\n" +
+			"configured store instead; a SQLite file can be read only while no gate uses it.",
 		Args: positional(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -36,7 +36,7 @@ func newAudit() *cobra.Command {
 			url:       flags.String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
 			tokenFile: flags.String("token-file", "", "`file` with an admin's token (default: the token in "+tokenVariable+")"),
 		},
-		config: flags.StringP("config", "c", "", "configuration `file` whose store is read, instead of a gate"),
+		config: flags.StringP("config", "c", "", "configuration `file`; read its store instead of asking a gate"),
 	}
 	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
 	return cmd
@@ -70,11 +70,11 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 	}
 	s := app.Storage(cfg)
 	if !s.Durable() {
-		return ledger{}, errors.New("this configuration keeps the audit log in the memory of the gate: use --url")
+		return ledger{}, errors.New("the store is memory:, so only the running gate has the audit log; use --url")
 	}
 	store, err := existing(storage.Settings.OpenUnread)(s, cmd.Context()) // held calls may be encrypted; the journal is not
 	if storage.InUse(err) {
-		err = fmt.Errorf("%w (a gate that runs on it can be asked with --url)", err)
+		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url)", err)
 	}
 	if err != nil {
 		return ledger{}, err
@@ -98,12 +98,12 @@ type filterFlags struct{ task, tool, requester, approver, since, until *string }
 func newFilterFlags(cmd *cobra.Command) filterFlags {
 	f := cmd.Flags()
 	return filterFlags{
-		task:      f.String("task", "", "only about the held call with this `id`, or the beginning of one"),
-		tool:      f.String("tool", "", "only about calls of this `tool`"),
-		requester: f.String("requester", "", "only about calls of this `principal`"),
-		approver:  f.String("approver", "", "only decisions of this `person`"),
-		since:     f.String("since", "", "only since this `time`: 2026-11-15T06:00:00Z, or 24h for a day ago"),
-		until:     f.String("until", "", "only before this `time`"),
+		task:      f.String("task", "", "only entries of the held call with this `id` or id prefix"),
+		tool:      f.String("tool", "", "only entries of calls to this `tool`"),
+		requester: f.String("requester", "", "only entries of calls by this `principal`"),
+		approver:  f.String("approver", "", "only decisions by this `person`"),
+		since:     f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
+		until:     f.String("until", "", "only entries before this `time`"),
 	}
 }
 
@@ -129,11 +129,11 @@ func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, er
 func newAuditList(a auditFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List steps of held calls, oldest first",
+		Short: "List audit entries, oldest first",
 		Args:  noArguments,
 	}
 	flags := newFilterFlags(cmd)
-	last := cmd.Flags().Int("last", 100, "list only so many, the `n` latest; 0 lists all")
+	last := cmd.Flags().Int("last", 100, "list only the last `n` entries; 0 lists all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := flags.filter(cmd, time.Now())
 		if err != nil {
@@ -174,7 +174,7 @@ func latest(ctx context.Context, l ledger, f audit.Filter, n int) ([]task.Entry,
 // steps prints a line for each entry.
 func (s *screen) steps(entries []task.Entry) error {
 	if len(entries) == 0 {
-		return s.line("there are none")
+		return s.line("No entries.")
 	}
 	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "SEQ\tTIME\tID\tSTEP\tTOOL\tREQUESTER\tBY\tOUTCOME\tRAN\tREASON")
@@ -197,8 +197,8 @@ func newAuditExport(a auditFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write the audit log as lines of JSON",
-		Long: "Write the audit log, a line of JSON for each entry, oldest first.\n\n" +
-			"Without a filter, the file can be verified later with audit verify FILE. Standard error tells the head to verify it with.",
+		Long: "Write the audit log, one line of JSON for each entry, oldest first.\n\n" +
+			"If no filter is given, \"audit verify FILE\" can verify the file later, with the head that is printed to standard error.",
 		Args: noArguments,
 	}
 	flags := newFilterFlags(cmd)
@@ -249,14 +249,14 @@ func writeLines(ctx context.Context, out io.Writer, l ledger, f audit.Filter) (h
 func newAuditVerify(a auditFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]",
-		Short: "Check that the audit log is as it was written",
-		Long: "Check that no entry of the audit log was changed, removed, moved or put there later, and tell where if one was.\n" +
-			"With FILE the entries are read from what audit export wrote.\n\n" +
-			"Whoever can write to the store can write the whole log anew. Only a head that was noted elsewhere, from the log of\n" +
-			"the gate or from here, shows that: give it with --head.",
+		Short: "Verify that the audit log is unchanged",
+		Long: "Verify that no entry of the audit log was changed, removed, moved or inserted, and print those that were.\n" +
+			"With FILE, read the entries from a file that \"audit export\" wrote.\n\n" +
+			"Anyone who can write to the store can rewrite the whole log. To detect that, keep a head elsewhere (this command and\n" +
+			"the gate's own log print it) and pass it with --head.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
-	head := cmd.Flags().String("head", "", "an entry that the log must have, as `SEQ:HASH`")
+	head := cmd.Flags().String("head", "", "an entry that the log must contain, as `SEQ:HASH`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var known task.Link
 		if *head != "" {
@@ -293,7 +293,7 @@ func (s *screen) verified(r audit.Report) error {
 	if r.OK() {
 		after := ""
 		if r.After.Seq > 0 {
-			after = fmt.Sprintf(", after %d that are not here", r.After.Seq)
+			after = fmt.Sprintf(", after %d that were left out", r.After.Seq)
 		}
 		return s.line("%s: %d entries%s\nhead %s", s.paint(green, "ok"), r.Entries, after, r.Head)
 	}
@@ -307,7 +307,7 @@ func (s *screen) verified(r audit.Report) error {
 			return err
 		}
 	}
-	return errors.New("the audit log is not as it was written")
+	return errors.New("the audit log does not verify")
 }
 
 // outcomeText returns the outcome of a step, and whether it was decided without

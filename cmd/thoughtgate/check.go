@@ -13,15 +13,15 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file",
-		Long: "Check a configuration file with its rules and policies, together with the environment, as serve would read it.\n" +
-			"Prints ok, or everything that is wrong with it. Warnings tell what is allowed and probably not meant.",
+		Long: "Check a configuration file with its rules and policies, and the environment, as serve reads them.\n" +
+			"Prints ok, or every error. Warnings are about settings that are allowed but probably not intended.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	file := configFlag(cmd)
 	strict := cmd.Flags().Bool("strict", false, "fail if there are warnings")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && *file != "" {
-			return &usageError{cmd.CommandPath(), errors.New("name one file")}
+			return &usageError{cmd.CommandPath(), errors.New("give one file only")}
 		}
 		if len(args) > 0 {
 			*file = args[0]
@@ -31,7 +31,7 @@ func newCheck() *cobra.Command {
 			return err
 		}
 		if *strict && warnings > 0 {
-			return errors.New("there are warnings, and --strict is set")
+			return errors.New("failed because of warnings (--strict)")
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 		return err

@@ -35,11 +35,11 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Try the gate in front of a small built-in MCP server",
-		Long: "Start a small MCP server and the gate in front of it, and print what to try and what the gate holds.\n" +
-			"Everything is in memory. Neither configuration nor environment is read.",
+		Long: "Start a small MCP server with a gate in front of it, print commands to try, and print the calls that the gate holds.\n" +
+			"Everything is kept in memory. Configuration files and environment variables are ignored.",
 		Args: noArguments,
 	}
-	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is taken, any free one is used")
+	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is in use, a free port is used")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		program, err := os.Executable()
 		if err != nil {
@@ -120,7 +120,7 @@ func (p demoPlan) gate(url string) (*app.App, error) {
 	if p.fixed || !errors.Is(err, syscall.EADDRINUSE) {
 		return gate, err
 	}
-	if _, err := fmt.Fprintf(p.stdout, "%s is taken, so the demo listens elsewhere.\n\n", p.listen); err != nil {
+	if _, err := fmt.Fprintf(p.stdout, "%s is in use, so the demo uses another port.\n\n", p.listen); err != nil {
 		return nil, err
 	}
 	return p.gateAt("127.0.0.1:0", url)

@@ -66,7 +66,7 @@ func short(a approval.Approval) task.ID { return a.ID[:min(shortID, len(a.ID))] 
 func (t *teller) held(a approval.Approval) error {
 	lines := []string{
 		fmt.Sprintf("%s  %s  %s", short(a), t.out.standing(a), callText(a)),
-		fmt.Sprintf("asked by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), span(time.Until(a.ExpiresAt))),
+		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), span(time.Until(a.ExpiresAt))),
 		fmt.Sprintf("thoughtgate approvals approve %s", short(a)),
 		fmt.Sprintf("thoughtgate approvals reject %s --reason 'not this one'", short(a)),
 	}

@@ -33,7 +33,7 @@ func TestDemoFindsAnotherAddress(t *testing.T) {
 	}
 	defer d.upstream.Close()
 	defer d.gate.Close()
-	if notice := taken + " is taken, so the demo listens elsewhere.\n\n"; !strings.HasPrefix(out.String(), notice) {
+	if notice := taken + " is in use, so the demo uses another port.\n\n"; !strings.HasPrefix(out.String(), notice) {
 		t.Errorf("there is no notice in:\n%s", out.String())
 	}
 	if d.gate.AgentAddr() == taken || !strings.Contains(out.String(), "http://"+d.gate.AgentAddr()+"/mcp") {

@@ -19,26 +19,26 @@ import (
 func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Tell what would become of a call, and why",
-		Long: "Tell what would become of a call under a configuration: which rule or policy decides, why,\n" +
-			"and what the agent and the approver would see. Nothing is called.",
+		Short: "Explain what the gate would do with a call",
+		Long: "Explain what a gate with this configuration would do with a call: which rule or policy decides, why,\n" +
+			"and what the agent and the approver would see. No call is sent.",
 		Example: `  thoughtgate explain -c thoughtgate.yaml --tool delete_user --args '{"id": 1}' --principal alice --group ops`,
 		Args:    noArguments,
 	}
 	file := configFlag(cmd)
 	flags := cmd.Flags()
-	flags.String("tool", "", "`name` of the tool that is called")
-	flags.String("resource", "", "`URI` of the resource that is read")
-	flags.String("prompt", "", "`name` of the prompt that is got")
+	flags.String("tool", "", "`name` of the tool")
+	flags.String("resource", "", "`URI` of the resource")
+	flags.String("prompt", "", "`name` of the prompt")
 	flags.String("args", "", "arguments of the call, as a `JSON` object")
-	flags.String("principal", "", "`id` of who makes the call (default: somebody anonymous)")
-	flags.StringArray("group", nil, "`name` of a group that the principal is in; repeat it for several")
+	flags.String("principal", "", "`id` of the caller (default: anonymous)")
+	flags.StringArray("group", nil, "`name` of a group of the principal; may be repeated")
 	flags.String("upstream", "", "`name` of the upstream (default: the only one)")
 	flags.String("time", "", "`time` of the call, such as 2026-07-28T22:30:00+02:00 (default: now)")
-	flags.Bool("read-only", false, "what the upstream says of the tool: it only reads")
-	flags.Bool("destructive", false, "what the upstream says of the tool: it may destroy something")
-	flags.Bool("idempotent", false, "what the upstream says of the tool: doing it twice is as doing it once")
-	flags.Bool("open-world", false, "what the upstream says of the tool: it reaches out into the world")
+	flags.Bool("read-only", false, "assume that the upstream marks the tool as read-only")
+	flags.Bool("destructive", false, "assume that the upstream marks the tool as destructive")
+	flags.Bool("idempotent", false, "assume that the upstream marks the tool as safe to repeat")
+	flags.Bool("open-world", false, "assume that the upstream marks the tool as open-world")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		call, err := readCall(flags)
@@ -74,7 +74,7 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 		Time:        time.Now(),
 	}
 	if c.Principal.Anonymous && len(groups) > 0 {
-		return c, errors.New("--group needs --principal: nobody who is anonymous is in a group")
+		return c, errors.New("--group needs --principal: anonymous callers have no groups")
 	}
 	if text, ok := given["time"]; ok {
 		t, err := time.Parse(time.RFC3339, text)
@@ -106,7 +106,7 @@ func nameSubject(c *policy.Call, given map[string]string) error {
 		c.Method, c.Name = method, given[flag]
 	}
 	if c.Name == "" {
-		return errors.New("name one of --tool, --resource and --prompt")
+		return errors.New("pass exactly one of --tool, --resource and --prompt")
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func (l loaded) explain(c policy.Call) explanation {
 func unjudged(c policy.Call) policy.Explanation {
 	return policy.Explanation{
 		Method: c.Method, Name: c.Name, Upstream: c.Upstream, Principal: c.Principal.ID,
-		Verdict:  policy.Verdict{Action: policy.Forward, Rule: policy.ByDefault, Reason: "there are no rules: every call is forwarded"},
-		Agent:    "gets the answer of the upstream, as without a gate",
+		Verdict:  policy.Verdict{Action: policy.Forward, Rule: policy.ByDefault, Reason: "no rules: every call is forwarded"},
+		Agent:    "gets the upstream's answer",
 		Approver: "nobody is asked",
 	}
 }
@@ -197,7 +197,7 @@ func (e explanation) extra() string {
 		if len(e.Approval.Approvers) > 0 {
 			people = strings.Join(e.Approval.Approvers, ", ")
 		}
-		line("approvers", people+"; asked by "+strings.Join(e.Approval.Channels, ", "))
+		line("approvers", people+"; notified by "+strings.Join(e.Approval.Channels, ", "))
 		if len(e.Approval.Redacted) > 0 {
 			line("redacted", strings.Join(e.Approval.Redacted, ", "))
 		}
@@ -207,7 +207,7 @@ func (e explanation) extra() string {
 		listed = "hidden from the agent"
 	}
 	if e.Listed && e.TaskSupport != "" {
-		listed += ", with tasks " + string(e.TaskSupport) + " unless the upstream says more"
+		listed += ", with tasks " + string(e.TaskSupport) + " unless the upstream requires more"
 	}
 	line("in lists", listed)
 	return b.String()

@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	version := root.Flags().Bool("version", false, "print which build this is")
+	version := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *version {
 			return printVersion(cmd.OutOrStdout())

@@ -116,7 +116,7 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 	row("id", string(a.ID))
 	row("state", s.standing(a))
 	row("tool", oneLine(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
-	row("about it", paragraph(a.Description))
+	row("description", paragraph(a.Description))
 	row("hints", hintText(a.Hints))
 	row("requester", requester(a))
 	row("held", oneLine(a.Reason, maxText))
@@ -129,7 +129,7 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 		row("approved", decisionText(d, now))
 	}
 	if a.ClientReason != nil {
-		row("agent says", s.paint(yellow, "(untrusted: the agent's own words)")+"\n"+paragraph(a.ClientReason.Text))
+		row("agent says", s.paint(yellow, "(untrusted: written by the agent)")+"\n"+paragraph(a.ClientReason.Text))
 	}
 	row("digest", oneLine(fmt.Sprint(a.Digest), maxCell))
 	row("shown", oneLine(a.ShownDigest, maxCell)) // for approve --shown
@@ -194,7 +194,7 @@ func fate(a approval.Approval, now time.Time) string {
 		return text + " by " + decisionText(*a.Rejection, now)
 	}
 	after, approved := map[task.State]string{
-		task.Approved: "", task.Executing: ", and runs", task.Completed: ", and has run",
+		task.Approved: "", task.Executing: ", running", task.Completed: ", completed",
 	}[a.State]
 	if approved && len(a.Approvals) > 0 {
 		return "approved by " + decisionText(a.Approvals[len(a.Approvals)-1], now) + after
@@ -203,7 +203,7 @@ func fate(a approval.Approval, now time.Time) string {
 		return "no approval needed" + after
 	}
 	if f := a.Failure; f != nil {
-		ran := map[task.Ran]string{task.RanNo: "it has not run", task.RanYes: "it has run"}
+		ran := map[task.Ran]string{task.RanNo: "it did not run", task.RanYes: "it ran"}
 		text += ": " + cmp.Or(oneLine(f.Reason, maxCell), oneLine(string(f.Stage), maxCell)) +
 			"; " + cmp.Or(ran[f.Ran], "outcome unknown: it may have run")
 	}
@@ -245,10 +245,10 @@ func hintText(h *approval.Hints) string {
 		value   *bool
 		yes, no string
 	}{
-		{h.ReadOnly, "only reads", "changes something"},
-		{h.Destructive, "may destroy something", "destroys nothing"},
+		{h.ReadOnly, "read-only", "not read-only"},
+		{h.Destructive, "destructive", "not destructive"},
 		{h.Idempotent, "safe to repeat", "not safe to repeat"},
-		{h.OpenWorld, "reaches out into the world", "stays inside"},
+		{h.OpenWorld, "open-world", "closed-world"},
 	} {
 		switch {
 		case hint.value == nil:
@@ -261,7 +261,7 @@ func hintText(h *approval.Hints) string {
 	if len(said) == 0 {
 		return ""
 	}
-	return strings.Join(said, ", ") + " (says the upstream)"
+	return strings.Join(said, ", ") + " (according to the upstream)"
 }
 
 // argumentText returns the arguments over as many lines as they need.
@@ -270,7 +270,7 @@ func argumentText(a approval.Approval) string {
 		return "none"
 	}
 	if a.ArgumentsTruncated {
-		return argumentStart(a, maxArguments) + "\n(there is more: this is only the beginning)" // a gate of another version
+		return argumentStart(a, maxArguments) + "\n(truncated)" // a gate of another version
 	}
 	text := a.Arguments.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {

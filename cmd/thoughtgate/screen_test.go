@@ -80,14 +80,14 @@ func TestFate(t *testing.T) {
 		want string
 	}{
 		{approval.Approval{State: task.Approved, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed)`},
-		{approval.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and runs`},
-		{approval.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), and has run`},
+		{approval.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), running`},
+		{approval.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), completed`},
 		{approval.Approval{State: task.Completed}, "completed"},
-		{approval.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, and has run"},
+		{approval.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, completed"},
 		{approval.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
 		{
 			approval.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
-			"expired: nobody came; it has not run",
+			"expired: nobody came; it did not run",
 		},
 		{
 			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
@@ -95,7 +95,7 @@ func TestFate(t *testing.T) {
 		},
 		{
 			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
-			"failed: upstream_error; it has run",
+			"failed: upstream_error; it ran",
 		},
 	}
 	for _, tt := range tests {
@@ -120,10 +120,10 @@ func TestArguments(t *testing.T) {
 		{
 			"cut off",
 			approval.Approval{Tool: "t", Arguments: cut, ArgumentsTruncated: true},
-			`t {"text":"\u001b…`, `{"text":"\u001b…` + "\n(there is more: this is only the beginning)",
+			`t {"text":"\u001b…`, `{"text":"\u001b…` + "\n(truncated)",
 		},
 		{"no JSON", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{`)}, "t {", "unreadable"},
-		{"no text", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{}`), ArgumentsTruncated: true}, "t unreadable", "unreadable\n(there is more: this is only the beginning)"},
+		{"no text", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{}`), ArgumentsTruncated: true}, "t unreadable", "unreadable\n(truncated)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,15 +22,15 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gate",
-		Long:  "Run the gate until it is told to stop. Flags override environment variables, which override the file.\n\n" + describeVariables(),
+		Long:  "Run the gate. SIGTERM or Ctrl-C stops it. Flags override environment variables, which override the file.\n\n" + describeVariables(),
 		Args:  noArguments,
 	}
 	file := configFlag(cmd)
 	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
-	cmd.Flags().String("operators-listen", "", "`address` for health, readiness and metrics, as host:port")
+	cmd.Flags().String("operators-listen", "", "`address` for operators (inbox, health, metrics), as host:port")
 	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
-	cmd.Flags().String("store", "", "where held calls are kept: memory:, sqlite:FILE, or a postgres:// or redis:// `URL` (a password is better given in THOUGHTGATE_STORE)")
-	cmd.Flags().Bool("anonymous", false, "accept that nobody is asked who they are, also on addresses that other machines reach")
+	cmd.Flags().String("store", "", "where held calls are kept: memory:, sqlite:FILE, or a postgres:// or redis:// `URL` (put passwords into THOUGHTGATE_STORE instead)")
+	cmd.Flags().Bool("anonymous", false, "accept agents without authentication, even on addresses that other machines can reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}
 		level := new(slog.LevelVar)
@@ -72,8 +72,8 @@ func showToken(w io.Writer, a *app.App) error {
 		return a.KeepToken()
 	}
 	if token := a.MadeToken(); token != "" {
-		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token to keep one): %s\n", token)
-		_, _ = fmt.Fprintf(w, "log in with a browser: %s\n", a.LoginLink())
+		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token for a permanent one): %s\n", token)
+		_, _ = fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
 	}
 	return nil
 }
@@ -98,11 +98,11 @@ func configFlag(cmd *cobra.Command) *string {
 
 func describeVariables() string {
 	var b strings.Builder
-	b.WriteString("Environment variables, and the settings they are for:\n")
+	b.WriteString("Environment variables and the settings that they override:\n")
 	for _, v := range config.Variables() {
 		setting := strings.Join(v.Settings, ", ")
 		if setting == "" {
-			setting = "name of the file"
+			setting = "path of the configuration file"
 		}
 		b.WriteString("  " + v.Name + strings.Repeat(" ", max(1, 44-len(v.Name))) + setting + "\n")
 	}

@@ -22,16 +22,16 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look after the store of held calls",
-		Long: "Look after the store of held calls: the one that serve would use with the same file and environment.\n\n" +
-			"A SQLite file can be used by one process at a time, so stop the gate first.\n" +
+		Short: "Maintain the store of held calls",
+		Long: "Maintain the store of held calls: the one that serve uses with the same file and environment.\n\n" +
+			"Only one process at a time can use a SQLite file, so stop the gate first.\n" +
 			"Encrypted stores need the keys in THOUGHTGATE_STORE_KEYS.",
 		Args: positional(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := storeFlags{
 		file: cmd.PersistentFlags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG)"),
-		dsn:  cmd.PersistentFlags().String("store", "", "the store, if it is not the configured one: sqlite:FILE, or a postgres:// or redis:// `URL` (a password is better given in THOUGHTGATE_STORE)"),
+		dsn:  cmd.PersistentFlags().String("store", "", "another store than the configured one: sqlite:FILE, or a postgres:// or redis:// `URL` (put passwords into THOUGHTGATE_STORE instead)"),
 	}
 	cmd.AddCommand(newStoreMigrate(f), newStoreCheck(f), newStoreExport(f), newStoreImport(f), newStoreRekey(f), newStoreRotate(f), newStoreVacuum(f))
 	return cmd
@@ -49,7 +49,7 @@ func existing(how opening) opening {
 	return func(s storage.Settings, ctx context.Context) (*sealedstore.Store, error) {
 		if file, ok := s.File(); ok {
 			if _, err := os.Stat(file); err != nil {
-				return nil, fmt.Errorf("there is no store: %w", err)
+				return nil, fmt.Errorf("no store: %w", err)
 			}
 		}
 		return how(s, ctx)
@@ -75,7 +75,7 @@ func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, e
 	}
 	settings := app.Storage(cfg)
 	if !settings.Durable() {
-		return nil, errors.New("the store is memory:, which nothing outside of the gate can look into")
+		return nil, errors.New("the store is memory:, which only the gate itself can read")
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), openPatience)
 	defer cancel()
@@ -101,9 +101,9 @@ func (f storeFlags) with(cmd *cobra.Command, how opening, do func(*sealedstore.S
 func newStoreMigrate(f storeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the tables, or bring them up to date",
-		Long: "Make the tables of the store, or bring them up to date. serve does so by itself when it starts; this is for those\n" +
-			"who want to see to it before.",
+		Short: "Create or update the tables",
+		Long: "Create the tables of the store, or update them. serve also does this when it starts; run this command to do it\n" +
+			"beforehand.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
@@ -117,9 +117,9 @@ func newStoreMigrate(f storeFlags) *cobra.Command {
 func newStoreCheck(f storeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Check that everything in the store is as it must be",
-		Long: "Read the whole store and check that it is whole: the file itself, every held call and its digest, every result,\n" +
-			"and the chain of the journal. Prints what is wrong, and fails if anything is.",
+		Short: "Check the store for damage",
+		Long: "Read the whole store and check the file itself, every held call and its digest, every result,\n" +
+			"and the hash chain of the journal. Prints every problem, and fails if there is one.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error { return check(cmd, s) })
@@ -162,13 +162,13 @@ func describeHealth(h storage.Health) string {
 func newStoreExport(f storeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [FILE]",
-		Short: "Write everything in the store to a file",
-		Long: "Write every held call and the journal to a file, or to standard output, as lines of JSON that store import reads.\n" +
-			"What is encrypted stays encrypted, and can be exported without the keys. The gate's root key and the sessions of\n" +
+		Short: "Export held calls and the journal to a file",
+		Long: "Write every held call and the journal to a file or to standard output, as lines of JSON for \"store import\".\n" +
+			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key and the sessions of\n" +
 			"operators are never exported.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
-	plain := cmd.Flags().Bool("plain", false, "decrypt: whoever has the file can read all arguments and results")
+	plain := cmd.Flags().Bool("plain", false, "decrypt: anyone with the file can read all arguments and results")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, form := "-", storage.AsStored
 		if len(args) > 0 {
@@ -231,12 +231,12 @@ func toFile(stdout io.Writer, name string, write func(io.Writer) error) error {
 func newStoreImport(f storeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Add what store export has written to the store",
-		Long: "Add what store export has written to the store, of whatever kind either is. FILE may be -, for standard input.\n" +
-			"If keys are given everything is encrypted with the first of them. Nothing that is there is overwritten.",
+		Short: "Import a file that \"store export\" wrote",
+		Long: "Import a file that \"store export\" wrote, from any kind of store into any kind. FILE may be - for standard input.\n" +
+			"If keys are given, everything is encrypted with the first key. Existing entries are never overwritten.",
 		Args: positional(cobra.ExactArgs(1)),
 	}
-	merge := cmd.Flags().Bool("merge", false, "import into a store that is not empty, such as one that an import was broken off in")
+	merge := cmd.Flags().Bool("merge", false, "import into a store that is not empty, for example after an interrupted import")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		target := storage.Empty
 		if *merge {
@@ -251,9 +251,9 @@ func newStoreImport(f storeFlags) *cobra.Command {
 			moved, err := storage.Import(cmd.Context(), s, from, target, time.Now())
 			switch {
 			case errors.Is(err, storage.ErrNotEmpty):
-				return fmt.Errorf("%w, and nothing was imported; with --merge what is missing is added to it", err)
+				return fmt.Errorf("%w; nothing was imported; to add what is missing, use --merge", err)
 			case err != nil:
-				return fmt.Errorf("broken off after %s: %w; to go on, import again with --merge", describeMoved(moved), err)
+				return fmt.Errorf("stopped after %s: %w; to continue, import again with --merge", describeMoved(moved), err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "imported", describeMoved(moved))
 			return err
@@ -273,16 +273,16 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rekey",
 		Short: "Encrypt everything with the first key",
-		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS, be it encrypted with another of them\n" +
-			"or not at all. Afterwards the other keys are not needed any more.",
+		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS, whether it is encrypted with another\n" +
+			"key or not encrypted. Afterwards the other keys are no longer needed.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.Open), func(s *sealedstore.Store) error {
 				n, err := storage.Rekey(cmd.Context(), s)
 				if err != nil {
-					return fmt.Errorf("not finished, %s encrypted anew: %w", many(n, "held call"), err)
+					return fmt.Errorf("stopped after %s: %w", many(n, "held call"), err)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s anew with key %s\n", many(n, "held call"), s.Keys().First())
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s with key %s\n", many(n, "held call"), s.Keys().First())
 				return err
 			})
 		},
@@ -292,9 +292,9 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 func newStoreVacuum(f storeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "vacuum",
-		Short: "Give back room that the store does not use",
-		Long: "Have the store give back room that it does not use. A SQLite file is written anew, for which the disk must have as\n" +
-			"much room again. PostgreSQL does by itself what this does, now and then. Redis has nothing to give back.",
+		Short: "Release unused disk space",
+		Long: "Release disk space that the store does not use. A SQLite file is rewritten, which needs as much free disk space as\n" +
+			"the file takes. PostgreSQL does this by itself from time to time. Redis has nothing to release.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error {
@@ -304,7 +304,7 @@ func newStoreVacuum(f storeFlags) *cobra.Command {
 				}
 				text := "done"
 				if !can {
-					text = "this store has nothing to give back"
+					text = "nothing to release in this kind of store"
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 				return err

@@ -16,15 +16,15 @@ import (
 func newStoreRotate(f storeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make a new root key for the gate",
-		Long: "Make a new root key, with which the gate seals the sessions of operators and what agents hand back. The old one\n" +
-			"still opens what it has sealed until that has expired, so nobody is logged out. Gates that are running use the new\n" +
+		Short: "Replace the gate's root key",
+		Long: "Create a new root key. The gate uses it to seal operators' sessions and the state that agents return. The old key\n" +
+			"still opens what it sealed until that expires, so nobody is signed out. Running gates use the new\n" +
 			"key within a second.\n\n" +
-			"If the old key may be known to somebody, use --forget: it then opens nothing any more, and every operator has to log\n" +
-			"in again. Held calls stay.",
+			"If the old key may have leaked, use --forget: the old key then opens nothing, and every operator must sign\n" +
+			"in again. Held calls are kept.",
 		Args: noArguments,
 	}
-	forget := cmd.Flags().Bool("forget", false, "give up the old key and end all sessions of operators at once")
+	forget := cmd.Flags().Bool("forget", false, "delete the old key and end all operator sessions now")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := f.load()
 		if err != nil {
@@ -40,7 +40,7 @@ func newStoreRotate(f storeFlags) *cobra.Command {
 			if err := rotate(s); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the gate has a new root key")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "root key replaced")
 			return err
 		})
 	}

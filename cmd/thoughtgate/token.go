@@ -14,7 +14,7 @@ import (
 func newToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make tokens for operators and agents",
+		Short: "Create tokens for operators and agents",
 		Args:  positional(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -25,26 +25,26 @@ func newToken() *cobra.Command {
 func newTokenNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Make a token, and the line of the configuration that lets it in",
-		Long: "Make a token, and the line of the configuration that lets it in. The token is shown this once: the gate\n" +
-			"keeps no more than its hash. Without --agent it is an operator's.",
+		Short: "Create a token and the configuration line that accepts it",
+		Long: "Create a token, and the configuration line that accepts it. The token is shown only once: the configuration\n" +
+			"contains only its hash. Without --agent the token is for an operator.",
 		Args: noArguments,
 	}
-	name := cmd.Flags().String("name", "", "`name` of who gets it")
-	groups := cmd.Flags().StringSlice("groups", nil, "their `groups`, separated by commas")
-	role := cmd.Flags().String("role", "approver", "what an operator may do: viewer, approver or admin")
-	agent := cmd.Flags().Bool("agent", false, "make it for an agent")
-	owner := cmd.Flags().String("owner", "", "`name` of the person whose agent it is, who may then not approve its calls")
+	name := cmd.Flags().String("name", "", "`name` of its owner")
+	groups := cmd.Flags().StringSlice("groups", nil, "the owner's `groups`, separated by commas")
+	role := cmd.Flags().String("role", "approver", "`role` of an operator: viewer, approver or admin")
+	agent := cmd.Flags().Bool("agent", false, "create the token for an agent")
+	owner := cmd.Flags().String("owner", "", "`name` of the person who runs the agent and therefore may not approve its calls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case strings.TrimSpace(*name) == "":
-			return &usageError{cmd.CommandPath(), errors.New("give a --name")}
+			return &usageError{cmd.CommandPath(), errors.New("--name is required")}
 		case *agent && cmd.Flags().Changed("role"):
 			return &usageError{cmd.CommandPath(), errors.New("agents have no --role")}
 		case !*agent && *owner != "":
 			return &usageError{cmd.CommandPath(), errors.New("only agents have an --owner")}
 		case *role != "viewer" && *role != "approver" && *role != "admin":
-			return &usageError{cmd.CommandPath(), fmt.Errorf("%q is no role: viewer, approver or admin", *role)}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--role must be viewer, approver or admin, not %q", *role)}
 		}
 		kind, place, more := "tgo", "operators.tokens", ", role: "+*role
 		if *agent {

@@ -24,7 +24,7 @@ type build struct {
 func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print which build this is",
+		Short: "Print the version",
 		Args:  noArguments,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")

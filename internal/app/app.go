@@ -244,10 +244,10 @@ func (a *App) announce() {
 		a.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
 	}
 	if !hasPolicy(a.cfg) {
-		a.log.Warn("there are no rules: every call is forwarded")
+		a.log.Warn("no rules: every call is forwarded")
 	}
 	if a.gate.Governs() && !a.keep.durable {
-		a.log.Warn("held calls are kept in memory: they do not survive a restart")
+		a.log.Warn("held calls are kept in memory and are lost on restart")
 	}
 }
 
@@ -265,7 +265,7 @@ func (a *App) stop(ctx context.Context) {
 		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
 	}
 	if err := a.agents.server.Shutdown(ctx); err != nil {
-		a.log.WarnContext(ctx, "calls were still under way when the time to drain was over", "err", err)
+		a.log.WarnContext(ctx, "calls were still running when shutdown.drain ended", "err", err)
 		_ = a.agents.server.Close()
 	}
 	_ = a.operators.server.Close()

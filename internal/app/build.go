@@ -154,7 +154,7 @@ func (a *App) listen(p place) (*listener, error) {
 			Listener: l, pool: admission.NewPool(p.room), trusted: p.trusted, secure: p.secure != nil, patient: p.patient,
 			slots: make(chan struct{}, refusing), refused: func(t wire.Type) { a.metrics.Refused(string(t)) },
 			yielded: func(address string) {
-				a.log.Warn("no connection is left, so one without a request was closed", "of", p.who, "address", address)
+				a.log.Warn("connection limit reached: closed an idle connection", "of", p.who, "address", address)
 			},
 		},
 		server: &http.Server{

@@ -52,7 +52,7 @@ func (a *App) fit() {
 	if a.room.agents < a.cfg.Limits.MaxConnections {
 		level = slog.LevelWarn
 	}
-	a.log.Log(context.Background(), level, "connections that fit the limit on open files", "open_files", files,
+	a.log.Log(context.Background(), level, "connection limits from the open-file limit", "open_files", files,
 		"agent_connections", a.room.agents, "configured", a.cfg.Limits.MaxConnections,
 		"upstream_connections", a.room.upstreams, "operator_connections", a.room.operators)
 }

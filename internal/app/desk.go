@@ -109,7 +109,7 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 			return u.Upstream().Sender(t, a.gate)
 		}
 	}
-	return approval.Unreachable{Err: fmt.Errorf("there is no upstream %q any more", t.Call.Upstream)}
+	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}
 }
 
 // observe counts what happens at the desk.

@@ -64,7 +64,7 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 }
 
 // errNoToken reports a changed configuration with which nobody could sign in.
-var errNoToken = errors.New("operators: there is no token and no identity provider any more; a token is generated only at the start")
+var errNoToken = errors.New("operators: no token and no identity provider configured; a token is generated only at startup")
 
 func (a *App) provider(cfg config.OIDC) *operator.OIDC {
 	o := &operator.OIDC{
@@ -171,7 +171,7 @@ func (a *App) KeepToken() error {
 	if err != nil {
 		return fmt.Errorf("operator token: %w", errors.Join(err, os.Remove(file.Name())))
 	}
-	a.log.Info("a token for the operator was made, since none is configured; it is good until the gate stops", "file", name, "login", a.operatorsURL()+"/login")
+	a.log.Info("operator token generated because none is configured; it is valid until the gate stops", "file", name, "login", a.operatorsURL()+"/login")
 	return nil
 }
 

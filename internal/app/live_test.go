@@ -165,7 +165,7 @@ func TestReloadOperators(t *testing.T) {
 	}
 	r.write(strings.Replace(r.text(), "token: "+second+", ", "", 1))
 	eventually(t, "a configuration with which nobody can sign in is refused", func() bool {
-		return strings.Contains(r.readiness(), "no identity provider any more")
+		return strings.Contains(r.readiness(), "no identity provider configured")
 	})
 }
 

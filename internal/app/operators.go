@@ -77,10 +77,10 @@ func (a *App) serveReadiness(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "ready\n")
 	}
 	if trouble != nil {
-		_, _ = fmt.Fprintf(w, "calls that need approval are refused, because the store cannot be used:\n%v\n", trouble)
+		_, _ = fmt.Fprintf(w, "store unavailable: calls that need approval are refused:\n%v\n", trouble)
 	}
 	if problem := a.configProblem.Load(); problem != nil && *problem != nil {
-		_, _ = fmt.Fprintf(w, "the changed configuration is not in force:\n%v\n", *problem)
+		_, _ = fmt.Fprintf(w, "the changed configuration was not loaded:\n%v\n", *problem)
 	}
 	if settings := a.needsRestart(); len(settings) > 0 {
 		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(settings, ", "))

@@ -170,8 +170,8 @@ cedar: { policies: [p.cedar] }
 	}
 	want := []string{
 		`gate.yaml:5:5: rules[1]: never matches: rules[0] "a*" comes first and matches everything that it does`,
-		"gate.yaml:8:8: cedar: no rule has the action policy, so the policies are never asked",
-		"p.cedar:2: reads context.arguments.x without asking with has: it denies every call without it that it is about",
+		"gate.yaml:8:8: cedar: no rule has the action policy, so the policies are never evaluated",
+		"p.cedar:2: reads context.arguments.x without a has check: matching calls that lack it are denied",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -203,7 +203,7 @@ func TestForceRequiredWithoutRules(t *testing.T) {
 	r.write(strings.Split(r.text(), "rules:")[0])
 	eventually(t, "the readiness page tells of the missing rules", func() bool {
 		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
-		return strings.Contains(body, "no rules any more")
+		return strings.Contains(body, "has no rules")
 	})
 	if r.passes("other") {
 		t.Error("half a file opened the gate")

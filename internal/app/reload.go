@@ -129,7 +129,7 @@ func (s *settling) stop() {
 
 // errPolicyGone reports a configuration that would open a gate which has rules.
 // A file that is still being written looks like that.
-var errPolicyGone = errors.New("there are no rules any more; to forward everything, say default: forward")
+var errPolicyGone = errors.New("the new configuration has no rules; to forward everything, set default: forward")
 
 // reload reads the configuration again and puts it in force.
 func (r *reloader) reload(ctx context.Context) {

@@ -148,7 +148,7 @@ func TestReload(t *testing.T) {
 	r.write(strings.Replace(good, "action: forward", "action: maybe", 1))
 	eventually(t, "the readiness page tells", func() bool {
 		status, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
-		return status == http.StatusOK && strings.Contains(body, "not in force")
+		return status == http.StatusOK && strings.Contains(body, "not loaded")
 	})
 	if !r.passes("write_x") || r.passes("read_x") {
 		t.Error("a broken file changed the rules")
@@ -157,7 +157,7 @@ func TestReload(t *testing.T) {
 	r.write(strings.Split(good, "rules:")[0])
 	eventually(t, "the readiness page tells of the missing rules", func() bool {
 		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
-		return strings.Contains(body, "no rules any more")
+		return strings.Contains(body, "has no rules")
 	})
 	if r.passes("read_x") {
 		t.Error("half a file opened the gate")
@@ -165,7 +165,7 @@ func TestReload(t *testing.T) {
 
 	r.write(good)
 	eventually(t, "the mended file is in force", func() bool { return r.passes("read_x") })
-	if _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); strings.Contains(body, "not in force") {
+	if _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); strings.Contains(body, "not loaded") {
 		t.Errorf("the readiness page still complains: %s", body)
 	}
 }

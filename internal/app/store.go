@@ -62,10 +62,10 @@ func (a *App) openStore() (keep, error) {
 func (a *App) storeChanged(trouble error) {
 	a.metrics.StoreUp(trouble == nil)
 	if trouble != nil {
-		a.log.Error("the store cannot be used: calls that need approval are refused until it can", "err", trouble)
+		a.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
 		return
 	}
-	a.log.Info("the store can be used again")
+	a.log.Info("store available again")
 }
 
 // unreadable is told of held calls that are left out of lists.
@@ -75,5 +75,5 @@ func (a *App) unreadable(err error) {
 
 // doubtful is told that the store may lose what it has acknowledged.
 func (a *App) doubtful(err error) {
-	a.log.Warn("held calls may be lost, or run twice, if the server of the store crashes", "err", err)
+	a.log.Warn("held calls may be lost or run twice if the store's server crashes", "err", err)
 }

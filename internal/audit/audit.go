@@ -159,7 +159,7 @@ func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
 			var e task.Entry
 			err := json.Unmarshal(text, &e, json.RejectUnknownMembers(true))
 			if err != nil {
-				err = fmt.Errorf("line %d is no entry of a journal: %w", n, err)
+				err = fmt.Errorf("line %d is not a journal entry: %w", n, err)
 			}
 			if !yield(e, err) || err != nil {
 				return
@@ -231,7 +231,7 @@ func (v *Verifier) pass(at task.Link) {
 	}
 	v.seen = true
 	if at.Hash != v.known.Hash {
-		v.report.blame(fmt.Sprintf("entry %d: its hash is %s, and was %s: all up to here was written anew", at.Seq, at.Hash, v.known.Hash))
+		v.report.blame(fmt.Sprintf("entry %d: its hash is %s, expected %s: the log up to here was rewritten", at.Seq, at.Hash, v.known.Hash))
 	}
 }
 
@@ -241,11 +241,11 @@ func (v *Verifier) End(head task.Link) {
 	last := v.report.Head
 	switch {
 	case last.Seq < head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d: it is the last, and the journal goes on to %d: the end was removed", last.Seq, head.Seq))
+		v.report.blame(fmt.Sprintf("entry %d is the last one, but the journal ends with %d: the end was removed", last.Seq, head.Seq))
 	case last.Seq > head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d: it was put there later: the journal ends with %d", head.Seq+1, head.Seq))
+		v.report.blame(fmt.Sprintf("entry %d was added later: the journal ends with %d", head.Seq+1, head.Seq))
 	case last.Hash != head.Hash:
-		v.report.blame(fmt.Sprintf("entry %d: it is the last, and not the one that the journal ends with", last.Seq))
+		v.report.blame(fmt.Sprintf("entry %d differs from the last entry of the journal", last.Seq))
 	}
 }
 
@@ -255,9 +255,9 @@ func (v *Verifier) Report() Report {
 	switch {
 	case v.seen:
 	case v.known.Seq < r.After.Seq:
-		r.blame(fmt.Sprintf("entry %d, which is known, was trimmed: nothing can be said about it", v.known.Seq))
+		r.blame(fmt.Sprintf("entry %d cannot be compared with the given head: it was trimmed", v.known.Seq))
 	default:
-		r.blame(fmt.Sprintf("entry %d, which is known, is not there: the end was removed", v.known.Seq))
+		r.blame(fmt.Sprintf("entry %d, the given head, is missing: the end was removed", v.known.Seq))
 	}
 	return r
 }
@@ -322,7 +322,7 @@ func VerifyLines(r io.Reader, known task.Link) (Report, error) {
 		v.Next(e)
 	}
 	if !v.begun {
-		return Report{}, errors.New("there are no entries")
+		return Report{}, errors.New("no entries")
 	}
 	return v.Report(), nil
 }

@@ -138,23 +138,23 @@ func TestVerify(t *testing.T) {
 		"nothing, with it":  {func(*forged) {}, head, nil},
 		"an earlier head":   {func(*forged) {}, beginning[4].Link(), nil},
 		"the anchor":        {func(*forged) {}, beginning[1].Link(), nil},
-		"a trimmed head":    {func(*forged) {}, beginning[0].Link(), []string{"entry 1, which is known, was trimmed"}},
-		"changed":           {func(f *forged) { f.entries[3].Reason = "x" }, task.Link{}, []string{"entry 6: it was changed"}},
-		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, task.Link{}, []string{"entry 7: it does not follow"}},
-		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, task.Link{}, []string{"entry 8: what stood before it was removed: 6 to 7"}},
-		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, task.Link{}, []string{"entry 4: what stood before it was removed: 3"}},
-		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10: it is the last, and the journal goes on to 12"}},
-		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2: it is the last, and the journal goes on to 12"}},
+		"a trimmed head":    {func(*forged) {}, beginning[0].Link(), []string{"entry 1 cannot be compared with the given head: it was trimmed"}},
+		"changed":           {func(f *forged) { f.entries[3].Reason = "x" }, task.Link{}, []string{"entry 6 was changed"}},
+		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, task.Link{}, []string{"entry 7 does not follow"}},
+		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, task.Link{}, []string{"entries 6 to 7 are missing"}},
+		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, task.Link{}, []string{"entry 3 is missing"}},
+		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10 is the last one, but the journal ends with 12"}},
+		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2 is the last one, but the journal ends with 12"}},
 		"reordered": {func(f *forged) {
 			f.entries[3].Note, f.entries[4].Note = f.entries[4].Note, f.entries[3].Note
-		}, task.Link{}, []string{"entry 6: it was changed", "entry 7: it was changed"}},
-		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, task.Link{}, []string{"entry 13: it was put there later"}},
-		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, task.Link{}, []string{"entry 2: it comes after entry 2"}},
-		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12: it is the last, and not the one that the journal ends with"}},
+		}, task.Link{}, []string{"entry 6 was changed", "entry 7 was changed"}},
+		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, task.Link{}, []string{"entry 13 was added later"}},
+		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, task.Link{}, []string{"entry 2 comes after entry 2"}},
+		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12 differs from the last entry of the journal"}},
 		"the end, and the head with it": {func(f *forged) {
 			f.entries = f.entries[:8]
 			f.ends.Head = f.entries[7].Link()
-		}, head, []string{"entry 12, which is known, is not there: the end was removed"}},
+		}, head, []string{"entry 12, the given head, is missing: the end was removed"}},
 		"all written anew": {func(f *forged) {
 			at := f.ends.Anchor
 			for i := range f.entries {
@@ -163,7 +163,7 @@ func TestVerify(t *testing.T) {
 			}
 			f.ends.Head = at
 		}, head, []string{"entry 12: its hash is"}},
-		"the anchor, too": {func(f *forged) { f.ends.Anchor = beginning[2].Link() }, task.Link{}, []string{"entry 3: it comes after entry 3"}},
+		"the anchor, too": {func(f *forged) { f.ends.Anchor = beginning[2].Link() }, task.Link{}, []string{"entry 3 comes after entry 3"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -240,11 +240,11 @@ func TestLines(t *testing.T) {
 	}{
 		"whole":       {lines, head, ""},
 		"a part":      {lines[2:], head, ""},
-		"changed":     {[]string{lines[0], strings.Replace(lines[1], "ann1", "eve1", 1), lines[2]}, task.Link{}, "entry 2: it was changed"},
-		"removed":     {[]string{lines[0], lines[2]}, task.Link{}, "entry 3: what stood before it was removed: 2"},
-		"reordered":   {[]string{lines[1], lines[0]}, task.Link{}, "entry 1: it comes after entry 2"},
-		"inserted":    {[]string{lines[0], lines[0], lines[1]}, task.Link{}, "entry 1: it comes after entry 1"},
-		"truncated":   {lines[:4], head, "entry 5, which is known, is not there"},
+		"changed":     {[]string{lines[0], strings.Replace(lines[1], "ann1", "eve1", 1), lines[2]}, task.Link{}, "entry 2 was changed"},
+		"removed":     {[]string{lines[0], lines[2]}, task.Link{}, "entry 2 is missing"},
+		"reordered":   {[]string{lines[1], lines[0]}, task.Link{}, "entry 1 comes after entry 2"},
+		"inserted":    {[]string{lines[0], lines[0], lines[1]}, task.Link{}, "entry 1 comes after entry 1"},
+		"truncated":   {lines[:4], head, "entry 5, the given head, is missing"},
 		"not noticed": {lines[:4], task.Link{}, ""}, // nobody can know without a head
 	} {
 		r, err := audit.VerifyLines(strings.NewReader(strings.Join(c.lines, "")), c.known)

@@ -15,7 +15,7 @@ func (l *loader) check() {
 		return // what is missing may well be in the file
 	}
 	if len(l.cfg.Upstreams) == 0 && !l.faulty("upstreams") {
-		l.report(l.origin("upstreams"), "upstreams", "there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM")
+		l.report(l.origin("upstreams"), "upstreams", "no upstream configured: add `upstreams:` or pass `--upstream URL`")
 	}
 	names, paths := map[string]int{}, map[string]int{}
 	for i := range l.cfg.Upstreams {
@@ -30,7 +30,7 @@ func (l *loader) check() {
 	l.checkIdentity()
 	l.checkListener("listen", l.cfg.Listen)
 	if o := l.cfg.Operators; !loopback(o.Listen) && o.TLS.CertFile == "" && (o.URL == nil || o.URL.Scheme != "https") {
-		const risk = "other machines reach it without TLS: tokens and cookies can be read on the way; give operators.tls, or operators.url if there is a proxy with https"
+		const risk = "other machines can reach this address without TLS, so tokens and cookies can be read in transit; set operators.tls, or operators.url if a proxy adds https"
 		l.warnings = append(l.warnings, Problem{l.origin("operators.listen"), "operators.listen", risk})
 	}
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
@@ -73,10 +73,10 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 		u.Paths = []string{"/mcp/" + u.Name}
 	}
 	if u.URL != nil && u.URL.Scheme == "http" && u.TLS != (TLS{}) {
-		l.report(l.origin(at+".tls"), at+".tls", "is for upstreams with an https URL")
+		l.report(l.origin(at+".tls"), at+".tls", "needs an upstream with an https URL")
 	}
 	if u.TLS.InsecureSkipVerify {
-		const risk = "the upstream's certificate is not verified: anyone on the way can read and change every call"
+		const risk = "the upstream's certificate is not verified: anyone on the network path can read and change every call"
 		l.warnings = append(l.warnings, Problem{l.origin(at + ".tls.insecure_skip_verify"), at + ".tls.insecure_skip_verify", risk})
 	}
 }
@@ -101,8 +101,8 @@ func (l *loader) checkListener(path, addr string) {
 	if l.cfg.Identity.Anonymous || l.cfg.Identity.Recognises() || loopback(addr) {
 		return
 	}
-	l.report(l.origin(path), path, "other machines could reach it, and nobody would be asked who they are; "+
-		"use a loopback address, say with identity how agents are recognised, or accept it with identity.anonymous: true or --anonymous")
+	l.report(l.origin(path), path, "other machines can reach this address, and agents are not authenticated; "+
+		"use a loopback address, configure identity, or accept it with identity.anonymous: true or --anonymous")
 }
 
 // checkAuthorities reads every file of certificates, which is relative to dir, so

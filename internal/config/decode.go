@@ -70,7 +70,7 @@ func (d *decoder) parse(src []byte) ast.Node {
 		return nil
 	}
 	if len(f.Docs) > 1 {
-		d.report(d.at(f.Docs[1].Start), "", "there must be one document in a file")
+		d.report(d.at(f.Docs[1].Start), "", "a file must contain one YAML document")
 		return nil
 	}
 	if len(f.Docs) == 0 {
@@ -86,7 +86,7 @@ func (d *decoder) readable(src []byte) bool {
 		return false
 	}
 	if !utf8.Valid(src) {
-		d.report(start, "", "the file is not in UTF-8")
+		d.report(start, "", "the file is not UTF-8")
 		return false
 	}
 	return true
@@ -95,7 +95,7 @@ func (d *decoder) readable(src []byte) bool {
 // bounded reports whether the parser can be trusted with tokens.
 func (d *decoder) bounded(tokens token.Tokens) bool {
 	if len(tokens) > maxTokens {
-		d.report(d.at(tokens[maxTokens]), "", fmt.Sprintf("the file has more than %d words and signs", maxTokens))
+		d.report(d.at(tokens[maxTokens]), "", fmt.Sprintf("the file has more than %d YAML tokens", maxTokens))
 		return false
 	}
 	open, dashes, line := 0, 0, 0
@@ -211,9 +211,9 @@ func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 		if v, ok := d.anchors[n.Value.GetToken().Value]; ok {
 			return v
 		}
-		d.report(d.position(n), path, "names an unknown YAML anchor; "+asteriskHint)
+		d.report(d.position(n), path, "refers to an unknown YAML anchor; "+asteriskHint)
 	case *ast.TagNode:
-		d.report(d.position(n), path, "has a tag, which is not supported")
+		d.report(d.position(n), path, "has a YAML tag, which is not supported")
 	case nil, *ast.NullNode:
 		d.report(d.position(node), path, "has no value; give one or remove the key")
 	default:
@@ -229,7 +229,7 @@ func (d *decoder) member(path string, to setting, hint string, e *ast.MappingVal
 	case nil:
 		d.report(d.position(e.Key), path, "unknown key"+hint)
 	case later:
-		d.report(d.position(e.Key), path, "this build does not have this setting yet; remove it, for it would not be obeyed")
+		d.report(d.position(e.Key), path, "not supported by this version yet; remove it, because it would have no effect")
 	default:
 		d.value(path, to, e.Value)
 	}

@@ -116,7 +116,7 @@ const operatorsURL = "THOUGHTGATE_OPERATORS_URL"
 // replaced tells what to use instead of variables that the requirements name and
 // this gate does not have.
 var replaced = map[string]string{
-	"THOUGHTGATE_APPROVAL_LIVENESS_CHECK": "use execution.start: contact checks that the agent is there, approval does not",
+	"THOUGHTGATE_APPROVAL_LIVENESS_CHECK": "use execution.start instead: contact checks that the agent is present, approval does not",
 	"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES": "results are always streamed in pieces of 64 KiB",
 }
 

@@ -36,7 +36,7 @@ func (env environment) expand(s string) (text string, wrong []string) {
 		}
 		inside, after, ok := reference(rest)
 		if !ok {
-			return "", append(wrong, "has a dollar sign that begins no ${NAME} or ${NAME:-default}; write $$ for the sign itself")
+			return "", append(wrong, "has a dollar sign that does not begin ${NAME} or ${NAME:-default}; write $$ for a literal dollar sign")
 		}
 		value, missing := env.lookup(inside)
 		if missing != "" {

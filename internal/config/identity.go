@@ -112,7 +112,7 @@ func (i *Identity) settings() group {
 func (t *Token) settings() group {
 	return group{
 		{"name", who(&t.Name)},
-		{"hash", read(&t.Hash, isText, "sha256: and 64 hexadecimal digits, as thoughtgate token new prints it", func(s string) (string, bool) {
+		{"hash", read(&t.Hash, isText, "sha256: followed by 64 hexadecimal digits, as thoughtgate token new prints it", func(s string) (string, bool) {
 			digest, ok := strings.CutPrefix(s, "sha256:")
 			return strings.ToLower(s), ok && len(digest) == 64 && only(digest, digits+"abcdefABCDEF")
 		})},
@@ -124,9 +124,9 @@ func (j *JWT) settings() group {
 	return group{
 		{"issuer", issuerURL(&j.Issuer)},
 		{"jwks_uri", optional(issuerURL(&j.JWKSURI))},
-		{"audiences", list{func() setting { return each(&j.Audiences, "a text", isWord) }}},
+		{"audiences", list{func() setting { return each(&j.Audiences, "text", isWord) }}},
 		{"algorithms", list{func() setting {
-			return each(&j.Algorithms, "a signature with a public key, such as RS256, PS256, ES256 or EdDSA", isAlgorithm)
+			return each(&j.Algorithms, "a public-key signature algorithm, such as RS256, PS256, ES256 or EdDSA", isAlgorithm)
 		}}},
 		{"clock_skew", duration(&j.ClockSkew, 0)},
 		{"id_claim", claim(&j.IDClaim)},
@@ -158,7 +158,7 @@ func (c *Certificate) settings() group {
 
 func (o *OIDC) settings() group {
 	people := func(p *[]string) list {
-		return list{func() setting { return each(p, "a name, or that of a group after group:", isWord) }}
+		return list{func() setting { return each(p, "a name, or group:NAME", isWord) }}
 	}
 	return group{
 		{"issuer", optional(issuerURL(&o.Issuer))},
@@ -169,7 +169,7 @@ func (o *OIDC) settings() group {
 		{"name_claim", claim(&o.NameClaim)},
 		{"groups_claim", claim(&o.GroupsClaim)},
 		{"recheck", duration(&o.Recheck, time.Minute)},
-		{"allowed_domains", list{func() setting { return each(&o.AllowedDomains, "a domain of e-mail addresses", isWord) }}},
+		{"allowed_domains", list{func() setting { return each(&o.AllowedDomains, "an e-mail domain", isWord) }}},
 		{"allowed_groups", list{func() setting { return each(&o.AllowedGroups, "the name of a group", isWord) }}},
 		{"roles", group{
 			{"viewer", people(&o.Roles.Viewer)},
@@ -182,7 +182,7 @@ func (o *OIDC) settings() group {
 func isWord(s string) bool { return isLine(s) && strings.TrimSpace(s) != "" }
 
 func who(p *string) leaf {
-	return read(p, isText, "a name in one line", func(s string) (string, bool) { return s, isWord(s) })
+	return read(p, isText, "a name on one line", func(s string) (string, bool) { return s, isWord(s) })
 }
 
 func claim(p *string) leaf {
@@ -228,7 +228,7 @@ func network(p *[]netip.Prefix) leaf {
 }
 
 func oneHeader(p *string) leaf {
-	return read(p, isText, "the name of a header that nothing else needs", func(s string) (string, bool) {
+	return read(p, isText, "the name of an HTTP header that the gate does not use itself", func(s string) (string, bool) {
 		name := textproto.CanonicalMIMEHeaderKey(s)
 		return name, headerName(s) && !strings.HasPrefix(name, "Mcp-") && name != "Authorization" && !strings.Contains(reserved, " "+name+" ")
 	})
@@ -241,7 +241,7 @@ func (l *loader) checkIdentity() {
 	l.checkTokens("operators.tokens", l.cfg.Operators.Tokens)
 	l.checkIssuers(i.JWT)
 	if i.MTLS.CAFile != "" && l.cfg.ListenTLS.CertFile == "" {
-		l.report(l.origin("identity.mtls"), "identity.mtls", "needs listen_tls: there are no certificates without TLS")
+		l.report(l.origin("identity.mtls"), "identity.mtls", "needs listen_tls: clients send certificates only over TLS")
 	}
 	if l.given("identity.mtls") && i.MTLS.CAFile == "" {
 		l.report(l.origin("identity.mtls"), "identity.mtls.ca_file", "is required")
@@ -252,7 +252,7 @@ func (l *loader) checkIdentity() {
 	l.checkOIDC()
 	if token := l.cfg.Operators.Token.Reveal(); token != "" && len(token) < shortestToken {
 		l.report(l.origin("operators.token"), "operators.token",
-			fmt.Sprintf("has fewer than %d characters, so it could be guessed; thoughtgate token new makes a better one", shortestToken))
+			fmt.Sprintf("has fewer than %d characters and could be guessed; create one with thoughtgate token new", shortestToken))
 	}
 }
 
@@ -263,12 +263,12 @@ func (l *loader) checkProxy(p *Proxy) {
 	}
 	l.need("identity.proxy", "header", p.Header)
 	if len(p.From) == 0 && !l.faulty("identity.proxy.from") && !l.faulty("identity.proxy.from[0]") {
-		l.report(l.origin("identity.proxy"), "identity.proxy.from", "is required: anybody could send the header")
+		l.report(l.origin("identity.proxy"), "identity.proxy.from", "is required: otherwise anyone could send the header")
 	}
 	for i, from := range p.From {
 		if at := fmt.Sprintf("identity.proxy.from[%d]", i); from.Overlaps(loopback4) || from.Contains(netip.IPv6Loopback()) {
 			l.warnings = append(l.warnings, Problem{
-				l.origin(at), at, "has the machine's own address in it: every local process can send the header, and name itself as it likes",
+				l.origin(at), at, "includes a loopback address: every local process can send the header and claim any name",
 			})
 		}
 	}
@@ -310,18 +310,18 @@ func (l *loader) checkIssuers(all []JWT) {
 		at := fmt.Sprintf("identity.jwt[%d]", i)
 		l.need(at, "issuer", j.Issuer)
 		if len(j.Audiences) == 0 && !l.faulty(at+".audiences") && !l.faulty(at+".audiences[0]") {
-			l.report(l.origin(at), at+".audiences", "is required: without it the gate would take tokens that are meant for others")
+			l.report(l.origin(at), at+".audiences", "is required: without it the gate would accept tokens issued for other services")
 		}
 		if issuers[j.Issuer] && j.Issuer != "" {
 			l.report(l.origin(at+".issuer"), at+".issuer", "is given twice")
 		}
 		if prefixes[j.Prefix] {
-			l.report(l.origin(at), at+".prefix", "must differ between issuers, or their names could be mistaken for each other")
+			l.report(l.origin(at), at+".prefix", "must differ between issuers: otherwise their names could be confused")
 		}
 		issuers[j.Issuer], prefixes[j.Prefix] = true, true
 		if i := &l.cfg.Identity; j.Prefix == "" && (len(i.Tokens) > 0 || i.MTLS.CAFile != "" || len(i.Proxy.From) > 0) {
 			l.warnings = append(l.warnings, Problem{
-				l.origin(at), at + ".prefix", "is empty, so who gets a token for a name that is also known otherwise is taken for that agent",
+				l.origin(at), at + ".prefix", "is empty, so a JWT with the name of another configured agent is accepted as that agent",
 			})
 		}
 	}
@@ -335,10 +335,10 @@ func (l *loader) checkOIDC() {
 	l.need("operators.oidc", "issuer", o.Issuer)
 	l.need("operators.oidc", "client_id", o.ClientID)
 	if l.cfg.Operators.URL == nil && !l.faulty("operators.url") {
-		l.report(l.origin("operators.oidc"), "operators.url", "is required for a login elsewhere, which must know where to come back to")
+		l.report(l.origin("operators.oidc"), "operators.url", "is required with operators.oidc: the identity provider redirects browsers back to it")
 	}
 	if len(o.AllowedDomains)+len(o.AllowedGroups)+len(o.Roles.Viewer)+len(o.Roles.Approver)+len(o.Roles.Admin) == 0 {
-		l.report(l.origin("operators.oidc"), "operators.oidc", "lets everybody in who has an account with the issuer; "+
-			"say who may with allowed_domains, allowed_groups or roles")
+		l.report(l.origin("operators.oidc"), "operators.oidc", "admits everyone who has an account with the issuer; "+
+			"set allowed_domains, allowed_groups or roles")
 	}
 }

@@ -195,7 +195,7 @@ func (l *loader) replaceForced(at Position, values []string) {
 func (l *loader) overrideApprovalTimeout(at Position, values []string) {
 	i := slices.IndexFunc(l.cfg.Workflows, func(w Workflow) bool { return w.Name == defaultWorkflow })
 	if i < 0 {
-		l.warnings = append(l.warnings, Problem{at, approvalTimeout, "is ignored: there are workflows, but none of this name"})
+		l.warnings = append(l.warnings, Problem{at, approvalTimeout, "is ignored: no configured workflow has this name"})
 		return
 	}
 	l.overrideLeaf(at, approvalTimeout, descend(l.cfg.Workflows[i].settings(), "timeout"), values)
@@ -203,7 +203,7 @@ func (l *loader) overrideApprovalTimeout(at Position, values []string) {
 
 func (l *loader) result() (Config, []Problem, error) {
 	for _, name := range l.env.strangers() {
-		text := "is not a variable of ThoughtGate and is ignored"
+		text := "is not a ThoughtGate variable and is ignored"
 		if instead, ok := replaced[name]; ok {
 			text = "is ignored: " + instead
 		}

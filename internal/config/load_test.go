@@ -231,7 +231,7 @@ func TestUpstreamFlagsNeedNames(t *testing.T) {
 
 func TestNothingIsAnError(t *testing.T) {
 	_, _, err := config.Load(config.Sources{})
-	want := "upstreams: there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM"
+	want := "upstreams: no upstream configured: add `upstreams:` or pass `--upstream URL`"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -264,7 +264,7 @@ func TestRecheckBounds(t *testing.T) {
 
 // Every process on this machine can say that it is a proxy at a loopback address.
 func TestProxyOnThisMachine(t *testing.T) {
-	const warning = "identity.proxy.from[0]: has the machine's own address in it"
+	const warning = "identity.proxy.from[0]: includes a loopback address"
 	for from, want := range map[string]bool{
 		"127.0.0.1": true, "127.8.9.10": true, "127.0.0.0/8": true, "127.64.0.0/10": true, "::1": true, "::1/128": true,
 		"0.0.0.0/0": true, "0.0.0.0/1": true, "64.0.0.0/2": true, "126.0.0.0/7": true, "::/0": true, "::/127": true, "::/64": true,
@@ -293,7 +293,7 @@ func TestMappedNetworks(t *testing.T) {
 func TestAnonymousFlagOpensListeners(t *testing.T) {
 	s := config.Sources{Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/", "THOUGHTGATE_LISTEN=0.0.0.0:1", "THOUGHTGATE_OPERATORS_LISTEN=:2"}}
 	_, _, err := config.Load(s)
-	if err == nil || strings.Count(err.Error(), "other machines could reach it") != 1 { // operators are always asked
+	if err == nil || strings.Count(err.Error(), "other machines can reach this address") != 1 { // operators are always asked
 		t.Errorf("got %v", err)
 	}
 	s.Overrides = []config.Override{flag("--anonymous", "identity.anonymous", "true")}
@@ -346,9 +346,9 @@ upstreams:
 		t.Fatal(err)
 	}
 	want := []string{
-		file + ":5:34: upstreams[0].tls.insecure_skip_verify: the upstream's certificate is not verified: anyone on the way can read and change every call",
-		"THOUGHTGATE_APPROVAL_LIVENESS_CHECK: is ignored: use execution.start: contact checks that the agent is there, approval does not",
-		"THOUGHTGATE_LISTN: is not a variable of ThoughtGate and is ignored",
+		file + ":5:34: upstreams[0].tls.insecure_skip_verify: the upstream's certificate is not verified: anyone on the network path can read and change every call",
+		"THOUGHTGATE_APPROVAL_LIVENESS_CHECK: is ignored: use execution.start instead: contact checks that the agent is present, approval does not",
+		"THOUGHTGATE_LISTN: is not a ThoughtGate variable and is ignored",
 		"THOUGHTGATE_STREAM_CHUNK_SIZE_BYTES: is ignored: results are always streamed in pieces of 64 KiB",
 	}
 	if diff := cmp.Diff(want, lines(warnings)); diff != "" {
@@ -400,7 +400,7 @@ func TestKeysAreNotExpanded(t *testing.T) {
 
 func TestHeaderValueStaysOnOneLine(t *testing.T) {
 	got := problems(t, "version: 1\nupstreams:\n  - url: http://a/\n    headers: {X: '${X}'}\n", "X=hunter2\r\nEvil: yes")
-	want := []string{"f.yaml:4:18: upstreams[0].headers.X: must be text that HTTP can carry in a header, in one line"}
+	want := []string{"f.yaml:4:18: upstreams[0].headers.X: must be a valid HTTP header value on one line"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

@@ -64,7 +64,7 @@ func (r *Rule) settings() group {
 		{"upstream", line(&r.Upstream)},
 		{"kind", optional(oneOf(&r.Kind, "tool", "resource", "prompt"))},
 		{"principals", list{func() setting {
-			return each(&r.Principals, "a name, a pattern, or either of a group after group:", isLine)
+			return each(&r.Principals, "a name or pattern, or group: followed by one", isLine)
 		}}},
 	}, r.outcome()...)
 }
@@ -84,7 +84,7 @@ func action(p *string) leaf { return oneOf(p, "forward", "approve", "deny", "pol
 func workflows(p *[]Workflow) dict {
 	return dict{func(key string) (setting, string) {
 		if !isName(key) {
-			return nil, "is not a name of lower-case letters, digits and hyphens, at most 63"
+			return nil, "must be at most 63 lower-case letters, digits and hyphens"
 		}
 		w := DefaultWorkflow()
 		w.Name = key
@@ -96,7 +96,7 @@ func workflows(p *[]Workflow) dict {
 func (w *Workflow) settings() group {
 	return group{
 		{"approvers", list{func() setting {
-			return each(&w.Approvers, "a name, that of a group after group:, or role:approver or role:admin", isApprover)
+			return each(&w.Approvers, "a name, group:NAME, role:approver or role:admin", isApprover)
 		}}},
 		{"quorum", number(&w.Quorum, 100)},
 		{"self_approval", boolean(&w.SelfApproval)},
@@ -168,7 +168,7 @@ func (l *loader) checkPolicy() {
 	case fallback:
 		l.need("default", "action", l.cfg.Default.Action)
 	case (rules || len(l.cfg.Cedar.Policies) > 0) && !l.faulty("default"):
-		l.report(l.origin("default"), "default", "is required where there are rules or policies: say what becomes of a call that no rule matches")
+		l.report(l.origin("default"), "default", "is required with rules or policies: it decides the calls that no rule matches")
 	}
 	for i := range l.cfg.Workflows {
 		l.checkWorkflow(&l.cfg.Workflows[i])
@@ -187,7 +187,7 @@ func (l *loader) need(path, key, value string) {
 func (l *loader) checkPrincipals(path string, principals []string) {
 	_, given := l.origins[path]
 	if given && len(principals) == 0 && !l.faulty(path) && !l.faulty(path+"[0]") {
-		l.report(l.origin(path), path, "an empty list matches nobody; leave it out to match anyone")
+		l.report(l.origin(path), path, "an empty list matches nobody; remove it to match everyone")
 	}
 }
 
@@ -202,11 +202,11 @@ func (l *loader) checkWorkflow(w *Workflow) {
 		people[a] = true
 	}
 	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(w.Approvers, isGroup) {
-		l.report(l.origin(at+".quorum"), at+".quorum", "is more than there are approvers")
+		l.report(l.origin(at+".quorum"), at+".quorum", "exceeds the number of approvers")
 	}
 	l.checkOperators(at, *w)
 	if l.cfg.Tasks.MaxTTL-l.cfg.Execution.Timeout < w.Timeout {
-		l.report(l.origin(at+".timeout"), at+".timeout", "leaves no time to run the call: with execution.timeout it is more than tasks.max_ttl")
+		l.report(l.origin(at+".timeout"), at+".timeout", "leaves no time to run the call: together with execution.timeout it exceeds tasks.max_ttl")
 	}
 }
 
@@ -228,7 +228,7 @@ func (l *loader) checkOperators(at string, w Workflow) {
 		}
 	}
 	if len(able) < w.Quorum {
-		text := fmt.Sprintf("needs %d approvals, but only %d of the configured operators may approve: its calls can only expire", w.Quorum, len(able))
+		text := fmt.Sprintf("needs %d approvals, but only %d of the configured operators may approve: its calls will always expire", w.Quorum, len(able))
 		l.warnings = append(l.warnings, Problem{l.origin(at), at, text})
 	}
 }
@@ -248,13 +248,13 @@ func (w Workflow) mayApprove(t Token) bool {
 func (l *loader) checkTasks() {
 	t := l.cfg.Tasks
 	if t.DefaultTTL > t.MaxTTL {
-		l.report(l.origin("tasks.default_ttl"), "tasks.default_ttl", "must not be more than tasks.max_ttl")
+		l.report(l.origin("tasks.default_ttl"), "tasks.default_ttl", "must not exceed tasks.max_ttl")
 	}
 	if t.MinPollInterval > t.MaxPollInterval {
-		l.report(l.origin("tasks.min_poll_interval"), "tasks.min_poll_interval", "must not be more than tasks.max_poll_interval")
+		l.report(l.origin("tasks.min_poll_interval"), "tasks.min_poll_interval", "must not exceed tasks.max_poll_interval")
 	}
 	if kept := l.cfg.Audit.Retention; kept > 0 && kept < t.MaxTTL {
-		l.report(l.origin("audit.retention"), "audit.retention", "must not be less than tasks.max_ttl, unless it is 0s to keep everything")
+		l.report(l.origin("audit.retention"), "audit.retention", "must not be less than tasks.max_ttl, unless it is 0s (keep everything)")
 	}
 	if l.cfg.Execution.Start != "approval" {
 		return
@@ -262,8 +262,8 @@ func (l *loader) checkTasks() {
 	for i, u := range l.cfg.Upstreams {
 		if _, own := u.Headers["Authorization"]; !own && u.ForwardAuthorization {
 			l.report(l.origin("execution.start"), "execution.start", fmt.Sprintf(
-				"approval means that the agent may be away, and upstreams[%d] wants its credentials; "+
-					"give headers.Authorization or forward_authorization: false", i))
+				"with approval, calls may run when the agent is gone, but upstreams[%d] needs the agent's credentials; "+
+					"set headers.Authorization or forward_authorization: false", i))
 		}
 	}
 }

@@ -37,9 +37,9 @@ func TestOriginsOfRules(t *testing.T) {
 }
 
 func TestProblemsOfPolicy(t *testing.T) {
-	const needed = "default: is required where there are rules or policies: say what becomes of a call that no rule matches"
-	const late = "leaves no time to run the call: with execution.timeout it is more than tasks.max_ttl"
-	const away = "approval means that the agent may be away, and upstreams[0] wants its credentials; give headers.Authorization or forward_authorization: false"
+	const needed = "default: is required with rules or policies: it decides the calls that no rule matches"
+	const late = "leaves no time to run the call: together with execution.timeout it exceeds tasks.max_ttl"
+	const away = "with approval, calls may run when the agent is gone, but upstreams[0] needs the agent's credentials; set headers.Authorization or forward_authorization: false"
 	tests := []struct {
 		name, src string
 		want      []string
@@ -54,36 +54,36 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"empty rule", "default: deny\nrules: [{}]\n", []string{"4:9: rules[0].match: is required", "4:9: rules[0].action: is required"}},
 		{"rule that is none", "default: deny\nrules: [deny]\n", []string{"4:9: rules[0]: must be a group of settings, not text"}},
 		{"wrong values in a rule", "default: deny\nrules: [{match: 1, action: Deny, kind: tools, mode: on, workflow: A, reason: \"a\\nb\"}]\n", []string{
-			"4:17: rules[0].match: must be text in one line, not a number",
+			"4:17: rules[0].match: must be text on one line, not a number",
 			"4:28: rules[0].action: must be forward, approve, deny or policy",
 			"4:40: rules[0].kind: must be tool, resource or prompt, or empty",
 			"4:53: rules[0].mode: must be observe or enforce",
-			"4:67: rules[0].workflow: must be lower-case letters, digits and hyphens, at most 63, or empty",
-			"4:78: rules[0].reason: must be text in one line",
+			"4:67: rules[0].workflow: must be at most 63 lower-case letters, digits and hyphens, or empty",
+			"4:78: rules[0].reason: must be text on one line",
 		}},
 		{"rule for nobody", "default: deny\nrules: [{match: a, action: forward, principals: []}]\n", []string{
-			"4:49: rules[0].principals: an empty list matches nobody; leave it out to match anyone",
+			"4:49: rules[0].principals: an empty list matches nobody; remove it to match everyone",
 		}},
 		{"rule for a number", "default: deny\nrules: [{match: a, action: forward, principals: [1]}]\n", []string{
-			"4:50: rules[0].principals[0]: must be a name, a pattern, or either of a group after group:, not a number",
+			"4:50: rules[0].principals[0]: must be a name or pattern, or group: followed by one, not a number",
 		}},
 		{"workflows that are none", "workflows: {A: {}, b: x}\n", []string{
-			"3:13: workflows.A: is not a name of lower-case letters, digits and hyphens, at most 63",
+			"3:13: workflows.A: must be at most 63 lower-case letters, digits and hyphens",
 			"3:23: workflows.b: must be a group of settings, not text",
 		}},
-		{"workflow that cannot end", "workflows: {a: {approvers: [b, b], quorum: 2}}\n", []string{"3:44: workflows.a.quorum: is more than there are approvers"}},
+		{"workflow that cannot end", "workflows: {a: {approvers: [b, b], quorum: 2}}\n", []string{"3:44: workflows.a.quorum: exceeds the number of approvers"}},
 		{"workflow without time", "workflows: {a: {timeout: 24h}}\n", []string{"3:26: workflows.a.timeout: " + late}},
 		{"default workflow without time", "tasks: {max_ttl: 10m}\n", []string{"1:1: workflows.default.timeout: " + late}},
 		{"wrong values in a workflow", "workflows: {a: {approvers: ['group:', ''], redact: [password, arguments., arguments.a..b], channels: [slack]}}\n", []string{
-			"3:29: workflows.a.approvers[0]: must be a name, that of a group after group:, or role:approver or role:admin",
-			"3:39: workflows.a.approvers[1]: must be a name, that of a group after group:, or role:approver or role:admin",
+			"3:29: workflows.a.approvers[0]: must be a name, group:NAME, role:approver or role:admin",
+			"3:39: workflows.a.approvers[1]: must be a name, group:NAME, role:approver or role:admin",
 			"3:53: workflows.a.redact[0]: must be a path such as arguments.password or result.token",
 			"3:63: workflows.a.redact[1]: must be a path such as arguments.password or result.token",
 			"3:75: workflows.a.redact[2]: must be a path such as arguments.password or result.token",
 			"3:103: workflows.a.channels[0]: must be inbox",
 		}},
-		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not be more than tasks.max_ttl"}},
-		{"poll intervals", "tasks: {min_poll_interval: 31s}\n", []string{"3:28: tasks.min_poll_interval: must not be more than tasks.max_poll_interval"}},
+		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not exceed tasks.max_ttl"}},
+		{"poll intervals", "tasks: {min_poll_interval: 31s}\n", []string{"3:28: tasks.min_poll_interval: must not exceed tasks.max_poll_interval"}},
 		{"start without credentials", "execution: {start: approval}\n", []string{"3:20: execution.start: " + away}},
 	}
 	for _, tt := range tests {
@@ -124,7 +124,7 @@ func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
 		t.Errorf("got %+v, %v", cfg.Workflows, warnings)
 	}
 	cfg, warnings = load(goodFile + "workflows: {a: {}}\n")
-	want := []string{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS: workflows.default.timeout: is ignored: there are workflows, but none of this name"}
+	want := []string{"THOUGHTGATE_APPROVAL_TIMEOUT_SECS: workflows.default.timeout: is ignored: no configured workflow has this name"}
 	if diff := cmp.Diff(want, lines(warnings)); diff != "" || len(cfg.Workflows) != 1 {
 		t.Errorf("got %+v, warnings (-want +got):\n%s", cfg.Workflows, diff)
 	}

@@ -43,14 +43,14 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 		`f.yaml:3:1: ruels: unknown key; did you mean rules?`,
 		`f.yaml:4:8: store: must be memory:, sqlite:FILE, or a postgres:// or redis:// URL`,
 		`f.yaml:6:10: upstreams[0].url: must be an http or https URL with a host, and without user, password or fragment`,
-		`f.yaml:7:11: upstreams[0].name: must be lower-case letters, digits and hyphens, at most 63`,
+		`f.yaml:7:11: upstreams[0].name: must be at most 63 lower-case letters, digits and hyphens`,
 		`f.yaml:8:5: upstreams[0].pth: unknown key; did you mean path?`,
-		`f.yaml:10:14: upstreams[0].headers.X-One: must be text that HTTP can carry in a header, in one line, not a number`,
+		`f.yaml:10:14: upstreams[0].headers.X-One: must be a valid HTTP header value on one line, not a number`,
 		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable NOT_SET is not set`,
 		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable ALSO_NOT is not set`,
-		`f.yaml:12:7: upstreams[0].headers.Host: cannot be set: the gate needs this header itself`,
-		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: HTTP takes it for the same as X-Two`,
-		`f.yaml:14:7: upstreams[0].headers."a b": is not a name of an HTTP header`,
+		`f.yaml:12:7: upstreams[0].headers.Host: cannot be set: the gate uses this header itself`,
+		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: HTTP treats it the same as X-Two`,
+		`f.yaml:14:7: upstreams[0].headers."a b": is not an HTTP header name`,
 		`f.yaml:15:10: upstreams[0].tls: must be a group of settings, not true or false`,
 		`f.yaml:16:5: upstreams[1].url: is required`,
 		`f.yaml:17:5: upstreams[2]: must be a group of settings, not a list`,
@@ -77,11 +77,11 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 
 func TestProblems(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
-	const none = "there is none: name at least one in a file, with --upstream or in THOUGHTGATE_UPSTREAM"
-	const open = "other machines could reach it, and nobody would be asked who they are; use a loopback address, " +
-		"say with identity how agents are recognised, or accept it with identity.anonymous: true or --anonymous"
+	const none = "no upstream configured: add `upstreams:` or pass `--upstream URL`"
+	const open = "other machines can reach this address, and agents are not authenticated; use a loopback address, " +
+		"configure identity, or accept it with identity.anonymous: true or --anonymous"
 	const token = "{name: a, hash: '" + someHash + "'}"
-	const dollar = "has a dollar sign that begins no ${NAME} or ${NAME:-default}; write $$ for the sign itself"
+	const dollar = "has a dollar sign that does not begin ${NAME} or ${NAME:-default}; write $$ for a literal dollar sign"
 	tests := []struct {
 		name, src string
 		want      []string
@@ -101,17 +101,17 @@ func TestProblems(t *testing.T) {
 		{"syntax", "version: 1\nlisten: [a\n", []string{"2:9: not YAML: sequence end token ']' not found"}},
 		{"tab", "version: 1\nlisten:\n\ta: b\n", []string{`3:1: not YAML: found character '\t' that cannot start any token`}},
 		{"quotes nothing from the file", "version: 1\nlisten: |s3cret\n", []string{"2:9: not YAML: invalid header option"}},
-		{"not UTF-8", "version: \xff\n", []string{"1:1: the file is not in UTF-8"}},
-		{"two documents", good + "---\n" + good, []string{"3:1: there must be one document in a file"}},
-		{"two documents, one empty", good + "---\n", []string{"3:1: there must be one document in a file"}},
+		{"not UTF-8", "version: \xff\n", []string{"1:1: the file is not UTF-8"}},
+		{"two documents", good + "---\n" + good, []string{"3:1: a file must contain one YAML document"}},
+		{"two documents, one empty", good + "---\n", []string{"3:1: a file must contain one YAML document"}},
 		{"same key twice", good + "listen: 127.0.0.1:1\n\"listen\": 127.0.0.1:2\n", []string{"4:1: listen: is given twice"}},
 		{"other case", good + "Listen: 127.0.0.1:1\n", []string{"3:1: Listen: unknown key; did you mean listen?"}},
 		{"merge key", good + "<<: {listen: \"127.0.0.1:1\"}\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
 		{"number as key", good + "limits: {1: 2}\n", []string{"3:10: limits: has a key that is not plain text, such as << or a number"}},
 		{"explicit key", good + "? listen\n: 127.0.0.1:1\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
 		{"unprintable key", good + "\"a\\e[31m\": 1\n", []string{`3:1: "a\x1b[31m": unknown key`}},
-		{"tag", good + "listen: !!str 127.0.0.1:1\n", []string{"3:9: listen: has a tag, which is not supported"}},
-		{"alias of nothing", good + "listen: *x\n", []string{"3:9: listen: names an unknown YAML anchor; a value that begins with * needs quotes, as in match: \"*\""}},
+		{"tag", good + "listen: !!str 127.0.0.1:1\n", []string{"3:9: listen: has a YAML tag, which is not supported"}},
+		{"alias of nothing", good + "listen: *x\n", []string{"3:9: listen: refers to an unknown YAML anchor; a value that begins with * needs quotes, as in match: \"*\""}},
 		{"alias of itself", good + "limits: &x {max_batch: *x}\n", []string{"3:12: limits.max_batch: must be a whole number from 1 to 100000, not a group of settings"}},
 		{"alias is its own anchor", good + "listen: &x *x\n", []string{"3:12: not YAML: unexpected scalar value type"}},
 		{"two upstreams without names", "version: 1\nupstreams:\n  - url: http://a/\n  - url: http://b/\n", []string{
@@ -125,11 +125,11 @@ func TestProblems(t *testing.T) {
 			"4:37: upstreams[1].path: is the same as that of upstreams[0]",
 		}},
 		{"tls without https", "version: 1\nupstreams: [{url: http://a/, tls: {server_name: b}}]\n", []string{
-			"2:35: upstreams[0].tls: is for upstreams with an https URL",
+			"2:35: upstreams[0].tls: needs an upstream with an https URL",
 		}},
 		{"command", "version: 1\nupstreams: [{command: [npx]}]\n", []string{
 			"2:13: upstreams[0].url: is required",
-			"2:14: upstreams[0].command: this build does not have this setting yet; remove it, for it would not be obeyed",
+			"2:14: upstreams[0].command: not supported by this version yet; remove it, because it would have no effect",
 		}},
 		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen"}},
 		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
@@ -140,23 +140,23 @@ func TestProblems(t *testing.T) {
 		{"a token twice", good + "operators: {tokens: [" + token + "," + token + "]}\n", []string{"3:129: operators.tokens[1].hash: is the same as that of operators.tokens[0]"}},
 		{"a role of an agent's", good + "identity: {tokens: [{name: a, role: admin, hash: '" + someHash + "'}]}\n", []string{"3:31: identity.tokens[0].role: unknown key"}},
 		{"an issuer without audiences", good + "identity: {jwt: [{issuer: https://a/}]}\n", []string{
-			"3:18: identity.jwt[0].audiences: is required: without it the gate would take tokens that are meant for others",
+			"3:18: identity.jwt[0].audiences: is required: without it the gate would accept tokens issued for other services",
 		}},
 		{"an issuer twice", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://a/, audiences: [x], prefix: b}]}\n", []string{
 			"3:65: identity.jwt[1].issuer: is given twice",
 		}},
 		{"two issuers whose names are alike", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://b/, audiences: [x]}]}\n", []string{
-			"3:56: identity.jwt[1].prefix: must differ between issuers, or their names could be mistaken for each other",
+			"3:56: identity.jwt[1].prefix: must differ between issuers: otherwise their names could be confused",
 		}},
-		{"a proxy from anywhere", good + "identity: {proxy: {header: X-User}}\n", []string{"3:19: identity.proxy.from: is required: anybody could send the header"}},
+		{"a proxy from anywhere", good + "identity: {proxy: {header: X-User}}\n", []string{"3:19: identity.proxy.from: is required: otherwise anyone could send the header"}},
 		{"a proxy that says nothing", good + "identity: {proxy: {from: [10.0.0.1]}}\n", []string{"3:19: identity.proxy.header: is required"}},
 		{"certificates of nobody", good + "identity: {mtls: {name: dns}}\n", []string{"3:18: identity.mtls.ca_file: is required"}},
 		{"half a certificate", good + "listen_tls: {key_file: k}\n", []string{"3:13: listen_tls: needs both cert_file and key_file"}},
 		{"a login for the whole world", good + "operators: {url: https://g, oidc: {issuer: https://a/, client_id: c}}\n", []string{
-			"3:35: operators.oidc: lets everybody in who has an account with the issuer; say who may with allowed_domains, allowed_groups or roles",
+			"3:35: operators.oidc: admits everyone who has an account with the issuer; set allowed_domains, allowed_groups or roles",
 		}},
 		{"a login that comes back nowhere", good + "operators: {oidc: {issuer: https://a/, client_id: c, allowed_groups: [x]}}\n", []string{
-			"3:19: operators.url: is required for a login elsewhere, which must know where to come back to",
+			"3:19: operators.url: is required with operators.oidc: the identity provider redirects browsers back to it",
 		}},
 		{"bare dollar sign", good + "listen: $LISTEN\n", []string{"3:9: listen: " + dollar}},
 		{"open brace", good + "listen: ${LISTEN\n", []string{"3:9: listen: " + dollar}},
@@ -177,7 +177,7 @@ func TestProblems(t *testing.T) {
 // not built yet: ignoring it would leave out an upstream.
 func TestLaterSettingIsRefused(t *testing.T) {
 	got := problems(t, "version: 1\nupstreams: [{url: http://a/,\n command: [npx]}]\n")
-	want := []string{"f.yaml:3:2: upstreams[0].command: this build does not have this setting yet; remove it, for it would not be obeyed"}
+	want := []string{"f.yaml:3:2: upstreams[0].command: not supported by this version yet; remove it, because it would have no effect"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
@@ -281,7 +281,7 @@ func TestPathsAndNames(t *testing.T) {
 func TestReservedHeaders(t *testing.T) {
 	for _, v := range []string{"host", "MCP-Protocol-Version", "Mcp-Session-Id", "mcp-method", "Content-length", "TE", "Last-Event-ID"} {
 		got := problems(t, "version: 1\nupstreams:\n  - url: http://a/\n    headers: {"+v+": x}\n")
-		want := []string{"f.yaml:4:15: upstreams[0].headers." + v + ": cannot be set: the gate needs this header itself"}
+		want := []string{"f.yaml:4:15: upstreams[0].headers." + v + ": cannot be set: the gate uses this header itself"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("problems (-want +got):\n%s", diff)
 		}
@@ -292,7 +292,7 @@ func TestFilesThatAreTooMuch(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
 	tests := []struct{ name, src, want string }{
 		{"bytes", good + strings.Repeat("#", config.MaxFile), "the file has more than 1048576 bytes"},
-		{"tokens", good + strings.Repeat("a: b\n", config.MaxTokens/3), "the file has more than 50000 words and signs"},
+		{"tokens", good + strings.Repeat("a: b\n", config.MaxTokens/3), "the file has more than 50000 YAML tokens"},
 		{"brackets", good + "a: " + strings.Repeat("[", config.MaxNesting+1), "values are nested more than 64 deep"},
 		{"braces", good + "a: " + strings.Repeat("{a: ", config.MaxNesting+1), "values are nested more than 64 deep"},
 		{"dashes", good + "a:\n  " + strings.Repeat("- ", config.MaxNesting+1), "values are nested more than 64 deep"},

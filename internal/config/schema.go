@@ -227,14 +227,14 @@ const reserved = " Accept Accept-Encoding Connection Content-Encoding Content-Le
 func headers(p *map[string]Secret) dict {
 	return dict{func(key string) (setting, string) {
 		if !headerName(key) {
-			return nil, "is not a name of an HTTP header"
+			return nil, "is not an HTTP header name"
 		}
 		key = textproto.CanonicalMIMEHeaderKey(key)
 		if strings.HasPrefix(key, "Mcp-") || strings.Contains(reserved, " "+key+" ") {
-			return nil, "cannot be set: the gate needs this header itself"
+			return nil, "cannot be set: the gate uses this header itself"
 		}
 		if _, twice := (*p)[key]; twice {
-			return nil, fmt.Sprintf("is given twice: HTTP takes it for the same as %s", key)
+			return nil, fmt.Sprintf("is given twice: HTTP treats it the same as %s", key)
 		}
 		if *p == nil {
 			*p = map[string]Secret{}

@@ -174,7 +174,7 @@ func mode(p *bool) leaf { return choice(p, "observe", "enforce") }
 
 // line reads text that can be shown to people and models as it is.
 func line(p *string) leaf {
-	return read(p, isText, "text in one line", func(s string) (string, bool) { return s, isLine(s) })
+	return read(p, isText, "text on one line", func(s string) (string, bool) { return s, isLine(s) })
 }
 
 func isLine(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
@@ -189,7 +189,7 @@ func tool(p *[]string) leaf {
 }
 
 func queryName(p *[]string) leaf {
-	return each(p, "a name in a query", func(s string) bool { return s != "" && isLine(s) })
+	return each(p, "the name of a query parameter", func(s string) bool { return s != "" && isLine(s) })
 }
 
 func bearer(p *Secret) leaf {
@@ -206,7 +206,7 @@ func timezone(p *string) leaf {
 }
 
 func name(p *string) leaf {
-	return read(p, isText, "lower-case letters, digits and hyphens, at most 63", func(s string) (string, bool) { return s, isName(s) })
+	return read(p, isText, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) })
 }
 
 func isName(s string) bool {
@@ -281,7 +281,7 @@ func mcpPath(p *[]string) leaf {
 }
 
 func host(p *[]string) leaf {
-	return read(p, isText, "a host name or address, with a port or without", func(s string) ([]string, bool) {
+	return read(p, isText, "a host name or address, with or without a port", func(s string) ([]string, bool) {
 		u, err := url.Parse("//" + s)
 		return append(*p, strings.ToLower(s)), err == nil && u.Host == s && hasHost(u)
 	})
@@ -295,7 +295,7 @@ func origin(p *[]string) leaf {
 }
 
 func headerValue(p map[string]Secret, key string) leaf {
-	return leaf{"text that HTTP can carry in a header, in one line", isText, func(s string) bool {
+	return leaf{"a valid HTTP header value on one line", isText, func(s string) bool {
 		p[key] = NewSecret(s)
 		return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 	}}
@@ -303,7 +303,7 @@ func headerValue(p map[string]Secret, key string) leaf {
 
 // credentialHeader reads the name of a header that holds a client's credential.
 func credentialHeader(p *[]string) leaf {
-	const want = "the name of an HTTP header that the gate does not need itself"
+	const want = "the name of an HTTP header that the gate does not use itself"
 	return read(p, isText, want, func(s string) ([]string, bool) {
 		name := textproto.CanonicalMIMEHeaderKey(s)
 		return append(*p, name), headerName(s) && !strings.HasPrefix(name, "Mcp-") && !strings.Contains(reserved, " "+name+" ")

@@ -157,7 +157,7 @@ func (s *policySet) ask(q *question) answer {
 	policies := s.about(q)
 	request, err := q.request(policies)
 	if err != nil {
-		return answer{mapping: err, reason: "the policies cannot be asked: the arguments have " + problemOf(err)}
+		return answer{mapping: err, reason: "the policies cannot be evaluated: the arguments have " + problemOf(err)}
 	}
 	decision, diagnostic := cedar.Authorize(policies, q, request)
 	// Cedar passes over a policy that fails. If that was a forbid, its word

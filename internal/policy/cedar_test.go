@@ -73,10 +73,10 @@ func TestCedarVerdicts(t *testing.T) {
 			"deny", "denied because a policy could not be evaluated: b",
 		},
 		{"overflow denies", `@id("a") permit ` + pay + ` when { context.arguments.n - 1 < 0 };`, `{"n":-9223372036854775808}`, "deny", "denied because a policy could not be evaluated: a"},
-		{"a number that is rounded denies", `@id("a") permit ` + pay + ` when { context.arguments.n > 0 };`, `{"n":9007199254740993}`, "deny", "the policies cannot be asked: the arguments have a number that servers round to another one"},
-		{"a name in another case denies", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has path };`, `{"pATH":1}`, "deny", "the policies cannot be asked: the arguments have a name that differs only by case from one that policies read"},
-		{"a name in another case, inside", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has o && context.arguments.o has path };`, `{"o":{"Path":1}}`, "deny", "the policies cannot be asked: the arguments have a name that differs only by case from one that policies read"},
-		{"a name in another case, with a letter that is not ASCII", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has task };`, `{"tas\u212a":1}`, "deny", "the policies cannot be asked: the arguments have a name that differs only by case from one that policies read"},
+		{"a number that is rounded denies", `@id("a") permit ` + pay + ` when { context.arguments.n > 0 };`, `{"n":9007199254740993}`, "deny", "the policies cannot be evaluated: the arguments have a number that servers round to another one"},
+		{"a name in another case denies", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has path };`, `{"pATH":1}`, "deny", "the policies cannot be evaluated: the arguments have a name that differs only by case from one that policies read"},
+		{"a name in another case, inside", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has o && context.arguments.o has path };`, `{"o":{"Path":1}}`, "deny", "the policies cannot be evaluated: the arguments have a name that differs only by case from one that policies read"},
+		{"a name in another case, with a letter that is not ASCII", `@id("a") permit ` + pay + `; forbid ` + pay + ` when { context.arguments has task };`, `{"tas\u212a":1}`, "deny", "the policies cannot be evaluated: the arguments have a name that differs only by case from one that policies read"},
 		{"a name in another case that is not read", `@id("a") permit ` + pay + ` when { resource.name == "pay" && context.session.client != "x" && !(context.arguments has o) };`, `{"Name":1,"Client":2}`, "forward", "permitted by policy a"},
 		{"other tools' policies cannot fail", `@id("a") permit ` + any1 + `; forbid (principal, action, resource == ThoughtGate::Tool::"other") when { context.arguments.amount > 100 };`, `{}`, "forward", "permitted by policy a"},
 		{"group", `@id("a") permit (principal in ThoughtGate::Group::"staff", action, resource);`, `{}`, "forward", "permitted by policy a"},
@@ -92,12 +92,12 @@ func TestCedarVerdicts(t *testing.T) {
 			&& context.time == datetime("2026-11-03T22:30:00Z") && context.session == {client: "", version: "", protocol: ""} };`,
 			`{}`, "forward", "permitted by policy a",
 		},
-		{"unmappable argument that is read", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":0.00001}`, "deny", "the policies cannot be asked: the arguments have a number with more than four decimals"},
+		{"unmappable argument that is read", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":0.00001}`, "deny", "the policies cannot be evaluated: the arguments have a number with more than four decimals"},
 		{"unmappable argument that is not read", `@id("a") permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1,"m":0.00001}`, "forward", "permitted by policy a"},
 		{"unmappable argument that another tool's policy reads", `@id("a") permit ` + pay + `; permit (principal, action, resource == ThoughtGate::Tool::"other") when { context.arguments.n == 1 };`, `{"n":0.00001}`, "forward", "permitted by policy a"},
-		{"all arguments are read", `permit ` + pay + ` when { context.arguments == {n: 1} };`, `{"n":1,"m":1e99}`, "deny", "the policies cannot be asked: the arguments have a number beyond 64 bits"},
-		{"the context as a whole is read", `permit ` + pay + ` when { {c: context}.c.arguments.n == 1 };`, `{"n":1,"m":1e99}`, "deny", "the policies cannot be asked: the arguments have a number beyond 64 bits"},
-		{"has reads", `permit ` + pay + ` when { context.arguments has n };`, `{"n":1e99}`, "deny", "the policies cannot be asked: the arguments have a number beyond 64 bits"},
+		{"all arguments are read", `permit ` + pay + ` when { context.arguments == {n: 1} };`, `{"n":1,"m":1e99}`, "deny", "the policies cannot be evaluated: the arguments have a number beyond 64 bits"},
+		{"the context as a whole is read", `permit ` + pay + ` when { {c: context}.c.arguments.n == 1 };`, `{"n":1,"m":1e99}`, "deny", "the policies cannot be evaluated: the arguments have a number beyond 64 bits"},
+		{"has reads", `permit ` + pay + ` when { context.arguments has n };`, `{"n":1e99}`, "deny", "the policies cannot be evaluated: the arguments have a number beyond 64 bits"},
 		{"has of a record", `@id("a") permit ` + pay + ` when { context has arguments && !(context.arguments has n) };`, `{"m":1e99}`, "forward", "permitted by policy a"},
 		{"decimals", `@id("a") permit ` + pay + ` when { context.decimals.n.lessThan(decimal("2.0")) && context.decimals.m.lessThan(decimal("2.0")) };`, `{"n":1,"m":1.5}`, "forward", "permitted by policy a"},
 		{"decimals keep texts", `@id("a") permit ` + pay + ` when { context.decimals.n.lessThan(decimal("2.0")) };`, `{"n":"1"}`, "deny", "denied because a policy could not be evaluated: a"},
@@ -106,10 +106,10 @@ func TestCedarVerdicts(t *testing.T) {
 		{"entities cannot be smuggled in", `permit ` + pay + ` when { context.arguments.who == ThoughtGate::Principal::"root" };`, `{"who":{"__entity":{"type":"ThoughtGate::Principal","id":"root"}}}`, "deny", "no policy permits it"},
 		{"no arguments", `@id("a") permit ` + pay + ` when { !(context.arguments has n) };`, ``, "forward", "permitted by policy a"},
 		{"arguments that are null", `@id("a") permit ` + pay + ` when { context.arguments == {} };`, ` null `, "forward", "permitted by policy a"},
-		{"arguments that are no object", `permit ` + pay + ` when { !(context.arguments has n) };`, `[]`, "deny", "the policies cannot be asked: the arguments have no members: they are no JSON object"},
-		{"duplicate names", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1,"m":{"a":1,"a":2}}`, "deny", "the policies cannot be asked: the arguments have invalid JSON, or a name that is there twice"},
-		{"cut off", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1`, "deny", "the policies cannot be asked: the arguments have invalid JSON, or a name that is there twice"},
-		{"two values", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1}{"n":2}`, "deny", "the policies cannot be asked: the arguments have something after their end"},
+		{"arguments that are no object", `permit ` + pay + ` when { !(context.arguments has n) };`, `[]`, "deny", "the policies cannot be evaluated: the arguments have no members: they are not a JSON object"},
+		{"duplicate names", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1,"m":{"a":1,"a":2}}`, "deny", "the policies cannot be evaluated: the arguments have invalid JSON or a duplicate name"},
+		{"cut off", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1`, "deny", "the policies cannot be evaluated: the arguments have invalid JSON or a duplicate name"},
+		{"two values", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1}{"n":2}`, "deny", "the policies cannot be evaluated: the arguments have text after their end"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestCedarRefused(t *testing.T) {
 			if first, _, _ := strings.Cut(err.Error(), "\n"); !strings.HasPrefix(first, strings.TrimSpace(tt.want)) {
 				t.Errorf("%s\nwant %s", first, tt.want)
 			}
-			if strings.Contains(err.Error(), "there are none") {
+			if strings.Contains(err.Error(), "No entries.") {
 				t.Errorf("the rules are blamed as well: %v", err)
 			}
 		})
@@ -266,13 +266,13 @@ func TestCedarAccepted(t *testing.T) {
 func TestCedarWarnings(t *testing.T) {
 	cfg := asking(`permit ` + any1 + ` when { context.arguments.a == 1 && context.decimals.b == decimal("1.0") && context.arguments has c && context.arguments.c == 1 };
 permit ` + pay + ` when { context.arguments.a == 1 };`)
-	want := []string{"test.cedar:1: reads context.arguments.a and context.decimals.b without asking with has: it denies every call without it that it is about"}
+	want := []string{"test.cedar:1: reads context.arguments.a and context.decimals.b without a has check: matching calls that lack it are denied"}
 	if diff := cmp.Diff(want, warningsOf(t, cfg)); diff != "" {
 		t.Error(diff)
 	}
 	cfg = asking(`permit ` + any1 + `;`)
 	cfg.Default.Action = policy.Deny
-	if diff := cmp.Diff([]string{"cedar: no rule has the action policy, so the policies are never asked"}, warningsOf(t, cfg)); diff != "" {
+	if diff := cmp.Diff([]string{"cedar: no rule has the action policy, so the policies are never evaluated"}, warningsOf(t, cfg)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -280,15 +280,15 @@ permit ` + pay + ` when { context.arguments.a == 1 };`)
 func TestCedarSources(t *testing.T) {
 	cfg := asking(`permit ` + any1 + `;`)
 	cfg.Cedar = append(cfg.Cedar, cfg.Cedar[0])
-	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "test.cedar: there are two sources of this name" {
+	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "test.cedar: two sources have this name" {
 		t.Errorf("a source twice: %v", err)
 	}
 	cfg.Cedar = []policy.Source{{Name: "empty.cedar", Text: []byte("// nothing\n")}}
-	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "default: action policy needs Cedar policies, and there are none" {
+	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "default: action policy needs Cedar policies, but none are configured" {
 		t.Errorf("no policy in the source: %v", err)
 	}
 	cfg.Cedar = nil
-	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "default: action policy needs Cedar policies, and there are none" {
+	if _, _, err := policy.Compile(cfg); err == nil || err.Error() != "default: action policy needs Cedar policies, but none are configured" {
 		t.Errorf("no source: %v", err)
 	}
 	cfg = asking(`@approval permit ` + any1 + `;`)
@@ -413,7 +413,7 @@ func TestCedarIndex(t *testing.T) {
 		}
 		slices.Sort(ids)
 		allowed := decision == cedar.Allow && len(diagnostic.Errors) == 0
-		unmappable := strings.HasPrefix(v.Reason, "the policies cannot be asked")
+		unmappable := strings.HasPrefix(v.Reason, "the policies cannot be evaluated")
 		if unmappable {
 			if v.Action != policy.Deny {
 				t.Errorf("%s", v.Reason)

@@ -97,7 +97,7 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
 	c := rule{Rule: r, where: "default"}
 	if r.Match != "" || r.Upstream != "" || r.Kind != "" || r.Principals != nil {
-		bad.add(c.where, errors.New("is for every call, so it has no match and no limits"))
+		bad.add(c.where, errors.New("applies to every call, so it cannot have match, upstream, kind or principals"))
 	}
 	bad.add(c.where, s.actionProblem(r))
 	c.verdict = s.verdictFor(&c, ByDefault, "the default")
@@ -117,7 +117,7 @@ func (s *Snapshot) compileUpstream(pattern string) (*glob, error) {
 
 func compilePrincipals(patterns []string) ([]principalGlob, error) {
 	if len(patterns) == 0 {
-		return nil, errors.New("an empty list matches nobody; leave it out to match anyone")
+		return nil, errors.New("an empty list matches nobody; remove it to match everyone")
 	}
 	globs := make([]principalGlob, len(patterns))
 	for i, p := range patterns {
@@ -135,12 +135,12 @@ func (s *Snapshot) actionProblem(r Rule) error {
 	switch r.Action {
 	case Forward, Deny:
 		if r.Workflow != "" {
-			return fmt.Errorf("action %s has no workflow", r.Action)
+			return fmt.Errorf("action %s takes no workflow", r.Action)
 		}
 		return nil
 	case AskPolicies:
 		if s.policies == nil {
-			return errors.New("action policy needs Cedar policies, and there are none")
+			return errors.New("action policy needs Cedar policies, but none are configured")
 		}
 	case Approve:
 	case "":
@@ -189,7 +189,7 @@ func (s *Snapshot) unasked() []Warning {
 	if s.policies == nil || asks(s.fallback) || slices.ContainsFunc(s.list.rules, asks) {
 		return nil
 	}
-	return []Warning{{"cedar", "no rule has the action policy, so the policies are never asked"}}
+	return []Warning{{"cedar", "no rule has the action policy, so the policies are never evaluated"}}
 }
 
 // digest returns an id for cfg.

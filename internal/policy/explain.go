@@ -65,7 +65,7 @@ func (s *Snapshot) explainRules(e *Explanation, t *target) {
 		r := &s.list.rules[i]
 		trial := RuleTrial{Index: i, Label: r.label, Match: r.Match, Action: r.Action, Why: r.unfit(t.upstream, t.kind, t.name)}
 		if trial.Why == "" && !r.admits(t.principal) {
-			trial.Why = "is about other principals"
+			trial.Why = "does not apply to this principal"
 		}
 		if trial.Why == "" {
 			trial.Matched, trial.Why = true, "matches"
@@ -109,15 +109,15 @@ func (s *Snapshot) seen(v Verdict) (agent, approver string) {
 	const nobody = "nobody is asked"
 	switch v.Action {
 	case Forward:
-		return "gets the answer of the upstream, as without a gate", nobody
+		return "gets the upstream's answer", nobody
 	case Approve:
 		w := s.workflows[v.Workflow]
-		self := "the requester not among them"
+		self := "not counting the requester"
 		if w.SelfApproval {
-			self = "the requester perhaps among them"
+			self = "who may include the requester"
 		}
-		return "waits for workflow " + v.Workflow + ": by a task if it can, and else by a request that is held",
-			fmt.Sprintf("sees the call, who made it, and why: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
+		return "waits for workflow " + v.Workflow + ": as a task if the client supports tasks, otherwise on an open request",
+			fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
 	default:
 		return "gets the error policy_denied: " + v.Reason, nobody
 	}
@@ -142,7 +142,7 @@ func (e Explanation) Text() string {
 		line("default", "no rule matches")
 	}
 	if e.Arguments != "" {
-		line("arguments", "cannot be put to the policies: %s", e.Arguments)
+		line("arguments", "cannot be evaluated by the policies: %s", e.Arguments)
 	}
 	for _, p := range e.Policies {
 		line("policy", "%s (%s): %s", p.ID, p.Where, p.Says)

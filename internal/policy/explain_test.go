@@ -50,22 +50,22 @@ func TestExplain(t *testing.T) {
 call       tools/call "delete_user" on upstream crm
 principal  alice
 rules[0]   get_* → forward: the name does not match
-rules[1]   * → deny: is about a prompt
-rules[2]   * → deny: is about another upstream
-rules[3]   *_user → forward: is about other principals
+rules[1]   * → deny: applies to the kind prompt
+rules[2]   * → deny: applies to another upstream
+rules[3]   *_user → forward: does not apply to this principal
 rules[4]   delete_* → approve: matches
 verdict    approve ops
 why        rules[4] "delete_*" needs approval by workflow ops: it is gone then
 snapshot   ID
-agent      waits for workflow ops: by a task if it can, and else by a request that is held
-approver   sees the call, who made it, and why: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, the requester not among them
+agent      waits for workflow ops: as a task if the client supports tasks, otherwise on an open request
+approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, not counting the requester
 `},
 		{call("pay", `{"amount":500}`), `
 call       tools/call "pay" on upstream crm
 principal  alice
 rules[0]   get_* → forward: the name does not match
-rules[1]   * → deny: is about a prompt
-rules[2]   * → deny: is about another upstream
+rules[1]   * → deny: applies to the kind prompt
+rules[2]   * → deny: applies to another upstream
 rules[3]   *_user → forward: the name does not match
 rules[4]   delete_* → approve: the name does not match
 rules[5]   pay → policy: matches
@@ -73,15 +73,15 @@ policy     large (pay.cedar:3): permit with approval by finance
 verdict    approve finance
 why        permitted by policy large (more than 100), with approval by workflow finance
 snapshot   ID
-agent      waits for workflow finance: by a task if it can, and else by a request that is held
-approver   sees the call, who made it, and why: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester perhaps among them
+agent      waits for workflow finance: as a task if the client supports tasks, otherwise on an open request
+approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester
 `},
 		{call("pay", `{"amount":"500"}`), `
 call       tools/call "pay" on upstream crm
 principal  alice
 rules[0]   get_* → forward: the name does not match
-rules[1]   * → deny: is about a prompt
-rules[2]   * → deny: is about another upstream
+rules[1]   * → deny: applies to the kind prompt
+rules[2]   * → deny: applies to another upstream
 rules[3]   *_user → forward: the name does not match
 rules[4]   delete_* → approve: the name does not match
 rules[5]   pay → policy: matches
@@ -99,24 +99,24 @@ approver   nobody is asked
 call       tools/call "pay" on upstream crm
 principal  alice
 rules[0]   get_* → forward: the name does not match
-rules[1]   * → deny: is about a prompt
-rules[2]   * → deny: is about another upstream
+rules[1]   * → deny: applies to the kind prompt
+rules[2]   * → deny: applies to another upstream
 rules[3]   *_user → forward: the name does not match
 rules[4]   delete_* → approve: the name does not match
 rules[5]   pay → policy: matches
-arguments  cannot be put to the policies: "amount": a number beyond 64 bits
+arguments  cannot be evaluated by the policies: "amount": a number beyond 64 bits
 verdict    deny
-why        the policies cannot be asked: the arguments have a number beyond 64 bits
+why        the policies cannot be evaluated: the arguments have a number beyond 64 bits
 snapshot   ID
-agent      gets the error policy_denied: the policies cannot be asked: the arguments have a number beyond 64 bits
+agent      gets the error policy_denied: the policies cannot be evaluated: the arguments have a number beyond 64 bits
 approver   nobody is asked
 `},
 		{anonymous, `
 call       tools/call "other" on upstream crm
 principal  anonymous
 rules[0]   get_* → forward: the name does not match
-rules[1]   * → deny: is about a prompt
-rules[2]   * → deny: is about another upstream
+rules[1]   * → deny: applies to the kind prompt
+rules[2]   * → deny: applies to another upstream
 rules[3]   *_user → forward: the name does not match
 rules[4]   delete_* → approve: the name does not match
 rules[5]   pay → policy: the name does not match
@@ -134,16 +134,16 @@ rules[0]   get_* → forward: matches
 verdict    forward
 why        rules[0] "get_*" forwards it
 snapshot   ID
-agent      gets the answer of the upstream, as without a gate
+agent      gets the upstream's answer
 approver   nobody is asked
 `},
 		{policy.Call{Method: "tools/list", Name: "a", Upstream: "crm", Principal: policy.Principal{ID: "alice"}}, `
 call       tools/list "a" on upstream crm
 principal  alice
 verdict    deny
-why        policy knows no such method
+why        unknown method
 snapshot   ID
-agent      gets the error policy_denied: policy knows no such method
+agent      gets the error policy_denied: unknown method
 approver   nobody is asked
 `},
 	}
@@ -201,8 +201,8 @@ func TestExplainJSON(t *testing.T) {
 		],
 		"snapshot": "ID"
 	},
-	"agent": "waits for workflow finance: by a task if it can, and else by a request that is held",
-	"approver": "sees the call, who made it, and why: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester perhaps among them"
+	"agent": "waits for workflow finance: as a task if the client supports tasks, otherwise on an open request",
+	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester"
 }`
 	if diff := cmp.Diff(strings.ReplaceAll(want, "ID", s.ID()), string(got)); diff != "" {
 		t.Error(diff)

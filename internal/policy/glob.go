@@ -79,23 +79,28 @@ func nextToken(pattern []rune) (token, int, error) {
 	case '[':
 		return class(pattern)
 	case ']', '{', '}':
-		return token{}, 0, errors.New("write \\" + string(c) + " for the character " + string(c) + ": there are no other uses of it here")
+		return token{}, 0, errors.New(escapeHint(c))
 	default:
 		r, n, err := character(pattern)
 		return literal(r), n, err
 	}
 }
 
+// escapeHint tells how a pattern must spell a character that has a meaning.
+func escapeHint(c rune) string {
+	return "write `\\" + string(c) + "` for a literal `" + string(c) + "`"
+}
+
 // character returns the first character of pattern, which may be escaped.
 func character(pattern []rune) (rune, int, error) {
 	if len(pattern) == 0 {
-		return 0, 0, errors.New("[ without ]")
+		return 0, 0, errors.New("unclosed `[`; write `\\[` for a literal bracket")
 	}
 	if pattern[0] != '\\' {
 		return pattern[0], 1, nil
 	}
 	if len(pattern) == 1 {
-		return 0, 0, errors.New("a backslash at the end escapes nothing")
+		return 0, 0, errors.New("trailing backslash; write two for a literal one")
 	}
 	return pattern[1], 2, nil
 }
@@ -109,7 +114,7 @@ func class(pattern []rune) (token, int, error) {
 	}
 	for i >= len(pattern) || pattern[i] != ']' {
 		if i < len(pattern) && strings.ContainsRune("[!^-", pattern[i]) {
-			return token{}, 0, errors.New("between brackets, write \\" + string(pattern[i]) + " for the character " + string(pattern[i]))
+			return token{}, 0, errors.New("inside brackets, " + escapeHint(pattern[i]))
 		}
 		r, n, err := classRange(pattern[min(i, len(pattern)):])
 		if err != nil {
@@ -119,7 +124,7 @@ func class(pattern []rune) (token, int, error) {
 		i += n
 	}
 	if len(t.ranges) == 0 {
-		return token{}, 0, errors.New("nothing between brackets")
+		return token{}, 0, errors.New("nothing inside the brackets")
 	}
 	return t, i + 1, nil
 }
@@ -137,7 +142,7 @@ func classRange(pattern []rune) (runeRange, int, error) {
 		return runeRange{}, 0, err
 	}
 	if to < from || m == 1 && to == ']' {
-		return runeRange{}, 0, errors.New("a range between brackets that ends before it begins, or not at all")
+		return runeRange{}, 0, errors.New("invalid range inside brackets")
 	}
 	return runeRange{from, to}, n + 1 + m, nil
 }

@@ -102,7 +102,7 @@ func (s *Snapshot) Judge(c Call) Verdict {
 	for _, other := range readings(kind, c.Name) {
 		c.Name = other
 		if o := s.judge(c, kind); o.strict() != v.strict() {
-			return s.ambiguous("a server may read the name as another one, which is judged differently")
+			return s.ambiguous("a server may read the name as another one, for which the policy decides differently")
 		}
 	}
 	return v
@@ -150,9 +150,9 @@ func (s *Snapshot) refuse(c *Call) string {
 	_, governed := Governed(c.Method)
 	switch {
 	case !governed:
-		return "policy knows no such method"
+		return "unknown method"
 	case c.Name == "" || !utf8.ValidString(c.Name):
-		return "the call names nothing"
+		return "the call has no name"
 	case s.upstreams != nil && !slices.Contains(s.upstreams, c.Upstream):
 		return "there is no such upstream"
 	case c.Principal.ID == "" && !c.Principal.Anonymous:

@@ -72,9 +72,9 @@ func TestJudgeRules(t *testing.T) {
 		{"anonymous with a known id", policy.Call{Method: "tools/call", Name: "pay", Principal: policy.Principal{ID: "bob", Anonymous: true}}, "deny", "the default denies it: ask first", policy.ByDefault},
 		{"anonymous and no principals in the rule", policy.Call{Method: "tools/call", Name: "get_x", Principal: policy.Principal{Anonymous: true}}, "forward", `rules[0] "get_*" forwards it`, 0},
 		{"observed rule", toolCall("try"), "forward (would deny)", `only observed: rules[8] "try" denies it`, 8},
-		{"unknown method", policy.Call{Method: "tools/list", Name: "get_x", Principal: alice}, "deny", "policy knows no such method", policy.ByGate},
-		{"no name", toolCall(""), "deny", "the call names nothing", policy.ByGate},
-		{"name that is no text", toolCall("get_\xff"), "deny", "the call names nothing", policy.ByGate},
+		{"unknown method", policy.Call{Method: "tools/list", Name: "get_x", Principal: alice}, "deny", "unknown method", policy.ByGate},
+		{"no name", toolCall(""), "deny", "the call has no name", policy.ByGate},
+		{"name that is no text", toolCall("get_\xff"), "deny", "the call has no name", policy.ByGate},
 		{"principal without an id", policy.Call{Method: "tools/call", Name: "get_x"}, "deny", "the principal has no id", policy.ByGate},
 	}
 	for _, tt := range tests {
@@ -267,24 +267,24 @@ func TestCompileReportsEverything(t *testing.T) {
 	})
 	want := `workflows.never: the timeout must be more than 0
 workflows.none: the quorum must be at least 1
-rules[0]: match: [ without ]
+rules[0]: match: unclosed '['; write '\[' for a literal bracket
 rules[1]: action "maybe" is not forward, approve, deny or policy
 rules[2]: an action is required: forward, approve, deny or policy
 rules[3]: workflow "nobody" is not one of never, none, ops
 rules[4]: workflow "default" is not one of never, none, ops
-rules[5]: action deny has no workflow
-rules[6]: action policy needs Cedar policies, and there are none
+rules[5]: action deny takes no workflow
+rules[6]: action policy needs Cedar policies, but none are configured
 rules[7]: kind "tools" is not tool, resource or prompt
-rules[7]: upstream: [ without ]
-rules[7]: principals: "]": write \] for the character ]: there are no other uses of it here
+rules[7]: upstream: unclosed '['; write '\[' for a literal bracket
+rules[7]: principals: "]": write '\]' for a literal ']'
 rules[8]: upstream: "crn" matches none of crm, files
-rules[8]: principals: an empty list matches nobody; leave it out to match anyone
-default: is for every call, so it has no match and no limits
+rules[8]: principals: an empty list matches nobody; remove it to match everyone
+default: applies to every call, so it cannot have match, upstream, kind or principals
 default: an action is required: forward, approve, deny or policy`
 	if err == nil {
 		t.Fatal("it compiles")
 	}
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
+	if diff := cmp.Diff(strings.ReplaceAll(want, "'", "`"), err.Error()); diff != "" {
 		t.Error(diff)
 	}
 }

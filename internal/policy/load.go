@@ -29,7 +29,7 @@ func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Warning {
 	names := map[string]bool{}
 	for _, source := range sources {
 		if names[source.Name] {
-			bad.add(source.Name, errors.New("there are two sources of this name"))
+			bad.add(source.Name, errors.New("two sources have this name"))
 			continue
 		}
 		names[source.Name] = true
@@ -115,7 +115,7 @@ func (p *cedarPolicy) warnings() []Warning {
 	if unguarded == nil {
 		return nil
 	}
-	text := "reads " + strings.Join(unguarded, " and ") + " without asking with has: it denies every call without it that it is about"
+	text := "reads " + strings.Join(unguarded, " and ") + " without a has check: matching calls that lack it are denied"
 	return []Warning{{p.where, text}}
 }
 

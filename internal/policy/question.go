@@ -234,5 +234,5 @@ func problemOf(err error) string {
 	if m, ok := errors.AsType[*mappingError](err); ok {
 		return m.problem
 	}
-	return "no form that they understand"
+	return "a form that Cedar does not support"
 }

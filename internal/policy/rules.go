@@ -30,9 +30,9 @@ type principalGlob struct {
 func (r *rule) unfit(upstream string, kind Kind, name string) string {
 	switch {
 	case r.Kind != "" && r.Kind != kind:
-		return "is about a " + string(r.Kind)
+		return "applies to the kind " + string(r.Kind)
 	case r.upstream != nil && !r.upstream.match(upstream):
-		return "is about another upstream"
+		return "applies to another upstream"
 	case !r.match.match(name):
 		return "the name does not match"
 	default:

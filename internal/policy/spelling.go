@@ -46,7 +46,7 @@ func hiddenPath(kind Kind, name string) string {
 	case hasDotSegment(name):
 		return "the URI has a segment . or .."
 	case hasNeedlessEscape(name):
-		return "the URI has a needless escape"
+		return "the URI has an unnecessary escape"
 	case strings.Contains(pathOf(name), "//"):
 		return emptySegmentProblem
 	default:
@@ -201,7 +201,7 @@ func misspelledText(uri, path, query, fragment string) string {
 	case !consistsOf(path, inPath):
 		return "the URI has a character in its path that must be escaped"
 	case badEscape(uri) || hasNeedlessEscape(uri):
-		return "the URI has a malformed or needless escape"
+		return "the URI has a malformed or unnecessary escape"
 	case hasDotSegment(uri):
 		return "the URI has a segment . or .."
 	default:

@@ -64,7 +64,7 @@ func mapArguments(arguments jsontext.Value, wanted selectedNames, number func(st
 		if len(arguments) == 0 {
 			return types.Record{}, nil
 		}
-		return types.Record{}, &mappingError{problem: "no members: they are no JSON object"}
+		return types.Record{}, &mappingError{problem: "no members: they are not a JSON object"}
 	}
 }
 
@@ -75,12 +75,12 @@ func (m *mapper) end(err error) error {
 		if _, err = m.dec.ReadToken(); errors.Is(err, io.EOF) {
 			return nil
 		}
-		return &mappingError{problem: "something after their end"}
+		return &mappingError{problem: "text after their end"}
 	}
 	if mapping, ok := errors.AsType[*mappingError](err); ok {
 		return mapping
 	}
-	return &mappingError{member: m.current, problem: "invalid JSON, or a name that is there twice"}
+	return &mappingError{member: m.current, problem: "invalid JSON or a duplicate name"}
 }
 
 func (m *mapper) fail(problem string) error {

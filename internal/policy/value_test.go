@@ -233,13 +233,13 @@ func TestArgumentLimits(t *testing.T) {
 		{`{"a":` + numbers(1001) + `}`, `"a": an array of more than 1000 elements`},
 		{`{"a":[` + strings.Repeat(numbers(998)+",", 9) + numbers(998) + `]}`, ""},
 		{`{"a":[` + strings.Repeat(numbers(1000)+",", 9) + numbers(1000) + `]}`, `"a": more than 10000 values`},
-		{`{"a":"` + "\xff" + `"}`, `"a": invalid JSON, or a name that is there twice`},
-		{`{"a":"\ud800"}`, `"a": invalid JSON, or a name that is there twice`},
-		{`{"a":1,"b":tru}`, `"b": invalid JSON, or a name that is there twice`},
-		{`{"a":1,"\u0061":1}`, `"a": invalid JSON, or a name that is there twice`},
-		{`{"a":1,}`, `"a": invalid JSON, or a name that is there twice`},
-		{`"a"`, "no members: they are no JSON object"},
-		{`{} {}`, "something after their end"},
+		{`{"a":"` + "\xff" + `"}`, `"a": invalid JSON or a duplicate name`},
+		{`{"a":"\ud800"}`, `"a": invalid JSON or a duplicate name`},
+		{`{"a":1,"b":tru}`, `"b": invalid JSON or a duplicate name`},
+		{`{"a":1,"\u0061":1}`, `"a": invalid JSON or a duplicate name`},
+		{`{"a":1,}`, `"a": invalid JSON or a duplicate name`},
+		{`"a"`, "no members: they are not a JSON object"},
+		{`{} {}`, "text after their end"},
 	}
 	for _, tt := range tests {
 		got := ""
