@@ -134,7 +134,7 @@ func (s *shop) inTrouble() {
 	if answer := say(s.t, s.AgentAddr(), "tools/call", `{"name":"free_x"}`); !strings.Contains(answer, "done") {
 		s.t.Errorf("a call that needs no approval: %s", answer)
 	}
-	if status, text := s.readiness(""); status != http.StatusOK || !strings.Contains(text, "ready\ncalls that need approval are refused") {
+	if status, text := s.readiness(""); status != http.StatusOK || !strings.Contains(text, "ready\nstore unavailable: calls that need approval are refused") {
 		s.t.Errorf("readiness: %d %s; want it with a note", status, text)
 	}
 	if status, text := s.readiness("?require=store"); status != http.StatusServiceUnavailable || strings.HasPrefix(text, "ready") {
