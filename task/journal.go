@@ -225,7 +225,7 @@ func (l Link) Extend(notes []Note) []Entry {
 func (l Link) Follow(e Entry) error {
 	own := Link{Seq: e.Seq - 1, Hash: e.Prev}.Next(e.Note)
 	number := func(seq int64) string { return strconv.FormatInt(seq, 10) }
-	problem := ""
+	var problem string
 	switch {
 	case own.Hash != e.Hash:
 		problem = "entry " + number(e.Seq) + " was changed"

@@ -239,7 +239,7 @@ func TestCedarRefused(t *testing.T) {
 			if first, _, _ := strings.Cut(err.Error(), "\n"); !strings.HasPrefix(first, strings.TrimSpace(tt.want)) {
 				t.Errorf("%s\nwant %s", first, tt.want)
 			}
-			if strings.Contains(err.Error(), "No entries.") {
+			if strings.Contains(err.Error(), "none are configured") {
 				t.Errorf("the rules are blamed as well: %v", err)
 			}
 		})
