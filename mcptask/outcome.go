@@ -3,10 +3,10 @@ package mcptask
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -250,23 +250,7 @@ const maxQuote = 200
 // harmless returns foreign text as one short line of visible characters that
 // cannot end its own quotation. What it says is not checked.
 func harmless(foreign string) string {
-	visible := strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case r == '"':
-			return '\''
-		case !unicode.IsPrint(r), unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-			return -1
-		default:
-			return r
-		}
-	}, foreign)
-	line := []rune(strings.Join(strings.Fields(visible), " "))
-	if len(line) > maxQuote {
-		line = append(line[:maxQuote-1], '…')
-	}
-	return string(line)
+	return plain.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
 }
 
 // toolError returns a tool result that tells the model of a modern client what

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
 func newWatch(g gateFlags) *cobra.Command {
@@ -70,5 +70,5 @@ func (s *screen) jsonEvent(e client.Event, _ time.Time) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", approval.Visible(string(text)))
+	return s.line("%s", plain.Escape(string(text)))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 // tour is what the demo prints: text at the margin, commands indented by two.
@@ -147,7 +148,7 @@ func (p demoPlan) gateAt(address, url string) (*app.App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return app.New(cfg, newLogger(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
+	return app.New(cfg, logging.New(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
 }
 
 // writeRules writes a configuration with the demo's rules, which only a file

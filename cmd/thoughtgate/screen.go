@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -50,7 +51,7 @@ const (
 )
 
 func (s *screen) paint(c colour, text string) string {
-	if !s.colours {
+	if !s.colours || text == "" {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
@@ -68,7 +69,7 @@ func (s *screen) json(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", approval.Visible(string(text)))
+	return s.line("%s", plain.Escape(string(text)))
 }
 
 // table prints one line for each approval.
@@ -82,10 +83,25 @@ func (s *screen) table(listed []approval.Approval, now time.Time) error {
 			left = "-"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			a.ID[:min(n, len(a.ID))], oneLine(a.Tool, 60), requester(a), oneLine(a.Workflow, 60),
+			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), requester(a), oneLine(a.Workflow, 60),
 			span(now.Sub(a.CreatedAt)), left, stateName(a), oneLine(a.Reason, maxCell))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return s.warnings(listed, n)
+}
+
+// warnings says below a table which of its names may be taken for others.
+func (s *screen) warnings(listed []approval.Approval, n int) error {
+	for _, a := range listed {
+		for _, warning := range nameWarnings(a) {
+			if err := s.line("%s", s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // shortID is how much of an id is shown if that is clear enough.
@@ -115,7 +131,8 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 	}
 	row("id", string(a.ID))
 	row("state", s.standing(a))
-	row("tool", oneLine(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
+	row("tool", markedName(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
+	row("warning", s.warningText(a))
 	row("description", paragraph(a.Description))
 	row("hints", hintText(a.Hints))
 	row("requester", requester(a))
@@ -232,7 +249,7 @@ func requester(a approval.Approval) string {
 	if a.Anonymous {
 		return "anonymous"
 	}
-	return oneLine(a.Principal, maxCell)
+	return markedName(a.Principal, maxCell)
 }
 
 // hintText returns what the upstream says of its tool.
@@ -276,7 +293,7 @@ func argumentText(a approval.Approval) string {
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
 		return "unreadable"
 	}
-	return approval.Visible(string(text))
+	return plain.Escape(string(text))
 }
 
 // argumentStart returns the text of arguments that are too long to be sent whole.
@@ -294,7 +311,7 @@ func callText(a approval.Approval) string {
 	if a.ArgumentsTruncated {
 		arguments = argumentStart(a, maxCell)
 	}
-	return strings.TrimSpace(oneLine(a.Tool, 60) + " " + arguments)
+	return strings.TrimSpace(markedName(a.Tool, 60) + " " + arguments)
 }
 
 // span returns a length of time as people say it.
@@ -316,11 +333,11 @@ func span(d time.Duration) string {
 
 // oneLine returns foreign text as one line of at most limit characters.
 func oneLine(text string, limit int) string {
-	return shorten(strings.ReplaceAll(approval.Visible(text), "\n", `\n`), limit)
+	return shorten(strings.ReplaceAll(plain.Escape(text), "\n", `\n`), limit)
 }
 
 // paragraph returns foreign text with its lines.
-func paragraph(text string) string { return shorten(approval.Visible(text), maxText) }
+func paragraph(text string) string { return shorten(plain.Escape(text), maxText) }
 
 func shorten(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {

@@ -9,29 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// What a terminal obeys, what cannot be seen, and what turns text around.
-func TestVisible(t *testing.T) {
-	tests := map[string]string{
-		"plain, ünïcödé, 夜, 🙂":  "plain, ünïcödé, 夜, 🙂",
-		"two\nlines":            "two\nlines",
-		"\x1b[2J\x07\b\r\t\x7f": `\u001b[2J\u0007\u0008\u000d\u0009\u007f`,
-		"\u009b2J":              `\u009b2J`,
-		"\u202egpj\u2066x":      `\u202egpj\u2066x`,
-		"a\u200bb\u00adc\ufeff": `a\u200bb\u00adc\ufeff`,
-		"\u3164\u034f\ufe0f":    `\u3164\u034f\ufe0f`,
-		"\U000e0041\U000e0101":  `\udb40\udc41\udb40\udd01`,
-		"\u00a0\u2028":          `\u00a0\u2028`,
-		"\xff":                  "\ufffd",
-	}
-	for text, want := range tests {
-		if got := approval.Visible(text); got != want {
-			t.Errorf("approval.Visible(%q) = %s; want %s", text, got, want)
-		}
-	}
-}
 
 func TestSpan(t *testing.T) {
 	tests := map[time.Duration]string{
@@ -141,5 +121,42 @@ func TestArguments(t *testing.T) {
 	}
 	if text := argumentText(endless); strings.Count(text, "x") < 100_000 {
 		t.Errorf("%d bytes of %d are shown", len(text), len(long))
+	}
+}
+
+// A name with letters that look like others is marked wherever it is shown, as
+// the inbox marks it, and the letters are named.
+func TestAlike(t *testing.T) {
+	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
+	a := approval.Approval{
+		ID: "tg_aaaaaaaa-1", Tool: "d\u0435lete", Principal: "\u03bfps", State: task.InputRequired, ExpiresAt: now,
+		Arguments: jsontext.Value(`{"p\u0430th":"\u0430 value may have any letters","deep":[{"id\u00a0":1,"id":"\u0456d"}]}`),
+	}
+	plainOne := approval.Approval{ID: "tg_bbbbbbbb-1", Tool: "delete", Principal: "ops", State: task.InputRequired, ExpiresAt: now, Arguments: jsontext.Value(`{"path":"x"}`)}
+	tool := "tool d\u0435lete: Not plain Latin letters: \u0435 is U+0435 Cyrillic"
+	requester := "requester \u03bfps: Not plain Latin letters: \u03bf is U+03BF Greek"
+	argument := "argument p\u0430th: Not plain Latin letters: \u0430 is U+0430 Cyrillic"
+	var list, shown, event strings.Builder
+	if err := (&screen{w: &list}).table([]approval.Approval{a, plainOne}, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&screen{w: &shown}).show(a, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&screen{w: &event}).event(client.Event{Kind: client.Pending, Approval: a}, now); err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"list": list.String(), "show": shown.String(), "watch": event.String()} {
+		if !strings.Contains(text, "d\u0435lete (!)") || !strings.Contains(text, "\u03bfps (!)") {
+			t.Errorf("%s does not mark the names:\n%s", what, text)
+		}
+	}
+	for _, warning := range []string{tool, requester, argument} {
+		if !strings.Contains(list.String(), "(!) tg_aaaaaaaa "+warning) || !strings.Contains(shown.String(), warning) {
+			t.Errorf("no warning %q in\n%s\n%s", warning, &list, &shown)
+		}
+	}
+	if strings.Contains(list.String(), "(!) tg_bbbbbbbb") || strings.Count(shown.String(), "Not plain") != 3 {
+		t.Errorf("a warning too many in\n%s\n%s", &list, &shown)
 	}
 }

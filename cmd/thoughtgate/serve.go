@@ -16,6 +16,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 func newServe() *cobra.Command {
@@ -140,17 +141,9 @@ func newApp(stderr io.Writer, level *slog.LevelVar, s config.Sources) (*app.App,
 		return nil, err
 	}
 	level.Set(cfg.Telemetry.Log.Level)
-	log := newLogger(stderr, cfg.Telemetry.Log.Format, level)
+	log := logging.New(stderr, cfg.Telemetry.Log.Format, level)
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w.String())
 	}
 	return app.New(cfg, log)
-}
-
-func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	if format == "text" {
-		return slog.New(slog.NewTextHandler(w, options))
-	}
-	return slog.New(slog.NewJSONHandler(w, options))
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 // lines is a log that a test reads while it is written.
@@ -48,7 +49,7 @@ next:
 func startLogged(t *testing.T, text string) (*app.App, *lines, func() error) {
 	t.Helper()
 	log := new(lines)
-	a, err := app.New(load(t, text), slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	a, err := app.New(load(t, text), logging.New(log, "json", slog.LevelDebug))
 	if err != nil {
 		t.Fatal(err)
 	}

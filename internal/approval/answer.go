@@ -76,7 +76,7 @@ func unusable(err error) error {
 // failure returns the end of a call that has no answer. What went wrong is for
 // the log; the trail has a fixed sentence.
 func (d *Desk) failure(ctx context.Context, t task.Task, err error) task.Event {
-	d.cfg.Log.WarnContext(ctx, "call without an answer", "task", t.ID, "tool", t.Call.Name, "error", err)
+	d.cfg.Log.WarnContext(About(ctx, t), "call without an answer", "error", err)
 	f := task.Failure{Stage: task.StageUpstreamUnreachable, Reason: "the call could not be finished", Ran: task.RanUnknown}
 	known, ok := errors.AsType[*SendError](err)
 	switch {

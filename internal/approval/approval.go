@@ -121,7 +121,7 @@ func New(c Config) (*Desk, error) {
 		return nil, errors.New("approval: a desk needs a store, a policy and workflows")
 	}
 	c.defaults()
-	c.Store = recorded{c.Store, c.Recorded}
+	c.Store = recorded{c.Store, c.Log, c.Recorded}
 	c.Now = (&clock{read: c.Now, log: c.Log}).now
 	d := &Desk{
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),

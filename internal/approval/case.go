@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -198,7 +199,7 @@ func approves(e *task.Entry) bool {
 
 // tellsOf reports whether e is about the tool of t, at a time before t.
 func tellsOf(e *task.Entry, t task.Task) bool {
-	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == shownName(t.Call.Name, maxListed) && !e.At.After(t.CreatedAt)
+	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == plain.Name(t.Call.Name, maxListed) && !e.At.After(t.CreatedAt)
 }
 
 func sameTool(a, b task.Task) bool {

@@ -275,7 +275,7 @@ func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
 	defer stop()
 	_, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: gone}, d.cfg.Now())
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, task.ErrExpired) {
-		d.cfg.Log.WarnContext(ctx, "departure not noted", "task", ref.ID, "error", err)
+		d.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
 	}
 }
 

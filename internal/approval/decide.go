@@ -2,9 +2,8 @@ package approval
 
 import (
 	"context"
-	"strings"
-	"unicode"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -62,7 +61,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 	if err != nil {
 		return after, err
 	}
-	d.cfg.Log.InfoContext(ctx, "call decided", "task", id, "tool", after.Call.Name, "decision", r.Decision, "by", who.Name, "state", after.State)
+	d.cfg.Log.InfoContext(About(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "from", before.State, "to", after.State)
 	d.tell(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
 		d.approved(ctx, after)
@@ -72,7 +71,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 
 // event returns what r does to t.
 func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
-	reason := plainText(r.Reason, maxReason)
+	reason := plain.Text(r.Reason, maxReason)
 	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
@@ -110,7 +109,7 @@ func (d *Desk) approved(ctx context.Context, t task.Task) {
 		return
 	}
 	if _, err := d.launch(ctx, task.AnyOwner().Ref(t.ID), send); err != nil {
-		d.cfg.Log.WarnContext(ctx, "approved call not started", "task", t.ID, "error", err)
+		d.cfg.Log.WarnContext(About(ctx, t), "approved call not started", "error", err)
 	}
 }
 
@@ -127,34 +126,9 @@ func (d *Desk) senderFor(t task.Task) Sender {
 }
 
 func (d *Desk) abandon(ctx context.Context, t task.Task) {
-	d.cfg.Log.WarnContext(ctx, "approved call not run: its owner is not there", "task", t.ID, "tool", t.Call.Name)
+	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run: its owner is not there", "state", t.State)
 	d.tell(ctx, Event{Step: Abandoned, Task: t})
 }
 
 // maxReason is how many characters of an approver's reason are kept.
 const maxReason = 500
-
-// plainText returns foreign text as at most limit visible characters, line
-// breaks and tabs. It is then safe to show, not safe to believe.
-func plainText(foreign string, limit int) string {
-	text := []rune(strings.TrimSpace(strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case Hidden(r):
-			return -1
-		default:
-			return r
-		}
-	}, strings.ToValidUTF8(foreign, "\uFFFD"))))
-	if len(text) > limit {
-		text = append(text[:limit-1], '…')
-	}
-	return string(text)
-}
-
-// Hidden reports whether r is something that a reader cannot see, or that
-// changes how other characters are seen.
-func Hidden(r rune) bool {
-	return r != ' ' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point))
-}

@@ -19,7 +19,7 @@ func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (tas
 	}
 	most := d.ttlRules().Longest()
 	if ttl > most {
-		d.ttlLimited(ctx, ttl, most)
+		d.ttlLimited(About(ctx, t), ttl, most)
 	}
 	after, err := d.clerk().Advance(ctx, ref, task.ExtendTTL{By: t.Owner, TTL: ttl, Max: most}, d.cfg.Now())
 	switch {

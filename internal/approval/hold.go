@@ -9,6 +9,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -27,6 +29,8 @@ type Call struct {
 	Tool      Tool
 	Session   policy.Session
 	Trace     string // the W3C traceparent of the request, if it is traced
+
+	Correlation string // the correlation id of the request
 
 	// Send makes the call for a client that is given a task to ask for, and
 	// counts as one that asked. It is nil for a client that waits in the
@@ -83,8 +87,8 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	step := Held
 	if attached {
 		step = Attached
+		d.cfg.Log.InfoContext(About(ctx, held), "identical call joins a held one", "state", held.State)
 	}
-	d.cfg.Log.InfoContext(ctx, "call held", "task", held.ID, "tool", held.Call.Name, "workflow", held.Workflow, "attached", attached)
 	d.tell(ctx, Event{Step: step, Task: held})
 	return d.begin(ctx, held, c.Send), attached, nil
 }
@@ -103,7 +107,7 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 	}
 	if err != nil {
 		// The task is there all the same, and can be started later.
-		d.cfg.Log.WarnContext(ctx, "held call not started", "task", t.ID, "error", err)
+		d.cfg.Log.WarnContext(About(ctx, t), "held call not started", "error", err)
 		after = t
 	}
 	return d.told(after)
@@ -128,7 +132,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 		return task.Task{}, err
 	}
 	now := d.cfg.Now()
-	ttl := d.ttl(ctx, c, w)
+	ttl := d.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
 		ID: task.NewID(), Owner: c.Owner, Room: c.Room, Call: call, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
@@ -168,14 +172,14 @@ func (d *Desk) question(c Call) (task.Event, Workflow, error) {
 	}
 }
 
-func (d *Desk) ttl(ctx context.Context, c Call, w Workflow) time.Duration {
+func (d *Desk) ttl(ctx context.Context, c Call, w Workflow, tool string) time.Duration {
 	rules := d.ttlRules()
 	if c.Verdict.Action == policy.Approve {
 		rules.Approval = w.timeout()
 	}
 	ttl := rules.Resolve(c.TTL)
 	if ttl.Clamped {
-		d.ttlLimited(ctx, c.TTL, ttl.Value)
+		d.ttlLimited(logging.AboutCall(ctx, func() logging.Call { return logging.Call{Tool: tool} }), c.TTL, ttl.Value)
 	}
 	return ttl.Value
 }
@@ -300,6 +304,7 @@ type facts struct {
 	Session     policy.Session     `json:",omitzero"`
 	Description string             `json:",omitzero"`
 	Trace       string             `json:",omitzero"`
+	Correlation string             `json:",omitzero"`
 	Peer        string             `json:",omitzero"`
 	Why         *Why               `json:",omitzero"`
 
@@ -314,7 +319,7 @@ const maxDescription = 2000
 func (c Call) facts() facts {
 	f := facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
-		Description: plainText(c.Tool.Description, maxDescription), Trace: c.Trace, Peer: c.Peer,
+		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer,
 		Why: whyOf(c.Verdict),
 	}
 	for _, tool := range c.InBatch {
@@ -331,7 +336,7 @@ func whyOf(v policy.Verdict) *Why {
 	}
 	w := &Why{Label: v.Label, Match: v.Match, Policies: v.Policies}
 	for _, text := range v.Says {
-		w.Says = append(w.Says, plainText(text, maxReason))
+		w.Says = append(w.Says, plain.Text(text, maxReason))
 	}
 	return w
 }

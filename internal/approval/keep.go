@@ -183,9 +183,19 @@ func (d *Desk) overdue(ctx context.Context, t task.Task) {
 	d.stopUpstream(ctx, t, nil)
 	d.forget(t.ID)
 	age := t.UpdatedAt.Sub(t.CreatedAt)
-	d.cfg.Log.WarnContext(ctx, "task overdue", "task", t.ID, "tool", t.Call.Name, "state", t.State, "age_seconds", age.Seconds())
+	from, to := lastMove(t)
+	d.cfg.Log.WarnContext(About(ctx, t), "task overdue",
+		"from", from, "to", to, "age_seconds", age.Seconds(), "upstream_task_id", upstreamTask(t))
 	d.tell(ctx, Event{Step: Overdue, Task: t})
 	d.uncollected(ctx, t)
+}
+
+// upstreamTask returns which task the upstream made of the call of t, if it did.
+func upstreamTask(t task.Task) string {
+	if t.Execution == nil {
+		return ""
+	}
+	return t.Execution.UpstreamTask
 }
 
 // uncollected tells of a task that was not run because its owner did not come

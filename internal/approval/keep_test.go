@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -56,14 +57,15 @@ func TestRun(t *testing.T) {
 func TestExpiryIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		o := open(t, func(c *approval.Config) { c.Log = slog.New(slog.NewJSONHandler(&log, nil)) })
+		o := open(t, func(c *approval.Config) { c.Log = logging.New(&log, "json", slog.LevelInfo) })
 		stop := o.house(t)
 		held := o.hold(t, call("ann", "/a"))
 		pass(16 * time.Minute)
 		stop()
 		var line struct {
-			Level, Msg, Task, Tool string
-			Age                    float64 `json:"age_seconds"`
+			Level, Msg, Tool, From, To, Principal string
+			Task                                  string  `json:"task_id"`
+			Age                                   float64 `json:"age_seconds"`
 		}
 		for text := range strings.Lines(log.String()) {
 			if strings.Contains(text, "task overdue") {
@@ -72,7 +74,7 @@ func TestExpiryIsLogged(t *testing.T) {
 				}
 			}
 		}
-		if line.Level != "WARN" || line.Task != string(held.ID) || line.Tool != held.Call.Name || line.Age < 900 || line.Age > 960 {
+		if line.Level != "WARN" || line.Task != string(held.ID) || line.Tool != held.Call.Name || line.From != "input_required" || line.To != "expired" || line.Principal != "ann" || line.Age < 900 || line.Age > 960 {
 			t.Errorf("logged %+v; want task %s of tool %s after about 15 minutes", line, held.ID, held.Call.Name)
 		}
 	})

@@ -84,7 +84,7 @@ func (d *Desk) payDebt(ctx context.Context, id task.ID) error {
 	case err != nil || !t.Owes():
 		return err
 	case d.cfg.Now().After(t.Execution.Cancellation.Until):
-		d.cfg.Log.WarnContext(ctx, "upstream never told to stop", "task", t.ID, "tool", t.Call.Name, "tries", t.Execution.Cancellation.Tries)
+		d.cfg.Log.WarnContext(About(ctx, t), "upstream never told to stop", "tries", t.Execution.Cancellation.Tries)
 		return d.settleUpstream(ctx, t.ID, task.CancellationGivenUp)
 	}
 	send := d.recentSender(id)
@@ -107,19 +107,19 @@ func (d *Desk) tellUpstream(ctx context.Context, t task.Task, send Sender, e tas
 	case err != nil:
 		return err
 	}
-	telling, stop := context.WithTimeout(ctx, d.settings().Cancel)
+	telling, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)
 	defer stop()
 	err = send.Cancel(telling, after)
 	failed, _ := errors.AsType[*SendError](err)
 	switch {
 	case err == nil:
-		d.cfg.Log.InfoContext(ctx, "upstream told to stop", "task", t.ID, "tool", t.Call.Name)
+		d.cfg.Log.InfoContext(About(ctx, t), "upstream told to stop")
 		return d.settleUpstream(ctx, t.ID, task.CancellationTold)
 	case failed != nil && failed.Stage == task.StageUpstreamGone:
-		d.cfg.Log.InfoContext(ctx, "upstream knows of nothing to stop", "task", t.ID, "tool", t.Call.Name)
+		d.cfg.Log.InfoContext(About(ctx, t), "upstream knows of nothing to stop")
 		return d.settleUpstream(ctx, t.ID, task.CancellationRefused)
 	default: // it is tried again, by whoever comes next
-		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "task", t.ID, "tool", t.Call.Name, "error", err)
+		d.cfg.Log.WarnContext(About(ctx, t), "upstream not told to stop", "error", err)
 		return nil
 	}
 }
@@ -161,7 +161,7 @@ func (d *Desk) stopUpstream(ctx context.Context, t task.Task, send Sender) {
 // then tried again later: telling it twice does no harm.
 func (d *Desk) logDebt(ctx context.Context, t task.Task, err error) {
 	if err != nil {
-		d.cfg.Log.ErrorContext(ctx, "what the upstream was told is not noted", "task", t.ID, "error", err)
+		d.cfg.Log.ErrorContext(About(ctx, t), "what the upstream was told is not noted", "error", err)
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -30,16 +32,21 @@ func Recorded() []Step {
 	}
 }
 
-// recorded is a store that counts what its journal is told.
+// recorded is a store that logs what happens to tasks, and counts what its
+// journal is told.
 type recorded struct {
 	task.Store
 
+	log     *slog.Logger
 	observe func(notes []task.Note, err error)
 }
 
 // Create implements [task.Tasks].
 func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	err := r.Store.Create(ctx, t, limits, notes...)
+	if err == nil {
+		logCreated(ctx, r.log, t, notes)
+	}
 	r.count(notes, err)
 	return err
 }
@@ -47,6 +54,9 @@ func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, n
 // Swap implements [task.Tasks].
 func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	err := r.Store.Swap(ctx, t, notes...)
+	if err == nil {
+		logMoves(About(ctx, t), r.log, notes)
+	}
 	r.count(notes, err)
 	return err
 }
@@ -86,7 +96,7 @@ func (d *Desk) rechecker(v policy.Verdict) task.Clerk {
 		notes := tell(before, after, e)
 		for i := range notes {
 			if v.Snapshot != "" {
-				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plainText(v.Reason, maxReason)
+				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plain.Text(v.Reason, maxReason)
 			}
 		}
 		return notes
@@ -203,9 +213,9 @@ func fallen(n task.Note) []task.Note {
 func note(t task.Task, step Step, at time.Time) task.Note {
 	return task.Note{
 		At: at, Task: t.ID, Step: string(step), Requester: requester(t),
-		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: shownName(t.Call.Name, maxListed), ArgumentDigest: t.Digest,
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: plain.Name(t.Call.Name, maxListed), ArgumentDigest: t.Digest,
 		ToolDigest: t.Verdict.ToolDigest, PolicySnapshot: t.Verdict.Snapshot,
-		Verdict: plainText(t.Verdict.Reason, maxReason), Workflow: t.Workflow,
+		Verdict: plain.Text(t.Verdict.Reason, maxReason), Workflow: t.Workflow,
 	}
 }
 
@@ -213,7 +223,7 @@ func note(t task.Task, step Step, at time.Time) task.Note {
 // or a credential is known gets a name that tells neither.
 func requester(t task.Task) string {
 	if id := readFacts(t).Principal.ID; id != "" {
-		return shownName(id, maxName)
+		return plain.Name(id, maxName)
 	}
 	sum := sha256.Sum256([]byte("requester " + t.Owner))
 	return "anonymous:" + hex.EncodeToString(sum[:8])

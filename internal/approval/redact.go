@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -26,7 +26,7 @@ func shown(arguments string, paths []path, most int) (text jsontext.Value, trunc
 	if err != nil {
 		return jsonrpc.AppendString(nil, "[unreadable]"), false
 	}
-	seen := []byte(Visible(string(whole[:min(len(whole), most+utf8.UTFMax)])))
+	seen := []byte(plain.Escape(string(whole[:min(len(whole), most+utf8.UTFMax)])))
 	if len(whole) <= most && len(seen) <= most {
 		return seen, false
 	}
@@ -211,24 +211,4 @@ func (r *redaction) copyInside(paths []path) error {
 		return err
 	}
 	return r.to.WriteToken(end)
-}
-
-// Visible returns text with an escape in the place of every character that a
-// reader cannot see, that changes how others are seen, or that a terminal would
-// obey. JSON means the same afterwards: there such characters can only stand in
-// strings.
-func Visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n' || !Hidden(r):
-			b.WriteRune(r)
-		case r > 0xFFFF:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
 }

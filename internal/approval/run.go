@@ -167,7 +167,7 @@ func (d *Desk) refuse(ctx context.Context, ref task.Ref, why task.Failure, v pol
 		return t, err
 	}
 	d.forget(t.ID)
-	d.cfg.Log.WarnContext(ctx, "approved call not run", "task", t.ID, "tool", t.Call.Name, "stage", why.Stage, "reason", why.Reason)
+	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run", "from", task.Approved, "to", t.State, "stage", why.Stage, "reason", why.Reason)
 	d.tell(ctx, Event{Step: NotRun, Task: t})
 	return t, nil
 }
@@ -200,7 +200,7 @@ func (d *Desk) run(ctx context.Context, t task.Task, send Sender) {
 // and what ends it: the work may take as long as a call, and is interrupted if
 // the desk cannot wait for it any longer.
 func (d *Desk) working(ctx context.Context, t task.Task) (context.Context, func()) {
-	limited, stop := context.WithTimeout(ctx, min(d.settings().Execution, t.Remaining(d.cfg.Now())))
+	limited, stop := context.WithTimeout(About(ctx, t), min(d.settings().Execution, t.Remaining(d.cfg.Now())))
 	working, end := d.during(limited, t, d.kill)
 	return working, func() {
 		end()
@@ -265,7 +265,7 @@ func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 			}
 			ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)
 		case <-renew.C:
-			ended = !d.renew(ctx, ref, ahead) && !d.beingRead(t.ID)
+			ended = !d.renew(About(ctx, t), ref, ahead) && !d.beingRead(t.ID)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func (d *Desk) renew(ctx context.Context, ref task.Ref, ahead time.Duration) boo
 	now := d.cfg.Now().Add(ahead)
 	_, err := task.Advance(ctx, d.cfg.Store, ref, task.RenewLease{By: d.cfg.Name, Until: now.Add(d.cfg.Lease)}, now)
 	if err != nil && ctx.Err() == nil {
-		d.cfg.Log.WarnContext(ctx, "lease not renewed", "task", ref.ID, "error", err)
+		d.cfg.Log.WarnContext(ctx, "lease not renewed", "error", err)
 	}
 	return !overtaken(err) && !errors.Is(err, task.ErrNotFound)
 }
@@ -310,10 +310,10 @@ func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) bool {
 			return true
 		}
 		if overtaken(err) || errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrNotExecutor) {
-			d.cfg.Log.WarnContext(ctx, "answer dropped: the task has ended before, or another replica is at it", "task", t.ID, "state", after.State)
+			d.cfg.Log.WarnContext(About(ctx, t), "answer dropped: the task has ended before, or another replica is at it", "state", after.State)
 			return false
 		}
-		d.cfg.Log.ErrorContext(ctx, "answer not kept", "task", t.ID, "error", err)
+		d.cfg.Log.ErrorContext(About(ctx, t), "answer not kept", "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -325,11 +325,12 @@ func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) bool {
 // settledAs tells what became of a run.
 func (d *Desk) settledAs(ctx context.Context, t task.Task) {
 	if !t.State.Terminal() {
-		d.cfg.Log.DebugContext(ctx, "the upstream has the call", "task", t.ID, "tool", t.Call.Name,
-			"upstream_task", t.Execution.UpstreamTask, "asks", t.Asks())
+		d.cfg.Log.DebugContext(About(ctx, t), "Created upstream task",
+			"upstream_task_id", t.Execution.UpstreamTask, "asks", t.Asks())
 		d.tell(ctx, Event{Step: Reported, Task: t})
 		return
 	}
-	d.cfg.Log.InfoContext(ctx, "call run", "task", t.ID, "tool", t.Call.Name, "state", t.State)
+	from, to := lastMove(t)
+	d.cfg.Log.InfoContext(About(ctx, t), "call run", "from", from, "to", to)
 	d.tell(ctx, Event{Step: Finished, Task: t})
 }

@@ -102,7 +102,7 @@ func (s *spooler) discard(ctx context.Context) {
 	}
 	for n := s.spool.written - 1; n >= 0; n-- { // nobody else writes it
 		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
-			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "task", s.id, "error", err)
+			s.desk.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "error", err)
 			return
 		}
 	}

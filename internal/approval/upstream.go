@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -30,7 +31,7 @@ func (d *Desk) polled(ctx context.Context, t task.Task, send Sender) (task.Task,
 		return t, nil // there is nobody to ask, or nothing new to learn
 	}
 	d.remember(t, send) // in case that it has to be cancelled
-	asking, stop := context.WithCancelCause(ctx)
+	asking, stop := context.WithCancelCause(About(ctx, t))
 	defer stop(nil)
 	late := time.AfterFunc(d.settings().Poll, func() { stop(context.DeadlineExceeded) })
 	report, err := send.Poll(asking, t)
@@ -45,7 +46,7 @@ func (d *Desk) polled(ctx context.Context, t task.Task, send Sender) (task.Task,
 	if failed.Stage == task.StageUpstreamGone {
 		return d.gone(ctx, t, err)
 	}
-	d.cfg.Log.WarnContext(ctx, "upstream not asked", "task", t.ID, "tool", t.Call.Name, "error", err)
+	d.cfg.Log.WarnContext(About(ctx, t), "upstream not asked", "error", err)
 	return t, failed
 }
 
@@ -64,7 +65,7 @@ func sendError(ctx context.Context, err error) *SendError {
 // gone ends a task that the upstream no longer knows. It will not know it later
 // either, and what became of the call cannot be known.
 func (d *Desk) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
-	d.cfg.Log.WarnContext(ctx, "the upstream no longer knows its task", "task", t.ID, "tool", t.Call.Name, "error", cause)
+	d.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
 	failure := task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"}
 	return d.fail(ctx, t, failure)
 }
@@ -116,13 +117,13 @@ func (d *Desk) noted(ctx context.Context, t task.Task, r Report) (task.Task, err
 	case r.Outcome != nil:
 		return d.take(ctx, t, *r.Outcome)
 	case r.Cancelled:
-		reason := plainText(r.Message, maxReason)
+		reason := plain.Text(r.Message, maxReason)
 		return d.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
 	case !r.news(t.Execution):
 		return t, nil
 	case d.busy(t):
 		t = t.Clone()
-		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plainText(r.Message, maxReason), r.InputRequests
+		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, maxReason), r.InputRequests
 		return t, nil
 	}
 	ref := task.AnyOwner().Ref(t.ID)
@@ -148,7 +149,7 @@ func (r Report) news(x *task.Execution) bool {
 // note returns r as what happens to a task.
 func (r Report) note(by string, release bool) task.NoteUpstream {
 	return task.NoteUpstream{
-		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plainText(r.Message, maxReason), PollInterval: r.PollInterval,
+		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plain.Text(r.Message, maxReason), PollInterval: r.PollInterval,
 		InputRequests: r.InputRequests, RequestState: r.RequestState, Release: release,
 	}
 }
@@ -229,7 +230,7 @@ func (d *Desk) attend(ctx context.Context, t task.Task, send Sender) (task.Task,
 		return claimed, err
 	}
 	defer d.running.Done()
-	attending, stop := d.during(ctx, claimed, d.closing)
+	attending, stop := d.during(About(ctx, claimed), claimed, d.closing)
 	d.collect(context.WithoutCancel(ctx), attending, claimed, send)
 	stop()
 	return d.get(ctx, task.AnyOwner().Ref(t.ID))
@@ -263,11 +264,11 @@ func (d *Desk) keep(ctx, working context.Context, t task.Task, o Outcome) {
 func (d *Desk) release(ctx context.Context, t task.Task, why *SendError) {
 	if why.Stage == task.StageUpstreamGone {
 		if _, err := d.gone(ctx, t, why); err != nil {
-			d.cfg.Log.ErrorContext(ctx, "task not ended", "task", t.ID, "error", err)
+			d.cfg.Log.ErrorContext(About(ctx, t), "task not ended", "error", err)
 		}
 		return
 	}
-	d.cfg.Log.WarnContext(ctx, "outcome not fetched", "task", t.ID, "tool", t.Call.Name, "error", why)
+	d.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
 	x := t.Execution
 	d.settle(ctx, t, task.NoteUpstream{
 		By: d.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
@@ -289,7 +290,7 @@ func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Val
 		return d.told(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
 	}
 	if nested(t) {
-		asking, stop := context.WithTimeout(ctx, d.settings().Poll)
+		asking, stop := context.WithTimeout(About(ctx, t), d.settings().Poll)
 		defer stop()
 		if err := send.Answer(asking, t, responses); err != nil {
 			return d.told(t), sendError(asking, err)
@@ -327,13 +328,13 @@ func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
 
 // cancelUpstream tells the upstream once that nobody waits for t.
 func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
-	ctx, stop := context.WithTimeout(ctx, d.settings().Cancel)
+	ctx, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)
 	defer stop()
 	if err := send.Cancel(ctx, t); err != nil {
-		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "task", t.ID, "tool", t.Call.Name, "error", err)
+		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "error", err)
 		return
 	}
-	d.cfg.Log.InfoContext(ctx, "upstream told to stop", "task", t.ID, "tool", t.Call.Name)
+	d.cfg.Log.InfoContext(ctx, "upstream told to stop")
 }
 
 // cancelAll tells upstreams that nobody waits any more for the tasks that they

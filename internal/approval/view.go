@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -196,10 +196,10 @@ func (d *Desk) View(t task.Task) Approval { return d.view(t, maxListed) }
 func (d *Desk) view(t task.Task, most int) Approval {
 	f := readFacts(t)
 	a := Approval{
-		ID: t.ID, State: t.State, Tool: shownName(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
-		Principal: shownName(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
-		Client:   plainText(f.Session.Client+" "+f.Session.Version, maxName),
-		Workflow: t.Workflow, Reason: plainText(t.Verdict.Reason, maxReason), Why: f.why(), Description: f.Description,
+		ID: t.ID, State: t.State, Tool: plain.Name(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
+		Principal: plain.Name(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
+		Client:   plain.Text(f.Session.Client+" "+f.Session.Version, maxName),
+		Workflow: t.Workflow, Reason: plain.Text(t.Verdict.Reason, maxReason), Why: f.why(), Description: f.Description,
 		Hints: f.hints(), ClientReason: clientReason(t),
 		Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
@@ -221,11 +221,6 @@ func (d *Desk) view(t task.Task, most int) Approval {
 
 // maxName is how many characters are shown of a name that is not the call's own.
 const maxName = 300
-
-// shownName returns a name so that it looks like no other.
-func shownName(name string, most int) string {
-	return plainText(strings.ReplaceAll(Visible(name), "\n", `\u000a`), most)
-}
 
 // why returns what held the call, with one name for the rule.
 func (f facts) why() *Why {
@@ -251,7 +246,7 @@ func (f facts) hints() *Hints {
 		return nil
 	}
 	return &Hints{
-		Title: plainText(a.Title, maxName), ReadOnly: a.ReadOnly, Destructive: a.Destructive,
+		Title: plain.Text(a.Title, maxName), ReadOnly: a.ReadOnly, Destructive: a.Destructive,
 		Idempotent: a.Idempotent, OpenWorld: a.OpenWorld,
 	}
 }
@@ -273,5 +268,5 @@ func clientReason(t task.Task) *Untrusted {
 	if err != nil {
 		return nil
 	}
-	return &Untrusted{Text: plainText(string(text), maxReason), Untrusted: true}
+	return &Untrusted{Text: plain.Text(string(text), maxReason), Untrusted: true}
 }

@@ -48,6 +48,7 @@ type Facts struct {
 	Tasks     bool // the upstream does tasks
 	Known     bool // whether Tasks is known at all
 	ListTasks bool // the upstream lists its tasks
+	Notifies  bool // the upstream says that it tells of its tasks unasked
 	Session   policy.Session
 }
 

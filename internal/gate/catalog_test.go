@@ -169,7 +169,7 @@ func TestCatalogIsBoundedForOneClient(t *testing.T) {
 
 	name := strings.Repeat("n", 1<<20)
 	for i := range 203 {
-		g.Meet(gate.Client{Upstream: "test", Key: fmt.Sprint(i)}, gate.Facts{Session: policy.Session{Client: name, Version: name, Protocol: name}})
+		g.Meet(t.Context(), gate.Client{Upstream: "test", Key: fmt.Sprint(i)}, gate.Facts{Session: policy.Session{Client: name, Version: name, Protocol: name}})
 	}
 	size = 0
 	for i := range 203 {

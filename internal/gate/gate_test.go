@@ -71,7 +71,7 @@ func TestView(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGate(t, tt.adjust, rules...)
-			g.Meet(client("a"), gate.Facts{Tasks: tt.tasks})
+			g.Meet(t.Context(), client("a"), gate.Facts{Tasks: tt.tasks})
 			entry := `{"name":"` + tt.tool + `"}`
 			if tt.declared != "" {
 				entry = `{"name":"` + tt.tool + `","execution":{"taskSupport":"` + tt.declared + `"}}`
@@ -102,14 +102,14 @@ func TestCatalogIsPerClient(t *testing.T) {
 	}
 	alice, bob := client("alice"), client("bob")
 	for _, c := range []gate.Client{alice, bob} {
-		g.Meet(c, gate.Facts{Tasks: true})
+		g.Meet(t.Context(), c, gate.Facts{Tasks: true})
 		list(c, "", `[{"name":"read_x","execution":{"taskSupport":"optional"}}]`)
 	}
 	if got := support(alice); got != string(policy.PassOn) {
 		t.Errorf("a task that the upstream supports is handled as %q", got)
 	}
 
-	g.Meet(alice, gate.Facts{Tasks: false}) // the upstream came back without tasks
+	g.Meet(t.Context(), alice, gate.Facts{Tasks: false}) // the upstream came back without tasks
 	if got := support(alice); got != string(policy.ReadyTask) {
 		t.Errorf("after meeting anew it is handled as %q; want the gate to keep the task", got)
 	}

@@ -137,7 +137,6 @@ func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
 		slog.String("kind", string(j.Kind)),
 		slog.String("name", shortened(j.Name)),
 		slog.String("upstream", c.Upstream),
-		slog.String("principal", c.Principal.ID),
 		slog.String("workflow", v.Workflow),
 		slog.String("reason", v.Reason),
 		slog.String("snapshot", v.Snapshot),

@@ -9,8 +9,8 @@ import (
 )
 
 // Meet takes note of what a client and an upstream said when they met.
-func (g *Gate) Meet(c Client, facts Facts) {
-	g.log.Info("upstream capabilities", "upstream", c.Upstream, "tasks", facts.Tasks)
+func (g *Gate) Meet(ctx context.Context, c Client, facts Facts) {
+	g.log.InfoContext(ctx, "upstream capabilities", "upstream", c.Upstream, "tasks", facts.Tasks, "sse", facts.Notifies)
 	for _, said := range []*string{&facts.Session.Client, &facts.Session.Version, &facts.Session.Protocol} {
 		*said = shortened(*said)
 	}

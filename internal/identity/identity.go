@@ -131,20 +131,21 @@ var (
 	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
 )
 
-// Recognise returns who makes a request, or an [*Error]. The header of the proxy
+// Recognise returns who makes a request, or an [*Error]. The context is that of
+// what it logs. The header of the proxy
 // is taken off requests that do not come from it, so that nobody behind the gate
 // believes it either.
 //
 // What vouches for the connection comes before what is in the message: behind a
 // trusted proxy, or with a certificate, an Authorization header is for the
 // upstream.
-func (i *Recogniser) Recognise(r *http.Request) (Agent, error) {
+func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, error) {
 	for _, way := range []func(*http.Request) (Agent, *Error){i.byProxy, i.byCertificate, i.byToken} {
 		switch agent, err := way(r); {
 		case err == nil:
 			return agent, nil
 		case err.given || err.Unavailable:
-			i.cfg.Log.WarnContext(r.Context(), "agent not recognised", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
+			i.cfg.Log.WarnContext(ctx, "agent not recognised", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
 			return Agent{}, err
 		}
 	}

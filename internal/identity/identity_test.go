@@ -70,7 +70,7 @@ func request(t *testing.T, token string) *http.Request {
 
 func (d *desk) good(t *testing.T, token string) policy.Principal {
 	t.Helper()
-	agent, err := d.Recognise(request(t, token))
+	agent, err := d.Recognise(t.Context(), request(t, token))
 	if err != nil {
 		t.Fatalf("not recognised: %v", err)
 	}
@@ -79,7 +79,7 @@ func (d *desk) good(t *testing.T, token string) policy.Principal {
 
 func (d *desk) bad(t *testing.T, token, why string) {
 	t.Helper()
-	agent, err := d.Recognise(request(t, token))
+	agent, err := d.Recognise(t.Context(), request(t, token))
 	e, ok := errors.AsType[*identity.Error](err)
 	if !ok || e.Unavailable || !strings.Contains(e.Reason, why) {
 		t.Errorf("recognised %+v, %v; want %q", agent.Principal, err, why)
@@ -283,7 +283,7 @@ func TestIssuerDown(t *testing.T) {
 	d := open(t, nil)
 	token := d.issuer.Sign(claims(nil), nil)
 	d.issuer.SetDown(true)
-	_, err := d.Recognise(request(t, token))
+	_, err := d.Recognise(t.Context(), request(t, token))
 	if e, ok := errors.AsType[*identity.Error](err); !ok || !e.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -327,7 +327,7 @@ func TestStaticTokens(t *testing.T) {
 			{Hash: bearer.HashOf("short"), Name: "short"},
 		}
 	})
-	agent, err := d.Recognise(request(t, agentToken))
+	agent, err := d.Recognise(t.Context(), request(t, agentToken))
 	want := identity.Agent{Principal: policy.Principal{ID: "ci", Groups: []string{"bots"}, Aliases: []string{"ann"}}, Spent: true}
 	if diff := cmp.Diff(want, agent); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -339,7 +339,7 @@ func TestStaticTokens(t *testing.T) {
 	for _, header := range []string{"Basic " + agentToken, "Bearer", agentToken} {
 		r := request(t, "")
 		r.Header.Set("Authorization", header)
-		if _, err := d.Recognise(r); err == nil {
+		if _, err := d.Recognise(t.Context(), r); err == nil {
 			t.Errorf("%q was accepted", header)
 		}
 	}
@@ -376,7 +376,7 @@ func TestProxy(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Add(headers[i], headers[i+1])
 		}
-		agent, err := d.Recognise(r)
+		agent, err := d.Recognise(t.Context(), r)
 		return r, agent.Principal, err
 	}
 	for _, address := range []string{"10.1.2.3:99", "[::ffff:10.1.2.3]:99", "[fd00::1]:99"} {
@@ -412,7 +412,7 @@ func TestProxy(t *testing.T) {
 func TestChallenge(t *testing.T) {
 	public := &url.URL{Scheme: "https", Host: "gate.example"}
 	d := open(t, func(c *identity.Config) { c.URL = public })
-	_, err := d.Recognise(request(t, "wrong"))
+	_, err := d.Recognise(t.Context(), request(t, "wrong"))
 	e, _ := errors.AsType[*identity.Error](err)
 	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="the credentials are not known", ` +
 		`resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`
@@ -454,7 +454,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		req := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		req.Header["Authorization"] = []string{"Bearer " + token}
-		if agent, err := r.Recognise(req); err == nil {
+		if agent, err := r.Recognise(t.Context(), req); err == nil {
 			t.Errorf("%q was taken for %+v", token, agent)
 		}
 	})
@@ -490,7 +490,7 @@ func BenchmarkRecognise(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Recognise(req); err != nil {
+				if _, err := r.Recognise(b.Context(), req); err != nil {
 					b.Fatal(err)
 				}
 			}

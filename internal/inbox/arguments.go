@@ -13,6 +13,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
 // How much of arguments a page shows. The page with everything shows the rest.
@@ -293,7 +294,7 @@ func (l *layout) label(name string) []run {
 	if name == "" || strings.TrimSpace(name) != name {
 		name = `"` + name + `"`
 	}
-	return l.mark(name, notASCII)
+	return l.mark(name, plain.Odd)
 }
 
 func count(text, part string) int {
@@ -423,5 +424,5 @@ func asText(v jsontext.Value) string {
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
 		return "The arguments cannot be shown.\n"
 	}
-	return approval.Visible(string(text)) + "\n"
+	return plain.Escape(string(text)) + "\n"
 }

@@ -207,7 +207,7 @@ func casePage(f frame, d detail) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if warning := newName(d.Name).warning(); warning != "" {
+			if warning := newName(d.Name).warning; warning != "" {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<div class=\"notice warn\"><strong>This name may not be what it looks like</strong><p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

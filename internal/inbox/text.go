@@ -10,8 +10,8 @@ import (
 
 	"github.com/a-h/templ"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
 // A run is a piece of foreign text that is shown in one way.
@@ -124,7 +124,7 @@ func visible(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if isHidden(r) {
-			b.WriteString(codePoint(r))
+			b.WriteString(plain.CodePoint(r))
 		} else {
 			b.WriteRune(r)
 		}
@@ -170,10 +170,10 @@ func (b *builder) write(text string) {
 		switch {
 		case isHidden(r) || b.odd != nil && unicode.IsControl(r): // a name has no lines
 			b.plain(text[start:at])
-			b.add(run{kind: hiddenRun, text: codePoint(r), note: hiddenName(r), at: before + at, size: size})
+			b.add(run{kind: hiddenRun, text: plain.CodePoint(r), note: hiddenName(r), at: before + at, size: size})
 		case b.odd != nil && b.odd(r):
 			b.plain(text[start:at])
-			b.add(run{kind: oddRun, text: string(r), note: codePoint(r) + " " + script(r), at: before + at, size: size})
+			b.add(run{kind: oddRun, text: string(r), note: plain.CodePoint(r) + " " + plain.Script(r), at: before + at, size: size})
 		default:
 			continue
 		}
@@ -191,9 +191,7 @@ func (b *builder) plain(text string) {
 
 // isHidden reports whether r has to be spelled out. Line breaks and tabs are
 // shown as what they are.
-func isHidden(r rune) bool { return r != '\n' && r != '\t' && approval.Hidden(r) }
-
-func codePoint(r rune) string { return fmt.Sprintf("U+%04X", r) }
+func isHidden(r rune) bool { return r != '\n' && r != '\t' && plain.Hidden(r) }
 
 // effects says what characters do that cannot be seen. The first that fits
 // counts.
@@ -229,45 +227,12 @@ func hiddenName(r rune) string {
 	return "cannot be seen"
 }
 
-// scripts are those whose letters are often taken for others, and some more
-// for what is usual.
-var scripts = []struct {
-	name  string
-	table *unicode.RangeTable
-}{
-	{"Latin", unicode.Latin},
-	{"Cyrillic", unicode.Cyrillic},
-	{"Greek", unicode.Greek},
-	{"Armenian", unicode.Armenian},
-	{"Cherokee", unicode.Cherokee},
-	{"Georgian", unicode.Georgian},
-	{"Hebrew", unicode.Hebrew},
-	{"Arabic", unicode.Arabic},
-	{"Devanagari", unicode.Devanagari},
-	{"Han", unicode.Han},
-	{"Hiragana", unicode.Hiragana},
-	{"Katakana", unicode.Katakana},
-	{"Hangul", unicode.Hangul},
-}
-
-// script says from which script r is.
-func script(r rune) string {
-	for _, s := range scripts {
-		if unicode.Is(s.table, r) {
-			return s.name
-		}
-	}
-	return "other"
-}
-
 // A name is the name of something that matters, shown so that it cannot be
 // taken for another one.
 type name struct {
-	runs []run
-	odd  []run // the characters in it that are not plain ASCII
+	runs    []run
+	warning string // says which characters of it may be taken for others; may be empty
 }
-
-func notASCII(r rune) bool { return r >= utf8.RuneSelf }
 
 // maxName is about how many bytes are shown of a name.
 const maxName = 400
@@ -279,39 +244,13 @@ func newName(text string) name { return nameUpTo(text, maxName) }
 const maxTitle = 16 << 10
 
 func nameUpTo(text string, most int) name {
-	m := marker{odd: notASCII, most: most}
+	m := marker{odd: plain.Odd, most: most}
 	runs, whole := m.runs(text)
 	if !whole {
 		runs = append(runs, run{text: "…"})
 	}
-	n := name{runs: runs}
-	seen := map[string]bool{}
-	for _, r := range runs {
-		if r.kind == oddRun && !seen[r.text] {
-			seen[r.text] = true
-			n.odd = append(n.odd, r)
-		}
-	}
-	return n
+	return name{runs: runs, warning: plain.Warning(text)}
 }
-
-// warning says which characters of the name are not what one might take them
-// for, or nothing.
-func (n name) warning() string {
-	if len(n.odd) == 0 {
-		return ""
-	}
-	parts := make([]string, 0, len(n.odd))
-	for _, r := range n.odd[:min(len(n.odd), maxOdd)] {
-		parts = append(parts, r.text+" is "+r.note)
-	}
-	if more := len(n.odd) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return "Not plain Latin letters: " + strings.Join(parts, ", ")
-}
-
-const maxOdd = 12
 
 // indexFold is strings.Index that takes ASCII letters for the same in either
 // case. There is nothing to be found of an empty part.

@@ -32,8 +32,7 @@ func (x *exchange) safely(serve func() error) (err error) {
 		if cause == nil {
 			return
 		}
-		x.h.cfg.Log.ErrorContext(x.r.Context(), "panic",
-			"correlation_id", x.correlationID(), "panic", cause, "stack", string(debug.Stack()))
+		x.h.cfg.Log.ErrorContext(x.ctx, "panic", "panic", cause, "stack", string(debug.Stack()))
 		err = x.refuse(&wire.Problem{Type: wire.Internal})
 	}()
 	return serve()
@@ -67,12 +66,10 @@ func (x *exchange) log() {
 	if x.problem != nil {
 		level = slog.LevelWarn
 	}
-	ctx := x.r.Context()
-	if !x.h.cfg.Log.Enabled(ctx, level) {
+	if !x.h.cfg.Log.Enabled(x.ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("correlation_id", x.correlationID()),
 		slog.String("method", x.label),
 		slog.String("era", x.era.String()),
 		slog.Bool("client_gone", x.gone),
@@ -84,5 +81,5 @@ func (x *exchange) log() {
 	if x.problem != nil {
 		attrs = append(attrs, slog.String("error_type", string(x.problem.Type)), slog.Any("cause", x.problem.Cause))
 	}
-	x.h.cfg.Log.LogAttrs(ctx, level, "request", attrs...)
+	x.h.cfg.Log.LogAttrs(x.ctx, level, "request", attrs...)
 }

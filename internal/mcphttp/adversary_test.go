@@ -293,7 +293,7 @@ func TestTamperedSeals(t *testing.T) {
 	resume := func(state string, headers ...string) string {
 		return h.ask(toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta("")), headers...)
 	}
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[],"nextCursor":"theirs"}}`, id)

@@ -5,20 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
-
-// correlationID returns the name under which logs and answers speak of the
-// exchange. Most exchanges need none, so it is made when first asked for.
-func (x *exchange) correlationID() string {
-	if x.corr == "" {
-		x.corr = uuid.NewString()
-	}
-	return x.corr
-}
 
 // Why an exchange can end without an answer, or in the middle of one.
 var (
@@ -28,7 +17,7 @@ var (
 
 // fail tells the client of err, unless there is nobody left to tell.
 func (x *exchange) fail(err error) error {
-	if x.r.Context().Err() != nil {
+	if x.ctx.Err() != nil {
 		return errGone
 	}
 	problem, ok := errors.AsType[*wire.Problem](err)
@@ -86,13 +75,13 @@ func (x *exchange) accept() error {
 // substitute returns the answer in place of an upstream that failed to give one,
 // or nil if the gate has none.
 func (x *exchange) substitute(p *plan) []byte {
-	if p.instead == nil || x.r.Context().Err() != nil {
+	if p.instead == nil || x.ctx.Err() != nil {
 		return nil
 	}
 	message := p.instead()
 	if message != nil {
-		x.h.cfg.Log.WarnContext(x.r.Context(), "the upstream failed to give a list, so the client gets the last one",
-			"method", x.label, "correlation_id", x.correlationID())
+		x.h.cfg.Log.WarnContext(x.ctx, "the upstream failed to give a list, so the client gets the last one",
+			"method", x.label)
 		clear(x.w.Header())
 	}
 	return message

@@ -133,8 +133,8 @@ func containsFold(text []byte, word string) bool {
 // dropped counts and logs an answer that nobody asked for.
 func (x *exchange) dropped() {
 	x.h.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
-	x.h.cfg.Log.WarnContext(x.r.Context(), "the upstream answered what it was not asked here; the client is not told",
-		"upstream", x.upstream.Name(), "correlation_id", x.correlationID())
+	x.h.cfg.Log.WarnContext(x.ctx, "the upstream answered what it was not asked here; the client is not told",
+		"upstream", x.upstream.Name())
 }
 
 // answersOnly returns an event on the stream that answers a request without

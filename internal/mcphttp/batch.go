@@ -135,7 +135,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, plan *plan, 
 	c.Upstream, c.Trace = x.upstream.Name(), x.span.Traceparent()
 	t, _, err := x.h.cfg.Desk.Hold(ctx, c)
 	if err != nil {
-		x.h.cfg.Log.InfoContext(ctx, "batch not held", "correlation_id", x.correlationID(), "cause", err)
+		x.h.cfg.Log.InfoContext(ctx, "batch not held", "cause", err)
 		return x.answerEach(p, plan, func(int) []byte { return x.refused(err) })
 	}
 	leave, err := x.enterWaiting()
@@ -153,7 +153,7 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, plan *plan, 
 	switch {
 	case err == nil:
 		return x.deliverBatch(ctx, w, p, plan, t)
-	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+	case errors.Is(err, errGone), x.ctx.Err() != nil:
 		return errGone
 	case !errors.Is(err, task.ErrNotReady):
 		return w.end(x.each(p, plan, func(int) []byte { return x.waitFailed(err) }))

@@ -262,7 +262,7 @@ func TestBatchAsksForToolsOnce(t *testing.T) {
 // forgetTools makes the gate forget what the client s-1 was told of tools, as if
 // it had been restarted.
 func (h *house) forgetTools() {
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{})
+	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{})
 }
 
 // wantToolDrift fails the test unless approver and journal are told that a call

@@ -113,7 +113,7 @@ func (x *exchange) reserve(n int64) error {
 	if n == 0 {
 		return nil
 	}
-	if err := x.h.cfg.Bodies.Wait(x.r.Context(), x.guest, n, bodyPatience); err != nil {
+	if err := x.h.cfg.Bodies.Wait(x.ctx, x.guest, n, bodyPatience); err != nil {
 		return x.crowded(err)
 	}
 	x.reserved += n

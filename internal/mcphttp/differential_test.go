@@ -169,7 +169,7 @@ func TestPaddedListRequest(t *testing.T) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{}
 	})
 	h.gateway = g
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
 	for _, want := range []string{
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"x":1}}`,
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"theirs","x":1}}`,
@@ -215,7 +215,7 @@ func TestForcedWithoutList(t *testing.T) {
 // What a client said of itself counts when policy is asked again, too.
 func TestSessionCountsAtRecheck(t *testing.T) {
 	h := newHouse(t, nil)
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
+	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	tightened, _, err := policy.Compile(policy.Config{

@@ -88,7 +88,7 @@ func (x *exchange) ended(ctx context.Context, p *plan, s *eventRelay, err error)
 		return x.listenAlone(ctx, p, &eventRelay{x: x})
 	case drained, errors.Is(err, io.EOF):
 		return nil
-	case errors.Is(err, errGone), s.isLost(), x.r.Context().Err() != nil:
+	case errors.Is(err, errGone), s.isLost(), x.ctx.Err() != nil:
 		return errGone
 	default:
 		return s.cutOff(err)
@@ -159,7 +159,7 @@ func (s *eventRelay) run(body io.Reader) error {
 			continue
 		}
 		if len(piece) < s.room() {
-			if err := seat.Take(s.x.r.Context(), 2*len(piece), s.x.silence); err != nil {
+			if err := seat.Take(s.x.ctx, 2*len(piece), s.x.silence); err != nil {
 				return err
 			}
 			piece = slices.Concat(piece, make([]byte, len(piece)))

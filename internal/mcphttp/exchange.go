@@ -21,6 +21,7 @@ type exchange struct {
 	h        *Handler
 	w        http.ResponseWriter
 	r        *http.Request
+	ctx      *requestContext // of r
 	control  *http.ResponseController
 	upstream *httpclient.Client
 	start    time.Time
@@ -37,7 +38,6 @@ type exchange struct {
 	gone    bool          // whether the client left before its answer
 	told    bool          // whether it was being told the outcome of a task by then
 	unread  bool          // whether the client may still be sending its body
-	corr    string
 
 	agent         identity.Agent   // see recognise
 	since         *generation      // in which the agent was recognised
@@ -61,7 +61,7 @@ func (x *exchange) post() error {
 	if err != nil {
 		return x.refuseUnread(err)
 	}
-	ctx := x.r.Context()
+	var ctx context.Context = x.ctx
 	if x.h.cfg.Tracing != nil {
 		ctx = x.traceRequest(ctx, packet)
 	}
@@ -92,6 +92,7 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 		return jsonrpc.Packet{}, nil, err
 	}
 	x.describe(packet)
+	x.received()
 	x.era, err = wire.Classify(packet, wire.Headers{
 		Version: x.r.Header["Mcp-Protocol-Version"],
 		Method:  x.r.Header["Mcp-Method"],
@@ -126,11 +127,12 @@ func (x *exchange) get() error {
 	if x.unread {
 		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
 	}
+	x.received()
 	if place := x.r.Header.Get("Last-Event-Id"); x.h.cfg.Desk != nil && isSealed(place) {
-		return x.comeBack(x.r.Context(), place)
+		return x.comeBack(x.ctx, place)
 	}
 	x.listens = true
-	ctx, stop := x.endable(x.r.Context())
+	ctx, stop := x.endable(x.ctx)
 	defer stop()
 	return x.forward(ctx, &plan{})
 }
@@ -140,7 +142,8 @@ func (x *exchange) delete() error {
 	if x.unread {
 		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
 	}
-	return x.forward(x.r.Context(), &plan{})
+	x.received()
+	return x.forward(x.ctx, &plan{})
 }
 
 // endable returns a context that also ends with [Handler.EndStreams], and when

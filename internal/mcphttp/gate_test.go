@@ -14,6 +14,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -60,7 +61,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 			Requests: admission.Limits{Total: 1000}, Streams: admission.Limits{Total: 1000}, Body: 1 << 20,
 			ReadTimeout: patience, WriteTimeout: patience,
 		},
-		Log:     slog.New(slog.NewJSONHandler(g.log, nil)),
+		Log:     logging.New(g.log, "json", slog.LevelInfo),
 		Metrics: g.metrics,
 	}
 	if adjust != nil {

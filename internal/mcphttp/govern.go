@@ -31,12 +31,15 @@ func (x *exchange) recognise() *wire.Problem {
 	if recogniser == nil {
 		return nil
 	}
-	agent, err := recogniser.Recognise(x.r)
+	agent, err := recogniser.Recognise(x.ctx, x.r)
 	if err != nil {
 		return x.unrecognised(recogniser, err)
 	}
 	x.agent = agent
 	x.authorization = x.r.Header["Authorization"]
+	if !agent.Principal.Anonymous {
+		x.ctx.principal = agent.Principal.ID
+	}
 	if agent.Spent && !x.upstream.ForwardsCredential() {
 		x.r.Header.Del("Authorization")
 	}
@@ -303,8 +306,8 @@ func (x *exchange) meet(session policy.Session, answer *jsonrpc.Message) []byte 
 		x.h.sessions.add(client.Peer())
 	}
 	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
-	x.h.cfg.Gate.Meet(client, gate.Facts{
-		Tasks: support.Call || support.Extension, ListTasks: support.List, Session: session,
+	x.h.cfg.Gate.Meet(x.ctx, client, gate.Facts{
+		Tasks: support.Call || support.Extension, ListTasks: support.List, Notifies: support.Notify, Session: session,
 	})
 	return wire.Declare(answer, x.era, wire.Abilities{
 		Tasks: x.h.cfg.Desk != nil, ListTasks: client.Key != "", ListChanged: true,
@@ -317,14 +320,14 @@ func (x *exchange) showList(method, cursor string, answer *jsonrpc.Message) []by
 		return answer.Raw
 	}
 	page := gate.Page{Method: method, Cursor: cursor, Result: answer.Result.Bytes}
-	x.h.cfg.Gate.Learn(x.r.Context(), x.from(), page, wire.Entries(answer, method))
+	x.h.cfg.Gate.Learn(x.ctx, x.from(), page, wire.Entries(answer, method))
 	return x.viewed(method, answer)
 }
 
 func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
 	view := x.h.cfg.Gate.View(x.from(), method)
 	defer func() {
-		view.Done(x.r.Context(), !answer.Result.Member("nextCursor").Present())
+		view.Done(x.ctx, !answer.Result.Member("nextCursor").Present())
 	}()
 	return wire.RewriteList(answer, method, func(l wire.Listed) wire.View {
 		hidden, support := view.See(l.Name, l.URI, l.Entry)
@@ -341,7 +344,7 @@ func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
 func (x *exchange) uncallable(l wire.Listed) bool {
 	_, err := wire.Mirrors(l.Entry)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(x.r.Context(), "tool left out of the list",
+		x.h.cfg.Log.WarnContext(x.ctx, "tool left out of the list",
 			"upstream", x.upstream.Name(), "tool", l.Name, "cause", err)
 	}
 	return err != nil

@@ -69,11 +69,13 @@ type Handler struct {
 	awaited   awaited
 	waiters   waiters
 	watchers  waiters // of the events of one task
-	upstreams subscriptions
-	texts     keyring.Sealer
-	reports   *reports
-	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
-	endAll    context.CancelFunc
+
+	eventClients eventClients
+	upstreams    subscriptions
+	texts        keyring.Sealer
+	reports      *reports
+	drain        context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
+	endAll       context.CancelFunc
 }
 
 // NewHandler returns a handler for the endpoints of cfg.
@@ -137,7 +139,7 @@ func (h *Handler) EndStreams() {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w), label: r.Method, start: time.Now()}
+	x := &exchange{h: h, w: w, r: r, ctx: newRequestContext(r), control: http.NewResponseController(w), label: r.Method, start: time.Now()}
 	x.finish(x.safely(x.serve))
 }
 

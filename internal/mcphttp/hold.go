@@ -54,7 +54,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	call := approval.Call{
 		Upstream: x.upstream.Name(),
 		Message:  m.Raw, Verdict: j.Verdict, TTL: ttl, Variables: variables, Session: j.Session, Send: send,
-		Trace: x.span.Traceparent(),
+		Trace: x.span.Traceparent(), Correlation: x.correlationID(),
 		Tool: approval.Tool{
 			Description: j.Tool.Description, Annotations: j.Tool.Annotations, Digest: j.Tool.DigestText(),
 		},
@@ -62,7 +62,7 @@ func (x *exchange) toDesk(ctx context.Context, m *jsonrpc.Message, j gate.Judged
 	x.identify(&call)
 	t, _, err := x.h.cfg.Desk.Hold(ctx, call)
 	if err != nil {
-		x.h.cfg.Log.InfoContext(ctx, "call not held", "correlation_id", x.correlationID(), "cause", err)
+		x.h.cfg.Log.InfoContext(ctx, "call not held", "cause", err)
 	}
 	return t, err
 }
@@ -130,7 +130,7 @@ func (x *exchange) endWaiting(ctx context.Context, w *waiting, t task.Task, err 
 		return w.end(x.comeAgain(t, max(1, round))) // with the state it can come again
 	case err == nil:
 		return w.deliver(ctx, t, x.dialect().Answer)
-	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+	case errors.Is(err, errGone), x.ctx.Err() != nil:
 		return errGone
 	case !errors.Is(err, task.ErrNotReady):
 		return w.end(x.waitFailed(err))
@@ -142,7 +142,7 @@ func (x *exchange) endWaiting(ctx context.Context, w *waiting, t task.Task, err 
 // waitResult says, for metrics, how a wait ended.
 func (x *exchange) waitResult(t task.Task, err error) string {
 	switch {
-	case x.r.Context().Err() != nil:
+	case x.ctx.Err() != nil:
 		return metrics.WaitGone
 	case err != nil || t.State == task.Expired:
 		return metrics.WaitTimeout
@@ -172,13 +172,13 @@ func (x *exchange) patience(m *jsonrpc.Message) time.Duration {
 }
 
 func (x *exchange) delivered(ctx context.Context, t task.Task) {
-	if x.r.Context().Err() != nil {
+	if x.ctx.Err() != nil {
 		return // what was written has not arrived, as far as can be known
 	}
 	owner, _ := x.owner()
 	err := x.h.cfg.Desk.Delivered(context.WithoutCancel(ctx), task.OwnedBy(owner).Ref(t.ID))
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "delivery not noted", "task", t.ID, "cause", err)
+		x.h.cfg.Log.WarnContext(approval.About(ctx, t), "delivery not noted", "cause", err)
 	}
 }
 
@@ -190,9 +190,9 @@ func (x *exchange) withdraw(ref task.Ref, round int) {
 		return
 	}
 	owner, _ := x.owner()
-	ctx := context.WithoutCancel(x.r.Context())
+	ctx := context.WithoutCancel(x.ctx)
 	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "the client closed its request", Send: x.send()}); err != nil {
-		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task", ref.ID, "cause", err)
+		x.h.cfg.Log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "cause", err)
 	}
 }
 
@@ -200,7 +200,7 @@ func (x *exchange) withdraw(ref task.Ref, round int) {
 // if it does, and a state that finds the task again.
 func (x *exchange) comeAgain(t task.Task, round int) []byte {
 	owner, _ := x.owner()
-	ctx := context.WithoutCancel(x.r.Context()) // the answer may be the last before the gate stops
+	ctx := context.WithoutCancel(x.ctx) // the answer may be the last before the gate stops
 	state, err := x.seal(ctx, "wait", owner, string(t.ID)+" "+strconv.Itoa(round))
 	if err != nil {
 		return jsonrpc.AppendErrorResponse(nil, x.id, x.dialect().Error(err))

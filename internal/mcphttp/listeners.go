@@ -57,7 +57,7 @@ func (l *listeners) add(client string, s *eventRelay, follow follower) (remove f
 	}
 	if a.hearing++; a.hearing == 1 {
 		var ctx context.Context
-		ctx, a.stop = context.WithCancel(context.WithoutCancel(s.x.r.Context())) // other streams may outlive this one
+		ctx, a.stop = context.WithCancel(context.WithoutCancel(s.x.ctx)) // other streams may outlive this one
 		a.begun = make(chan struct{})
 		begun := sync.OnceFunc(func() { close(a.begun) })
 		l.running.Go(func() {

@@ -69,20 +69,23 @@ func (h *Handler) tellPeer(ctx context.Context, peer string, f *approval.Followi
 			var message bytes.Buffer
 			text, err := dialect.StatusNotification(t, nil)
 			if err == nil && text.Compose(&message, nil) == nil { // to legacy clients results are not told
-				h.tellOne(peer, t.ID, jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message.Bytes()}))
+				if h.tellOne(peer, t.ID, jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message.Bytes()})) {
+					h.notified(ctx, t, dialect.Status(t))
+				}
 			}
 		}
 	}
 }
 
-// tellOne sends an event about a task on one stream of a legacy client.
-func (h *Handler) tellOne(peer string, id task.ID, event []byte) {
+// tellOne sends an event about a task on one stream of a legacy client, and
+// reports whether there was one.
+func (h *Handler) tellOne(peer string, id task.ID, event []byte) bool {
 	for _, s := range h.listeners.of(peer, id) {
 		if s.insert(event) {
-			h.cfg.Metrics.Notified(metrics.FromGate)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // ownTasks returns the tasks of the gate's own that a modern client wants to
@@ -175,7 +178,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *plan) error {
 		}
 		defer leave()
 	}
-	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only", "correlation_id", x.correlationID())
+	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only")
 	if err := x.beginEvents(); err != nil {
 		return err
 	}
@@ -235,7 +238,7 @@ func (x *exchange) listenAlone(ctx context.Context, p *plan, s *eventRelay) erro
 	} else {
 		x.followNamed(ctx, s, known)
 	}
-	if x.r.Context().Err() != nil || s.isLost() {
+	if x.ctx.Err() != nil || s.isLost() {
 		return errGone
 	}
 	// It is the gate that ends the stream.
@@ -268,7 +271,7 @@ func (x *exchange) streamAlone(ctx context.Context) error {
 		return err
 	}
 	s.keepAlive(ctx)
-	if x.r.Context().Err() != nil || s.isLost() {
+	if x.ctx.Err() != nil || s.isLost() {
 		return errGone
 	}
 	return nil
@@ -379,10 +382,11 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 	owner, _ := x.owner()
 	f, err := x.h.cfg.Desk.Follow(ctx, owner, ids)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks", "cause", err, "correlation_id", x.correlationID())
+		x.h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks", "cause", err)
 		return
 	}
 	defer f.Close()
+	defer x.connect(ctx, ids)()
 	upstreams := followedUpstreams{x: x}
 	defer upstreams.leave()
 	x.touch(ctx, ids)
@@ -426,7 +430,7 @@ func (x *exchange) tellStatus(ctx context.Context, s *eventRelay, t task.Task) b
 		return errors.Join(event.Close(), buffered.Flush())
 	})
 	if told {
-		x.h.cfg.Metrics.Notified(metrics.FromGate)
+		x.h.notified(ctx, t, x.dialect().Status(t))
 	}
 	return told
 }
@@ -450,7 +454,7 @@ func (x *exchange) touch(ctx context.Context, ids []task.ID) {
 	for _, id := range ids {
 		_, err := x.h.cfg.Desk.Contact(ctx, task.OwnedBy(owner).Ref(id), x.send())
 		if err != nil && ctx.Err() == nil {
-			x.h.cfg.Log.DebugContext(ctx, "task not touched", "task", id, "cause", err)
+			x.h.cfg.Log.DebugContext(ctx, "task not touched", "task_id", id, "cause", err)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *eventRelay) isOwn(m *jsonrpc.Message) bool {
 	h.cfg.Metrics.Notified(metrics.FromUpstream)
 	if from.id != "" {
 		owner, _ := s.x.owner()
-		h.note(s.x.r.Context(), task.OwnedBy(owner).Ref(from.id), said)
+		h.note(s.x.ctx, task.OwnedBy(owner).Ref(from.id), said)
 	}
 	return true
 }
@@ -112,7 +112,7 @@ func (s *eventRelay) originOf(upstreamTask string) origin {
 	if s.lookups == nil {
 		s.lookups, s.origins = rate.NewLimiter(lookupsPerSecond, lookupBurst), make(map[string]origin)
 	}
-	ctx := x.r.Context()
+	ctx := x.ctx
 	if s.lookups.Wait(ctx) != nil {
 		return origin{assumed: true} // the client is gone
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -19,7 +20,7 @@ import (
 func TestNoSecretsInLogs(t *testing.T) {
 	log := new(logBuffer)
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
-		c.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Log = logging.New(log, "json", slog.LevelDebug)
 		w.Hold = 10 * time.Millisecond
 	})
 	h.answer = func(w http.ResponseWriter, id string) {

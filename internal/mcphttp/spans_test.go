@@ -1,25 +1,40 @@
 package mcphttp_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// spans are what a collector has been sent: by the name of the span, the
-// attributes of the last one with that name.
+// A span is what a collector was sent of one.
+type span struct {
+	name, trace, id, parent string
+	links                   []string // the spans that it is linked to
+	attributes              map[string]string
+}
+
+// traceparent returns what an upstream is told if s is to be its parent.
+func (s span) traceparent() string { return "00-" + s.trace + "-" + s.id + "-" }
+
+// spans are what a collector has been sent.
 type spans struct {
-	mu     sync.Mutex
-	byName map[string]map[string]string
+	mu  sync.Mutex
+	all []span
 }
 
 func (s *spans) collect(_ http.ResponseWriter, r *http.Request) {
@@ -29,60 +44,226 @@ func (s *spans) collect(_ http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, of := range batch.GetResourceSpans() {
-		for _, span := range of.GetScopeSpans()[0].GetSpans() {
-			attributes := make(map[string]string)
-			for _, a := range span.GetAttributes() {
-				attributes[a.GetKey()] = a.GetValue().String()
+		for _, sent := range of.GetScopeSpans()[0].GetSpans() {
+			one := span{
+				name: sent.GetName(), trace: hex.EncodeToString(sent.GetTraceId()), id: hex.EncodeToString(sent.GetSpanId()),
+				parent: hex.EncodeToString(sent.GetParentSpanId()), attributes: make(map[string]string),
 			}
-			s.byName[span.GetName()] = attributes
+			for _, link := range sent.GetLinks() {
+				one.links = append(one.links, hex.EncodeToString(link.GetTraceId())+"-"+hex.EncodeToString(link.GetSpanId()))
+			}
+			for _, a := range sent.GetAttributes() {
+				one.attributes[a.GetKey()] = a.GetValue().String()
+			}
+			s.all = append(s.all, one)
+		}
+	}
+}
+
+// find returns the first span with that name for which fits is true.
+func (s *spans) find(t *testing.T, name string, fits func(span) bool) span {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.all {
+		if one.name == name && fits(one) {
+			return one
+		}
+	}
+	t.Fatalf("no such span %s among %+v", name, s.all)
+	return span{}
+}
+
+func whichever(span) bool { return true }
+
+// heardRequests are what an upstream was sent.
+type heardRequests struct {
+	mu  sync.Mutex
+	all []heardRequest
+}
+
+type heardRequest struct{ method, header, meta string }
+
+// with returns a handler that notes each request before serve gets it.
+func (h *heardRequests) with(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if p, err := jsonrpc.Parse(body, jsonrpc.Limits{}); err == nil && !p.Batch {
+			m := &p.Messages[0]
+			meta, _ := m.Params.Meta.Member("traceparent").Text()
+			h.mu.Lock()
+			h.all = append(h.all, heardRequest{m.Method, r.Header.Get("Traceparent"), meta})
+			h.mu.Unlock()
+		}
+		serve(w, r)
+	}
+}
+
+func (h *heardRequests) method(t *testing.T, method string) heardRequest {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, one := range h.all {
+		if one.method == method {
+			return one
+		}
+	}
+	t.Fatalf("the upstream did not hear %s", method)
+	return heardRequest{}
+}
+
+// trace starts the gate of p with a collector of spans, and a log of all levels.
+// The function that is returned ends all that is traced.
+func (p *plant) trace(t *testing.T) (*spans, *heardRequests, *logBuffer, func()) {
+	t.Helper()
+	exported, heard, log := new(spans), new(heardRequests), new(logBuffer)
+	tracer, err := tracing.New(tracing.Config{Endpoint: serve(t, exported.collect), Sample: 1}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.gateway = startGate(t, serve(t, heard.with(p.shop.serve)), func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Tracing = p.gate, p.desk, p.waiting, tracer
+		s.upstream.Tracing, s.upstream.Metrics = tracer, s.handler.Metrics
+		s.handler.Log = logging.New(log, "json", slog.LevelDebug)
+		s.upstream.Log = s.handler.Log
+	})
+	return exported, heard, log, func() {
+		p.handler.EndStreams()
+		if err := p.desk.Close(t.Context()); err != nil { // what fetched the result has ended with its span
+			t.Fatal(err)
+		}
+		if err := tracer.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const (
+	creation = "11111111111111111111111111111111" // the trace of the request that makes a call
+	contact  = "22222222222222222222222222222222" // and of those that ask about it
+)
+
+func traced(headers []string, trace string) []string {
+	return append(headers, "Traceparent", "00-"+trace+"-aaaaaaaaaaaaaaaa-01")
+}
+
+func wantAttributes(t *testing.T, s span, want map[string]string) {
+	t.Helper()
+	for key, value := range want {
+		if text, ok := s.attributes[key]; !ok || !strings.Contains(text, value) {
+			t.Errorf("span %s: %s is %q; want %q", s.name, key, text, value)
 		}
 	}
 }
 
 // NF-004: making a call, asking for the upstream's task and fetching its result
-// are spans, each with its attributes.
+// are spans, each with its attributes. Each is below the request during which it
+// is done and linked to the one that made the call, and the upstream is told that
+// it is the parent. The log tells of them too.
 func TestStepsAreTraced(t *testing.T) {
-	exported := &spans{byName: make(map[string]map[string]string)}
-	collector := serve(t, exported.collect)
-	tracer, err := tracing.New(tracing.Config{Endpoint: collector, Sample: 1}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := newPlant(t, nil)
-	p.gateway = startGate(t, p.up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Tracing = p.gate, p.desk, p.waiting, tracer
-		s.upstream.Tracing, s.upstream.Metrics = tracer, s.handler.Metrics
-	})
-	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
+	exported, heard, log, end := p.trace(t)
+	id := p.start(toolCall("7", "hold_required", `,"task":{}`), traced(nil, creation)...)
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	p.shop.done(madeIt)
 	eventually(t, "the upstream is done", func() bool {
-		return strings.Contains(p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
+		return strings.Contains(p.ask(legacyAbout("tasks/get", id), traced(nil, contact)...), `"status":"completed"`)
 	})
-	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
+	wantText(t, "result", p.ask(legacyAbout("tasks/result", id), traced(nil, contact)...), "made it")
 	wantText(t, "metrics", scrape(p.gateway), `thoughtgate_upstream_result_streams_total{status="success"} 1`)
-	if err := p.desk.Close(t.Context()); err != nil { // what fetched the result has ended with its span
-		t.Fatal(err)
-	}
-	if err := tracer.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	end()
+
 	theirs := p.shop.made()[0]
-	exported.mu.Lock()
-	defer exported.mu.Unlock()
+	request := exported.find(t, "mcp.request", func(s span) bool { return s.trace == creation })
+	policy := exported.find(t, "policy.evaluate", func(s span) bool { return s.trace == creation })
+	if request.parent != "aaaaaaaaaaaaaaaa" || policy.parent != request.id {
+		t.Errorf("the request has parent %s, the verdict %s; want those of the client and of the request %s", request.parent, policy.parent, request.id)
+	}
 	for name, want := range map[string]map[string]string{
 		"upstream_execution": {"tool.name": "hold_required", "execution.path": "task", "upstream.task_id": theirs},
 		"lazy_poll":          {"upstream.task_id": theirs},
 		"stream_result":      {"upstream.task_id": theirs, "bytes_streamed": ""},
 	} {
-		got, sent := exported.byName[name]
-		if !sent {
-			t.Errorf("no span %s among %v", name, exported.byName)
+		step := exported.find(t, name, whichever)
+		wantAttributes(t, step, want)
+		if len(step.links) != 1 || step.links[0] != creation+"-"+request.id {
+			t.Errorf("span %s is linked to %v; want the request that made the call", name, step.links)
 		}
-		for key, value := range want {
-			if text, ok := got[key]; !ok || !strings.Contains(text, value) {
-				t.Errorf("span %s: %s is %q; want %q", name, key, text, value)
-			}
+		if step.parent != "" {
+			exported.find(t, "mcp.request", func(s span) bool { return s.id == step.parent && s.trace == step.trace })
 		}
 	}
+	execution := exported.find(t, "upstream_execution", whichever)
+	if sent := heard.method(t, "tools/call").header; !strings.HasPrefix(sent, execution.traceparent()) {
+		t.Errorf("the call was sent with parent %s; want the execution %s", sent, execution.traceparent())
+	}
+	poll := exported.find(t, "lazy_poll", whichever)
+	if sent := heard.method(t, "tasks/get").header; !strings.HasPrefix(sent, poll.traceparent()) || poll.trace != contact {
+		t.Errorf("the upstream was asked with parent %s; want the poll %s, in the trace of who asked", sent, poll.traceparent())
+	}
+	for _, line := range []string{"upstream execution", "lazy poll", "streaming result"} {
+		wantLogged(t, log, line, `"task_id":"`+id+`"`, `"tool":"hold_required"`)
+	}
+	wantLogged(t, log, "lazy poll", `"upstream_task_id":"`+theirs+`"`, `"status":"completed"`)
+	wantLogged(t, log, "streaming result", `"upstream_task_id":"`+theirs+`"`, `"bytes":`)
+}
+
+// wantLogged fails the test unless one line with that message has all the texts.
+func wantLogged(t *testing.T, log *logBuffer, message string, texts ...string) {
+	t.Helper()
+next:
+	for line := range strings.Lines(log.String()) {
+		for _, text := range append(texts, `"msg":"`+message+`"`) {
+			if !strings.Contains(line, text) {
+				continue next
+			}
+		}
+		return
+	}
+	t.Errorf("no line %q with %q in\n%s", message, texts, log)
+}
+
+// NF-004: listening to an upstream's task is a span with the task and how many
+// clients listen, and is linked to the request that made the call. The execution
+// tells a modern upstream of its span in the metadata too. The log has who
+// connects, what is listened to, and what is forwarded.
+func TestListeningIsTraced(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	exported, heard, log, end := p.trace(t)
+	own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), traced(modernHeaders("hold_optional"), creation)...))
+	p.approve(task.ID(own))
+	get, headers := about("tasks/get", own)
+	eventually(t, "the gate knows of the task", func() bool {
+		p.ask(get, headers...)
+		now := p.state(own)
+		return now.Execution != nil && now.Execution.UpstreamTask != ""
+	})
+	theirs := p.shop.made()[0]
+	listen, headers := listenTo(own)
+	first, second := p.stream(t, http.MethodPost, listen, headers...), p.stream(t, http.MethodPost, listen, headers...)
+	for _, next := range []func() string{first, second} {
+		next()
+		wantText(t, "how it stands", next(), own, `"status":"working"`)
+	}
+	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	eventually(t, "the upstream has acknowledged", func() bool { return strings.Contains(log.String(), "SSE upstream subscribed") })
+	end()
+
+	request := exported.find(t, "mcp.request", func(s span) bool { return s.trace == creation })
+	forward := exported.find(t, "sse_forward", whichever)
+	wantAttributes(t, forward, map[string]string{"upstream.task_id": theirs, "client_count": "2"})
+	if len(forward.links) != 1 || forward.links[0] != creation+"-"+request.id || forward.parent != "" {
+		t.Errorf("the span has parent %q and links %v; want a trace of its own, linked to the request that made the call", forward.parent, forward.links)
+	}
+	if sent := heard.method(t, "subscriptions/listen"); !strings.HasPrefix(sent.header, forward.traceparent()) || sent.meta != sent.header {
+		t.Errorf("the upstream was listened to with %+v; want parent %s", sent, forward.traceparent())
+	}
+	execution := exported.find(t, "upstream_execution", whichever)
+	if sent := heard.method(t, "tools/call"); !strings.HasPrefix(sent.header, execution.traceparent()) || sent.meta != sent.header {
+		t.Errorf("the call was sent with %+v; want parent %s", sent, execution.traceparent())
+	}
+	wantLogged(t, log, "SSE client connected", `"task_id":"`+own+`"`, `"client_count":2`)
+	wantLogged(t, log, "SSE upstream subscribed", `"task_id":"`+own+`"`, `"upstream_task_id":"`+theirs+`"`)
+	wantLogged(t, log, "SSE notification forwarded", `"task_id":"`+own+`"`, `"status":"working"`)
 }

@@ -30,12 +30,17 @@ type subscriptions struct {
 
 type subscription struct {
 	clients int
+	most    int // clients that there were at a time
 	stop    context.CancelFunc
 }
 
+// A listener listens to an upstream until its context ends. Clients returns how
+// many clients, at most, listened at a time so far.
+type listener func(ctx context.Context, clients func() int)
+
 // join counts one more client that listens to a task, and returns what counts it
 // out again. The first one has listen run.
-func (s *subscriptions) join(id task.ID, listen func(context.Context)) (leave func()) {
+func (s *subscriptions) join(id task.ID, listen listener) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -50,9 +55,10 @@ func (s *subscriptions) join(id task.ID, listen func(context.Context)) (leave fu
 		s.open[id] = one
 		var ctx context.Context
 		ctx, one.stop = context.WithCancel(context.Background())
-		s.running.Go(func() { listen(ctx) })
+		s.running.Go(func() { listen(ctx, func() int { return s.most(one) }) })
 	}
 	one.clients++
+	one.most = max(one.most, one.clients)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -61,6 +67,12 @@ func (s *subscriptions) join(id task.ID, listen func(context.Context)) (leave fu
 			delete(s.open, id)
 		}
 	}
+}
+
+func (s *subscriptions) most(one *subscription) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return one.most
 }
 
 // close ends all subscriptions, and waits for that.
@@ -94,7 +106,9 @@ func (f *followedUpstreams) hear(t task.Task) {
 		}
 		x := f.x
 		c := x.caller()
-		f.joined[t.ID] = x.h.upstreams.join(t.ID, func(ctx context.Context) { x.h.listenUpstream(ctx, c, t) })
+		f.joined[t.ID] = x.h.upstreams.join(t.ID, func(ctx context.Context, clients func() int) {
+			x.h.listenUpstream(ctx, upstreamTask{caller: c, task: t, clients: clients})
+		})
 	}
 }
 
@@ -105,17 +119,26 @@ func (f *followedUpstreams) leave() {
 	}
 }
 
+// An upstreamTask is a task of an upstream's that is listened to.
+type upstreamTask struct {
+	caller  *upstream.Caller
+	task    task.Task  // the gate's own that has become it
+	clients func() int // how many clients have listened to it at a time
+}
+
 // listenUpstream listens to the upstream's task that t has become, until ctx
 // ends or there is no use in it: whoever has tasks can be asked as well.
-func (h *Handler) listenUpstream(ctx context.Context, c *upstream.Caller, t task.Task) {
+func (h *Handler) listenUpstream(ctx context.Context, u upstreamTask) {
+	ctx = approval.About(ctx, u.task)
 	for attempt := 0; ; attempt++ {
 		again := attempt > 0
-		err := h.hearUpstream(ctx, c, t, func() {
+		err := h.hearUpstream(ctx, u, func() {
 			if attempt > 0 {
 				h.cfg.Metrics.Reconnected(metrics.Success)
 			}
 			attempt = 0
-			h.catchUp(ctx, c, t) // with what was said before it was listened to
+			h.cfg.Log.DebugContext(ctx, "SSE upstream subscribed", "upstream_task_id", u.task.Execution.UpstreamTask)
+			h.catchUp(ctx, u.caller, u.task) // with what was said before it was listened to
 		})
 		if again && attempt > 0 {
 			h.cfg.Metrics.Reconnected(metrics.Failed)
@@ -124,7 +147,7 @@ func (h *Handler) listenUpstream(ctx context.Context, c *upstream.Caller, t task
 			return
 		}
 		if attempt >= h.settings().Waiting.Events.ReconnectAttempts {
-			h.cfg.Log.WarnContext(ctx, "an upstream cannot be listened to any more; it is asked when somebody asks", "task", t.ID, "cause", err)
+			h.cfg.Log.WarnContext(ctx, "an upstream cannot be listened to any more; it is asked when somebody asks", "cause", err)
 			return
 		}
 		// Those who lost the same upstream do not come again all at once.
@@ -140,15 +163,18 @@ func (h *Handler) listenUpstream(ctx context.Context, c *upstream.Caller, t task
 
 // hearUpstream listens on one stream, and returns why that ended. It calls begun
 // when the upstream has acknowledged.
-func (h *Handler) hearUpstream(ctx context.Context, c *upstream.Caller, t task.Task, begun func()) error {
+func (h *Handler) hearUpstream(ctx context.Context, u upstreamTask, begun func()) error {
+	c, t := u.caller, u.task
+	ctx, span := c.Step(ctx, tracing.StepListen, t)
+	defer func() {
+		span.SetStep(tracing.StepAttrs{Clients: u.clients()})
+		span.End()
+	}()
 	stream, err := c.Listen(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	_, span := h.cfg.Tracing.StartStep(ctx, tracing.StepListen)
-	defer span.End()
-	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	h.cfg.Metrics.SubscriptionOpened()
 	defer h.cfg.Metrics.SubscriptionClosed()
 	events := jsonrpc.NewEventReader(stream, upstream.MaxWhole)
@@ -203,6 +229,6 @@ func (h *Handler) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) 
 // unnoted logs that what an upstream said could not be noted.
 func (h *Handler) unnoted(ctx context.Context, id task.ID, err error) {
 	if err != nil && ctx.Err() == nil {
-		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task", id, "cause", err)
+		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task_id", id, "cause", err)
 	}
 }

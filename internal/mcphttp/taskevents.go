@@ -69,13 +69,14 @@ func (x *exchange) taskEvents(id string) error {
 		x.begin(http.StatusNoContent) // which tells a browser not to come again
 		return nil
 	}
-	ctx, stop := x.endable(x.r.Context())
+	ctx, stop := x.endable(x.ctx)
 	defer stop()
 	f, err := x.h.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
 	if err != nil {
 		return x.fail(x.storeFailed(err))
 	}
 	defer f.Close()
+	defer x.connect(approval.About(ctx, t), []task.ID{t.ID})()
 	if resumes {
 		f.After(t.ID, place)
 	}
@@ -91,7 +92,7 @@ func (x *exchange) watched(id task.ID) (task.Task, *wire.Problem) {
 		return task.Task{}, &wire.Problem{Type: wire.TaskNotFound}
 	}
 	owner, _ := x.owner()
-	t, err := x.h.cfg.Desk.Get(x.r.Context(), task.OwnedBy(owner).Ref(id))
+	t, err := x.h.cfg.Desk.Get(x.ctx, task.OwnedBy(owner).Ref(id))
 	switch {
 	case err == nil:
 		return t, nil
@@ -160,7 +161,7 @@ func (x *exchange) sendNews(upstreams *followedUpstreams, news []task.Task) erro
 		if err := x.write(event); err != nil {
 			return err
 		}
-		x.h.cfg.Metrics.Notified(metrics.FromGate)
+		x.h.notified(x.ctx, t, x.dialect().Status(t))
 	}
 	return x.flush()
 }

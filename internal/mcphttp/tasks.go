@@ -134,7 +134,7 @@ func (x *exchange) taskResult(ctx context.Context, m *jsonrpc.Message, ref task.
 	switch {
 	case err == nil:
 		return w.deliver(ctx, t, x.dialect().ResultAnswer)
-	case errors.Is(err, errGone), x.r.Context().Err() != nil:
+	case errors.Is(err, errGone), x.ctx.Err() != nil:
 		return errGone
 	default:
 		return w.end(x.waitFailed(err))
@@ -313,7 +313,7 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 	result, err := x.firstUpstreamPage(ctx, m)
 	if err != nil {
 		x.h.cfg.Log.WarnContext(ctx, "the upstream fails to list its tasks, so the client sees those of the gate only",
-			"upstream", x.upstream.Name(), "cause", err, "correlation_id", x.correlationID())
+			"upstream", x.upstream.Name(), "cause", err)
 		return upstreamPage{}
 	}
 	next, _ := result.Member("nextCursor").Text()
@@ -414,7 +414,7 @@ func (x *exchange) foreignTasks(ctx context.Context, listed jsonrpc.Value, owner
 	nested, err := x.h.cfg.Desk.UpstreamTasks(ctx, owner)
 	if err != nil {
 		x.h.cfg.Log.WarnContext(ctx, "which tasks of the upstream belong to held calls is not known, so none is listed",
-			"cause", err, "correlation_id", x.correlationID())
+			"cause", err)
 		return nil
 	}
 	var shown [][]byte

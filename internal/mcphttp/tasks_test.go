@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -280,7 +281,7 @@ func TestListTasks(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
 	}
-	h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
 	for i := range 25 {
 		h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`))
 	}
@@ -356,7 +357,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHouse(t, nil)
 			h.answer = tt.answer
-			h.gate.Meet(gate.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
+			h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
 			for _, own := range []int{0, 1} {
 				if own > 0 {
 					h.ask(toolCall("3", "hold_x", `,"task":{}`))
@@ -429,7 +430,7 @@ func TestHeldInBatch(t *testing.T) {
 func TestTTLLimits(t *testing.T) {
 	log := new(logBuffer)
 	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
-		c.MaxTTL, c.Log = 24*time.Hour, slog.New(slog.NewJSONHandler(log, nil))
+		c.MaxTTL, c.Log = 24*time.Hour, logging.New(log, "json", slog.LevelInfo)
 	})
 	wantText(t, "within the limit", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":86400000}`)), `"ttl":86400000,`)
 	if text := log.String(); strings.Contains(text, "time to live limited") {

@@ -56,9 +56,9 @@ func (w *waiting) prime(owner string, id task.ID) error {
 	if !w.events || x.era != wire.Legacy || x.r.Header.Get("Mcp-Protocol-Version") != wire.Version20251125 {
 		return nil
 	}
-	place, err := x.seal(x.r.Context(), "resume", owner, string(id)+" "+string(x.id))
+	place, err := x.seal(x.ctx, "resume", owner, string(id)+" "+string(x.id))
 	if err != nil { // it can still call again
-		x.h.cfg.Log.WarnContext(x.r.Context(), "this stream cannot be resumed", "task", id, "cause", err)
+		x.h.cfg.Log.WarnContext(x.ctx, "this stream cannot be resumed", "task_id", id, "cause", err)
 		return nil
 	}
 	return x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
@@ -129,7 +129,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 		e := ended{err: errPanicked}
 		defer func() {
 			if cause := recover(); cause != nil { // here it would end the process
-				w.x.h.cfg.Log.ErrorContext(ctx, "panic", "task", ref.ID, "panic", cause, "stack", string(debug.Stack()))
+				w.x.h.cfg.Log.ErrorContext(ctx, "panic", "task_id", ref.ID, "panic", cause, "stack", string(debug.Stack()))
 			}
 			done <- e
 		}()
@@ -310,7 +310,7 @@ func (h *heldRequests) leave(id task.ID) (last bool) {
 // release takes a held request out that has been answered, or whose client is
 // gone and has had time to cancel it.
 func (x *exchange) release(remove func()) {
-	if x.r.Context().Err() == nil {
+	if x.ctx.Err() == nil {
 		remove()
 		return
 	}
@@ -331,7 +331,7 @@ func (x *exchange) planCancel(m *jsonrpc.Message) *plan {
 	}
 	return answered(func(ctx context.Context) error {
 		if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
-			x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task", ref.ID, "cause", err)
+			x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task_id", ref.ID, "cause", err)
 		}
 		return x.accept()
 	})

@@ -185,12 +185,12 @@ var mutations = []mutation{
 	},
 	{
 		"an upstream is waited for without end when it is told to stop", "internal/approval/owed.go",
-		`telling, stop := context.WithTimeout(ctx, d.settings().Cancel)`, `telling, stop := context.WithCancel(ctx)`,
+		`telling, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)`, `telling, stop := context.WithCancel(About(ctx, t))`,
 		approvalPkg, "^TestCancelTimeout$",
 	},
 	{
 		"expiries are not logged", "internal/approval/keep.go",
-		`d.cfg.Log.WarnContext(ctx, "task overdue",`, `d.cfg.Log.DebugContext(ctx, "task overdue",`,
+		`d.cfg.Log.WarnContext(About(ctx, t), "task overdue",`, `d.cfg.Log.DebugContext(About(ctx, t), "task overdue",`,
 		approvalPkg, "^TestExpiryIsLogged$",
 	},
 	{
@@ -361,6 +361,26 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestWaitOverBeforeTheFirstLook$",
 	},
 	{
+		"what is hidden is written to the log", "internal/logging/logging.go",
+		`w = plain.NewWriter(w)`, `_ = plain.NewWriter(w)`,
+		"internal/app", "^TestHostileTextInLog$",
+	},
+	{
+		"lines about a call do not name its request", "internal/approval/hold.go",
+		`Correlation: c.Correlation, Peer`, `Correlation: "", Peer`,
+		"internal/app", "^TestLinesAboutCall$",
+	},
+	{
+		"changes of state are not logged", "internal/approval/record.go",
+		`logMoves(About(ctx, t), r.log, notes)`, `logMoves(About(ctx, t), r.log, nil)`,
+		"internal/app", "^TestCancellationIsLogged$",
+	},
+	{
+		"a name that looks like another is not marked", "internal/plain/alike.go",
+		`if !Odd(r) || Hidden(r) || seen[r] {`, `if true || !Odd(r) || Hidden(r) || seen[r] {`,
+		"cmd/thoughtgate", "^TestAlike$",
+	},
+	{
 		"a limited time to live is not logged", "internal/approval/extend.go",
 		`d.cfg.Log.WarnContext(ctx, "time to live limited",`, `d.cfg.Log.DebugContext(ctx, "time to live limited",`,
 		mcphttpPkg, "^TestTTLLimits$",
@@ -372,8 +392,23 @@ var mutations = []mutation{
 	},
 	{
 		"a poll is no span", "internal/upstream/caller.go",
-		`StartStep(ctx, tracing.StepPoll)`, `StartStep(ctx, tracing.StepListen)`,
+		`c.Step(ctx, tracing.StepPoll, t)`, `c.Step(ctx, tracing.StepListen, t)`,
 		mcphttpPkg, "^TestStepsAreTraced$",
+	},
+	{
+		"the upstream of a held call is not told of its span", "internal/upstream/httpclient/header.go",
+		`header.Set("Traceparent", parent)`, `header.Set("Traceparent", "")`,
+		mcphttpPkg, "^TestStepsAreTraced$",
+	},
+	{
+		"a step is not linked to the request that made the call", "internal/upstream/caller.go",
+		`StartStep(ctx, s, approval.TraceOf(t))`, `StartStep(ctx, s, "")`,
+		mcphttpPkg, "^TestStepsAreTraced$",
+	},
+	{
+		"listening is a span without its clients", "internal/mcphttp/subscribe.go",
+		`span.SetStep(tracing.StepAttrs{Clients: u.clients()})`, `span.SetStep(tracing.StepAttrs{Clients: 0})`,
+		mcphttpPkg, "^TestListeningIsTraced$",
 	},
 	{
 		"every header of an upstream is passed on", "internal/mcphttp/reply.go",

@@ -168,12 +168,26 @@ const (
 	StepListen    Step = "sse_forward"        // it is listened to
 )
 
-// StartStep starts the span of a step, below the span in ctx if there is one.
-func (t *Tracing) StartStep(ctx context.Context, s Step) (context.Context, Span) {
+// StartStep starts the span of a step, below the span in ctx if there is one. It
+// is linked to the request whose call was held, which has that traceparent and
+// may have ended days ago.
+func (t *Tracing) StartStep(ctx context.Context, s Step, request string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	return t.start(ctx, string(s), trace.SpanKindClient)
+	ctx, span := t.tracer.Start(ctx, string(s), append(linkTo(request), trace.WithSpanKind(trace.SpanKindClient))...)
+	return ctx, Span{span}
+}
+
+// linkTo returns the link to the span with a traceparent, or nothing if there is
+// none.
+func linkTo(traceparent string) []trace.SpanStartOption {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return nil
+	}
+	return []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: span})}
 }
 
 // StepAttrs describe a step. Empty ones are left out.
@@ -182,6 +196,7 @@ type StepAttrs struct {
 	Path         string // how the call is made
 	UpstreamTask string
 	Bytes        int64 // of the result
+	Clients      int   // that are told what the upstream says
 }
 
 // SetStep describes the step of s.
@@ -196,6 +211,9 @@ func (s Span) SetStep(a StepAttrs) {
 	}
 	if a.Bytes > 0 {
 		s.span.SetAttributes(attribute.Int64("bytes_streamed", a.Bytes))
+	}
+	if a.Clients > 0 {
+		s.span.SetAttributes(attribute.Int("client_count", a.Clients))
 	}
 }
 
@@ -213,14 +231,8 @@ func (t *Tracing) ApprovalWaited(ctx context.Context, w Wait) {
 	if t == nil {
 		return
 	}
-	options := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithTimestamp(w.From),
-		trace.WithAttributes(attribute.String("task", w.Task), attribute.String("approval.outcome", w.Outcome)),
-	}
-	held := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": w.Request})
-	if request := trace.SpanContextFromContext(held); request.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: request}))
-	}
+	options := append(linkTo(w.Request), trace.WithNewRoot(), trace.WithTimestamp(w.From),
+		trace.WithAttributes(attribute.String("task", w.Task), attribute.String("approval.outcome", w.Outcome)))
 	_, span := t.tracer.Start(ctx, "approval.wait", options...)
 	span.End(trace.WithTimestamp(w.To))
 }
@@ -307,7 +319,18 @@ func (s Span) Traceparent() string {
 	if s.span == nil {
 		return ""
 	}
-	sc := s.span.SpanContext()
+	return traceparent(s.span.SpanContext())
+}
+
+// Traceparent is [Span.Traceparent] of the span in ctx.
+func Traceparent(ctx context.Context) string {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		return traceparent(sc)
+	}
+	return ""
+}
+
+func traceparent(sc trace.SpanContext) string {
 	flags := sc.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom)
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + flags.String()
 }

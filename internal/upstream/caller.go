@@ -49,8 +49,12 @@ func (c *Caller) Tell(f func(message []byte)) { c.tell = f }
 // Call implements [approval.Sender].
 func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
+	ctx, span := c.Step(ctx, tracing.StepExecution, t)
+	defer endStep(span, &err)
 	if t.Call.Method == approval.MethodBatch {
-		return c.callBatch(ctx, t)
+		return c.execute(ctx, span, execution{path: metrics.PathSync, make: func(ctx context.Context) (approval.Outcome, error) {
+			return c.callBatch(ctx, t)
+		}})
 	}
 	m, err := outgoing(t)
 	if err != nil {
@@ -67,11 +71,36 @@ func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err
 	if t.Execution != nil && t.Execution.Answers != nil {
 		message = continued(message, t.Execution)
 	}
-	c.upstream.cfg.Log.DebugContext(ctx, "upstream execution", "task", t.ID, "tool", t.Call.Name, "path", path)
-	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepExecution)
-	defer endStep(span, &err)
-	span.SetStep(tracing.StepAttrs{Tool: t.Call.Name, Path: path})
-	outcome, err := c.call(ctx, message)
+	return c.execute(ctx, span, execution{path: path, make: func(ctx context.Context) (approval.Outcome, error) {
+		return c.call(ctx, message)
+	}})
+}
+
+// Step starts the span of something that is done upstream for t.
+func (c *Caller) Step(ctx context.Context, s tracing.Step, t task.Task) (context.Context, tracing.Span) {
+	if c.upstream.cfg.Tracing == nil {
+		return ctx, tracing.Span{}
+	}
+	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, s, approval.TraceOf(t))
+	about := tracing.StepAttrs{Tool: t.Call.Name}
+	if t.Execution != nil {
+		about.UpstreamTask = t.Execution.UpstreamTask
+	}
+	span.SetStep(about)
+	return ctx, span
+}
+
+// An execution is how a held call is made.
+type execution struct {
+	path string // as metrics name it
+	make func(context.Context) (approval.Outcome, error)
+}
+
+// execute makes a held call, and counts, traces and logs that.
+func (c *Caller) execute(ctx context.Context, span tracing.Span, e execution) (approval.Outcome, error) {
+	c.upstream.cfg.Log.DebugContext(ctx, "upstream execution", "path", e.path)
+	span.SetStep(tracing.StepAttrs{Path: e.path})
+	outcome, err := e.make(ctx)
 	status := metrics.Success
 	if err != nil {
 		status = metrics.Error
@@ -79,7 +108,7 @@ func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err
 	if outcome.Report != nil {
 		span.SetStep(tracing.StepAttrs{UpstreamTask: outcome.Report.Task})
 	}
-	c.upstream.cfg.Metrics.UpstreamExecuted(path, status)
+	c.upstream.cfg.Metrics.UpstreamExecuted(e.path, status)
 	return outcome, err
 }
 
@@ -151,10 +180,13 @@ func (c *Caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*Re
 
 // Poll implements [approval.Sender].
 func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err error) {
-	defer func() { c.upstream.cfg.Metrics.LazyPoll(pollOutcome(ctx, err)) }()
-	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepPoll)
+	status := ""
+	defer func() {
+		c.upstream.cfg.Metrics.LazyPoll(pollOutcome(ctx, err))
+		c.upstream.cfg.Log.DebugContext(ctx, "lazy poll", "upstream_task_id", t.Execution.UpstreamTask, "status", status, "error", err)
+	}()
+	ctx, span := c.Step(ctx, tracing.StepPoll, t)
 	defer endStep(span, &err)
-	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
 	defer recovered(&err)
 	a, era, err := c.ask(ctx, t, mcptask.MethodGet)
 	if err != nil {
@@ -167,7 +199,7 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 		a.close()
 		return approval.Report{}, errOtherTask()
 	}
-	status, _ := a.member("status").Text()
+	status, _ = a.member("status").Text()
 	if era == wire.Modern && (status == string(mcptask.Completed) || status == string(mcptask.Failed)) {
 		return readEnd(&a)
 	}
@@ -208,11 +240,12 @@ func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, er
 	if t.Asks() && c.tell == nil {
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks something, and nobody is there to answer"))
 	}
-	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, tracing.StepResult)
-	span.SetStep(tracing.StepAttrs{UpstreamTask: t.Execution.UpstreamTask})
+	ctx, span := c.Step(ctx, tracing.StepResult, t)
 	a, era, err := c.ask(ctx, t, mcptask.MethodResult)
 	if a.Body != nil {
-		a.Body = &fetchedBody{Reader: a.Body, span: span, metrics: c.upstream.cfg.Metrics}
+		a.Body = &fetchedBody{Reader: a.Body, span: span, metrics: c.upstream.cfg.Metrics, end: func(bytes int64) {
+			c.upstream.cfg.Log.DebugContext(ctx, "streaming result", "upstream_task_id", t.Execution.UpstreamTask, "bytes", bytes)
+		}}
 	} else {
 		c.upstream.cfg.Metrics.ResultStreamed(metrics.Error)
 		defer endStep(span, &err)
@@ -237,24 +270,26 @@ type fetchedBody struct {
 	span    tracing.Span
 	metrics *metrics.Metrics
 	read    int64
-	end     error
+	err     error             // of the last Read
+	end     func(bytes int64) // is told at last how much was read
 }
 
 // Read implements [io.Reader].
 func (b *fetchedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.read += int64(n)
-	b.end = err
+	b.err = err
 	return n, err
 }
 
 // Close implements [io.Closer].
 func (b *fetchedBody) Close() error {
 	status := metrics.Error
-	if errors.Is(b.end, io.EOF) {
+	if errors.Is(b.err, io.EOF) {
 		status = metrics.Success
 	}
 	b.metrics.ResultStreamed(status)
+	b.end(b.read)
 	b.span.SetStep(tracing.StepAttrs{Bytes: b.read})
 	b.span.End()
 	if c, ok := b.Reader.(io.Closer); ok {

@@ -224,6 +224,7 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	if err != nil {
 		return nil, &upstream.UnsentError{Cause: err}
 	}
+	body := continueTrace(ctx, header, r.Message, r.Body)
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -233,7 +234,7 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 		use = Stream
 	}
 	measurement := c.Sending()
-	resp, err := c.Do(traced, use, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, r.Body)
+	resp, err := c.Do(traced, use, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, body)
 	if err != nil {
 		measurement.Ended(OutcomeOf(err))
 		if !connected.Load() {

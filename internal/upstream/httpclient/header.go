@@ -1,11 +1,14 @@
 package httpclient
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -65,4 +68,21 @@ func subjectOf(m *jsonrpc.Message) jsonrpc.Value {
 	default:
 		return m.Params.Name
 	}
+}
+
+// continueTrace tells the upstream that the span in ctx is the parent of what it
+// does for the request m with that body, if there is one: in a header, and in the
+// metadata of a modern request. It returns the body to send.
+func continueTrace(ctx context.Context, header http.Header, m *jsonrpc.Message, body []byte) []byte {
+	parent := tracing.Traceparent(ctx)
+	if parent == "" {
+		return body
+	}
+	header.Set("Traceparent", parent)
+	if wire.EraOf(m) != wire.Modern || !bytes.Equal(body, m.Raw) {
+		return body
+	}
+	var patch jsonrpc.Patch
+	patch.Set(m.Params.Meta, wire.MetaTraceparent, jsonrpc.AppendString(nil, parent))
+	return patch.Apply(body)
 }

@@ -1,0 +1,144 @@
+package app_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+)
+
+// A logLine is what one line of the log says.
+type logLine map[string]any
+
+// about returns the lines of the log that are about a task.
+func (l *lines) about(t *testing.T, id string) []logLine {
+	t.Helper()
+	return decoded(t, l.with(`"task_id":"`+id+`"`))
+}
+
+func decoded(t *testing.T, texts []string) []logLine {
+	t.Helper()
+	var all []logLine
+	for _, text := range texts {
+		var one logLine
+		if err := json.Unmarshal([]byte(text), &one); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func holding(up, store string) string {
+	return strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").
+		Replace(gatewayFor(up)) + "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
+}
+
+func createTask(t *testing.T, address, tool string) (id string) {
+	t.Helper()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	created := say(t, address, "tools/call", `{"name":"`+tool+`","task":{"ttl":99999999999}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ = strings.Cut(rest, `"`)
+	if !strings.HasPrefix(id, "tg_") {
+		t.Fatalf("no task in %s", created)
+	}
+	return id
+}
+
+// wantLine fails the test unless a line has all that want has.
+func wantLine(t *testing.T, all []logLine, want logLine) {
+	t.Helper()
+next:
+	for _, one := range all {
+		for key, value := range want {
+			if one[key] != value {
+				continue next
+			}
+		}
+		return
+	}
+	t.Errorf("no line has %v in:\n%v", want, all)
+}
+
+// F-001.7 of REQ-CORE-003, NFR-001 of REQ-GOV-001: each line about a call names
+// the request that made it, the task, the tool and the principal, whichever
+// process writes the line.
+func TestLinesAboutCall(t *testing.T) {
+	text := holding(answering(t, "done"), "sqlite:"+filepath.Join(t.TempDir(), "gate.db"))
+	first, log, stop := startLogged(t, text)
+	id := createTask(t, first.AgentAddr(), "hold_it")
+	received := decoded(t, log.with(`"MCP request received"`, `"method":"tools/call"`))
+	if len(received) != 1 {
+		t.Fatalf("requests received: %v", received)
+	}
+	correlation := received[0]["correlation_id"]
+	wantLine(t, received, logLine{"has_task_metadata": true, "client_ip": "127.0.0.1", "principal": "anonymous"})
+	wantLine(t, decoded(t, log.with(`"verdict"`)), logLine{"correlation_id": correlation, "action": "approve", "level": "INFO"})
+	wantLine(t, decoded(t, log.with(`"time to live limited"`)), logLine{"correlation_id": correlation, "tool": "hold_it"})
+	wantLine(t, log.about(t, id), logLine{"msg": "Task created", "level": "INFO"})
+	wantLine(t, log.about(t, id), logLine{"msg": "Task status changed", "from": "working", "to": "input_required", "level": "INFO"})
+	lines := log.about(t, id)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	second, log, stop := startLogged(t, text) // as another replica would
+	if answer := approve(t, second.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) {
+		t.Fatalf("approve: %s", answer)
+	}
+	if result := say(t, second.AgentAddr(), "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(result, "done") {
+		t.Fatalf("tasks/result: %s", result)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	after := log.about(t, id)
+	wantLine(t, after, logLine{"msg": "call decided", "from": "input_required", "to": "approved"})
+	wantLine(t, after, logLine{"msg": "Task status changed", "from": "approved", "to": "executing"})
+	wantLine(t, after, logLine{"msg": "upstream execution", "path": "sync", "level": "DEBUG"})
+	wantLine(t, after, logLine{"msg": "call run", "from": "executing", "to": "completed"})
+	for _, one := range append(lines, after...) {
+		principal, _ := one["principal"].(string)
+		if one["correlation_id"] != correlation || one["tool"] != "hold_it" || !strings.HasPrefix(principal, "anonymous:") {
+			t.Errorf("%v does not say that it is about request %v, tool hold_it and an anonymous principal", one, correlation)
+		}
+	}
+	asked := decoded(t, log.with(`"MCP request received"`, `"method":"tasks/result"`))
+	wantLine(t, after, logLine{"msg": "Task status changed", "to": "executing", "request_correlation_id": asked[0]["correlation_id"]})
+}
+
+// A cancellation is in the log of level info.
+func TestCancellationIsLogged(t *testing.T) {
+	a, log, stop := startLogged(t, holding(answering(t, "done"), "memory:"))
+	id := createTask(t, a.AgentAddr(), "hold_it")
+	say(t, a.AgentAddr(), "tasks/cancel", `{"taskId":"`+id+`"}`)
+	wantLine(t, log.about(t, id), logLine{"msg": "Task status changed", "level": "INFO", "from": "input_required", "to": "cancelled"})
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nothing that a client writes is invisible in the log or turns it around.
+func TestHostileTextInLog(t *testing.T) {
+	a, log, stop := startLogged(t, holding(answering(t, "done"), "memory:"))
+	say(t, a.AgentAddr(), "tools/call", `{"name":"x\u202Egpj.exe\u200b\u007f"}`)
+	found := log.with(`"verdict"`, `x\u202egpj.exe\u200b\u007f`)
+	if len(found) != 1 {
+		t.Errorf("the verdict is not told with the name escaped: %v", log.with(`"verdict"`))
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range log.with() {
+		for _, r := range strings.TrimSuffix(text, "\n") {
+			if r == utf8.RuneError || plain.Hidden(r) {
+				t.Errorf("hidden character %U in %s", r, text)
+			}
+		}
+	}
+}

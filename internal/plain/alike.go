@@ -1,0 +1,72 @@
+package plain
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Odd reports whether r, in a name, may be taken for another character.
+func Odd(r rune) bool { return r >= utf8.RuneSelf }
+
+// CodePoint returns the number of a character as Unicode writes it.
+func CodePoint(r rune) string { return fmt.Sprintf("U+%04X", r) }
+
+// maxOdd is how many characters a warning names.
+const maxOdd = 12
+
+// Warning says which characters of a name are not what a reader might take them
+// for. It is empty for a name of ASCII characters. Hidden characters are not
+// named: they are escaped wherever the name is shown.
+func Warning(name string) string {
+	seen := map[rune]bool{}
+	var parts []string
+	for _, r := range name {
+		if !Odd(r) || Hidden(r) || seen[r] {
+			continue
+		}
+		seen[r] = true
+		if len(parts) < maxOdd {
+			parts = append(parts, string(r)+" is "+CodePoint(r)+" "+Script(r))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	if more := len(seen) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return "Not plain Latin letters: " + strings.Join(parts, ", ")
+}
+
+// scripts are those whose letters are often taken for others, and some more
+// that are common.
+var scripts = []struct {
+	name  string
+	table *unicode.RangeTable
+}{
+	{"Latin", unicode.Latin},
+	{"Cyrillic", unicode.Cyrillic},
+	{"Greek", unicode.Greek},
+	{"Armenian", unicode.Armenian},
+	{"Cherokee", unicode.Cherokee},
+	{"Georgian", unicode.Georgian},
+	{"Hebrew", unicode.Hebrew},
+	{"Arabic", unicode.Arabic},
+	{"Devanagari", unicode.Devanagari},
+	{"Han", unicode.Han},
+	{"Hiragana", unicode.Hiragana},
+	{"Katakana", unicode.Katakana},
+	{"Hangul", unicode.Hangul},
+}
+
+// Script returns the name of the script that r belongs to.
+func Script(r rune) string {
+	for _, s := range scripts {
+		if unicode.Is(s.table, r) {
+			return s.name
+		}
+	}
+	return "other"
+}

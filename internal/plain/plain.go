@@ -1,0 +1,116 @@
+// Package plain makes text that somebody else wrote harmless to look at. Agents,
+// upstreams and approvers can write characters that are invisible, that reverse
+// the direction of a line, that a terminal obeys, or that look like others. Every
+// place that shows foreign text uses this package: logs, the command line, the
+// inbox, and messages to models.
+package plain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Hidden reports whether r is something that a reader cannot see, or that
+// changes how other characters are seen.
+func Hidden(r rune) bool {
+	if ' ' <= r && r < 0x7f {
+		return false
+	}
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+}
+
+// Escape returns text with an escape in the place of every hidden character
+// except line breaks. JSON means the same afterwards: there such characters can
+// only stand in strings.
+func Escape(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	at := strings.IndexFunc(text, escaped)
+	if at < 0 {
+		return text
+	}
+	var b strings.Builder
+	b.WriteString(text[:at])
+	for _, r := range text[at:] {
+		switch {
+		case !escaped(r):
+			b.WriteRune(r)
+		case r > 0xFFFF:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func escaped(r rune) bool { return r != '\n' && Hidden(r) }
+
+// Name returns a name on one line of at most limit characters, with an escape in
+// the place of every hidden character: two names that differ look different.
+func Name(name string, limit int) string {
+	return Text(strings.ReplaceAll(Escape(name), "\n", `\u000a`), limit)
+}
+
+// Text returns foreign text as at most limit visible characters, line breaks and
+// tabs. Hidden characters are left out.
+func Text(foreign string, limit int) string {
+	return shorten(strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && Hidden(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(foreign, "\uFFFD"))), limit)
+}
+
+// Line returns foreign text as one line of at most limit visible characters.
+// Hidden characters are left out.
+func Line(foreign string, limit int) string {
+	visible := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case Hidden(r):
+			return -1
+		default:
+			return r
+		}
+	}, foreign)
+	return shorten(strings.Join(strings.Fields(visible), " "), limit)
+}
+
+func shorten(text string, limit int) string {
+	if len(text) <= limit || utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	return string([]rune(text)[:limit-1]) + "…"
+}
+
+// NewWriter returns a writer that escapes what is written before it goes to w.
+// Each call of Write must have whole characters, as each record of a log has.
+func NewWriter(w io.Writer) io.Writer { return writer{w} }
+
+type writer struct{ w io.Writer }
+
+// Write implements [io.Writer].
+func (w writer) Write(p []byte) (int, error) {
+	if isPlainASCII(p) {
+		return w.w.Write(p)
+	}
+	if _, err := io.WriteString(w.w, Escape(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func isPlainASCII(p []byte) bool {
+	for _, c := range p {
+		if c != '\n' && (c < ' ' || c >= 0x7f) {
+			return false
+		}
+	}
+	return true
+}
