@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
@@ -14,9 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// beat is how often a client that is kept waiting gets a sign of life.
-const beat = 15 * time.Second
 
 // newDesk returns the desk at which calls wait for approval.
 func (a *App) newDesk() (*approval.Desk, error) {
@@ -178,7 +174,7 @@ func (a *App) waiting(cfg config.Config) mcphttp.Waiting {
 	return mcphttp.Waiting{
 		Hold:     cfg.Waiting.Hold,
 		Longest:  cfg.Tasks.MaxTTL,
-		Beat:     beat,
+		Beat:     cfg.Waiting.Keepalive,
 		PerOwner: cfg.Tasks.MaxPendingPerOwner,
 		Pending:  mcptask.Status(cfg.Tasks.PendingStatus),
 		Drafts:   cfg.Drafts,

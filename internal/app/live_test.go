@@ -71,6 +71,20 @@ func TestReloadWaiting(t *testing.T) {
 	})
 }
 
+// GOV-004 section 11: how often a client that waits gets a sign of life is a
+// setting, which changes without a restart.
+func TestReloadKeepalive(t *testing.T) {
+	const seldom = "default: approve\nwaiting: {hold: 1s, keepalive: 1h}\n"
+	r := startReloadable(t, seldom)
+	signs := func() int {
+		_, body := r.ask("", "x")
+		return len(body) - len(strings.TrimLeft(body, " \r\n")) // the answer is JSON, after white space
+	}
+	few := signs()
+	r.write(strings.Replace(r.text(), seldom, "default: approve\nwaiting: {hold: 1s, keepalive: 100ms}\n", 1))
+	eventually(t, "there are more signs of life", func() bool { return signs() >= few+4 })
+}
+
 // The readiness page, the inbox and the log name the settings that wait for a
 // restart, and nothing else. A setting that is put back waits no more.
 func TestReloadNamesWhatNeedsRestart(t *testing.T) {

@@ -95,6 +95,7 @@ type TLS struct {
 type Waiting struct {
 	TasksOnly bool          // whoever needs approval must ask for a task
 	Hold      time.Duration // how long a request without a task is held
+	Keepalive time.Duration // between two signs of life on a stream
 }
 
 // Execution says how approved calls are run.
@@ -222,7 +223,7 @@ func Default() Config {
 		HideDenied: true,
 		Drafts:     true,
 		Cedar:      Cedar{Timezone: "UTC"},
-		Waiting:    Waiting{Hold: 50 * time.Second},
+		Waiting:    Waiting{Hold: 50 * time.Second, Keepalive: 15 * time.Second},
 		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,

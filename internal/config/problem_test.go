@@ -215,6 +215,7 @@ func TestValues(t *testing.T) {
 		{"visibility", []string{"hide", "show"}, []string{"hidden", "true"}},
 		{"waiting.mode", []string{"any", "tasks-only"}, []string{"tasks", "[any]"}},
 		{"waiting.hold", []string{"0s", "1h"}, []string{"-1s", "50"}},
+		{"waiting.keepalive", []string{"100ms", "1h"}, []string{"0s", "99ms", "15"}},
 		{"execution.start", []string{"contact", "result"}, []string{"now", "''"}},
 		{"execution.poll_timeout", []string{"1ms", "1m"}, []string{"0s", "10"}},
 		{"execution.cancel_timeout", []string{"1ms", "1m"}, []string{"0s", "5"}},

@@ -87,6 +87,7 @@ func (c *Config) settings() group {
 		{"waiting", group{
 			{"mode", choice(&c.Waiting.TasksOnly, "tasks-only", "any")},
 			{"hold", duration(&c.Waiting.Hold, 0)},
+			{"keepalive", duration(&c.Waiting.Keepalive, 100*time.Millisecond)},
 		}},
 		{"execution", group{
 			{"start", oneOf(&c.Execution.Start, "contact", "approval", "result")},

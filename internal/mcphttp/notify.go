@@ -280,9 +280,12 @@ func (x *exchange) streamAlone(ctx context.Context) error {
 // defaultBeat is how often a stream shows that it is alive if nothing else is set.
 const defaultBeat = 15 * time.Second
 
+// beat returns how often a client gets a sign of life.
+func (h *Handler) beat() time.Duration { return cmp.Or(h.settings().Waiting.Beat, defaultBeat) }
+
 // keepAlive sends a comment now and then, until ctx ends or the client is lost.
 func (s *eventRelay) keepAlive(ctx context.Context) {
-	beat := time.NewTicker(cmp.Or(s.x.h.settings().Waiting.Beat, defaultBeat))
+	beat := time.NewTicker(s.x.h.beat())
 	defer beat.Stop()
 	for {
 		select {
@@ -292,6 +295,7 @@ func (s *eventRelay) keepAlive(ctx context.Context) {
 			if !s.insert(jsonrpc.AppendComment(nil, "listening")) {
 				return
 			}
+			beat.Reset(s.x.h.beat()) // it may have been changed
 		}
 	}
 }
@@ -391,7 +395,7 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 	defer upstreams.leave()
 	x.touch(ctx, ids)
 	for {
-		news, err := f.Next(ctx, x.h.settings().Waiting.Beat)
+		news, err := f.Next(ctx, x.h.beat())
 		if err != nil {
 			return
 		}

@@ -113,9 +113,17 @@ func (h *heardRequests) method(t *testing.T, method string) heardRequest {
 	return heardRequest{}
 }
 
+// telemetry is what a gate tells of what it does.
+type telemetry struct {
+	*spans
+
+	heard *heardRequests
+	log   *logBuffer
+}
+
 // trace starts the gate of p with a collector of spans, and a log of all levels.
 // The function that is returned ends all that is traced.
-func (p *plant) trace(t *testing.T) (*spans, *heardRequests, *logBuffer, func()) {
+func (p *plant) trace(t *testing.T) (*telemetry, func()) {
 	t.Helper()
 	exported, heard, log := new(spans), new(heardRequests), new(logBuffer)
 	tracer, err := tracing.New(tracing.Config{Endpoint: serve(t, exported.collect), Sample: 1}, slog.New(slog.DiscardHandler))
@@ -128,7 +136,7 @@ func (p *plant) trace(t *testing.T) (*spans, *heardRequests, *logBuffer, func())
 		s.handler.Log = logging.New(log, "json", slog.LevelDebug)
 		s.upstream.Log = s.handler.Log
 	})
-	return exported, heard, log, func() {
+	return &telemetry{exported, heard, log}, func() {
 		p.handler.EndStreams()
 		if err := p.desk.Close(t.Context()); err != nil { // what fetched the result has ended with its span
 			t.Fatal(err)
@@ -163,7 +171,8 @@ func wantAttributes(t *testing.T, s span, want map[string]string) {
 // it is the parent. The log tells of them too.
 func TestStepsAreTraced(t *testing.T) {
 	p := newPlant(t, nil)
-	exported, heard, log, end := p.trace(t)
+	exported, end := p.trace(t)
+	heard, log := exported.heard, exported.log
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`), traced(nil, creation)...)
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	p.shop.done(madeIt)
@@ -230,7 +239,8 @@ next:
 // connects, what is listened to, and what is forwarded.
 func TestListeningIsTraced(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
-	exported, heard, log, end := p.trace(t)
+	exported, end := p.trace(t)
+	heard, log := exported.heard, exported.log
 	own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), traced(modernHeaders("hold_optional"), creation)...))
 	p.approve(task.ID(own))
 	get, headers := about("tasks/get", own)

@@ -125,7 +125,7 @@ func (x *exchange) sendEvents(ctx context.Context, f *approval.Following) error 
 	upstreams := followedUpstreams{x: x}
 	defer upstreams.leave()
 	for last := time.Now(); len(f.Open()) > 0; {
-		wait := x.h.settings().Waiting.Beat
+		wait := x.h.beat()
 		if idle := x.h.settings().Waiting.Events.Idle; idle > 0 {
 			left := idle - time.Since(last)
 			if left <= 0 {

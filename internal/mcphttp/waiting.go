@@ -138,7 +138,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 	if w.relay != nil {
 		defer w.relay.close() // nothing comes in between once the answer begins
 	}
-	beat := time.NewTicker(w.x.h.settings().Waiting.Beat)
+	beat := time.NewTicker(w.x.h.beat())
 	defer beat.Stop()
 	valid, changed, revoked := w.x.validity(), w.x.since.over.Done(), false
 	for {
@@ -161,6 +161,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 			if err := w.beat(); err != nil {
 				return t, err
 			}
+			beat.Reset(w.x.h.beat()) // it may have been changed
 		}
 	}
 }

@@ -175,14 +175,15 @@ func (t *Tracing) StartStep(ctx context.Context, s Step, request string) (contex
 	if t == nil {
 		return ctx, Span{}
 	}
-	ctx, span := t.tracer.Start(ctx, string(s), append(linkTo(request), trace.WithSpanKind(trace.SpanKindClient))...)
+	ctx, span := t.tracer.Start(ctx, string(s), append(linkTo(ctx, request), trace.WithSpanKind(trace.SpanKindClient))...)
 	return ctx, Span{span}
 }
 
 // linkTo returns the link to the span with a traceparent, or nothing if there is
 // none.
-func linkTo(traceparent string) []trace.SpanStartOption {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+func linkTo(ctx context.Context, traceparent string) []trace.SpanStartOption {
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{}) // which is not the one to link to
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
 		return nil
@@ -231,7 +232,7 @@ func (t *Tracing) ApprovalWaited(ctx context.Context, w Wait) {
 	if t == nil {
 		return
 	}
-	options := append(linkTo(w.Request), trace.WithNewRoot(), trace.WithTimestamp(w.From),
+	options := append(linkTo(ctx, w.Request), trace.WithNewRoot(), trace.WithTimestamp(w.From),
 		trace.WithAttributes(attribute.String("task", w.Task), attribute.String("approval.outcome", w.Outcome)))
 	_, span := t.tracer.Start(ctx, "approval.wait", options...)
 	span.End(trace.WithTimestamp(w.To))
