@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -61,7 +62,7 @@ func (d *Desk) resultText(t task.Task, start []byte) (jsontext.Value, map[jsonte
 	if !jsontext.Value(text).IsValid() {
 		return jsonrpc.AppendString(nil, "[unreadable]"), nil
 	}
-	return []byte(Visible(string(text))), r.hidden
+	return []byte(plain.Escape(string(text))), r.hidden
 }
 
 // resultPaths returns what the workflow of t redacts of results: what it names
