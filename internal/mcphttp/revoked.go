@@ -35,6 +35,7 @@ func (x *exchange) validity() func() bool {
 	if x.authorization != nil {
 		shown.Header["Authorization"] = x.authorization
 	}
+	ctx := context.WithoutCancel(x.ctx) // the agent may be asked about after its request has ended
 	return func() bool {
 		now := h.current.Load()
 		switch {
@@ -43,7 +44,7 @@ func (x *exchange) validity() func() bool {
 		case now.Identity == nil:
 			return agent.Principal.Anonymous
 		}
-		again, err := now.Identity.Recognise(shown)
+		again, err := now.Identity.Recognise(ctx, shown)
 		return err == nil && again.Principal.ID == agent.Principal.ID && again.Principal.Anonymous == agent.Principal.Anonymous
 	}
 }
