@@ -259,7 +259,7 @@ func (s *shelf) beginAnew(n *notes, method string) {
 // it any more: what was known may no longer hold.
 func (s *shelf) putTool(n *notes, t Tool) overflow {
 	s.dropTool(n, t.Name)
-	if !t.fits() {
+	if !t.Whole() {
 		return overflowTool
 	}
 	if n.size-n.paged+t.size() > s.budget/shareOf {
@@ -371,8 +371,9 @@ func readTool(entry jsonrpc.Value) Tool {
 	return t
 }
 
-// fits reports whether t can be kept.
-func (t *Tool) fits() bool { return !t.unfit }
+// Whole reports whether t has all that must be known of it. A tool that has not
+// is never kept.
+func (t *Tool) Whole() bool { return !t.unfit }
 
 // size returns what it costs to keep t.
 func (t *Tool) size() int {

@@ -19,6 +19,9 @@ func (x *exchange) finish(err error) {
 	if x.answered != nil {
 		x.release(x.answered)
 	}
+	for _, remove := range x.holds {
+		x.release(remove)
+	}
 	x.account()
 	if err != nil {
 		panic(http.ErrAbortHandler)

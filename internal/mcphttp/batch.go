@@ -138,6 +138,9 @@ func (x *exchange) holdBatch(ctx context.Context, p jsonrpc.Packet, plan *plan, 
 		x.h.cfg.Log.InfoContext(ctx, "batch not held", "cause", err)
 		return x.answerEach(p, plan, func(int) []byte { return x.refused(err) })
 	}
+	for _, id := range x.ids {
+		x.cancellable(id, t) // a batch that waits as one is withdrawn as one
+	}
 	leave, err := x.enterWaiting()
 	if err != nil {
 		return x.answerEach(p, plan, func(i int) []byte { return x.pendingAnswer(t, p.Messages[i].Method) })

@@ -259,6 +259,76 @@ func TestBatchAsksForToolsOnce(t *testing.T) {
 	}
 }
 
+func cancelling(id string) string {
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
+}
+
+// A notification in a batch that cancels a held call withdraws it, and does not
+// reach the upstream, which has never seen the id of that call.
+func TestCancelledInBatch(t *testing.T) {
+	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = whole })
+			h.batch = newBatchHouse(t, tellArray).batch
+			first := h.send(toolCall("7", "hold_a", ""))
+			h.pending(1)
+			wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
+			wantText(t, "the held call", first.wait(t), "task_cancelled")
+			second := h.send(toolCall("9", "hold_a", ""))
+			h.pending(1)
+			alone := h.send(batch(cancelling("9")))
+			wantText(t, "the held call", second.wait(t), "task_cancelled")
+			if alone.wait(t); alone.status != http.StatusAccepted || alone.body != "" {
+				t.Errorf("a batch of nothing else: status %d, %q; want 202", alone.status, alone.body)
+			}
+			h.pending(0)
+			h.wantRan(`get_b {"x":1}`)
+		})
+	}
+}
+
+// A call that is held out of a batch can be cancelled as long as the batch has no
+// answer, and by its own batch.
+func TestCancelCallOfBatch(t *testing.T) {
+	h := newHouse(t, nil)
+	reached, answer := make(chan struct{}), make(chan struct{})
+	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
+		close(reached)
+		<-answer
+		tellArray(w, []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, p.Messages[0].ID.Bytes)})
+	}
+	asked := h.send(batch(toolCall("1", "hold_a", ""), toolCall("2", "get_b", "")))
+	h.pending(1)
+	<-reached
+	cancel := h.send(cancelling("1"))
+	if cancel.wait(t); cancel.status != http.StatusAccepted {
+		t.Errorf("cancelling: status %d; want 202", cancel.status)
+	}
+	h.pending(0)
+	close(answer)
+	asked.wait(t)
+	h.ask(batch(toolCall("3", "hold_c", ""), cancelling("3")))
+	h.pending(0)
+	h.wantRan(`get_b {"x":1}`)
+}
+
+// A batch that waits as one is withdrawn as one: what is left of it is not what
+// its approver was shown.
+func TestCancelCallOfWholeBatch(t *testing.T) {
+	h := newBatchHouse(t, tellArray)
+	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
+	id := h.pending(1)[0]
+	cancel := h.send(cancelling("1"))
+	wantText(t, "the batch", asked.wait(t), `"id":1,"error"`, `"id":2,"error"`, "task_cancelled")
+	if cancel.wait(t); cancel.status != http.StatusAccepted {
+		t.Errorf("cancelling: status %d; want 202", cancel.status)
+	}
+	if err := h.decide(id, "alice", approval.Approve); err == nil {
+		t.Error("a cancelled batch was approved")
+	}
+	h.wantRan()
+}
+
 // forgetTools makes the gate forget what the client s-1 was told of tools, as if
 // it had been restarted.
 func (h *house) forgetTools() {

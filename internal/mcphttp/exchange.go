@@ -51,6 +51,7 @@ type exchange struct {
 	asked         jsonrpc.Value    // what a client that listens wants to hear of
 	lookup        *upstream.Lookup // see tools
 	answered      func()           // see await
+	holds         []func()         // see cancellable
 
 	span, upstreamSpan tracing.Span
 }

@@ -144,13 +144,13 @@ func (x *exchange) judge(ctx context.Context, m *jsonrpc.Message) (gate.Judged, 
 	case err != nil:
 		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}
-	return judged, x.refusal(m, judged)
+	return judged, x.refusal(ctx, m, judged)
 }
 
 // refusal returns the problem of a message that may not pass, neither now nor
 // later, given what policy said of it.
-func (x *exchange) refusal(m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
-	if problem := x.checkMirrors(m, judged.Tool); problem != nil {
+func (x *exchange) refusal(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
+	if problem := x.checkMirrors(ctx, m, judged); problem != nil {
 		return problem
 	}
 	switch judged.Handling {
@@ -186,9 +186,23 @@ func (x *exchange) tools() *upstream.Lookup {
 }
 
 // checkMirrors refuses a modern call one of whose headers contradicts the
-// arguments: the upstream might act by either.
-func (x *exchange) checkMirrors(m *jsonrpc.Message, tool gate.Tool) *wire.Problem {
-	if x.era != wire.Modern || tool.Mirrored == nil {
+// arguments: the upstream might act by either. If such headers are given and the
+// upstream has not described the tool yet, it is asked to; a call of a tool whose
+// definition cannot be read is refused. An upstream that has no definition of the
+// tool cannot give the headers a meaning.
+func (x *exchange) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
+	if x.era != wire.Modern || judged.Kind != policy.Tool {
+		return nil
+	}
+	tool := judged.Tool
+	if tool.DigestText() == "" && judged.Handling != policy.RefuseDenied && wire.HasMirrors(x.r.Header) {
+		var err error
+		if tool, err = x.caller().Described(ctx, m); err != nil {
+			return &wire.Problem{Type: wire.HeaderMismatch, Tool: judged.Name, Cause: err, Detail: "the upstream does not describe the tool properly, " +
+				"so nobody can tell whether the Mcp-Param headers agree with the arguments; it did not run"}
+		}
+	}
+	if tool.Mirrored == nil {
 		return nil
 	}
 	return wire.CheckMirrors(x.r.Header, jsonrpc.Value{Bytes: tool.Mirrored}, m.Params.Arguments)

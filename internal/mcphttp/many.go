@@ -25,7 +25,7 @@ func (x *exchange) planMany(ctx context.Context, p jsonrpc.Packet, body []byte) 
 	case len(p.Messages) == 0 && len(plan.refusals) == 0:
 		return answered(func(context.Context) error { return x.accept() })
 	case len(p.Messages) == 0:
-		plan.answer = func(ctx context.Context) error { return x.answerBatch(ctx, plan, nil) }
+		plan.answer = func(ctx context.Context) error { return x.answerRefusals(ctx, plan) }
 		return plan
 	case x.h.settings().Waiting.WholeBatches && x.h.cfg.Desk != nil:
 		return x.planWhole(ctx, p, plan)
@@ -44,8 +44,18 @@ func (x *exchange) answerBatch(ctx context.Context, p *plan, answers [][]byte) e
 	return nil
 }
 
+// answerRefusals answers a batch of which nothing goes to the upstream with the
+// answers that the gate has, if there are any.
+func (x *exchange) answerRefusals(ctx context.Context, p *plan) error {
+	if len(p.refusals) == 0 {
+		return x.accept() // nothing but notifications
+	}
+	return x.answerBatch(ctx, p, nil)
+}
+
 // answerOwnTasks answers the requests of a batch that are about the gate's own
-// tasks, and returns the rest of the batch.
+// tasks, withdraws the held calls that it cancels, and returns the rest of the
+// batch.
 func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, plan *plan) jsonrpc.Packet {
 	rest := p
 	rest.Messages = nil
@@ -55,7 +65,7 @@ func (x *exchange) answerOwnTasks(ctx context.Context, p jsonrpc.Packet, plan *p
 		}
 		if answer := x.ownTaskInBatch(ctx, &p.Messages[i], plan); answer != nil {
 			plan.refusals = append(plan.refusals, answer)
-		} else {
+		} else if !x.cancelsHeld(ctx, &p.Messages[i]) {
 			rest.Messages = append(rest.Messages, p.Messages[i])
 		}
 	}
@@ -135,6 +145,7 @@ func (x *exchange) planEach(ctx context.Context, p jsonrpc.Packet, plan *plan) *
 		m := &p.Messages[i]
 		judged, problem := x.judgeInBatch(ctx, m, plan)
 		switch {
+		case problem == nil && len(x.holds) > 0 && x.cancelsHeld(ctx, m): // a call of this batch
 		case problem == nil && judged.Handling == policy.PassOn:
 			passed = append(passed, m.Raw)
 			x.ids = append(x.ids, requestIDs(m)...)
@@ -151,10 +162,8 @@ func (x *exchange) planEach(ctx context.Context, p jsonrpc.Packet, plan *plan) *
 	case len(passed) == len(p.Messages):
 	case len(passed) > 0:
 		plan.body = jsonrpc.Array(passed)
-	case len(plan.refusals) > 0:
-		plan.answer = func(ctx context.Context) error { return x.answerBatch(ctx, plan, nil) }
 	default:
-		plan.answer = func(context.Context) error { return x.accept() } // nothing but notifications
+		plan.answer = func(ctx context.Context) error { return x.answerRefusals(ctx, plan) }
 	}
 	return plan
 }
@@ -219,6 +228,7 @@ func (x *exchange) pendingInBatch(ctx context.Context, m *jsonrpc.Message, j gat
 		return x.messageOf(x.dialect().Refuse(err))
 	}
 	if !t.State.Terminal() {
+		x.cancellable(m.ID.Bytes, t)
 		return x.stillPending(t)
 	}
 	return x.outcomeMessage(ctx, plan, t, x.dialect().Answer)

@@ -186,3 +186,12 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 		t.Error("the result was fetched again")
 	}
 }
+
+// An agent that may not subscribe to a resource can still end a subscription.
+func TestUnsubscribePasses(t *testing.T) {
+	h := newHouse(t, nil)
+	about := `{"jsonrpc":"2.0","id":1,"method":"resources/METHOD","params":{"uri":"file:///etc/passwd"}}`
+	wantText(t, "subscribe", h.ask(strings.Replace(about, "METHOD", "subscribe", 1)), "policy_denied")
+	h.wantRan()
+	wantText(t, "unsubscribe", h.ask(strings.Replace(about, "METHOD", "unsubscribe", 1)), `"result"`)
+}

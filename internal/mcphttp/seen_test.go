@@ -128,6 +128,40 @@ func TestContradictingMirrors(t *testing.T) {
 	}
 }
 
+// So it is if the client has not listed the tools: the gate asks for the
+// definition. A call with such headers does not run if that cannot be read, and
+// runs if the upstream has no definition, which would give the headers a meaning.
+func TestMirrorsOfUnlistedTool(t *testing.T) {
+	const schema = `"inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"X"}}}`
+	tests := map[string]struct {
+		list        intercept
+		given, want string
+	}{
+		"contradicts":      {replying("tools/list", `{"tools":[{"name":"get_plain",`+schema+`}]}`), "2", "-32020"},
+		"agrees":           {replying("tools/list", `{"tools":[{"name":"get_plain",`+schema+`}]}`), "1", "made it"},
+		"list fails":       {erring("tools/list", -32603), "1", "-32020"},
+		"no definition":    {replying("tools/list", `{"tools":[]}`), "2", "made it"},
+		"no list of tools": {erring("tools/list", -32601), "2", "made it"},
+		"too large": {
+			replying("tools/list", `{"tools":[{"name":"get_plain","description":"`+strings.Repeat("x", 300<<10)+`",`+schema+`}]}`), "1",
+			"-32020",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t, nil)
+			called := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
+			p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+				return tt.list(w, r, m) || called(w, r, m)
+			})
+			wantText(t, "answer", p.ask(modernCall("get_plain", ""), append(modernHeaders("get_plain"), "Mcp-Param-X", tt.given)...), tt.want)
+			if ran := len(p.shop.heard("tools/call")) > 0; ran != (tt.want == "made it") {
+				t.Errorf("called: %t", ran)
+			}
+		})
+	}
+}
+
 // An upstream that is asked for one task and tells of another makes no sense, in
 // both eras. The task goes on.
 func TestPollTellsOfAnotherTask(t *testing.T) {
@@ -405,162 +439,6 @@ func TestToolDrift(t *testing.T) {
 			p.approve(next)
 			wantText(t, "approved anew", again.wait(t), "made it")
 			<-got
-		})
-	}
-}
-
-// A gate that has just started, or whose client never listed the tools, asks the
-// upstream what the tool is before the call is held, so that its approver knows.
-func TestToolIsDescribedWithoutList(t *testing.T) {
-	for _, era := range []string{"legacy", "modern"} {
-		t.Run(era, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
-			p.callAs(era, "hold_plain")
-			seen, err := p.desk.Show(t.Context(), p.pending(1)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if seen.Description != "Deletes files." || seen.ToolDigest == "" || seen.Hints == nil || seen.Hints.Destructive == nil || !*seen.Hints.Destructive {
-				t.Errorf("the approver sees %q, %q, %+v", seen.Description, seen.ToolDigest, seen.Hints)
-			}
-		})
-	}
-}
-
-// THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS, THOUGHTGATE_TOOLS_MAX_PAGES: a tool of
-// which nobody can tell whether it requires a task is not called at all.
-func TestUnreadableToolsList(t *testing.T) {
-	tests := map[string]struct {
-		list intercept
-		want string
-	}{
-		"hangs": {func(_ http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
-			if m.Method == "tools/list" {
-				<-r.Context().Done()
-			}
-			return m.Method == "tools/list"
-		}, "upstream_timeout"},
-		"endless":        {replying("tools/list", `{"tools":[],"nextCursor":"more"}`), "upstream_invalid_response"},
-		"404":            {statusing("tools/list", http.StatusNotFound, ""), "upstream_error"},
-		"500":            {statusing("tools/list", http.StatusInternalServerError, "oh"), "upstream_invalid_response"},
-		"nonsense":       {statusing("tools/list", http.StatusOK, `{"tools":`), "upstream_invalid_response"},
-		"no list":        {replying("tools/list", `{"tools":"none"}`), "upstream_invalid_response"},
-		"an error":       {erring("tools/list", -32603), "upstream_invalid_response"},
-		"unknown method": {erring("tools/list", -32601), "upstream_invalid_response"}, // though it says that it does tasks
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.gateway = startGate(t, p.up, func(s settings) {
-				s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
-				s.upstream.ToolsTimeout, s.upstream.ToolsPages = 300*time.Millisecond, 5
-			})
-			p.shop.intercepted(tt.list)
-			req := p.send(toolCall("7", "hold_required", ""))
-			p.approve(p.pending(1)[0])
-			wantText(t, "answer", req.wait(t), tt.want, "did not run")
-			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
-				t.Errorf("the upstream heard %v", heard)
-			}
-		})
-	}
-}
-
-// statusing returns an intercept that answers requests with the given method with
-// a status and a body.
-func statusing(method string, status int, body string) intercept {
-	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
-		if m.Method == method {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			io.WriteString(w, body)
-		}
-		return m.Method == method
-	}
-}
-
-// erring returns an intercept that answers requests with the given method with
-// an error.
-func erring(method string, code int) intercept {
-	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
-		if m.Method == method {
-			w.Header().Set("Content-Type", "application/json")
-			w.Write(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: code, Message: "no"}))
-		}
-		return m.Method == method
-	}
-}
-
-// A call that did not run because the tools could not be listed can be made
-// again, with an approval of its own, and then runs.
-func TestUnreadableToolsListIsRetriable(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(erring("tools/list", -32603))
-	req := p.send(toolCall("7", "hold_required", ""))
-	id := p.pending(1)[0]
-	p.approve(id)
-	wantText(t, "answer", req.wait(t), "upstream_invalid_response", "did not run")
-	seen, err := p.desk.Show(t.Context(), id)
-	if err != nil || seen.Failure == nil || !seen.Failure.Retriable || seen.Failure.Ran != task.RanNo {
-		t.Errorf("the approver sees %+v, %v", seen.Failure, err)
-	}
-	p.shop.intercepted(nil)
-	again := p.send(toolCall("8", "hold_required", ""))
-	p.approve(p.pending(1)[0])
-	p.shop.done(`{"content":[{"type":"text","text":"made it"}]}`)
-	wantText(t, "again", again.wait(t), "made it")
-}
-
-// A tool that is listed and of which the gate cannot keep all is called as it is
-// listed.
-func TestLargeToolRequiresTask(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(replying("tools/list", `{"tools":[{"name":"hold_required","inputSchema":{"type":"object","x-mcp-header":"`+
-		strings.Repeat("x", 300<<10)+`"},"execution":{"taskSupport":"required"}}]}`))
-	req := p.send(toolCall("7", "hold_required", ""))
-	p.approve(p.pending(1)[0])
-	p.shop.done(`{"content":[{"type":"text","text":"made it"}]}`)
-	wantText(t, "answer", req.wait(t), "made it")
-}
-
-// An upstream that does not list its tools, and does not say that it does tasks,
-// is called plainly: it cannot declare that a tool requires a task. The client of
-// the legacy call is one that the gate has not seen before.
-func TestNoToolsList(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.plain = true
-	unlisted := erring("tools/list", -32601)
-	plain := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
-	p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
-		if m.Params.Task.Present() || strings.Contains(string(m.Params.Meta.Bytes), "io.modelcontextprotocol/tasks") && m.Method == "tools/call" {
-			t.Errorf("the upstream was asked for a task: %s", m.Raw)
-		}
-		return unlisted(w, r, m) || plain(w, r, m)
-	})
-	legacy := p.send(toolCall("7", "hold_plain", ""), "Mcp-Session-Id", "s-9")
-	p.approve(p.pending(1)[0])
-	wantText(t, "legacy", legacy.wait(t), "made it")
-	modern := p.callAs("modern", "hold_forbidden")
-	p.approve(p.pending(1)[0])
-	wantText(t, "modern", modern.wait(t), "made it")
-}
-
-// A modern upstream that fails to say whether it does tasks is told that the
-// gate understands them, so that a tool which requires a task runs.
-func TestUndiscoveredTasks(t *testing.T) {
-	tests := map[string]intercept{
-		"500": statusing("server/discover", http.StatusInternalServerError, ""), "an error": erring("server/discover", -32603),
-		"nonsense": statusing("server/discover", http.StatusOK, `{`),
-	}
-	for name, discover := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(discover)
-			req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
-			p.approve(p.pending(1)[0])
-			p.shop.done(`{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
-			wantText(t, "answer", req.wait(t), "made it")
 		})
 	}
 }

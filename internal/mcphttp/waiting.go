@@ -318,22 +318,50 @@ func (x *exchange) release(remove func()) {
 	time.AfterFunc(lateCancel, remove)
 }
 
-// planCancel returns the plan of a notification that withdraws a request which
-// the client no longer waits for. It returns nil if the notification is about none
-// that the gate holds.
+// planCancel returns the plan of a notification that cancels a request which the
+// gate holds, or nil if it is about none.
 func (x *exchange) planCancel(m *jsonrpc.Message) *plan {
-	owner, shared := x.owner()
-	if shared || x.era == wire.Modern {
-		return nil // ids may be another client's; a modern one closes its stream
-	}
-	ref, ok := x.h.held.find(x.peer(), m.Params.Member("requestId").Bytes)
+	ref, ok := x.heldBy(m)
 	if !ok {
 		return nil
 	}
 	return answered(func(ctx context.Context) error {
-		if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
-			x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task_id", ref.ID, "cause", err)
-		}
+		x.withdrawHeld(ctx, ref)
 		return x.accept()
 	})
+}
+
+// heldBy returns the held call that m, if it is such a notification, says the
+// client no longer waits for. The upstream has never seen the id of such a call.
+func (x *exchange) heldBy(m *jsonrpc.Message) (task.Ref, bool) {
+	_, shared := x.owner()
+	if m.Method != "notifications/cancelled" || shared || x.era == wire.Modern {
+		return task.Ref{}, false // ids may be another client's; a modern one closes its stream
+	}
+	return x.h.held.find(x.peer(), m.Params.Member("requestId").Bytes)
+}
+
+// withdrawHeld withdraws a held call that its client has cancelled.
+func (x *exchange) withdrawHeld(ctx context.Context, ref task.Ref) {
+	owner, _ := x.owner()
+	if _, err := x.h.cfg.Desk.Cancel(ctx, ref, approval.Withdrawal{By: owner, Reason: "cancelled by the client", Send: x.send()}); err != nil {
+		x.h.cfg.Log.DebugContext(ctx, "held request not cancelled", "task_id", ref.ID, "cause", err)
+	}
+}
+
+// cancelsHeld withdraws the held call that m, a message of a batch, cancels, and
+// reports whether it is about one.
+func (x *exchange) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
+	ref, ok := x.heldBy(m)
+	if ok {
+		x.withdrawHeld(ctx, ref)
+	}
+	return ok
+}
+
+// cancellable lets the client cancel t by the id of one of this exchange's
+// requests, until the exchange has ended.
+func (x *exchange) cancellable(id []byte, t task.Task) {
+	owner, _ := x.owner()
+	x.holds = append(x.holds, x.h.held.add(x.peer(), id, task.OwnedBy(owner).Ref(t.ID)))
 }

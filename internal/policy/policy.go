@@ -73,6 +73,10 @@ func (k Kind) known() bool { return k == Tool || k == Resource || k == Prompt }
 
 // Governed returns what a request of the given method is about. Only the
 // methods for which it reports true are subject to policy.
+//
+// resources/unsubscribe is not: it gives the client nothing, and ends nothing but
+// the client's own subscription. A client that may no longer subscribe to a
+// resource must still be able to end a subscription that it has.
 func Governed(method string) (Kind, bool) {
 	switch method {
 	case "tools/call":

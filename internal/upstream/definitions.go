@@ -159,6 +159,20 @@ func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
 	return tool
 }
 
+// Described returns the whole definition of the tool that m calls, or the zero
+// Tool if the upstream has none of it. The error says that nobody can tell.
+func (c *Caller) Described(ctx context.Context, m *jsonrpc.Message) (gate.Tool, error) {
+	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
+	switch {
+	case errors.Is(err, errNoToolsList):
+		return gate.Tool{}, nil
+	case err == nil && !tool.Whole():
+		return gate.Tool{}, errors.New("the definition is too large")
+	default:
+		return tool, err
+	}
+}
+
 // errNoToolsList says that an upstream does not know the method that lists its
 // tools.
 var errNoToolsList = errors.New("the upstream does not list its tools")

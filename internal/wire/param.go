@@ -164,6 +164,16 @@ func MirrorArguments(h http.Header, tool, arguments jsonrpc.Value) error {
 	return nil
 }
 
+// HasMirrors reports whether any header claims to repeat an argument.
+func HasMirrors(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, paramHeader) {
+			return true
+		}
+	}
+	return false
+}
+
 // CheckMirrors returns the problem of a request one of whose headers repeats an
 // argument otherwise than it is. A header that is missing is the upstream's to
 // miss; one that the definition does not name has no meaning.
