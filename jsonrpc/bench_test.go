@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,5 +176,48 @@ func BenchmarkResponseReader(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// The ids of a large answer are looked for while it passes. Beside it, the
+// reader that checks all of an answer.
+func BenchmarkLargeAnswer(b *testing.B) {
+	texts := map[string]string{
+		"text":    `{"content":[{"type":"text","text":"` + strings.Repeat("lorem ipsum dolor ", 1<<20/18) + `"}]}`,
+		"items":   `{"items":[` + strings.Repeat(`{"id":12345,"name":"item name","ok":true,"v":[1,2.5]},`, 1<<20/54) + `0]}`,
+		"escapes": `{"content":[{"type":"text","text":"` + strings.Repeat(`{\"a\":\"b\",\n`, 1<<20/14) + `"}]}`,
+	}
+	for name, result := range texts {
+		text := []byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`)
+		event := slices.Concat([]byte("data: "), text, []byte("\n\n"))
+		b.Run(name+"/AnswerScanner", func(b *testing.B) {
+			benchmarkScan(b, text, func() func([]byte) error { return new(jsonrpc.AnswerScanner).Scan })
+		})
+		b.Run(name+"/EventScanner", func(b *testing.B) {
+			benchmarkScan(b, event, func() func([]byte) error { return new(jsonrpc.EventScanner).Scan })
+		})
+		b.Run(name+"/ResponseReader", func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			piece := make([]byte, 64<<10)
+			for b.Loop() {
+				r := jsonrpc.NewResponseReader(bytes.NewReader(text))
+				_, err := r.Head()
+				for err == nil {
+					_, err = r.Read(piece)
+				}
+			}
+		})
+	}
+}
+
+func benchmarkScan(b *testing.B, text []byte, start func() func([]byte) error) {
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		scan := start()
+		for piece := range slices.Chunk(text, 64<<10) {
+			if err := scan(piece); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 }

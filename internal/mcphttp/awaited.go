@@ -2,8 +2,6 @@ package mcphttp
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -178,13 +176,14 @@ func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, er
 
 // unread returns what the client gets of an event that the gate cannot read, and
 // that another parser may take for a response: nothing on a GET stream, and the
-// event itself elsewhere unless the client waits for the gate.
+// event itself elsewhere unless the client waits for the gate, or some client may
+// take it for another answer.
 func (s *eventRelay) unread(raw []byte, event jsonrpc.Event) ([]byte, error) {
 	switch {
 	case s.x.r.Method == http.MethodGet && mayAnswer(raw):
 		s.x.dropped()
 		return placeOf(event), nil
-	case s.x.r.Method != http.MethodGet && s.x.h.awaited.any(s.x.peer()):
+	case s.x.r.Method != http.MethodGet && (s.x.h.awaited.any(s.x.peer()) || s.x.deceives(event.Data)):
 		return nil, upstream.ErrUnchecked
 	default:
 		return raw, nil
@@ -205,68 +204,11 @@ func (x *exchange) unasked(body []byte) *wire.Problem {
 		return nil
 	}
 	packet, err := jsonrpc.Parse(body, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
-	if err != nil && !x.h.awaited.any(x.peer()) || !mayAnswer(body) {
+	if !mayAnswer(body) || err != nil && !x.h.awaited.any(x.peer()) && !x.deceives(body) {
 		return nil
 	}
 	if err == nil && !slices.ContainsFunc(packet.Messages, func(m jsonrpc.Message) bool { return !x.expects(&m) }) {
 		return nil
 	}
 	return &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
-}
-
-// A checkedBody is the body of an answer that is too large to be held, given on
-// only as far as it is known to answer the right request. Whoever reads it never
-// has the end of another answer.
-type checkedBody struct {
-	x       *exchange
-	scratch [4 << 10]byte
-	r       *jsonrpc.ResponseReader
-	raw     bytes.Buffer // what was read of the body and not yet given on
-	safe    int          // how much of that may be
-	begun   bool
-	end     error
-}
-
-func newCheckedBody(x *exchange, body io.Reader) *checkedBody {
-	c := &checkedBody{x: x}
-	c.r = jsonrpc.NewResponseReader(io.TeeReader(body, c))
-	return c
-}
-
-// Write takes in what is read of the body. All that came before has been checked.
-func (c *checkedBody) Write(p []byte) (int, error) {
-	c.safe = c.raw.Len()
-	return c.raw.Write(p)
-}
-
-// Read implements [io.Reader].
-func (c *checkedBody) Read(p []byte) (int, error) {
-	for c.safe == 0 && c.end == nil {
-		c.advance()
-	}
-	if c.safe == 0 {
-		return 0, c.end
-	}
-	n, _ := c.raw.Read(p[:min(len(p), c.safe)])
-	c.safe -= n
-	return n, nil
-}
-
-func (c *checkedBody) advance() {
-	var err error
-	if c.begun {
-		_, err = c.r.Read(c.scratch[:])
-	} else {
-		_, err = c.r.Head()
-		c.begun = true
-	}
-	id := c.r.ID()
-	switch {
-	case id.Present() && !c.x.expects(&jsonrpc.Message{Kind: jsonrpc.Response, ID: id}):
-		c.safe, c.end = 0, upstream.ErrUnchecked
-	case errors.Is(err, io.EOF):
-		c.safe, c.end = c.raw.Len(), io.EOF
-	default:
-		c.end = err
-	}
 }

@@ -105,6 +105,8 @@ type eventRelay struct {
 	last   []byte // the last events that were sent
 	huge   bool   // whether an event was too large to be held until it was complete
 
+	check *answerCheck // of the event that is too large to be held, while it passes
+
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
 	merged bool                         // events of the gate's own are merged into the stream
@@ -165,11 +167,7 @@ func (s *eventRelay) run(body io.Reader) error {
 			piece = slices.Concat(piece, make([]byte, len(piece)))
 			continue
 		}
-		if s.strict || s.mayDeceive() {
-			return upstream.ErrUnchecked
-		}
-		s.huge = true
-		if err := s.sendPart(piece); err != nil {
+		if err := s.passPart(piece); err != nil {
 			return err
 		}
 		held = 0
@@ -178,19 +176,10 @@ func (s *eventRelay) run(body io.Reader) error {
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.strict || s.merged || s.change != nil && s.x.resumes() || s.mayDeceive() {
+	if s.strict || s.merged || s.change != nil && s.x.r.Method == http.MethodGet {
 		return upstream.MaxWhole
 	}
 	return upstream.PieceSize
-}
-
-// mayDeceive reports whether an event that nobody has checked could be taken for
-// an answer that the gate owes the client.
-func (s *eventRelay) mayDeceive() bool {
-	if s.change == nil {
-		return false
-	}
-	return s.x.r.Method == http.MethodGet && !s.x.resumes() || s.x.h.awaited.any(s.x.peer())
 }
 
 // pass sends the complete events of p, whose bytes from fresh on are new, and
@@ -219,15 +208,6 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		start = at
 	}
 	return start, nil
-}
-
-// changed returns what the client is to see of an event, which may be the rest
-// of one that was too large to be held.
-func (s *eventRelay) changed(raw []byte) ([]byte, error) {
-	if s.change == nil || s.torn {
-		return raw, nil
-	}
-	return s.change(raw)
 }
 
 // rewritten returns the event with its message changed, if that is the response
@@ -294,12 +274,23 @@ func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
 	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, x.id)
 }
 
-// end sends what was held back when the stream ended as it should.
+// end sends what was held back when the stream ended as it should. There are
+// clients that read an event which nothing but the end of the stream ends.
 func (s *eventRelay) end(held []byte, err error) error {
-	if errors.Is(err, io.EOF) && len(held) > 0 {
-		if sent := s.sendPart(held); sent != nil {
-			return sent
-		}
+	if !errors.Is(err, io.EOF) || len(held) == 0 {
+		return err
+	}
+	const end = "\n\n"
+	complete := slices.Concat(held, []byte(end))
+	event, refused := s.changed(complete)
+	if refused != nil {
+		return refused
+	}
+	if bytes.Equal(event, complete) {
+		event = held
+	}
+	if sent := s.sendPart(event); sent != nil {
+		return sent
 	}
 	return err
 }

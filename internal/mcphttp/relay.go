@@ -49,26 +49,26 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) e
 	piece := pieces.Get().(*[upstream.PieceSize]byte)
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
+	whole := errors.Is(err, io.EOF)
 	problem := x.nonsense(resp, kind, piece[:n], err)
-	governed := x.h.cfg.Gate.Governs()
-	if problem == nil && governed && errors.Is(err, io.EOF) {
-		problem = x.unasked(piece[:n])
+	if problem == nil && x.h.cfg.Gate.Governs() {
+		if whole {
+			problem = x.unasked(piece[:n])
+		} else {
+			body, problem = x.checked(piece[:n], body)
+		}
 	}
 	if problem != nil {
 		return x.failRelay(problem)
 	}
 	x.noteAnswer(piece[:n])
-	if errors.Is(err, io.EOF) {
+	if whole {
 		return x.relayWhole(resp.StatusCode, piece[:n])
 	}
 	if resp.ContentLength >= 0 {
 		x.w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
 	}
 	x.begin(resp.StatusCode)
-	if governed && kind == "application/json" && x.h.awaited.any(x.peer()) {
-		begin := bytes.NewReader(bytes.Clone(piece[:n]))
-		return x.copy(newCheckedBody(x, io.MultiReader(begin, body)), piece[:], 0)
-	}
 	return x.copy(body, piece[:], n)
 }
 

@@ -1,0 +1,390 @@
+package jsonrpc
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// An AnswerScanner finds the ids of the responses in a text of any size, while
+// the text passes in pieces. It reads no more than the brackets, the names of
+// the messages' members and the ids, so it is fast, and it keeps nothing else.
+//
+// It does not check the text: a text that is no JSON has no ids, and no client
+// can read it either. Where clients read the same text in different ways, all
+// their readings count: every member that some client takes for an id is one.
+// The zero AnswerScanner stands at the start of a text.
+type AnswerScanner struct {
+	depth   int  // how many brackets are open
+	level   int  // how many are around the members of a message; 0 before the text begins
+	foreign bool // the text is neither an object nor an array, and so no message
+
+	text    bool // within a string
+	escaped bool // what comes next in the string follows a backslash
+
+	named   bool // the member's name has been read
+	member  memberKind
+	token   []byte // the name or the id, as far as it has been read
+	answers bool   // the message has a result or an error
+	ids     [][]byte
+	before  int // how many of ids belong to messages before this one
+	kept    int // how many bytes ids have
+}
+
+// A memberKind says what a member of a message is to some client.
+type memberKind byte
+
+const (
+	memberOther memberKind = iota
+	memberID
+	memberAnswer
+	memberUnclear
+)
+
+// maxName is how long a name can be that is one of those that matter, all of
+// its characters escaped.
+const maxName = 64
+
+var errUnclear = &ParseError{Code: CodeParse, Reason: "clients may read the message in different ways"}
+
+// IDs returns the ids of the responses so far. Other messages, such as requests
+// of a server, have ids that do not count.
+func (s *AnswerScanner) IDs() [][]byte {
+	if s.answers {
+		return s.ids
+	}
+	return s.ids[:s.before]
+}
+
+// Scan takes in the next bytes of the text. It returns an error if some client
+// may read them in a way that the scanner does not know.
+func (s *AnswerScanner) Scan(p []byte) error {
+	if s.level == 0 && !s.foreign {
+		n, err := s.begin(p)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	for len(p) > 0 && !s.foreign {
+		n, err := s.next(p)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// begin reads up to the bracket that a text begins with.
+func (s *AnswerScanner) begin(p []byte) (int, error) {
+	for i, c := range p {
+		switch {
+		case isSpace(c):
+		case c == '{':
+			s.level = 1
+			return i, nil
+		case c == '[':
+			s.level, s.depth = 2, 1
+			return i + 1, nil
+		case c < ' ' || c > '~': // perhaps JSON in another encoding
+			return 0, errUnclear
+		default:
+			s.foreign = true
+			return i, nil
+		}
+	}
+	return len(p), nil
+}
+
+// next reads on, at least one byte, and returns how many it read.
+func (s *AnswerScanner) next(p []byte) (int, error) {
+	switch {
+	case s.text:
+		return s.inText(p)
+	case s.depth > s.level:
+		return s.skip(p)
+	case s.depth == s.level:
+		return 1, s.inMessage(p[0])
+	default:
+		return 1, s.between(p[0])
+	}
+}
+
+// Bytes outside of strings.
+const (
+	byteRefused byte = iota
+	bytePlain
+	byteQuote
+	byteOpens
+	byteCloses
+)
+
+var outsideText = func() (kinds [256]byte) {
+	for _, c := range []byte(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+		kinds[c] = bytePlain
+	}
+	kinds['"'] = byteQuote
+	kinds['{'], kinds['['] = byteOpens, byteOpens
+	kinds['}'], kinds[']'] = byteCloses, byteCloses
+	return kinds
+}()
+
+// skip reads within the value of a member.
+func (s *AnswerScanner) skip(p []byte) (int, error) {
+	for i := 0; i < len(p); i++ {
+		switch outsideText[p[i]] {
+		case bytePlain:
+		case byteQuote:
+			n, closed, escaped := textEnd(p[i+1:], 0)
+			if i += n; !closed {
+				s.text, s.escaped = true, escaped
+			}
+		case byteOpens:
+			s.depth++
+		case byteCloses:
+			if s.depth--; s.depth == s.level {
+				return i + 1, nil
+			}
+		default:
+			return 0, errUnclear
+		}
+	}
+	return len(p), nil
+}
+
+// inText reads within a string, up to its end if it is there.
+func (s *AnswerScanner) inText(p []byte) (int, error) {
+	first := 0
+	if s.escaped {
+		first = 1
+	}
+	n, closed, escaped := textEnd(p, first)
+	s.text, s.escaped = !closed, escaped
+	if s.depth != s.level {
+		return n, nil
+	}
+	return n, s.keep(p[:n])
+}
+
+// textEnd returns where a string ends, of which p is the rest, behind its
+// quote. Bytes before the place n do not end it. If the end is not in p, it
+// reports whether the next byte is escaped.
+func textEnd(p []byte, n int) (end int, closed, escapes bool) {
+	for {
+		quote := quoteIn(p[n:])
+		end = n + quote
+		if quote < 0 {
+			end = len(p)
+		}
+		slashes := 0
+		for end-slashes > n && p[end-slashes-1] == '\\' {
+			slashes++
+		}
+		switch {
+		case quote < 0:
+			return end, false, slashes%2 == 1
+		case slashes%2 == 0:
+			return end + 1, true, false
+		}
+		n = end + 1
+	}
+}
+
+// quoteIn returns where the first quote of p is, or -1. Most strings are short.
+func quoteIn(p []byte) int {
+	const near = 16
+	for i := range min(near, len(p)) {
+		if p[i] == '"' {
+			return i
+		}
+	}
+	if len(p) <= near {
+		return -1
+	}
+	far := bytes.IndexByte(p[near:], '"')
+	if far < 0 {
+		return -1
+	}
+	return near + far
+}
+
+// inMessage reads a byte between the brackets of a message.
+func (s *AnswerScanner) inMessage(c byte) error {
+	kind := outsideText[c]
+	switch {
+	case kind == byteRefused || c == ']':
+		return errUnclear
+	case isSpace(c):
+		return nil
+	case c == ',':
+		return s.endMember()
+	case c == '}':
+		s.depth--
+		return s.endMessage()
+	case c == ':' && !s.named:
+		return s.endName()
+	case kind == byteQuote:
+		s.text = true
+	case !s.named:
+		return errUnclear
+	case kind == byteOpens:
+		s.depth++
+	}
+	return s.keep([]byte{c})
+}
+
+// between reads a byte between messages.
+func (s *AnswerScanner) between(c byte) error {
+	switch {
+	case c == '{' && s.depth == s.level-1:
+		s.depth++
+		s.named, s.member, s.token = false, memberOther, s.token[:0]
+	case c == ']' && s.depth == 1:
+		s.depth--
+	case c == ',' && s.depth == 1, isSpace(c):
+	default:
+		return errUnclear
+	}
+	return nil
+}
+
+// keep keeps a part of the name or the id that is being read.
+func (s *AnswerScanner) keep(p []byte) error {
+	switch {
+	case !s.named:
+		if len(s.token) <= maxName {
+			s.token = append(s.token, p...)
+		}
+	case s.member == memberID:
+		if s.kept += len(p); s.kept > maxWindow {
+			return ErrTooLarge
+		}
+		s.token = append(s.token, p...)
+	}
+	return nil
+}
+
+// endName takes note of the name of a member.
+func (s *AnswerScanner) endName() error {
+	var err error
+	if s.member, err = kindOf(s.token); err != nil {
+		return err
+	}
+	s.named, s.token = true, s.token[:0]
+	switch s.member {
+	case memberUnclear:
+		return errUnclear
+	case memberAnswer:
+		s.answers = true
+	case memberID, memberOther:
+	}
+	return nil
+}
+
+// kindOf returns what a member with the given name, in quotes, is.
+func kindOf(quoted []byte) (memberKind, error) {
+	if len(quoted) > maxName {
+		return memberOther, nil
+	}
+	name, err := jsontext.AppendUnquote(nil, quoted)
+	switch {
+	case err != nil:
+		return memberUnclear, errUnclear
+	case bytes.EqualFold(name, []byte("id")):
+		return memberID, nil
+	case bytes.EqualFold(name, []byte("result")), bytes.EqualFold(name, []byte("error")):
+		return memberAnswer, nil
+	case bytes.EqualFold(name, []byte(prototype)):
+		return memberUnclear, nil
+	default:
+		return memberOther, nil
+	}
+}
+
+// endMember takes note that a member has ended.
+func (s *AnswerScanner) endMember() error {
+	if !s.named {
+		return errUnclear
+	}
+	if s.member == memberID {
+		s.ids = append(s.ids, bytes.Clone(s.token))
+	}
+	s.named, s.member, s.token = false, memberOther, s.token[:0]
+	return nil
+}
+
+// endMessage takes note that a message has ended.
+func (s *AnswerScanner) endMessage() error {
+	if s.named {
+		if err := s.endMember(); err != nil {
+			return err
+		}
+	}
+	s.ids = s.IDs()
+	s.before, s.answers = len(s.ids), false
+	return nil
+}
+
+// An EventScanner is an [AnswerScanner] for the data of one Server-Sent Event,
+// given as it stands on the stream.
+type EventScanner struct {
+	AnswerScanner
+
+	head    [len("data:")]byte // how the current line begins
+	seen    int
+	begun   bool // the event has had a line of data
+	value   bool // the line is one of data, and its name has been read
+	afterCR bool // the last line ended in CR: a LF that follows belongs to it
+}
+
+// Scan takes in the next bytes of the event.
+func (s *EventScanner) Scan(p []byte) error {
+	for len(p) > 0 {
+		if s.afterCR && p[0] == '\n' {
+			p = p[1:]
+		}
+		s.afterCR = false
+		n := lineEnd(p)
+		if err := s.inLine(p[:n]); err != nil {
+			return err
+		}
+		if n == len(p) {
+			return nil
+		}
+		s.seen, s.value, s.afterCR = 0, false, p[n] == '\r'
+		p = p[n+1:]
+	}
+	return nil
+}
+
+// inLine takes in a part of a line.
+func (s *EventScanner) inLine(p []byte) error {
+	if !s.value && s.seen < len(s.head) {
+		n := copy(s.head[s.seen:], p)
+		s.seen += n
+		p = p[n:]
+		if string(s.head[:s.seen]) == "data:" {
+			return s.beginValue(p)
+		}
+		if bytes.HasPrefix(s.head[:s.seen], []byte(byteOrderMark)) {
+			return errUnclear // it counts or not, depending on where the stream began
+		}
+	}
+	if s.value {
+		return s.AnswerScanner.Scan(p)
+	}
+	return nil
+}
+
+// beginValue takes in the first part of the value of a line of data.
+func (s *EventScanner) beginValue(p []byte) error {
+	s.value = true
+	if s.begun {
+		if err := s.AnswerScanner.Scan([]byte("\n")); err != nil {
+			return err
+		}
+	}
+	s.begun = true
+	return s.AnswerScanner.Scan(p)
+}
