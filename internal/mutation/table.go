@@ -416,8 +416,13 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestReplyHeaders$",
 	},
 	{
+		"a large answer is not checked while it passes", "internal/mcphttp/check.go",
+		"if !c.x.expects(", "if false && !c.x.expects(",
+		mcphttpPkg, "^TestSlowForgery",
+	},
+	{
 		"an upstream answers what it was not asked", "internal/mcphttp/awaited.go",
-		`return slices.ContainsFunc(x.ids, func(id []byte) bool { return sameID(id, m.ID.Bytes) })`, `return true`,
+		`return slices.ContainsFunc(x.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })`, `return true`,
 		mcphttpPkg, "^TestForgedAnswers$",
 	},
 	{
