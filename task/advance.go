@@ -148,23 +148,18 @@ func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, e
 func (c Clerk) FailPending(ctx context.Context, by string, now time.Time) (int, error) {
 	ended := 0
 	q := Query{Scope: AnyOwner(), States: Pending(), Limit: batch}
-	for {
-		page, err := c.Tasks.List(ctx, q)
-		if err != nil {
+	for t, err := range Each(ctx, c.Tasks, q) {
+		if err == nil {
+			err = c.abandon(ctx, t.ID, by, now)
+		}
+		switch {
+		case err == nil:
+			ended++
+		case !settledElsewhere(err):
 			return ended, err
 		}
-		for _, t := range page.Tasks {
-			switch err := c.abandon(ctx, t.ID, by, now); {
-			case err == nil:
-				ended++
-			case !settledElsewhere(err):
-				return ended, err
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return ended, nil
-		}
 	}
+	return ended, nil
 }
 
 // abandon fails a task in whatever state it is, or expires it if it is too
@@ -178,44 +173,6 @@ func (c Clerk) abandon(ctx context.Context, id ID, by string, now time.Time) err
 		}
 		if !errors.Is(err, ErrConcurrentModification) {
 			return err
-		}
-	}
-}
-
-// waitPoll is how long [Wait] relies on being woken before it looks for itself.
-const waitPoll = 5 * time.Second
-
-// Wait returns the task that ref names as soon as until says so of it. If ctx
-// ends before, it returns the task as it was last seen and [ErrNotReady],
-// which wraps the context's error.
-func Wait(ctx context.Context, s Store, ref Ref, until func(Task) bool) (Task, error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changed, err := s.Watch(watching, ref)
-	if err != nil {
-		return Task{}, err
-	}
-	look := time.NewTicker(waitPoll)
-	defer look.Stop()
-	var last Task
-	for {
-		t, err := s.Get(ctx, ref)
-		switch {
-		case err != nil && ctx.Err() != nil && last.ID != "":
-			return last, last.refuse(&Error{Kind: KindNotReady, Err: err, RetryAfter: last.PollInterval}, ActionWatch)
-		case err != nil:
-			return Task{}, err
-		case until(t):
-			return t, nil
-		}
-		last = t
-		select {
-		case _, open := <-changed:
-			if !open {
-				changed = nil // the store or ctx has ended; the next Get tells which
-			}
-		case <-look.C:
-		case <-ctx.Done():
 		}
 	}
 }

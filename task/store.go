@@ -100,7 +100,7 @@ type Watcher interface {
 	//
 	// Changes in quick succession may be told of once. A change may go untold
 	// while a store's connection is down, so whoever waits must also look now
-	// and then; see [Wait]. The channel is closed when ctx ends or the store
+	// and then; see [WatchChanges]. The channel is closed when ctx ends or the store
 	// is closed: a watch with a context that never ends is kept for good.
 	Watch(ctx context.Context, ref Ref) (<-chan struct{}, error)
 }

@@ -69,3 +69,49 @@ func TestWaitEnds(t *testing.T) {
 		mustBe(t, err, context.Canceled)
 	})
 }
+
+// troubled is a store that cannot tell of changes until it is well.
+type troubled struct {
+	*memstore.Store
+
+	well bool
+}
+
+func (s *troubled) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
+	if !s.well {
+		return nil, task.ErrUnavailable
+	}
+	return s.Store.Watch(ctx, ref)
+}
+
+// TestChangesGoOn checks that a store which could not tell of changes at first
+// is asked to again.
+func TestChangesGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &troubled{Store: memstore.New(memstore.Options{})}
+		defer s.Close()
+		store(t, s.Store, task.InputRequired)
+		c := task.WatchChanges(t.Context(), s, ref, time.Minute)
+		defer c.Close()
+		next := func(want task.Reason, after time.Duration, wake <-chan struct{}) {
+			t.Helper()
+			began := time.Now()
+			if got, err := c.Next(t.Context(), wake); got != want || err != nil || time.Since(began) != after {
+				t.Errorf("Next = %v, %v after %v; want %v after %v", got, err, time.Since(began), want, after)
+			}
+		}
+		next(task.Polled, time.Minute, nil)
+		s.well = true
+		next(task.Polled, time.Minute, nil)
+		advance(t, s.Store, task.Reject{By: "bob"}, epoch)
+		next(task.Changed, 0, nil)
+		closed := make(chan struct{})
+		close(closed)
+		next(task.Woken, 0, closed)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Next(ended, nil); err == nil {
+			t.Error("Next outlives its context")
+		}
+	})
+}

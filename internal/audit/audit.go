@@ -83,29 +83,20 @@ func search(ctx context.Context, s Source, f Filter, q task.JournalQuery) (Page,
 		q.Limit = 1000
 	}
 	var page Page
-	for read := 0; ; {
-		entries, err := s.Entries(ctx, q)
+	read := 0
+	for e, err := range task.EachEntry(ctx, s, q) {
 		if err != nil {
 			return Page{}, err
 		}
-		for i := range entries {
-			if q.After = entries[i].Seq; !f.matches(&entries[i]) {
-				continue
-			}
-			page.Entries = append(page.Entries, entries[i])
-			if len(page.Entries) == size {
-				page.Next = q.After
-				return page, nil
-			}
+		if f.matches(&e) {
+			page.Entries = append(page.Entries, e)
 		}
-		if len(entries) < q.PageSize() {
-			return page, nil
-		}
-		if read += len(entries); read >= maxRead {
-			page.Next = q.After
-			return page, nil
+		if read++; len(page.Entries) == size || read == maxRead {
+			page.Next = e.Seq
+			break
 		}
 	}
+	return page, nil
 }
 
 // A Finder returns a page of what a filter selects.
@@ -289,16 +280,12 @@ func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
 func (v *Verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
 	at, end := int64(0), int64(-1)
 	for {
-		page, err := s.Entries(ctx, task.JournalQuery{After: at, Limit: 1000})
-		if err != nil {
-			return task.Ends{}, err
-		}
-		for _, e := range page {
+		for e, err := range task.EachEntry(ctx, s, task.JournalQuery{After: at, Limit: 1000}) {
+			if err != nil {
+				return task.Ends{}, err
+			}
 			v.Next(e)
 			at = e.Seq
-		}
-		if len(page) > 0 {
-			continue
 		}
 		// Entries are written together with the head: none that was read can
 		// be beyond a head that is read now.

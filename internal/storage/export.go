@@ -67,10 +67,7 @@ func Export(ctx context.Context, s *sealedstore.Store, w io.Writer, form Form) (
 		err = e.tasks(ctx, s.Unwrap())
 	}
 	if err == nil {
-		err = eachEntry(ctx, s, func(entry task.Entry) error {
-			e.moved.Entries++
-			return e.write(record{Entry: &entry})
-		})
+		err = e.journal(ctx, s)
 	}
 	if err == nil {
 		err = e.write(record{End: &e.moved})
@@ -93,20 +90,29 @@ func (e *exporter) write(r record) error { return json.MarshalEncode(e.out, &r) 
 // are stored: a list of what can be decrypted would leave out the rest.
 func (e *exporter) tasks(ctx context.Context, stored task.Tasks) error {
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
-	for {
-		page, err := stored.List(ctx, q)
+	for t, err := range task.Each(ctx, stored, q) {
+		if err == nil {
+			err = e.task(ctx, t)
+		}
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Tasks {
-			if err := e.task(ctx, t); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// journal writes all entries of the journal.
+func (e *exporter) journal(ctx context.Context, from task.Journal) error {
+	for entry, err := range task.EachEntry(ctx, from, task.JournalQuery{}) {
+		if err == nil {
+			e.moved.Entries++
+			err = e.write(record{Entry: &entry})
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func (e *exporter) task(ctx context.Context, stored task.Task) error {

@@ -187,35 +187,18 @@ func (c *checker) journal(ctx context.Context) error {
 		return err
 	}
 	at := ends.Anchor
-	err = eachEntry(ctx, c.store, func(e task.Entry) error {
+	for e, err := range task.EachEntry(ctx, c.store, task.JournalQuery{}) {
+		if err != nil {
+			return err
+		}
 		c.health.Entries++
 		if err := at.Follow(e); err != nil {
 			c.report(err.Error())
 		}
 		at = e.Link()
-		return nil
-	})
-	if err == nil && at.Seq < ends.Head.Seq { // there may be more by now
+	}
+	if at.Seq < ends.Head.Seq { // there may be more by now
 		c.report(fmt.Sprintf("journal: it ends with entry %d, and should with %d", at.Seq, ends.Head.Seq))
 	}
-	return err
-}
-
-// eachEntry visits the entries of a journal in their order.
-func eachEntry(ctx context.Context, s task.Journal, visit func(task.Entry) error) error {
-	for after := int64(0); ; {
-		entries, err := s.Entries(ctx, task.JournalQuery{After: after})
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := visit(e); err != nil {
-				return err
-			}
-			after = e.Seq
-		}
-		if len(entries) == 0 {
-			return nil
-		}
-	}
+	return nil
 }

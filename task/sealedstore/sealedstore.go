@@ -61,20 +61,20 @@ const verified = 1000
 func (s *Store) Verify(ctx context.Context) error {
 	opened, failed := make(map[string]bool), make(map[string]error)
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100}
-	for seen := 0; seen < verified; {
-		page, err := s.inner.List(ctx, q)
-		if err != nil && !errors.Is(err, task.ErrUnreadable) {
+	seen := 0
+	for t, err := range task.Each(ctx, s.inner, q) {
+		if errors.Is(err, task.ErrUnreadable) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
-		for _, t := range page.Tasks {
-			if _, err := s.keys.Open(t); errors.Is(err, ErrKey) {
-				failed[KeyOf(t)] = err
-			} else {
-				opened[KeyOf(t)] = true
-			}
+		if _, err := s.keys.Open(t); errors.Is(err, ErrKey) {
+			failed[KeyOf(t)] = err
+		} else {
+			opened[KeyOf(t)] = true
 		}
-		seen += len(page.Tasks)
-		if q.Cursor = page.Next; q.Cursor == "" {
+		if seen++; seen == verified {
 			break
 		}
 	}
@@ -258,28 +258,21 @@ func (s *Store) rekeyTasks(ctx context.Context) (int, error) {
 	resealed := 0
 	var unreadable error
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
-	for {
-		page, err := s.inner.List(ctx, q)
-		if errors.Is(err, task.ErrUnreadable) {
+	for t, err := range task.Each(ctx, s.inner, q) {
+		done := false
+		if err == nil {
+			done, err = s.rekey(ctx, t)
+		}
+		switch {
+		case errors.Is(err, task.ErrUnreadable):
 			unreadable = errors.Join(unreadable, err)
-		} else if err != nil {
+		case err != nil && !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, task.ErrNotFound):
 			return resealed, err
-		}
-		for _, t := range page.Tasks {
-			done, err := s.rekey(ctx, t)
-			switch {
-			case errors.Is(err, task.ErrUnreadable):
-				unreadable = errors.Join(unreadable, err)
-			case err != nil && !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, task.ErrNotFound):
-				return resealed, err
-			case done:
-				resealed++
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return resealed, unreadable
+		case done:
+			resealed++
 		}
 	}
+	return resealed, unreadable
 }
 
 // rekey seals one task anew, and its blob before it: if that is interrupted,
