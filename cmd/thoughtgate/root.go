@@ -117,7 +117,7 @@ func loadPolicy(stderr io.Writer, s config.Sources) (l loaded, warnings int, err
 	return loaded{cfg, settings}, len(problems) + len(doubts), err
 }
 
-func warn[T fmt.Stringer](w io.Writer, warnings []T) {
+func warn(w io.Writer, warnings []config.Problem) {
 	for _, p := range warnings {
 		_, _ = fmt.Fprintln(w, "warning:", p)
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +21,7 @@ func hasPolicy(cfg config.Config) bool {
 // forwarded.
 // If anything is wrong the error is a [*config.Error]. It and the warnings
 // tell the place in the file.
-func Settings(cfg config.Config) (*gate.Settings, []policy.Warning, error) {
+func Settings(cfg config.Config) (*gate.Settings, []config.Problem, error) {
 	s := &gate.Settings{
 		HideDenied:    cfg.HideDenied,
 		TasksOnly:     cfg.Waiting.TasksOnly,
@@ -41,10 +42,26 @@ func Settings(cfg config.Config) (*gate.Settings, []policy.Warning, error) {
 	}
 	snapshot, warnings, err := policy.Compile(c)
 	if err != nil {
-		return nil, nil, locateErrors(cfg, err)
+		if wrong := new(policy.Error); errors.As(err, &wrong) {
+			err = config.NewError(located(cfg, wrong.Problems))
+		}
+		return nil, nil, err
 	}
 	s.Policy = snapshot
-	return s, locateWarnings(cfg, warnings), nil
+	return s, located(cfg, warnings), nil
+}
+
+// located returns problems of a policy with their places in files.
+func located(cfg config.Config, problems []policy.Problem) []config.Problem {
+	found := make([]config.Problem, len(problems))
+	for i, p := range problems {
+		at := config.Position{Source: p.Place.Source, Line: p.Place.Line, Column: p.Place.Column}
+		if p.Place.Setting != "" {
+			at = cfg.Origins.Of(p.Place.Setting)
+		}
+		found[i] = config.Problem{At: at, Setting: p.Place.Setting, Text: p.Text}
+	}
+	return found
 }
 
 func policyConfig(cfg config.Config) (policy.Config, error) {

@@ -138,10 +138,10 @@ cedar: { policies: [p.cedar] }
 				t.Fatalf("got %v", err)
 			}
 			want := strings.Split(`gate.yaml:4:14: rules[0].match: 
-gate.yaml:5:43: rules[1]: workflow "nobody" is not one of ops
-gate.yaml:6:25: rules[2]: action forward has no workflow
+gate.yaml:5:43: rules[1].workflow: "nobody" is not one of ops
+gate.yaml:6:44: rules[2].workflow: action forward takes no workflow
 gate.yaml:6:59: rules[2].upstream: "zz" matches none of a, b
-gate.yaml:7:10: default: workflow "default" is not one of ops
+gate.yaml:7:10: default.workflow: "default" is not one of ops
 `+tt.want, "\n")
 			got := strings.Split(err.Error(), "\n")
 			if len(got) != len(want) {

@@ -15,7 +15,7 @@ import (
 // A cedarPolicy is one policy of a [Source].
 type cedarPolicy struct {
 	id       string // @id, or where it stands
-	where    string // source:line
+	where    Place
 	policy   *cedar.Policy
 	approval bool   // whether it has @approval
 	workflow string // the name in @approval
@@ -217,7 +217,7 @@ func told(verb string, deciding []*cedarPolicy) string {
 }
 
 // unused warns of policies about something that is not offered.
-func (s *policySet) unused(offered []Named) []Warning {
+func (s *policySet) unused(offered []Named) []Problem {
 	if s == nil {
 		return nil
 	}
@@ -225,12 +225,12 @@ func (s *policySet) unused(offered []Named) []Warning {
 	for _, n := range offered {
 		known[resourceID(n.Kind, n.Name)] = true
 	}
-	var warnings []Warning
+	var warnings []Problem
 	for i := range s.policies {
 		p := &s.policies[i]
 		scope, ok := p.tree().Resource.(ast.ScopeTypeEq)
 		if ok && !known[scope.Entity] && offersKind(offered, kindOf(scope.Entity.Type)) {
-			warnings = append(warnings, Warning{p.where, "is about " + scope.Entity.String() + ", which no upstream offers"})
+			warnings = append(warnings, Problem{p.where, "is about " + scope.Entity.String() + ", which no upstream offers"})
 		}
 	}
 	return warnings

@@ -15,9 +15,9 @@ import (
 )
 
 // Compile returns cfg in a form that can judge calls, and warnings about what
-// in it is probably not meant. It reports everything that is wrong with cfg,
-// each with its place.
-func Compile(cfg Config) (*Snapshot, []Warning, error) {
+// in it is probably not meant. If anything is wrong with cfg it returns an
+// [*Error] with all of it.
+func Compile(cfg Config) (*Snapshot, []Problem, error) {
 	id, err := digest(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -34,7 +34,7 @@ func Compile(cfg Config) (*Snapshot, []Warning, error) {
 	}
 	var bad problems
 	for _, name := range slices.Sorted(maps.Keys(s.workflows)) {
-		bad.add("workflows."+name, s.workflows[name].problem())
+		bad.add(Place{Setting: "workflows." + name}, s.workflows[name].problem())
 	}
 	warnings := s.loadPolicies(cfg.Cedar, &bad)
 	rules := make([]rule, len(cfg.Rules))
@@ -43,19 +43,10 @@ func Compile(cfg Config) (*Snapshot, []Warning, error) {
 	}
 	s.fallback = s.compileDefault(cfg.Default, &bad)
 	if len(bad) > 0 {
-		return nil, nil, errors.Join(bad...)
+		return nil, nil, &Error{bad}
 	}
 	s.list = newRuleList(rules)
 	return s, slices.Concat(s.list.shadowed(), s.unasked(), warnings), nil
-}
-
-// problems collects what is wrong, each with its place.
-type problems []error
-
-func (p *problems) add(where string, err error) {
-	if err != nil {
-		*p = append(*p, fmt.Errorf("%s: %w", where, err))
-	}
 }
 
 func (w Workflow) problem() error {
@@ -70,36 +61,36 @@ func (w Workflow) problem() error {
 }
 
 func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
-	c := rule{Rule: r, where: fmt.Sprintf("rules[%d]", index)}
-	c.label = c.where
+	c := rule{Rule: r, where: Place{Setting: fmt.Sprintf("rules[%d]", index)}}
+	c.label = c.where.String()
 	if r.Name != "" {
 		c.label = "rule " + r.Name
 	}
 	var err error
 	c.match, err = compileGlob(r.Match)
-	bad.add(c.where+": match", err)
+	bad.add(c.where.member("match"), err)
 	if r.Kind != "" && !r.Kind.known() {
-		bad.add(c.where, fmt.Errorf("kind %q is not tool, resource or prompt", r.Kind))
+		bad.add(c.where.member("kind"), fmt.Errorf("%q is not tool, resource or prompt", r.Kind))
 	}
 	if r.Upstream != "" {
 		c.upstream, err = s.compileUpstream(r.Upstream)
-		bad.add(c.where+": upstream", err)
+		bad.add(c.where.member("upstream"), err)
 	}
 	if r.Principals != nil {
 		c.principals, err = compilePrincipals(r.Principals)
-		bad.add(c.where+": principals", err)
+		bad.add(c.where.member("principals"), err)
 	}
-	bad.add(c.where, s.actionProblem(r))
+	s.checkAction(r, c.where, bad)
 	c.verdict = s.verdictFor(&c, index, fmt.Sprintf("%s %q", c.label, r.Match))
 	return c
 }
 
 func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
-	c := rule{Rule: r, where: "default"}
+	c := rule{Rule: r, where: Place{Setting: "default"}}
 	if r.Match != "" || r.Upstream != "" || r.Kind != "" || r.Principals != nil {
-		bad.add(c.where, errors.New("applies to every call, so it cannot have match, upstream, kind or principals"))
+		bad.addText(c.where, "applies to every call, so it cannot have match, upstream, kind or principals")
 	}
-	bad.add(c.where, s.actionProblem(r))
+	s.checkAction(r, c.where, bad)
 	c.verdict = s.verdictFor(&c, ByDefault, "the default")
 	return c
 }
@@ -131,32 +122,33 @@ func compilePrincipals(patterns []string) ([]principalGlob, error) {
 	return globs, nil
 }
 
-func (s *Snapshot) actionProblem(r Rule) error {
+// checkAction notes in bad what is wrong with the action and the workflow of the
+// rule at a place.
+func (s *Snapshot) checkAction(r Rule, at Place, bad *problems) {
+	action := at.member("action")
 	switch r.Action {
 	case Forward, Deny:
 		if r.Workflow != "" {
-			return fmt.Errorf("action %s takes no workflow", r.Action)
+			bad.addText(at.member("workflow"), fmt.Sprintf("action %s takes no workflow", r.Action))
 		}
-		return nil
 	case AskPolicies:
 		if s.policies == nil {
-			return errors.New("action policy needs Cedar policies, but none are configured")
+			bad.addText(action, "policy needs Cedar policies, but none are configured")
+		} else if r.Workflow != "" || s.policies.leaveWorkflow() {
+			bad.add(at.member("workflow"), s.workflowProblem((&rule{Rule: r}).workflow()))
 		}
 	case Approve:
+		bad.add(at.member("workflow"), s.workflowProblem((&rule{Rule: r}).workflow()))
 	case "":
-		return errors.New("an action is required: forward, approve, deny or policy")
+		bad.addText(action, "is required: forward, approve, deny or policy")
 	default:
-		return fmt.Errorf("action %q is not forward, approve, deny or policy", r.Action)
+		bad.addText(action, fmt.Sprintf("%q is not forward, approve, deny or policy", r.Action))
 	}
-	if r.Action == AskPolicies && r.Workflow == "" && !s.policies.leaveWorkflow() {
-		return nil
-	}
-	return s.workflowProblem((&rule{Rule: r}).workflow())
 }
 
 func (s *Snapshot) workflowProblem(name string) error {
 	if _, ok := s.workflows[name]; !ok {
-		return fmt.Errorf("workflow %q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(s.workflows)), ", "))
+		return fmt.Errorf("%q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(s.workflows)), ", "))
 	}
 	return nil
 }
@@ -184,12 +176,12 @@ func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
 }
 
 // unasked warns of policies that no rule asks.
-func (s *Snapshot) unasked() []Warning {
+func (s *Snapshot) unasked() []Problem {
 	asks := func(r rule) bool { return r.Action == AskPolicies }
 	if s.policies == nil || asks(s.fallback) || slices.ContainsFunc(s.list.rules, asks) {
 		return nil
 	}
-	return []Warning{{"cedar", "no rule has the action policy, so the policies are never evaluated"}}
+	return []Problem{{Place{Setting: "cedar"}, "no rule has the action policy, so the policies are never evaluated"}}
 }
 
 // digest returns an id for cfg.

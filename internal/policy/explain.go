@@ -83,7 +83,7 @@ func (s *Snapshot) explainPolicies(e *Explanation, a answer) {
 	}
 	for _, id := range a.ids {
 		p := s.policies.byID[id]
-		trial := CedarTrial{ID: id, Where: p.where, Says: p.says()}
+		trial := CedarTrial{ID: id, Where: p.where.String(), Says: p.says()}
 		if i := slices.IndexFunc(a.errors, func(f policyError) bool { return f.id == id }); i >= 0 {
 			trial.Error = a.errors[i].text
 		}

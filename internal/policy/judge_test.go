@@ -267,20 +267,20 @@ func TestCompileReportsEverything(t *testing.T) {
 	})
 	want := `workflows.never: the timeout must be more than 0
 workflows.none: the quorum must be at least 1
-rules[0]: match: unclosed '['; write '\[' for a literal bracket
-rules[1]: action "maybe" is not forward, approve, deny or policy
-rules[2]: an action is required: forward, approve, deny or policy
-rules[3]: workflow "nobody" is not one of never, none, ops
-rules[4]: workflow "default" is not one of never, none, ops
-rules[5]: action deny takes no workflow
-rules[6]: action policy needs Cedar policies, but none are configured
-rules[7]: kind "tools" is not tool, resource or prompt
-rules[7]: upstream: unclosed '['; write '\[' for a literal bracket
-rules[7]: principals: "]": write '\]' for a literal ']'
-rules[8]: upstream: "crn" matches none of crm, files
-rules[8]: principals: an empty list matches nobody; remove it to match everyone
+rules[0].match: unclosed '['; write '\[' for a literal bracket
+rules[1].action: "maybe" is not forward, approve, deny or policy
+rules[2].action: is required: forward, approve, deny or policy
+rules[3].workflow: "nobody" is not one of never, none, ops
+rules[4].workflow: "default" is not one of never, none, ops
+rules[5].workflow: action deny takes no workflow
+rules[6].action: policy needs Cedar policies, but none are configured
+rules[7].kind: "tools" is not tool, resource or prompt
+rules[7].upstream: unclosed '['; write '\[' for a literal bracket
+rules[7].principals: "]": write '\]' for a literal ']'
+rules[8].upstream: "crn" matches none of crm, files
+rules[8].principals: an empty list matches nobody; remove it to match everyone
 default: applies to every call, so it cannot have match, upstream, kind or principals
-default: an action is required: forward, approve, deny or policy`
+default.action: is required: forward, approve, deny or policy`
 	if err == nil {
 		t.Fatal("it compiles")
 	}

@@ -14,27 +14,29 @@ import (
 
 // loadPolicies reads the policies of s. It notes in bad what is wrong with
 // them, and returns what is probably not meant.
-func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Warning {
+func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Problem {
 	if len(sources) == 0 {
 		return nil
 	}
 	check, err := newChecker()
 	if err != nil {
-		bad.add("cedar: the schema of ThoughtGate", err)
+		bad.addText(Place{Setting: "cedar"}, "the schema of ThoughtGate: "+err.Error())
 		return nil
 	}
 	var all []cedarPolicy
-	var warnings []Warning
+	var warnings []Problem
 	before := len(*bad)
 	names := map[string]bool{}
 	for _, source := range sources {
 		if names[source.Name] {
-			bad.add(source.Name, errors.New("two sources have this name"))
+			bad.addText(Place{Source: source.Name}, "two sources have this name")
 			continue
 		}
 		names[source.Name] = true
 		list, err := cedar.NewPolicyListFromBytes(source.Name, source.Text)
-		bad.add(source.Name, err)
+		if err != nil {
+			*bad = append(*bad, syntaxProblem(source, err))
+		}
 		for _, p := range list {
 			c := newCedarPolicy(p, source.Name)
 			bad.add(c.where, s.annotationProblem(p))
@@ -43,7 +45,7 @@ func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Warning {
 			all = append(all, c)
 		}
 	}
-	bad.add("cedar", duplicateID(all))
+	bad.add(Place{Setting: "cedar"}, duplicateID(all))
 	if len(all) > 0 || len(*bad) > before { // rules that ask them are not at fault
 		s.policies = newPolicySet(all)
 	}
@@ -53,7 +55,7 @@ func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Warning {
 func newCedarPolicy(p *cedar.Policy, source string) cedarPolicy {
 	notes := p.Annotations()
 	c := cedarPolicy{
-		where: fmt.Sprintf("%s:%d", source, p.Position().Line), policy: p,
+		where: Place{Source: source, Line: p.Position().Line}, policy: p,
 		id: string(notes["id"]), workflow: string(notes["approval"]), reason: string(notes["reason"]),
 	}
 	_, c.approval = notes["approval"]
@@ -82,12 +84,15 @@ func (s *Snapshot) annotationProblem(p *cedar.Policy) error {
 	case workflow == "":
 		return nil
 	default:
-		return s.workflowProblem(string(workflow))
+		if err := s.workflowProblem(string(workflow)); err != nil {
+			return fmt.Errorf("@approval: %w", err)
+		}
+		return nil
 	}
 }
 
 func duplicateID(all []cedarPolicy) error {
-	first := map[string]string{}
+	first := map[string]Place{}
 	for _, p := range all {
 		if where, ok := first[p.id]; ok {
 			return fmt.Errorf("%s and %s have the same @id %q", where, p.where, p.id)
@@ -105,7 +110,7 @@ func (s *policySet) leaveWorkflow() bool {
 
 // warnings tells of arguments that p reads without asking whether they are
 // there, although it is not about a single tool.
-func (p *cedarPolicy) warnings() []Warning {
+func (p *cedarPolicy) warnings() []Problem {
 	if _, single := p.tree().Resource.(ast.ScopeTypeEq); single {
 		return nil
 	}
@@ -116,7 +121,7 @@ func (p *cedarPolicy) warnings() []Warning {
 		return nil
 	}
 	text := "reads " + strings.Join(unguarded, " and ") + " without a has check: matching calls that lack it are denied"
-	return []Warning{{p.where, text}}
+	return []Problem{{p.where, text}}
 }
 
 // unasked returns the members that are read and that has never asks for.

@@ -129,12 +129,3 @@ type Source struct {
 	Name string // such as the name of its file; unique
 	Text []byte
 }
-
-// A Warning tells of something that is allowed and probably not meant.
-type Warning struct {
-	Where string // rules[3], or the name and line of a Cedar policy
-	Text  string
-}
-
-// String returns the warning on one line.
-func (w Warning) String() string { return w.Where + ": " + w.Text }

@@ -11,7 +11,7 @@ import (
 type rule struct {
 	Rule
 
-	where      string // its place: rules[3]
+	where      Place  // its place: rules[3]
 	label      string // what people are told it is called: its name, or else its place
 	match      glob
 	upstream   *glob // nil means any
@@ -155,13 +155,13 @@ type target struct {
 
 // shadowed warns of the rules that never match because another rule that
 // matches at least as much comes first.
-func (l *ruleList) shadowed() []Warning {
-	var warnings []Warning
+func (l *ruleList) shadowed() []Problem {
+	var warnings []Problem
 	for j := range l.rules {
 		for i := range j {
 			if l.rules[i].covers(&l.rules[j]) {
 				text := fmt.Sprintf("never matches: %s %q comes first and matches everything that it does", l.rules[i].label, l.rules[i].Match)
-				warnings = append(warnings, Warning{l.rules[j].where, text})
+				warnings = append(warnings, Problem{l.rules[j].where, text})
 				break
 			}
 		}
@@ -180,13 +180,13 @@ type Named struct {
 // about tools, resources or prompts that are not: a name that is misspelled in
 // a rule that denies leaves the door open. Kinds of which nothing is offered
 // are not counted as known.
-func (s *Snapshot) Unused(offered []Named) []Warning {
-	var warnings []Warning
+func (s *Snapshot) Unused(offered []Named) []Problem {
+	var warnings []Problem
 	for i := range s.list.rules {
 		r := &s.list.rules[i]
 		fits := func(n Named) bool { return r.unfit(n.Upstream, n.Kind, n.Name) == "" }
 		if r.known(offered) && !slices.ContainsFunc(offered, fits) {
-			warnings = append(warnings, Warning{r.where, fmt.Sprintf("%q matches nothing that the upstreams offer", r.Match)})
+			warnings = append(warnings, Problem{r.where, fmt.Sprintf("%q matches nothing that the upstreams offer", r.Match)})
 		}
 	}
 	return append(warnings, s.policies.unused(offered)...)
