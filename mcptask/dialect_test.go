@@ -175,7 +175,7 @@ a stage from the future
   legacy error -32603 internal_error
   modern error -32603 internal_error
 inspection
-  failed / completed: Refused before anybody was asked. The tool did not run.
+  failed / completed: Refused before approval was requested. The tool did not run.
   legacy error -32003 inspection_failed
   modern tool error
 rejected
@@ -215,11 +215,11 @@ upstream timeout
   legacy error -32001 upstream_timeout
   modern error -32603 upstream_timeout
 upstream nonsense
-  failed / failed: The server did not answer properly.
+  failed / failed: The server sent an invalid answer.
   legacy error -32002 upstream_invalid_response
   modern error -32603 upstream_invalid_response
 ran out of time while executing
-  failed / failed: Still running at the end of its time. Outcome unknown: it may have run.
+  failed / failed: Still running when its time ended. Outcome unknown: it may have run.
   legacy error -32001 execution_timeout
   modern error -32603 execution_timeout
 executor died

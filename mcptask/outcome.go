@@ -82,7 +82,7 @@ type ending struct {
 
 // endings has an ending for every stage at which a task can end.
 var endings = map[task.Stage]ending{
-	task.StageInspection:          {codeDenied, "inspection_failed", true, "Refused before anybody was asked."},
+	task.StageInspection:          {codeDenied, "inspection_failed", true, "Refused before approval was requested."},
 	task.StageApprovalRejected:    {codeRejected, "approval_rejected", true, "Rejected by an approver."},
 	task.StageApprovalTimeout:     {codeExpired, "approval_expired", true, "Nobody decided in time."},
 	task.StageUncollected:         {codeExpired, "approval_expired", true, "Approved, but its owner did not come back in time."},
@@ -92,11 +92,11 @@ var endings = map[task.Stage]ending{
 	task.StageUpstreamError:       {codeUpstreamInvalid, "upstream_error", false, "The server answered with an error."},
 	task.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false, "The server cannot be reached."},
 	task.StageUpstreamTimeout:     {codeUpstreamTimeout, "upstream_timeout", false, "The server did not answer in time."},
-	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server did not answer properly."},
-	task.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false, "The server no longer knows the task that it made of the call."},
+	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server sent an invalid answer."},
+	task.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false, "The server no longer knows the task that it created for the call."},
 	task.StageUnfetched:           {codeExpired, "result_expired", false, "It ran, but its result was not fetched in time."},
 	task.StageResultTooLarge:      {codeUpstreamInvalid, "result_too_large", false, "The tool ran, but its result is too large to be kept."},
-	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running at the end of its time."},
+	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running when its time ended."},
 	task.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false, "Interrupted while it ran."},
 	task.StageShutdown:            {codeUnavailable, "shutting_down", false, "Stopped before it could run."},
 	task.StageCancelled:           {jsonrpc.CodeInvalidParams, "task_cancelled", false, "Cancelled by the requestor."},

@@ -25,7 +25,7 @@ func TestSuspended(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, func() bool {
-			return strings.Contains(w.gates[0].log.String(), "answer dropped: the task has ended before")
+			return strings.Contains(w.gates[0].log.String(), "answer dropped: the task has already ended")
 		})
 		for _, g := range w.gates {
 			unknown(t, p, g, id)

@@ -64,8 +64,8 @@ type Limits struct {
 
 // The reasons why a pool refuses a client.
 var (
-	ErrClient = errors.New("the client has its share already")
-	ErrFull   = errors.New("all clients together use everything there is")
+	ErrClient = errors.New("the client has reached its limit")
+	ErrFull   = errors.New("all clients together have reached the limit")
 )
 
 // A Pool counts what clients use. It is safe for concurrent use.

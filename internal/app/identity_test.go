@@ -228,7 +228,7 @@ func TestAgentsAreKnown(t *testing.T) {
 		"nothing":         {"", call("read_x"), 401, `"error_type":"unauthenticated"`},
 		"wrong":           {"Bearer wrong", call("read_x"), 401, `"error_type":"unauthenticated"`},
 		"an operator's":   {"Bearer " + adminToken, call("read_x"), 401, `"error_type":"unauthenticated"`},
-		"other audience":  {"Bearer " + issuer.Sign(map[string]any{"sub": "joe", "aud": "other"}, nil), call("read_x"), 401, "meant for somebody else"},
+		"other audience":  {"Bearer " + issuer.Sign(map[string]any{"sub": "joe", "aud": "other"}, nil), call("read_x"), 401, "issued for another audience"},
 		"a token":         {"Bearer " + agentToken, call("read_x"), 200, `"result"`},
 		"a JWT":           {"Bearer " + jwt, call("read_x"), 200, `"result"`},
 		"what is its own": {"Bearer " + agentToken, call("mine_x"), 200, `"result"`},

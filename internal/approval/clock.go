@@ -40,7 +40,7 @@ func (c *clock) now() time.Time {
 	c.told = least
 	if late > noticeable && !c.behind {
 		c.behind = true
-		c.log.WarnContext(context.Background(), "the clock was set back: the gate's own time goes slower until it has caught up, or until a restart", "seconds", late.Seconds())
+		c.log.WarnContext(context.Background(), "the clock was set back: the gate's own clock runs slower until it has caught up, or until a restart", "seconds", late.Seconds())
 	}
 	return least
 }

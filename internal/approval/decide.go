@@ -126,7 +126,7 @@ func (d *Desk) senderFor(t task.Task) Sender {
 }
 
 func (d *Desk) abandon(ctx context.Context, t task.Task) {
-	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run: its owner is not there", "state", t.State)
+	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run: its owner is not present", "state", t.State)
 	d.tell(ctx, Event{Step: Abandoned, Task: t})
 }
 

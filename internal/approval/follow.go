@@ -194,7 +194,7 @@ func (f *Following) retry(ctx context.Context, err error) (time.Duration, error)
 	if ctx.Err() != nil || errors.Is(err, task.ErrClosed) {
 		return 0, err
 	}
-	f.desk.cfg.Log.WarnContext(ctx, "tasks cannot be followed at the moment", "error", err)
+	f.desk.cfg.Log.WarnContext(ctx, "following tasks is interrupted", "error", err)
 	return followRetry, nil
 }
 

@@ -84,7 +84,7 @@ func (d *Desk) payDebt(ctx context.Context, id task.ID) error {
 	case err != nil || !t.Owes():
 		return err
 	case d.cfg.Now().After(t.Execution.Cancellation.Until):
-		d.cfg.Log.WarnContext(About(ctx, t), "upstream never told to stop", "tries", t.Execution.Cancellation.Tries)
+		d.cfg.Log.WarnContext(About(ctx, t), "cancellation never sent to the upstream", "tries", t.Execution.Cancellation.Tries)
 		return d.settleUpstream(ctx, t.ID, task.CancellationGivenUp)
 	}
 	send := d.recentSender(id)
@@ -113,13 +113,13 @@ func (d *Desk) tellUpstream(ctx context.Context, t task.Task, send Sender, e tas
 	failed, _ := errors.AsType[*SendError](err)
 	switch {
 	case err == nil:
-		d.cfg.Log.InfoContext(About(ctx, t), "upstream told to stop")
+		d.cfg.Log.InfoContext(About(ctx, t), "cancellation sent to the upstream")
 		return d.settleUpstream(ctx, t.ID, task.CancellationTold)
 	case failed != nil && failed.Stage == task.StageUpstreamGone:
-		d.cfg.Log.InfoContext(About(ctx, t), "upstream knows of nothing to stop")
+		d.cfg.Log.InfoContext(About(ctx, t), "the upstream has nothing to cancel")
 		return d.settleUpstream(ctx, t.ID, task.CancellationRefused)
 	default: // it is tried again, by whoever comes next
-		d.cfg.Log.WarnContext(About(ctx, t), "upstream not told to stop", "error", err)
+		d.cfg.Log.WarnContext(About(ctx, t), "cancellation not sent to the upstream", "error", err)
 		return nil
 	}
 }
@@ -161,7 +161,7 @@ func (d *Desk) stopUpstream(ctx context.Context, t task.Task, send Sender) {
 // then tried again later: telling it twice does no harm.
 func (d *Desk) logDebt(ctx context.Context, t task.Task, err error) {
 	if err != nil {
-		d.cfg.Log.ErrorContext(About(ctx, t), "what the upstream was told is not noted", "error", err)
+		d.cfg.Log.ErrorContext(About(ctx, t), "cannot store that a cancellation was sent", "error", err)
 	}
 }
 

@@ -111,7 +111,7 @@ func (d *Desk) preview(ctx context.Context, head task.Task) (*preview, error) {
 	case errors.Is(err, task.ErrNotFound):
 		return nil, nil
 	case errors.Is(err, task.ErrUnreadable):
-		d.cfg.Log.ErrorContext(ctx, "a held call cannot be read, so no list has it", "task_id", head.ID, "error", err)
+		d.cfg.Log.ErrorContext(ctx, "a held call cannot be read and is left out of lists", "task_id", head.ID, "error", err)
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -310,7 +310,7 @@ func (d *Desk) settle(ctx context.Context, t task.Task, e task.Event) bool {
 			return true
 		}
 		if overtaken(err) || errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrNotExecutor) {
-			d.cfg.Log.WarnContext(About(ctx, t), "answer dropped: the task has ended before, or another replica is at it", "state", after.State)
+			d.cfg.Log.WarnContext(About(ctx, t), "answer dropped: the task has already ended, or another replica runs it", "state", after.State)
 			return false
 		}
 		d.cfg.Log.ErrorContext(About(ctx, t), "answer not kept", "error", err)

@@ -331,10 +331,10 @@ func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
 	ctx, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)
 	defer stop()
 	if err := send.Cancel(ctx, t); err != nil {
-		d.cfg.Log.WarnContext(ctx, "upstream not told to stop", "error", err)
+		d.cfg.Log.WarnContext(ctx, "cancellation not sent to the upstream", "error", err)
 		return
 	}
-	d.cfg.Log.InfoContext(ctx, "upstream told to stop")
+	d.cfg.Log.InfoContext(ctx, "cancellation sent to the upstream")
 }
 
 // cancelAll tells upstreams that nobody waits any more for the tasks that they

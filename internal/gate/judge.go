@@ -11,11 +11,11 @@ import (
 )
 
 // ErrUnnamed reports a governed message that does not say what it is about.
-var ErrUnnamed = errors.New("the message does not name what it is about")
+var ErrUnnamed = errors.New("the message does not name its subject")
 
 // ErrMisspelled reports a method that the upstream may take for another one,
 // which is governed.
-var ErrMisspelled = errors.New("the method is a misspelling of one that is judged by policy")
+var ErrMisspelled = errors.New("the method is a misspelling of one that policy controls")
 
 // A Judged is what becomes of a message, and why.
 type Judged struct {

@@ -64,7 +64,7 @@ func (g *Gate) overflowed(ctx context.Context, upstream string, what overflow) {
 	if _, told := g.overflows.LoadOrStore(upstream+" "+string(what), true); told {
 		return
 	}
-	g.log.WarnContext(ctx, "an upstream lists more than can be kept, so some of its tools count as unknown: policy takes the worse for true",
+	g.log.WarnContext(ctx, "an upstream lists more tools than the gate keeps: the rest are unknown, and policy assumes the worst about them",
 		"upstream", upstream, "limit", string(what))
 }
 

@@ -124,9 +124,9 @@ func (e *Error) Error() string { return e.Reason }
 func (e *Error) Unwrap() error { return e.Cause }
 
 var (
-	errNothing    = &Error{Reason: "credentials are needed"}
-	errNotKnown   = &Error{Reason: "the credentials are not known", given: true}
-	errTwoNames   = &Error{Reason: "the proxy gives more than one name", given: true}
+	errNothing    = &Error{Reason: "credentials required"}
+	errNotKnown   = &Error{Reason: "unknown credentials", given: true}
+	errTwoNames   = &Error{Reason: "the proxy sent more than one name", given: true}
 	errNoName     = &Error{Reason: "the certificate does not name the agent", given: true}
 	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
 )
@@ -145,7 +145,7 @@ func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, err
 		case err == nil:
 			return agent, nil
 		case err.given || err.Unavailable:
-			i.cfg.Log.WarnContext(ctx, "agent not recognised", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
+			i.cfg.Log.WarnContext(ctx, "agent not authenticated", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
 			return Agent{}, err
 		}
 	}

@@ -131,22 +131,22 @@ func TestJWTClaims(t *testing.T) {
 		change map[string]any
 		want   string
 	}{
-		"audience":             {map[string]any{"aud": "https://gate.example/"}, "meant for somebody else"},
-		"no audience":          {map[string]any{"aud": nil}, "meant for somebody else"},
-		"audience is a number": {map[string]any{"aud": 7}, "meant for somebody else"},
-		"mixed audiences":      {map[string]any{"aud": []any{audience, 7}}, "meant for somebody else"},
+		"audience":             {map[string]any{"aud": "https://gate.example/"}, "issued for another audience"},
+		"no audience":          {map[string]any{"aud": nil}, "issued for another audience"},
+		"audience is a number": {map[string]any{"aud": 7}, "issued for another audience"},
+		"mixed audiences":      {map[string]any{"aud": []any{audience, 7}}, "issued for another audience"},
 		"issuer":               {map[string]any{"iss": "https://evil.example"}, "issuer is not known"},
 		"no issuer":            {map[string]any{"iss": nil}, "issuer is not known"},
 		"issuer in a list":     {map[string]any{"iss": []string{"x"}}, "issuer is not known"},
 		"expired":              {map[string]any{"exp": now - 61}, "expired"},
 		"expired just now":     {map[string]any{"exp": now - 50}, ""},
-		"no expiry":            {map[string]any{"exp": nil}, "no time at which it expires"},
-		"expiry is a text":     {map[string]any{"exp": "9999999999"}, "no time at which it expires"},
-		"expiry without end":   {map[string]any{"exp": 1e300}, "no time at which it expires"},
-		"not yet":              {map[string]any{"nbf": now + 70}, "time has not come"},
+		"no expiry":            {map[string]any{"exp": nil}, "no expiry time"},
+		"expiry is a text":     {map[string]any{"exp": "9999999999"}, "no expiry time"},
+		"expiry without end":   {map[string]any{"exp": 1e300}, "no expiry time"},
+		"not yet":              {map[string]any{"nbf": now + 70}, "not valid yet"},
 		"in a moment":          {map[string]any{"nbf": now + 50}, ""},
-		"nbf is a text":        {map[string]any{"nbf": "0"}, "time has not come"},
-		"made in the future":   {map[string]any{"iat": now + 70}, "time has not come"},
+		"nbf is a text":        {map[string]any{"nbf": "0"}, "not valid yet"},
+		"made in the future":   {map[string]any{"iat": now + 70}, "not valid yet"},
 		"bound to a key":       {map[string]any{"cnf": map[string]any{"jkt": "x"}}, "bound to a key"},
 		"nobody":               {map[string]any{"sub": nil}, "no claim sub"},
 		"an empty name":        {map[string]any{"sub": ""}, "no claim sub"},
@@ -215,10 +215,10 @@ func TestJWTSignatures(t *testing.T) {
 		"claims twice":             {parts[0] + "." + encode(`{"iss":"`+d.issuer.URL+`","sub":"a","sub":"b"}`) + "." + parts[2], "claims cannot be read"},
 		"a changed signature":      {parts[0] + "." + parts[1] + "." + parts[2][:40] + string(last) + parts[2][41:], "signature is wrong"},
 		"no signature":             {parts[0] + "." + parts[1] + ".", ""},
-		"two parts":                {parts[0] + "." + parts[1], "not known"},
-		"four parts":               {good + "." + parts[2], "not known"},
-		"too long":                 {strings.Repeat("a", 20000) + "." + parts[1] + "." + parts[2], "not known"},
-		"not a token":              {"hello", "not known"},
+		"two parts":                {parts[0] + "." + parts[1], "unknown credentials"},
+		"four parts":               {good + "." + parts[2], "unknown credentials"},
+		"too long":                 {strings.Repeat("a", 20000) + "." + parts[1] + "." + parts[2], "unknown credentials"},
+		"not a token":              {"hello", "unknown credentials"},
 		"JSON":                     {`{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, ""},
 	}
 	for name, tt := range tests {
@@ -333,9 +333,9 @@ func TestStaticTokens(t *testing.T) {
 		t.Error(err, diff)
 	}
 	for _, token := range []string{"short", agentToken[1:], agentToken + "x", strings.ToUpper(agentToken)} {
-		d.bad(t, token, "not known")
+		d.bad(t, token, "unknown credentials")
 	}
-	d.bad(t, "", "credentials are needed")
+	d.bad(t, "", "credentials required")
 	for _, header := range []string{"Basic " + agentToken, "Bearer", agentToken} {
 		r := request(t, "")
 		r.Header.Set("Authorization", header)
@@ -352,8 +352,8 @@ func TestAnonymous(t *testing.T) {
 	if got := d.good(t, ""); !got.Anonymous {
 		t.Errorf("got %+v", got)
 	}
-	d.bad(t, "wrong", "not known")
-	open(t, nil).bad(t, "", "credentials are needed")
+	d.bad(t, "wrong", "unknown credentials")
+	open(t, nil).bad(t, "", "credentials required")
 	nothing := open(t, func(c *identity.Config) { c.Issuers = nil })
 	if got := nothing.good(t, "an upstream's own"); !got.Anonymous {
 		t.Errorf("got %+v", got)
@@ -414,7 +414,7 @@ func TestChallenge(t *testing.T) {
 	d := open(t, func(c *identity.Config) { c.URL = public })
 	_, err := d.Recognise(t.Context(), request(t, "wrong"))
 	e, _ := errors.AsType[*identity.Error](err)
-	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="the credentials are not known", ` +
+	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="unknown credentials", ` +
 		`resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`
 	if got := d.Challenge("/mcp", e); got != want {
 		t.Errorf("got %s", got)

@@ -73,7 +73,7 @@ type verified struct {
 const maxToken = 16 << 10
 
 func badToken(why string, cause error) *Error {
-	return &Error{Reason: "the token is not good: " + why, Cause: cause, given: true}
+	return &Error{Reason: "invalid token: " + why, Cause: cause, given: true}
 }
 
 // verify returns what a token proves.
@@ -151,7 +151,7 @@ func accessType(h jose.Header) bool {
 func (i *issuer) judge(c claims, now time.Time) (verified, *Error) {
 	expires, ok := c.time("exp")
 	if !ok {
-		return verified{}, badToken("it has no time at which it expires", nil)
+		return verified{}, badToken("it has no expiry time", nil)
 	}
 	until := expires.Add(i.Skew)
 	if !now.Before(until) {
@@ -162,14 +162,14 @@ func (i *issuer) judge(c claims, now time.Time) (verified, *Error) {
 			continue
 		}
 		if from, ok := c.time(name); !ok || now.Add(i.Skew).Before(from) {
-			return verified{}, badToken("its time has not come", nil)
+			return verified{}, badToken("it is not valid yet", nil)
 		}
 	}
 	if !slices.ContainsFunc(c.texts("aud"), func(a string) bool { return slices.Contains(i.Audiences, a) }) {
-		return verified{}, badToken("it is meant for somebody else", nil)
+		return verified{}, badToken("it was issued for another audience", nil)
 	}
 	if _, bound := c["cnf"]; bound {
-		return verified{}, badToken("it is bound to a key, and there is no proof that the agent has that", nil)
+		return verified{}, badToken("it is bound to a key, and the agent did not prove that it has the key", nil)
 	}
 	name := c.text(i.ID)
 	if name == "" {

@@ -138,7 +138,7 @@ func (k *keys) get(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 	}
 	if len(known) == 0 {
-		return nil, fmt.Errorf("there is no key for signatures at %s", at)
+		return nil, fmt.Errorf("no signature key at %s", at)
 	}
 	return known, nil
 }
@@ -174,10 +174,10 @@ func (k *keys) discover(ctx context.Context) (string, error) {
 			continue
 		}
 		if document.Issuer != k.issuer.URL {
-			return "", fmt.Errorf("%s is of another issuer", at)
+			return "", fmt.Errorf("%s belongs to another issuer", at)
 		}
 		if !strings.HasPrefix(document.Keys, "https://") && !strings.HasPrefix(k.issuer.URL, "http://") {
-			return "", fmt.Errorf("%s names no place for keys that is safe", at)
+			return "", fmt.Errorf("%s has no safe jwks_uri", at)
 		}
 		return document.Keys, nil
 	}
@@ -196,7 +196,7 @@ func (k *keys) read(ctx context.Context, at string, to any) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %d", at, resp.StatusCode)
+		return fmt.Errorf("%s answered with status %d", at, resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 	if err != nil {

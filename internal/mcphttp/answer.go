@@ -80,7 +80,7 @@ func (x *exchange) substitute(p *plan) []byte {
 	}
 	message := p.instead()
 	if message != nil {
-		x.h.cfg.Log.WarnContext(x.ctx, "the upstream failed to give a list, so the client gets the last one",
+		x.h.cfg.Log.WarnContext(x.ctx, "the upstream failed to list: the client gets the last known list",
 			"method", x.label)
 		clear(x.w.Header())
 	}

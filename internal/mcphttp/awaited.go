@@ -131,7 +131,7 @@ func containsFold(text []byte, word string) bool {
 // dropped counts and logs an answer that nobody asked for.
 func (x *exchange) dropped() {
 	x.h.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
-	x.h.cfg.Log.WarnContext(x.ctx, "the upstream answered what it was not asked here; the client is not told",
+	x.h.cfg.Log.WarnContext(x.ctx, "the upstream sent an answer to no request of this client; it was dropped",
 		"upstream", x.upstream.Name())
 }
 

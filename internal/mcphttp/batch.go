@@ -39,9 +39,9 @@ func (x *exchange) planWhole(ctx context.Context, p jsonrpc.Packet, plan *plan) 
 		plan.answer = func(context.Context) error { return x.refuseWhole(p, plan, problems) }
 	case len(held) == 0:
 	case repeats(p):
-		plan.answer = x.refusesAll(p, plan, "two requests of this batch have the same id, so that nobody could tell their answers apart: none of them ran")
+		plan.answer = x.refusesAll(p, plan, "two requests of this batch have the same id, so their answers could be confused: none of them ran")
 	case differ(held):
-		plan.answer = x.refusesAll(p, plan, "the calls of this batch need different approvals, so none of them ran: make them one by one")
+		plan.answer = x.refusesAll(p, plan, "the calls of this batch need different approvals, so none of them ran: send them one by one")
 	default:
 		plan.answer = func(ctx context.Context) error {
 			return x.holdBatch(ctx, p, plan, approval.Call{

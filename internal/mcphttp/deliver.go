@@ -65,7 +65,7 @@ func (w *waiting) endUnsent(err error) error {
 // endLater tells a client whose answer broke off that the upstream still has it.
 func (w *waiting) endLater() error {
 	w.x.problem = &wire.Problem{
-		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task goes on; ask again",
+		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task is still running; ask again",
 	}
 	return w.end(w.x.problem.AppendResponse(nil, w.x.era, w.x.id, w.x.correlationID()))
 }

@@ -221,8 +221,8 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 	owner, _ := x.owner()
 	text, err := x.unseal(ctx, "wait", owner, state)
 	if errors.Is(err, keyring.ErrForeign) {
-		return x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState is not one that the gate gave to this client, or its key has been replaced; " +
-			"make the same call without it: a call that is held is found again"})
+		return x.refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState was not issued to this client, or the gate's key was replaced; " +
+			"repeat the call without it: a held call is found again"})
 	}
 	if err != nil {
 		return x.answerError(x.dialect().Error(err))
@@ -252,7 +252,7 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 const (
 	textUndecided = "This call is waiting for a person to approve it. It has not run. " +
 		"Call the tool again with the same arguments to wait for it and get its result."
-	textRunning = "This call was approved and is being run. " +
+	textRunning = "This call was approved and is running. " +
 		"Call the tool again with the same arguments to get its result; it will not run twice."
 )
 

@@ -49,7 +49,7 @@ func (h *Handler) followOwner(ctx context.Context, owner, peer string, begun fun
 			h.tellPeer(ctx, peer, f)
 			return
 		}
-		h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks at the moment", "cause", err)
+		h.cfg.Log.WarnContext(ctx, "task notifications to a client are interrupted", "cause", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(storeRest):
@@ -178,7 +178,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *plan) error {
 		}
 		defer leave()
 	}
-	x.h.cfg.Log.InfoContext(ctx, "the upstream cannot be listened to, so the client hears of held calls only")
+	x.h.cfg.Log.InfoContext(ctx, "no notifications from the upstream: the client gets only those about held calls")
 	if err := x.beginEvents(); err != nil {
 		return err
 	}
@@ -386,7 +386,7 @@ func (x *exchange) followNamed(ctx context.Context, s *eventRelay, ids []task.ID
 	owner, _ := x.owner()
 	f, err := x.h.cfg.Desk.Follow(ctx, owner, ids)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "a client cannot be told of its tasks", "cause", err)
+		x.h.cfg.Log.WarnContext(ctx, "task notifications to a client failed", "cause", err)
 		return
 	}
 	defer f.Close()

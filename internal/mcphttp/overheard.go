@@ -119,7 +119,7 @@ func (s *eventRelay) originOf(upstreamTask string) origin {
 	owner, _ := x.owner()
 	id, assumed, err := x.h.cfg.Desk.MadeOf(ctx, owner, upstreamTask)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "which task an upstream speaks of is not known", "cause", err)
+		x.h.cfg.Log.WarnContext(ctx, "cannot find the held call of an upstream's task", "cause", err)
 		return origin{assumed: true}
 	}
 	found := origin{id: id, assumed: assumed}

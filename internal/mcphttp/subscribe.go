@@ -147,7 +147,7 @@ func (h *Handler) listenUpstream(ctx context.Context, u upstreamTask) {
 			return
 		}
 		if attempt >= h.settings().Waiting.Events.ReconnectAttempts {
-			h.cfg.Log.WarnContext(ctx, "an upstream cannot be listened to any more; it is asked when somebody asks", "cause", err)
+			h.cfg.Log.WarnContext(ctx, "no more notifications from an upstream; it is asked when a client asks", "cause", err)
 			return
 		}
 		// Those who lost the same upstream do not come again all at once.
@@ -229,6 +229,6 @@ func (h *Handler) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) 
 // unnoted logs that what an upstream said could not be noted.
 func (h *Handler) unnoted(ctx context.Context, id task.ID, err error) {
 	if err != nil && ctx.Err() == nil {
-		h.cfg.Log.WarnContext(ctx, "what an upstream said of its task is not noted", "task_id", id, "cause", err)
+		h.cfg.Log.WarnContext(ctx, "cannot store the state of an upstream's task", "task_id", id, "cause", err)
 	}
 }

@@ -225,7 +225,7 @@ func TestUpstreamLost(t *testing.T) {
 	})
 
 	radio.cut(true)
-	eventually(t, "it is given up", func() bool { return strings.Contains(p.log.String(), "cannot be listened to any more") })
+	eventually(t, "it is given up", func() bool { return strings.Contains(p.log.String(), "no more notifications from an upstream") })
 	if _, ever := radio.listeners(); ever != 2+3 {
 		t.Errorf("%d attempts; want three more", ever)
 	}

@@ -178,7 +178,7 @@ func (x *exchange) taskProblem(err error) *jsonrpc.Error {
 func unasked(failed *approval.SendError) *wire.Problem {
 	problem := &wire.Problem{
 		Type: wire.UpstreamInvalid, Cause: failed, RetryAfter: 1,
-		Hint: "the task goes on; ask again",
+		Hint: "the task is still running; ask again",
 	}
 	switch failed.Stage {
 	case task.StageUpstreamUnreachable:
@@ -312,7 +312,7 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 	}
 	result, err := x.firstUpstreamPage(ctx, m)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "the upstream fails to list its tasks, so the client sees those of the gate only",
+		x.h.cfg.Log.WarnContext(ctx, "the upstream failed to list its tasks: the client gets only the gate's tasks",
 			"upstream", x.upstream.Name(), "cause", err)
 		return upstreamPage{}
 	}
@@ -413,7 +413,7 @@ func (x *exchange) showUpstreams(ctx context.Context, answer *jsonrpc.Message, o
 func (x *exchange) foreignTasks(ctx context.Context, listed jsonrpc.Value, owner string) [][]byte {
 	nested, err := x.h.cfg.Desk.UpstreamTasks(ctx, owner)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "which tasks of the upstream belong to held calls is not known, so none is listed",
+		x.h.cfg.Log.WarnContext(ctx, "cannot tell which tasks of the upstream belong to held calls: none is listed",
 			"cause", err)
 		return nil
 	}

@@ -87,7 +87,7 @@ func (x *exchange) comeBack(ctx context.Context, place string) error {
 	owner, _ := x.owner()
 	text, err := x.unseal(ctx, "resume", owner, place)
 	if errors.Is(err, keyring.ErrForeign) {
-		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID is not one that the gate gave to this client, or its key has been replaced"})
+		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID was not issued to this client, or the gate's key was replaced"})
 	}
 	if err != nil {
 		return x.answerError(x.dialect().Error(err))

@@ -94,7 +94,7 @@ func New() *Metrics {
 		byErrorType: make(map[string]prometheus.Counter),
 
 		requests: register(r, prometheus.NewCounterVec(
-			counter("mcp_requests_total", "MCP messages from agents that have been dealt with."),
+			counter("mcp_requests_total", "MCP messages from agents that were handled."),
 			[]string{"method", "status"})),
 		requestDuration: register(r, prometheus.NewHistogramVec(
 			histogram("mcp_request_duration_seconds", "Time from the receipt of an agent's message to the end of its answer.", seconds()),
@@ -127,7 +127,7 @@ func New() *Metrics {
 	}
 	m.registerStreams()
 	m.build = register(r, prometheus.NewGaugeVec(
-		gauge("build_info", "The program that runs: always 1."), []string{"version", "go_version"}))
+		gauge("build_info", "Build information; always 1."), []string{"version", "go_version"}))
 	return m
 }
 
@@ -138,7 +138,7 @@ func (m *Metrics) registerPolicy() {
 		counter("catalog_overflows_total", "Lists with more than can be kept of one tool, for one client, or of one upstream; the rest counts as unknown."),
 		[]string{"upstream", "limit"}))
 	m.verdicts = register(r, prometheus.NewCounterVec(
-		counter("policy_verdicts_total", "What policy said of governed messages; observed ones were forwarded all the same."),
+		counter("policy_verdicts_total", "Policy decisions about governed messages; observed ones were forwarded anyway."),
 		[]string{"kind", "action", "observed"}))
 	m.invalidTask = register(r, prometheus.NewCounterVec(
 		counter("task_validation_errors_total", "Calls whose task was missing or malformed."),

@@ -24,9 +24,9 @@ func (m *Metrics) registerStreams() {
 		m.streams[kind] = streams.WithLabelValues(kind)
 	}
 	m.subscriptions = register(m.registry, prometheus.NewGauge(
-		gauge("sse_upstream_connections_active", "Upstreams' streams that are listened to because clients listen to held calls.")))
+		gauge("sse_upstream_connections_active", "Open streams from upstreams that the gate reads for clients that listen to held calls.")))
 	m.reconnections = register(m.registry, prometheus.NewCounterVec(
-		counter("sse_reconnections_total", "Attempts to listen to an upstream again after its stream was lost."), []string{"result"}))
+		counter("sse_reconnections_total", "Attempts to reopen a lost stream from an upstream."), []string{"result"}))
 	begin(m.reconnections, Success)
 	begin(m.reconnections, Failed)
 	notified := register(m.registry, prometheus.NewCounterVec(

@@ -70,11 +70,11 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 		transitions: register(r, prometheus.NewCounterVec(
 			counter("task_transitions_total", "Changes of state of held calls."), []string{"from", "to"})),
 		rateLimited: register(r, prometheus.NewCounter(
-			counter("task_rate_limited_total", "Calls that were not held because too many are."))),
+			counter("task_rate_limited_total", "Calls that were refused because too many are held."))),
 		resultBytes: register(r, prometheus.NewCounter(
 			counter("upstream_result_bytes_total", "Bytes of the results of held calls that were kept."))),
 		zombies: register(r, prometheus.NewCounter(
-			counter("zombie_execution_prevented_total", "Approved calls that were not run because nobody was there to get the result."))),
+			counter("zombie_execution_prevented_total", "Approved calls that were not run because the client was gone."))),
 		waits: register(r, prometheus.NewCounterVec(
 			counter("blocking_approval_total", "Requests that were kept open for an approval, by how that ended."), []string{"result"})),
 		waited: register(r, prometheus.NewHistogram(

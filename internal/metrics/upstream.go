@@ -28,11 +28,11 @@ func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
 		executions: register(r, prometheus.NewCounterVec(
 			counter("upstream_execution_total", "Approved calls that were made, by the way in which."), []string{"path", "status"})),
 		polls: register(r, prometheus.NewCounterVec(
-			counter("upstream_lazy_polls_total", "Times that an upstream was asked how its task stands, because a client asked."), []string{"status"})),
+			counter("upstream_lazy_polls_total", "Times that an upstream was asked for the state of its task, because a client asked."), []string{"status"})),
 		results: register(r, prometheus.NewCounterVec(
 			counter("upstream_result_streams_total", "Results of upstreams' tasks that were fetched."), []string{"status"})),
 		cancellations: register(r, prometheus.NewCounterVec(
-			counter("upstream_cancellations_total", "Times that an upstream was told that nobody waits for a call any more."), []string{"result"})),
+			counter("upstream_cancellations_total", "Cancellations that were sent to upstreams."), []string{"result"})),
 	}
 	for _, status := range []string{Success, Error} {
 		begin(s.executions, PathSync, status)

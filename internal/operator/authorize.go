@@ -43,14 +43,14 @@ func ErrorTypes() []string {
 }
 
 var (
-	errNothing      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a login is needed"}
-	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this token is not known"}
-	errBadSession   = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login is not known"}
-	errSessionEnded = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this login has ended"}
-	errUnavailable  = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the store of the gate cannot be reached at the moment"}
-	errUnverified   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to make sure that you may still be here"}
+	errNothing      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a sign-in is required"}
+	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown token"}
+	errBadSession   = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown session"}
+	errSessionEnded = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this session has ended"}
+	errUnavailable  = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the gate's store cannot be reached at the moment"}
+	errUnverified   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to confirm that you still have access"}
 	errForbidden    = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
-	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this does not come from a page of this gate; load the page again"}
+	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this request did not come from a page of this gate; reload the page"}
 )
 
 func tooMany(wait time.Duration) *Error {
@@ -78,7 +78,7 @@ func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 	case nil:
 		return o, nil
 	case errBadToken, errBadSession:
-		a.cfg.Log.WarnContext(r.Context(), "operator not recognised", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
+		a.cfg.Log.WarnContext(r.Context(), "operator not authenticated", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
 	}
 	return Operator{}, err
 }

@@ -87,7 +87,7 @@ func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
 	}
 	t, ok, wait := a.try(r, strings.TrimSpace(r.PostFormValue("token")))
 	if !ok {
-		a.failed(w, r, wait, LoginPage{Next: next, Error: "This token is not known."})
+		a.failed(w, r, wait, LoginPage{Next: next, Error: "Unknown token."})
 		return
 	}
 	a.enter(w, r, t, next)
@@ -113,14 +113,14 @@ func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next strin
 		a.notBegun(w, r, next, err)
 		return
 	}
-	a.cfg.Log.InfoContext(r.Context(), "operator logged in", "by", t.Name, "way", "token", "address", addressOf(r))
+	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", t.Name, "way", "token", "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // every next went through local
 }
 
 // notBegun says that a session could not be begun.
 func (a *Auth) notBegun(w http.ResponseWriter, r *http.Request, next string, err error) {
 	a.cfg.Log.ErrorContext(r.Context(), "login", "error", err)
-	a.page(w, r, LoginPage{Status: http.StatusServiceUnavailable, Next: next, Error: "The store of the gate cannot be reached at the moment. Please try again."})
+	a.page(w, r, LoginPage{Status: http.StatusServiceUnavailable, Next: next, Error: "The gate's store cannot be reached at the moment. Please try again."})
 }
 
 // logout ends a session, on every replica and for good. If the store does not
@@ -129,7 +129,7 @@ func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
 	if who.session.record != "" {
 		if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {
 			why := a.unavailable(r.Context(), err)
-			http.Error(w, "You are still logged in: "+why.Message+".", why.Status)
+			http.Error(w, "You are still signed in: "+why.Message+".", why.Status)
 			return
 		}
 		a.noteEnd(who.session.record)
@@ -176,16 +176,16 @@ func plainPage(w http.ResponseWriter, _ *http.Request, p LoginPage) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(p.Status)
 	var b strings.Builder
-	b.WriteString("<!doctype html><html lang=en><meta charset=utf-8><title>Log in to ThoughtGate</title><h1>ThoughtGate</h1>\n")
+	b.WriteString("<!doctype html><html lang=en><meta charset=utf-8><title>Sign in to ThoughtGate</title><h1>ThoughtGate</h1>\n")
 	if p.Error != "" {
 		fmt.Fprintf(&b, "<p role=alert>%s</p>\n", html.EscapeString(p.Error))
 	}
 	if p.OIDC != "" {
-		fmt.Fprintf(&b, "<p><a href=\"%s\">Log in with %s</a></p>\n", html.EscapeString(p.OIDCPath()), html.EscapeString(p.OIDC))
+		fmt.Fprintf(&b, "<p><a href=\"%s\">Sign in with %s</a></p>\n", html.EscapeString(p.OIDCPath()), html.EscapeString(p.OIDC))
 	}
 	if p.Token {
 		fmt.Fprintf(&b, "<form method=post action=/login><input type=hidden name=next value=\"%s\">"+
-			"<label>Token <input type=password name=token autocomplete=current-password required></label> <button>Log in</button></form>\n",
+			"<label>Token <input type=password name=token autocomplete=current-password required></label> <button>Sign in</button></form>\n",
 			html.EscapeString(p.Next))
 	}
 	_, _ = w.Write([]byte(b.String()))

@@ -116,7 +116,7 @@ func (p *provider) discover(ctx context.Context) (*oidc.Provider, error) {
 // anybody can make the gate ask it.
 const discoverPause = 2 * time.Second
 
-var errNotAskedAgain = errors.New("it is being asked, or could not be asked a moment ago")
+var errNotAskedAgain = errors.New("a request to it is under way, or failed a moment ago")
 
 func (a *Auth) oauth(found *oidc.Provider) *oauth2.Config {
 	p := a.provider
@@ -195,11 +195,11 @@ func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	d, known := a.departed(r.Context(), sealed, q.Get("state"))
 	if !known {
-		a.notBack(w, r, "/", "This login was not begun here, or took too long. Please log in again.")
+		a.notBack(w, r, "/", "This sign-in was not started here, or took too long. Please sign in again.")
 		return
 	}
 	if q.Get("error") != "" {
-		a.notBack(w, r, d.Next, a.provider.Name+" did not log you in.")
+		a.notBack(w, r, d.Next, a.provider.Name+" did not sign you in.")
 		return
 	}
 	found, err := a.provider.discover(r.Context())
@@ -210,7 +210,7 @@ func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 	claims, refresh, err := a.redeem(r.Context(), found, q.Get("code"), d)
 	if err != nil {
 		a.cfg.Log.WarnContext(r.Context(), "login with the identity provider failed", "error", redacted(err))
-		a.notBack(w, r, d.Next, "The answer of "+a.provider.Name+" could not be verified. Please log in again.")
+		a.notBack(w, r, d.Next, "The answer from "+a.provider.Name+" could not be verified. Please sign in again.")
 		return
 	}
 	a.welcome(w, r, claims, arrival{departure: d, refresh: refresh})
@@ -268,7 +268,7 @@ func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d 
 	}
 	claims, err := a.claimsIn(ctx, found, tokens)
 	if err == nil && claims.text("nonce") != d.Nonce {
-		err = errors.New("the nonce is another one")
+		err = errors.New("wrong nonce")
 	}
 	return claims, tokens.RefreshToken, err
 }
@@ -325,7 +325,7 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from ar
 	}
 	first, err := a.once(r.Context(), from.departure)
 	if err == nil && !first {
-		a.notBack(w, r, next, "This login was not begun here, or took too long. Please log in again.")
+		a.notBack(w, r, next, "This sign-in was not started here, or took too long. Please sign in again.")
 		return
 	}
 	s.Grant = &grant{Subject: c.text("sub"), Refresh: from.refresh, Checked: a.cfg.Now().Unix()}
@@ -336,7 +336,7 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from ar
 		a.notBegun(w, r, next, err)
 		return
 	}
-	a.cfg.Log.InfoContext(r.Context(), "operator logged in", "by", s.Name, "way", ByOIDC, "address", addressOf(r))
+	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", s.Name, "way", ByOIDC, "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
@@ -401,7 +401,7 @@ func (o *OIDC) admit(p people) (s session, why string) {
 	case s.Name == "" && o.NameClaim == "email":
 		return s, "Your e-mail address is not verified."
 	case s.Name == "":
-		return s, "The identity provider does not say who you are."
+		return s, "The identity provider did not say who you are."
 	}
 	if why = o.bars(s); why != "" {
 		return s, why
@@ -416,9 +416,9 @@ func (o *OIDC) bars(s session) string {
 	_, domain, _ := strings.Cut(s.Email, "@")
 	switch {
 	case len(o.Domains) > 0 && !slices.ContainsFunc(o.Domains, func(d string) bool { return strings.EqualFold(d, domain) }):
-		return "Your e-mail address is not one that may log in here."
+		return "Your e-mail address may not sign in here."
 	case len(o.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g string) bool { return slices.Contains(o.Groups, g) }):
-		return "You are in no group that may log in here."
+		return "None of your groups may sign in here."
 	default:
 		return ""
 	}

@@ -92,7 +92,7 @@ func TestOIDCLogin(t *testing.T) {
 func TestOIDCState(t *testing.T) {
 	h, issuer := elsewhere(t, nil)
 	issuer.LogIn(person(nil), nil)
-	const refused = "not begun here"
+	const refused = "not started here"
 	h.want(401, refused, "GET", "/login/oidc/callback?code=x&state=y", "")
 
 	back := h.arrive(h.depart("/"))
@@ -172,7 +172,7 @@ func TestOIDCTokens(t *testing.T) {
 		issuer.LogIn(person(nil), nil)
 		back, _ := url.Parse(h.arrive(h.depart("/")))
 		q := url.Values{"state": back.Query()["state"], "error": {"access_denied"}, "error_description": {"<script>"}}
-		h.want(401, "did not log you in", "GET", "/login/oidc/callback?"+q.Encode(), "")
+		h.want(401, "did not sign you in", "GET", "/login/oidc/callback?"+q.Encode(), "")
 	})
 	t.Run("a new key", func(*testing.T) {
 		h, issuer := elsewhere(t, nil)
@@ -198,14 +198,14 @@ func TestOIDCRoles(t *testing.T) {
 		text   string // on the page of refusal, or as whom
 	}{
 		"domain":               {func(o *operator.OIDC) { o.Domains = []string{"example.COM"} }, nil, 303, "ann@example.com approver"},
-		"another domain":       {func(o *operator.OIDC) { o.Domains = []string{"example.org"} }, nil, 403, "not one that may"},
-		"domain inside":        {func(o *operator.OIDC) { o.Domains = []string{"example.com"} }, map[string]any{"email": "a@example.com@evil.example"}, 403, "not one that may"},
-		"domain, not verified": {func(o *operator.OIDC) { o.Domains, o.NameClaim = []string{"example.com"}, "sub" }, map[string]any{"email_verified": false}, 403, "not one that may"},
+		"another domain":       {func(o *operator.OIDC) { o.Domains = []string{"example.org"} }, nil, 403, "may not sign in here"},
+		"domain inside":        {func(o *operator.OIDC) { o.Domains = []string{"example.com"} }, map[string]any{"email": "a@example.com@evil.example"}, 403, "may not sign in here"},
+		"domain, not verified": {func(o *operator.OIDC) { o.Domains, o.NameClaim = []string{"example.com"}, "sub" }, map[string]any{"email_verified": false}, 403, "may not sign in here"},
 		"not verified":         {nil, map[string]any{"email_verified": false}, 403, "not verified"},
 		"verified as a text":   {nil, map[string]any{"email_verified": "true"}, 403, "not verified"},
-		"nameless":             {func(o *operator.OIDC) { o.NameClaim = "upn" }, nil, 403, "does not say who you are"},
+		"nameless":             {func(o *operator.OIDC) { o.NameClaim = "upn" }, nil, 403, "did not say who you are"},
 		"group":                {func(o *operator.OIDC) { o.Groups = []string{"staff"} }, nil, 303, "ann@example.com approver"},
-		"another group":        {func(o *operator.OIDC) { o.Groups = []string{"board"} }, nil, 403, "in no group"},
+		"another group":        {func(o *operator.OIDC) { o.Groups = []string{"board"} }, nil, 403, "None of your groups"},
 		"admin by group": {func(o *operator.OIDC) {
 			o.Roles = map[operator.Role][]string{operator.Admin: {"group:oncall"}, operator.Viewer: {"ann@example.com"}}
 		}, nil, 303, "ann@example.com admin"},

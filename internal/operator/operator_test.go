@@ -217,7 +217,7 @@ func TestLoginForm(t *testing.T) {
 	form := url.Values{"token": {annToken}, "next": {"/approvals?a=b"}}.Encode()
 	h.want(403, "", "POST", "/login", form, sameOrigin, "cross-site")
 	h.want(403, "", "POST", "/login", form)
-	h.want(401, "not known", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
+	h.want(401, "Unknown token", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
 	header := h.want(303, "", "POST", "/login", form, "Origin", h.url)
 	if got := header.Get("Location"); got != "/approvals?a=b" {
 		t.Errorf("leads to %q", got)
@@ -293,7 +293,7 @@ func TestShortTokens(t *testing.T) {
 	})
 	h.want(401, "unauthorized", "GET", "/", "", "Authorization", "Bearer nineteen-characters")
 	h.want(401, "unauthorized", "GET", "/", "", "Authorization", "Bearer hunter2")
-	h.want(401, "not known", "POST", "/login", "token=hunter2", sameOrigin, "same-origin")
+	h.want(401, "Unknown token", "POST", "/login", "token=hunter2", sameOrigin, "same-origin")
 }
 
 func TestRoles(t *testing.T) {

@@ -258,7 +258,7 @@ func (a *Auth) unavailable(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil {
 		return errUnavailable
 	}
-	a.cfg.Log.WarnContext(ctx, "sessions of operators cannot be read", "error", err)
+	a.cfg.Log.WarnContext(ctx, "operator sessions cannot be read", "error", err)
 	return errUnavailable
 }
 

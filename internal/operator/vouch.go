@@ -105,7 +105,7 @@ func (a *Auth) keepRefresh(ctx context.Context, s *session, refresh string) {
 func (a *Auth) renewed(ctx context.Context, s *session, claims people, refresh string) *Error {
 	next, why := a.provider.admit(claims)
 	if why == "" && next.Name != s.Name {
-		why = "the name is another one"
+		why = "the name has changed"
 	}
 	if why != "" {
 		return a.end(ctx, s, why)
@@ -164,8 +164,8 @@ func userInfo(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (
 }
 
 var (
-	errNoIDToken = errors.New("there is no id_token")
-	errAnother   = errors.New("it is about somebody else, or for another client")
+	errNoIDToken = errors.New("no id_token")
+	errAnother   = errors.New("it is for another user or for another client")
 )
 
 // refused reports whether the provider answered, and does not vouch for

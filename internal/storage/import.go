@@ -71,7 +71,7 @@ func Import(ctx context.Context, s *sealedstore.Store, r io.Reader, target Targe
 		}
 	}
 	if !i.ended {
-		return i.moved, errors.New("the export is cut off: it has no end")
+		return i.moved, errors.New("the export is incomplete: its end is missing")
 	}
 	return i.moved, i.finish(ctx, now)
 }
@@ -99,13 +99,13 @@ func (i *importer) prepare(ctx context.Context) error {
 func (i *importer) take(ctx context.Context, r *record) error {
 	switch {
 	case i.ended:
-		return errors.New("there is something after the end")
+		return errors.New("there is data after the end")
 	case (i.lines == 1) != (r.Header != nil):
-		return errors.New("this is not an export: it must begin with a header, and have one")
+		return errors.New("this is not an export: it must begin with a header and have only one")
 	case r.Header != nil:
 		i.anchor, i.at = r.Header.Anchor, r.Header.Anchor
 		if r.Header.Export != exportVersion {
-			return fmt.Errorf("version %d of exports is not known, only %d", r.Header.Export, exportVersion)
+			return fmt.Errorf("export version %d is not supported, only %d", r.Header.Export, exportVersion)
 		}
 		return nil
 	case r.Task != nil:
@@ -127,7 +127,7 @@ func (i *importer) take(ctx context.Context, r *record) error {
 
 func (i *importer) complete(want Moved) error {
 	if i.moved != want {
-		return fmt.Errorf("the export is not whole: it has %+v, and should have %+v", i.moved, want)
+		return fmt.Errorf("the export is incomplete: it has %+v, expected %+v", i.moved, want)
 	}
 	return nil
 }
@@ -164,14 +164,14 @@ func (i *importer) add(ctx context.Context, t task.Task) error {
 		return err
 	}
 	if i.target == Empty {
-		return fmt.Errorf("the export has it twice: %w", err)
+		return fmt.Errorf("the export contains it twice: %w", err)
 	}
 	there, err := i.to.Get(ctx, task.AnyOwner().Ref(t.ID))
 	if err != nil {
 		return err
 	}
 	if there.Version != t.Version || there.Owner != t.Owner || there.Digest != t.Digest {
-		return fmt.Errorf("task %s is there already, and differs", t.ID)
+		return fmt.Errorf("task %s already exists and differs", t.ID)
 	}
 	return nil
 }

@@ -15,15 +15,15 @@ import (
 func Migrated(s task.Store) string {
 	store, ok := Backend(s).(interface{ Migration() sqlstore.Migration })
 	if !ok {
-		return "there are no tables to bring up to date"
+		return "no tables to update"
 	}
 	switch m := store.Migration(); m.From {
 	case m.To:
-		return fmt.Sprintf("version %d, which is the newest: nothing to do", m.To)
+		return fmt.Sprintf("version %d is up to date", m.To)
 	case 0:
-		return fmt.Sprintf("made the tables, version %d", m.To)
+		return fmt.Sprintf("created the tables, version %d", m.To)
 	default:
-		return fmt.Sprintf("brought the tables from version %d to version %d", m.From, m.To)
+		return fmt.Sprintf("updated the tables from version %d to version %d", m.From, m.To)
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *checker) task(ctx context.Context, stored task.Task) error {
 		return nil
 	}
 	if digest, err := t.Call.Digest(); err != nil || digest != t.Digest {
-		c.report(fmt.Sprintf("task %s: the call is not the one that its digest stands for", t.ID))
+		c.report(fmt.Sprintf("task %s: the call does not match its digest", t.ID))
 	}
 	if t.Result == nil || t.Result.Chunks == 0 {
 		return nil
@@ -198,7 +198,7 @@ func (c *checker) journal(ctx context.Context) error {
 		at = e.Link()
 	}
 	if at.Seq < ends.Head.Seq { // there may be more by now
-		c.report(fmt.Sprintf("journal: it ends with entry %d, and should with %d", at.Seq, ends.Head.Seq))
+		c.report(fmt.Sprintf("journal: ends with entry %d, expected %d", at.Seq, ends.Head.Seq))
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func statusError(status int) error {
 	return failure
 }
 
-var errNoAnswer = errors.New("the upstream's answer is not one to the call")
+var errNoAnswer = errors.New("the upstream's answer does not belong to the call")
 
 // findAnswer reads the beginning of the message in body, which must be the
 // answer to the request with the given id, as far as the beginning tells.

@@ -215,7 +215,7 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 }
 
 // errOtherTask says that an upstream was asked for one task and told of another.
-func errOtherTask() error { return invalidAnswer(errors.New("the upstream told of another task")) }
+func errOtherTask() error { return invalidAnswer(errors.New("the upstream answered about another task")) }
 
 // pollOutcome returns how a poll that ended with err is counted. What the
 // upstream did answer counts, even if the time was over by then.
@@ -238,7 +238,7 @@ func pollOutcome(ctx context.Context, err error) string {
 func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
 	if t.Asks() && c.tell == nil {
-		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks something, and nobody is there to answer"))
+		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks for input, but no client is present to answer"))
 	}
 	ctx, span := c.Step(ctx, tracing.StepResult, t)
 	a, era, err := c.ask(ctx, t, mcptask.MethodResult)

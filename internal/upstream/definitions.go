@@ -232,7 +232,7 @@ func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 		return jsonrpc.Value{}, "", err
 	}
 	if tools = result.Member("tools"); !tools.IsArray() {
-		return jsonrpc.Value{}, "", invalidAnswer(errors.New("the upstream's list of tools is no list"))
+		return jsonrpc.Value{}, "", invalidAnswer(errors.New("the upstream's list of tools is not a list"))
 	}
 	c.gate.Learn(ctx, c.from, gate.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, tools)
 	next, _ = result.Member("nextCursor").Text()

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrRefused reports that the upstream does not let anybody listen.
-var ErrRefused = errors.New("the upstream refuses to be listened to")
+var ErrRefused = errors.New("the upstream refuses notification streams")
 
 // CanListen reports whether t has become a task of a modern upstream that works
 // on it.

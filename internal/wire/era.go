@@ -211,7 +211,7 @@ func compareName(name string, header []string) error {
 	}
 	decoded, ok := decodeHeader(header[0])
 	if !ok {
-		return mismatch("Mcp-Name is not well encoded")
+		return mismatch("Mcp-Name is not encoded correctly")
 	}
 	if decoded != name {
 		return mismatch("Mcp-Name and the message differ")

@@ -108,7 +108,7 @@ func (f *mirrors) note(schema, mark jsonrpc.Value, at place) error {
 	case !at.chained || len(at.path) == 0:
 		return fmt.Errorf("%s %q is not at a property of the arguments", paramMark, name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		return fmt.Errorf("%s %q is at an argument that is no string, integer or boolean", paramMark, name)
+		return fmt.Errorf("%s %q is at an argument that is not a string, integer or boolean", paramMark, name)
 	case slices.ContainsFunc(*f, func(m Mirror) bool { return strings.EqualFold(m.Header, header) }):
 		return fmt.Errorf("%s %q is given twice", paramMark, name)
 	}

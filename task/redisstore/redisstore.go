@@ -59,8 +59,8 @@ import (
 
 // The reasons for which a server should not be used until somebody sees to it.
 var (
-	ErrURL        = errors.New("the URL makes no sense")
-	ErrSchema     = errors.New("the keys are not in a form that this program knows")
+	ErrURL        = errors.New("invalid URL")
+	ErrSchema     = errors.New("the keys have a format that this program does not know")
 	ErrEvicts     = errors.New("the server drops keys when its memory is full")
 	ErrNotDurable = errors.New("the server may lose what it has acknowledged")
 )

@@ -87,9 +87,9 @@ func (k Keys) needed(name string) (key, error) {
 	case ok:
 		return known, nil
 	case k.Empty():
-		return key{}, fmt.Errorf("%w: it is encrypted with key %s, and no keys are given", ErrKey, name)
+		return key{}, fmt.Errorf("%w: encrypted with key %s, but no keys are given", ErrKey, name)
 	default:
-		return key{}, fmt.Errorf("%w: it is encrypted with key %s, which is not among those given", ErrKey, name)
+		return key{}, fmt.Errorf("%w: encrypted with key %s, which is not among those given", ErrKey, name)
 	}
 }
 

@@ -77,7 +77,7 @@ func (k Keys) openRecord(r task.Record) ([]byte, error) {
 	}
 	value, err := aead.Open(nil, nil, text, recordContext(r))
 	if err != nil {
-		return nil, fmt.Errorf("%w: key %s is another one, or the record was changed", ErrKey, name)
+		return nil, fmt.Errorf("%w: wrong key %s, or the record was changed", ErrKey, name)
 	}
 	return value, nil
 }

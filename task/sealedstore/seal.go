@@ -92,7 +92,7 @@ func (k Keys) open(t *task.Task, name string) (task.Task, error) {
 	}
 	whole, err := aead.Open(nil, nil, sealed, taskContext(t))
 	if err != nil {
-		return task.Task{}, fmt.Errorf("%w: key %s is another one, or the task was changed", ErrKey, name)
+		return task.Task{}, fmt.Errorf("%w: wrong key %s, or the task was changed", ErrKey, name)
 	}
 	opened, err := task.Decode(whole)
 	if err == nil && (opened.State != t.State || opened.Digest != t.Digest || !opened.Due().Equal(t.Due())) {
@@ -161,7 +161,7 @@ func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
 	}
 	data, err := aead.Open(nil, nil, sealed, chunkContext(id, n))
 	if err != nil {
-		return nil, fmt.Errorf("%w: key %s is another one, or chunk %d was changed", ErrKey, name, n)
+		return nil, fmt.Errorf("%w: wrong key %s, or chunk %d was changed", ErrKey, name, n)
 	}
 	return data, nil
 }

@@ -59,7 +59,7 @@ func (c *claim) check() error {
 		return fmt.Errorf("%w: %w", ErrReplaced, err)
 	}
 	if !os.SameFile(found, c.stat) {
-		return fmt.Errorf("%w: there is another one in its place", ErrReplaced)
+		return fmt.Errorf("%w: another file is in its place", ErrReplaced)
 	}
 	return nil
 }

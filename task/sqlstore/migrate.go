@@ -90,7 +90,7 @@ func (s schema) version(ctx context.Context, tx *sql.Tx) (int, error) {
 		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM schema_version").Scan(&version)
 		return version, err
 	case len(tables) > 0:
-		return 0, fmt.Errorf("%w: it has tables, but none that says its version", ErrSchema)
+		return 0, fmt.Errorf("%w: it has tables, but no version table", ErrSchema)
 	}
 	_, err = tx.ExecContext(ctx, versionTable)
 	return 0, err

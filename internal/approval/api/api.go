@@ -95,13 +95,13 @@ func filter(r *http.Request) (approval.Filter, error) {
 	default:
 		f.States = []task.State{task.State(state)}
 		if !slices.Contains(task.States(), task.State(state)) {
-			return f, badRequest("state is pending, all, or a state of a task")
+			return f, badRequest("state must be pending, all, or the state of a task")
 		}
 	}
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 100 {
-			return f, badRequest("limit is a number from 1 to 100")
+			return f, badRequest("limit must be a number from 1 to 100")
 		}
 		f.Limit = n
 	}
@@ -115,7 +115,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operat
 	case "all":
 		show = h.Desk.ShowAll
 	default:
-		h.refuse(w, r, badRequest("arguments is all, or left out"))
+		h.refuse(w, r, badRequest("arguments must be all, or left out"))
 		return
 	}
 	shown, err := show(r.Context(), task.ID(r.PathValue("id")))
@@ -182,7 +182,7 @@ func readVerdict(w http.ResponseWriter, r *http.Request) (verdict, error) {
 		return v, errWrongType
 	}
 	if err := json.Unmarshal(body, &v, json.RejectUnknownMembers(true)); err != nil {
-		return v, badRequest(`the body is a JSON object like {"reason": "…", "shownDigest": "…"}`)
+		return v, badRequest(`the body must be a JSON object like {"reason": "…", "shownDigest": "…"}`)
 	}
 	return v, nil
 }

@@ -48,7 +48,7 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 		if text := q.Get(name); text != "" {
 			at, err := time.Parse(time.RFC3339Nano, text)
 			if err != nil {
-				return f, badRequest(name + " is a time such as 2026-11-15T06:00:00Z")
+				return f, badRequest(name + " must be a time such as 2026-11-15T06:00:00Z")
 			}
 			*to = at
 		}
@@ -56,14 +56,14 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 	if text := q.Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 {
-			return f, badRequest("after is the number of an entry")
+			return f, badRequest("after must be the number of an entry")
 		}
 		f.After = n
 	}
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1000 {
-			return f, badRequest("limit is a number from 1 to 1000")
+			return f, badRequest("limit must be a number from 1 to 1000")
 		}
 		f.Limit = n
 	}

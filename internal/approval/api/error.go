@@ -22,7 +22,7 @@ func (p *problem) Error() string { return p.Type + ": " + p.Message }
 
 // The problems of requests themselves.
 var (
-	errUnknown   error = &problem{http.StatusNotFound, "not_found", "there is no such resource"}
+	errUnknown   error = &problem{http.StatusNotFound, "not_found", "not found"}
 	errTooLarge  error = &problem{http.StatusRequestEntityTooLarge, "too_large", "the body is too large"}
 	errWrongType error = &problem{http.StatusUnsupportedMediaType, "wrong_type", "the body must be application/json"}
 )
@@ -37,22 +37,22 @@ var problems = []struct {
 	err error
 	problem
 }{
-	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "this workflow has other approvers"}},
-	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "the requester may not approve the own call"}},
-	{approval.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval names the shownDigest of the call as you were shown it"}},
-	{approval.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call is not what you were shown; look at it again"}},
+	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
+	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
+	{approval.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
+	{approval.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},
 	{approval.ErrUnread, problem{
 		http.StatusConflict, "arguments_unread",
-		"you were shown only a part of the arguments; get them with arguments=all, or say with unreadBytes how much you approve unread",
+		"you were shown only part of the arguments; get all of them with arguments=all, or say with unreadBytes how many bytes you approve unread",
 	}},
-	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "there is no such approval"}},
-	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have approved this call already"}},
-	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has been decided"}},
-	{task.ErrConcurrentModification, problem{http.StatusConflict, "conflict", "somebody else was faster"}},
+	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "no such approval"}},
+	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have already approved this call"}},
+	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has already been decided"}},
+	{task.ErrConcurrentModification, problem{http.StatusConflict, "conflict", "somebody else decided first"}},
 	{task.ErrAlreadyTerminal, problem{http.StatusGone, "ended", "this call is no longer pending"}},
-	{task.ErrExpired, problem{http.StatusGone, "expired", "the time to decide is over"}},
-	{task.ErrInvalidCursor, problem{http.StatusBadRequest, "bad_request", "the cursor is not one of this list"}},
-	{task.ErrUnreadable, problem{http.StatusInternalServerError, "unreadable", "what is stored of this call cannot be read"}},
+	{task.ErrExpired, problem{http.StatusGone, "expired", "the time to decide has ended"}},
+	{task.ErrInvalidCursor, problem{http.StatusBadRequest, "bad_request", "the cursor does not belong to this list"}},
+	{task.ErrUnreadable, problem{http.StatusInternalServerError, "unreadable", "the stored call cannot be read"}},
 	{task.ErrOutdated, problem{http.StatusServiceUnavailable, "store_unavailable", "this gate is older than the store of held calls and must be updated"}},
 	{task.ErrUnavailable, problem{http.StatusServiceUnavailable, "store_unavailable", "the store of held calls cannot be reached at the moment"}},
 	{task.ErrClosed, problem{http.StatusServiceUnavailable, "shutting_down", "the gate is shutting down"}},

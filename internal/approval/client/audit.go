@@ -45,13 +45,13 @@ func (c *Client) audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 	var page audit.Page
 	for e, err := range audit.Lines(io.LimitReader(resp.Body, maxAnswer)) {
 		if err != nil {
-			return audit.Page{}, fmt.Errorf("the gate's answer makes no sense: %w", err)
+			return audit.Page{}, fmt.Errorf("invalid answer from the gate: %w", err)
 		}
 		page.Entries = append(page.Entries, e)
 	}
 	if next := resp.Header.Get(audit.NextHeader); next != "" {
 		if page.Next, err = strconv.ParseInt(next, 10, 64); err != nil || page.Next <= f.After {
-			return audit.Page{}, fmt.Errorf("the gate's answer makes no sense: the next page is %q", next)
+			return audit.Page{}, fmt.Errorf("invalid answer from the gate: the next page is %q", next)
 		}
 	}
 	return page, nil

@@ -42,7 +42,7 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("%q is not the URL of a gate, such as http://127.0.0.1:8081", c.URL)
 	}
 	if c.Token == "" {
-		return nil, errors.New("there is no token")
+		return nil, errors.New("no token")
 	}
 	if c.Timeout <= 0 {
 		c.Timeout = 30 * time.Second
@@ -138,7 +138,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, to an
 		return fmt.Errorf("read the gate's answer: %w", err)
 	}
 	if err := json.Unmarshal(text, to); err != nil {
-		return fmt.Errorf("the gate's answer makes no sense: %w", err)
+		return fmt.Errorf("invalid answer from the gate: %w", err)
 	}
 	return nil
 }

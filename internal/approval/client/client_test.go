@@ -165,7 +165,7 @@ func TestFind(t *testing.T) {
 		"":         `"" is too short: give at least 4 characters of the id`,
 		"tg_":      `"tg_" is too short: give at least 4 characters of the id`,
 		"abc":      `"abc" is too short: give at least 4 characters of the id`,
-		"tg_nobod": `there is no approval "tg_nobod"`,
+		"tg_nobod": `no approval "tg_nobod"`,
 	} {
 		if _, err := o.client.Find(ctx, text); err == nil || err.Error() != want {
 			t.Errorf("%q: %v; want %s", text, err, want)
@@ -343,7 +343,7 @@ func TestWatchAnotherGate(t *testing.T) {
 func TestWatchRefused(t *testing.T) {
 	o := open(t)
 	v := watch(t, dial(t, client.Config{URL: o.server.URL, Token: "wrong"}))
-	v.next("error: this token is not known")
+	v.next("error: unknown token")
 	<-v.done
 	o.server.Close()
 	v = watch(t, o.client)

@@ -29,9 +29,9 @@ func (e *IDError) Error() string {
 	case len(strings.TrimPrefix(e.Text, idPrefix)) < leastID:
 		return fmt.Sprintf("%q is too short: give at least %d characters of the id", e.Text, leastID)
 	case e.Matches == 0:
-		return fmt.Sprintf("there is no approval %q", e.Text)
+		return fmt.Sprintf("no approval %q", e.Text)
 	default:
-		return fmt.Sprintf("%q could be any of %d approvals: give more of the id", e.Text, e.Matches)
+		return fmt.Sprintf("%q matches %d approvals: give more of the id", e.Text, e.Matches)
 	}
 }
 

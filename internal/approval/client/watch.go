@@ -110,7 +110,7 @@ type watcher struct {
 func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) error {
 	streaming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	silence := time.AfterFunc(w.client.cfg.Silence, func() { stop(errors.New("the gate fell silent")) })
+	silence := time.AfterFunc(w.client.cfg.Silence, func() { stop(errors.New("the gate stopped answering")) })
 	defer silence.Stop()
 	resp, err := w.client.send(streaming, http.MethodGet, approvals+"/events", nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func readEvents(r io.Reader, tell func(Event) bool, heard func()) error {
 		case line == "" && data != "":
 			e := Event{Kind: Kind(name)}
 			if err := json.Unmarshal([]byte(data), &e.Approval); err != nil {
-				return fmt.Errorf("an event makes no sense: %w", err)
+				return fmt.Errorf("invalid event: %w", err)
 			}
 			if !tell(e) {
 				return errEnough

@@ -19,7 +19,7 @@ func Improper(resp *http.Response) *wire.Problem {
 	case resp.StatusCode < http.StatusOK || resp.StatusCode > 599:
 		return &wire.Problem{Type: wire.UpstreamInvalid, Cause: fmt.Errorf("status %d", resp.StatusCode)}
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is encoded, and nobody asked for that"}
+		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer has an encoding that was not requested"}
 	default:
 		return nil
 	}
