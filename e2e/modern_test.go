@@ -99,8 +99,8 @@ func TestInputRequiredWithoutQuestions(t *testing.T) {
 	})
 }
 
-// What a modern client says about itself with every request, in metadata and in
-// headers, reaches the server. F-004.2.
+// The metadata and headers in which a modern client describes itself reach the
+// server with every request. F-004.2.
 func TestRequestMetadata(t *testing.T) {
 	each(t, []string{modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)

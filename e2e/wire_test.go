@@ -191,7 +191,7 @@ func TestSameErrorsModern(t *testing.T) {
 	}, sameError)
 }
 
-// What no server may accept is refused by the gate as by the server.
+// The gate refuses messages that no server may accept, as the server does.
 func TestSameRefusals(t *testing.T) {
 	cases := []wireCase{
 		{name: "EC-MCP-002 no JSON", body: `{"jsonrpc":`},

@@ -83,7 +83,7 @@ func TestDataReaderHuge(t *testing.T) {
 	}
 }
 
-// What is not read of an event is skipped.
+// The reader skips the unread rest of an event.
 func TestDataReaderSkips(t *testing.T) {
 	r := jsonrpc.NewDataReader(strings.NewReader("data: abc\ndata: def\n\ndata: ghi\n\n"))
 	var first [1]byte

@@ -104,7 +104,7 @@ func TestLineReaderOwnBytes(t *testing.T) {
 	}
 }
 
-// What follows a failed read is not taken for the start of a line.
+// Bytes after a failed read are not taken for the start of a line.
 func TestLineReaderFailedRead(t *testing.T) {
 	for _, limit := range []int{100, 3} {
 		in := iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(strings.Repeat("x", 5000) + "{}\n[]\n")))

@@ -21,8 +21,8 @@ type Limits struct {
 
 // Parse reads the message or batch in data. It keeps data, does not copy it,
 // and refuses it with a [*ParseError] unless every byte of it is accounted for.
-// What is no JSON, or JSON that could be read in two ways, is refused as such
-// even if a message in it has the wrong shape as well.
+// Parse reports invalid or ambiguous JSON as such, even if a message in it is
+// also malformed.
 func Parse(data []byte, limits Limits) (Packet, error) {
 	s := newScanner(data, 0, orDefault(limits.Depth, DefaultDepth))
 	defer s.release()

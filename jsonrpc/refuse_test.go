@@ -129,7 +129,7 @@ func TestParseRefusesText(t *testing.T) {
 		{"comma after the message", ok + ",", trailing},
 		{"NUL after the message", ok + "\x00", trailing},
 		{"zero after zero", "00", trailing},
-		// What is no JSON is refused as that, whatever else is wrong before it.
+		// Invalid JSON is reported as such, whatever else is wrong before it.
 		{"wrong shape, then syntax", `{"jsonrpc":"1.0","id":1,"method":7}x`, trailing},
 		{"wrong shape in a batch, then syntax", `[{"id":1},{"id":}]`, syntax},
 		{"no object, then syntax", `["x",`, incomplete},
@@ -207,7 +207,7 @@ func TestParseRefusesShape(t *testing.T) {
 	}
 }
 
-// What servers answer is for clients to read, so it may have members of any name.
+// Answers are for clients to read, so they may have members of any name.
 func TestPrototypeInResult(t *testing.T) {
 	in := `[{"jsonrpc":"2.0","id":1,"result":{"__proto__":{"a":1}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`
 	if _, err := jsonrpc.Parse([]byte(in), jsonrpc.Limits{}); err != nil {

@@ -272,8 +272,8 @@ func FuzzResponseReader(f *testing.F) {
 	})
 }
 
-// What comes within 64 KiB is known before the rest is read, wherever the rest
-// ends, and the result is never held.
+// Members within the first 64 KiB are known before the rest is read, wherever
+// the rest ends, and the result is never held in memory.
 func TestResponseReaderHead(t *testing.T) {
 	huge := strings.Repeat("x", 200<<10)
 	tests := []struct {

@@ -151,7 +151,7 @@ func TestEventReaderLimit(t *testing.T) {
 	}
 }
 
-// What follows a failed read is not taken for the start of an event.
+// Bytes after a failed read are not taken for the start of an event.
 func TestEventReaderFailedRead(t *testing.T) {
 	in := "data: a\n\ndata: b\ndata: c\n\n"
 	r := jsonrpc.NewEventReader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(in))), 100)

@@ -26,7 +26,7 @@ type ClientSupport struct {
 }
 
 // A ServerCapability is the member tasks of a 2025-11-25 server's capabilities.
-// What is absent is not supported.
+// An absent member means that the server does not support the feature.
 type ServerCapability struct {
 	List     Object          `json:"list,omitzero"`
 	Cancel   Object          `json:"cancel,omitzero"`

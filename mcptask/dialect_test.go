@@ -314,8 +314,8 @@ func statusMessage(t testing.TB, tk task.Task) string {
 	return message
 }
 
-// What the dialects write is valid in every situation, and tells of the same
-// task.
+// The messages of every dialect are valid in every situation, and describe the
+// same task.
 func TestDialectsMatchSchemas(t *testing.T) {
 	s := loadSchemas(t)
 	for _, situation := range situations(t) {

@@ -21,7 +21,7 @@ type Cancellation struct {
 // A CancellationResult says what became of a [Cancellation].
 type CancellationResult string
 
-// What can become of a cancellation.
+// Results of a cancellation.
 const (
 	CancellationTold    CancellationResult = "told"     // the upstream was told
 	CancellationRefused CancellationResult = "refused"  // the upstream was told, and knows of nothing to cancel

@@ -55,7 +55,7 @@ func Example() {
 	// {"content":[{"type":"text","text":"gone"}]}
 }
 
-// What happens to a task is decided by a pure function.
+// A pure function applies events to a task.
 func ExampleTask_Apply() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	t, _ := task.New(task.Draft{ID: "tg_1", Owner: "ann", TTL: time.Hour}, now)

@@ -173,7 +173,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// What can happen to a task without changing its state.
+// Events that do not change the state of a task.
 const notes = `
                contact        set variables  extend ttl     renew lease    note upstream  deliver
 working        yes            yes            yes            -              -              -
@@ -206,8 +206,8 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// What still happens after the deadline: expiry, and the end of a run that
-// began in time. Everything else that would be legal is late.
+// Only two events are still accepted after the deadline: expiry, and the end of
+// a run that began in time. All other events that would be legal come too late.
 const lateness = `
                submit         admit          approve        reject         claim          complete       fail           lapse          cancel         expire
 working        late           late           -              -              -              -              late           -              late           expired

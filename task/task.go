@@ -18,10 +18,10 @@
 //
 // # Journal
 //
-// What happens can be told to the store's [Journal] in the same breath: a
-// [Note] is added with the change that it tells of, or neither is made. Entries
-// are chained by hashes, so that a journal that was changed afterwards shows
-// where.
+// The store's [Journal] can record each change together with the change itself:
+// the store writes both the [Note] and the change that it describes, or neither.
+// Entries are chained by hashes, so that a journal that was changed afterwards
+// shows where.
 //
 // # Time
 //
@@ -196,8 +196,9 @@ type Execution struct {
 	LeaseUntil   time.Time `json:"leaseUntil,omitzero"`   // an executor that does not renew it has died
 	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one
 
-	// What the upstream last said: how far it is, in words of its own, which
-	// must be made harmless before a model reads them, and how often to ask.
+	// State, message and poll interval as the upstream last reported them. The
+	// message is the upstream's own text, which must be made harmless before a
+	// model reads it.
 	Upstream     UpstreamState `json:"upstream,omitzero"`
 	Message      string        `json:"message,omitzero"`
 	PollInterval time.Duration `json:"pollInterval,omitzero"`

@@ -61,8 +61,8 @@ func mustRefuse(t *testing.T, from task.Task, e task.Event, want error) {
 	}
 }
 
-// What an upstream asks that must be called again is answered piece by piece;
-// only then can the run go on, once.
+// A client answers the questions of an upstream one by one. The run continues
+// only after the last answer, and only once.
 func TestAnswersBeforeTheRunGoesOn(t *testing.T) {
 	asked := apply(t, inState(t, task.Executing), asks)
 	if !asked.Asks() || !asked.Due().Equal(asked.ExpiresAt) {
@@ -109,7 +109,7 @@ func TestUpstreamRefusals(t *testing.T) {
 	mustRefuse(t, apply(t, running, asks), task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}, task.ErrInvalid)
 }
 
-// What ran is told as having run, also when nobody fetched its outcome.
+// A call that ran is reported as such, even if nobody fetched its outcome.
 func TestUnfetched(t *testing.T) {
 	ready := apply(t, inState(t, task.Executing), task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true})
 	after, err := ready.Apply(task.Expire{By: "gate"}, epoch.Add(ttl+time.Second))

@@ -143,7 +143,7 @@ func TestPhoneButtons(t *testing.T) {
 	covered("at the end of the page")
 }
 
-// What is said of an expired call stays inside its card.
+// The text about an expired call stays inside its card.
 func TestExpiredCard(t *testing.T) {
 	b := openBureau(t, map[string]approval.Workflow{"default": {Timeout: time.Second}})
 	alice, ok := b.enter(t, "alice")

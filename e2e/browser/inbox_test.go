@@ -156,8 +156,8 @@ func TestRejectSeveral(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 2`, "two are left")
 }
 
-// What expires while it is looked at says so, and a decision then comes too
-// late.
+// A call that expires while its page is open is shown as expired, and a decision
+// then comes too late.
 func TestExpiredWhileOpen(t *testing.T) {
 	s := open(t, plainRules+"workflows: {default: {timeout: 2s}}\n")
 	p, ok := visit(t, s)
@@ -177,7 +177,7 @@ func TestExpiredWhileOpen(t *testing.T) {
 	}
 }
 
-// Who is logged out elsewhere is told, and nothing is decided.
+// The page tells an approver who was signed out elsewhere, and nothing is decided.
 func TestSessionEnded(t *testing.T) {
 	s := open(t, plainRules)
 	p, ok := visit(t, s)
@@ -263,7 +263,7 @@ func hostile(t *testing.T, s *site) {
 	})
 }
 
-// What agents write is shown, and does nothing.
+// Text of agents is shown, and does nothing.
 func TestHostileArguments(t *testing.T) {
 	s := open(t, plainRules)
 	p, ok := visit(t, s)

@@ -138,7 +138,7 @@ func scene(t *testing.T, s *site) {
 	})
 }
 
-// What approvers see when there is a lot to do, or something is wrong.
+// Pages as approvers see them when there is a lot to do, or something is wrong.
 func TestPicturesOfTrouble(t *testing.T) {
 	if *pictures == "" {
 		return
@@ -199,7 +199,7 @@ func hostileScript(t *testing.T) string {
 	return string(text)
 }
 
-// What the README shows is the list beside a request.
+// The README shows the list beside a request.
 func TestPictureForTheReadme(t *testing.T) {
 	if *pictures == "" {
 		return

@@ -319,7 +319,7 @@ func TestManyTabs(t *testing.T) {
 	}
 }
 
-// Who wants to be notified is, while they look elsewhere.
+// An approver who asked for notifications gets them while looking elsewhere.
 func TestNotification(t *testing.T) {
 	b := openBureau(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")

@@ -124,8 +124,9 @@ func (l *line) open() {
 
 // REQ-GOV-004 10.2 "Full task flow", with the official server: a tool that must
 // be called as a task, asks its client while it runs, and is held by the gate.
-// What the server asks reaches the client, the answer the server, and neither
-// the server's id the client, nor the gate's the server.
+// A question of the server reaches the client, and the answer reaches the
+// server. The client never sees the id of the server's task, nor the server the
+// id of the gate's task.
 func TestEverythingServer(t *testing.T) {
 	needNode(t)
 	upstream := everything(t)

@@ -14,7 +14,7 @@ const (
 	modernVersion = "2026-07-28"
 )
 
-// What a model is told whose call still waits.
+// The text for a model whose call is still held.
 const undecided = "This call is waiting for a person to approve it. It has not run. " +
 	"Call the tool again with the same arguments to wait for it and get its result."
 
@@ -135,7 +135,7 @@ func TestGoRejected(t *testing.T) {
 	})
 }
 
-// What needs no approval passes, and what is denied is neither shown nor run.
+// A call that needs no approval passes; a denied tool is neither listed nor run.
 func TestGoPolicy(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, longHold)

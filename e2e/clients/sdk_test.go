@@ -41,7 +41,7 @@ func TestSDKLists(t *testing.T) {
 	}
 }
 
-// What needs no approval is answered at once.
+// A call that needs no approval is answered at once.
 func TestSDKForwards(t *testing.T) {
 	s := open(t, longHold)
 	a := start(t, "sdk.mjs", s.url)

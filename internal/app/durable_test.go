@@ -65,8 +65,8 @@ func decide(t *testing.T, address, id, decision string) string {
 	return do(t, r)
 }
 
-// What is pending survives a restart: the task, the decision on it, and what a
-// client was given to come back with.
+// A pending call survives a restart: the task, the decision on it, and the state
+// that the client sends back.
 func TestRestart(t *testing.T) {
 	var ran atomic.Int64
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

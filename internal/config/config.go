@@ -162,8 +162,8 @@ type Limits struct {
 	MaxStreams            int // streams without an end of their own
 	MaxConnections        int // of agents
 
-	// What one agent may have of each, or everybody without an identity at one
-	// address; zero means a quarter.
+	// Limits for one agent, or for all agents without an identity at one address;
+	// zero means a quarter of the total.
 	MaxRequestsPerClient    int
 	MaxStreamsPerClient     int
 	MaxConnectionsPerClient int

@@ -22,7 +22,7 @@ const (
 	entrySize  = 256      // what a tool, a page or a client costs besides its texts
 )
 
-// What is kept of a tool, in bytes.
+// Limits on the stored description of a tool, in bytes.
 const (
 	maxToolName    = 1 << 10
 	maxDescription = 8 << 10

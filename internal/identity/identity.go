@@ -131,14 +131,13 @@ var (
 	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
 )
 
-// Recognise returns who makes a request, or an [*Error]. The context is that of
-// what it logs. The header of the proxy
-// is taken off requests that do not come from it, so that nobody behind the gate
-// believes it either.
+// Recognise returns the agent that makes a request, or an [*Error]. It logs with
+// ctx. Recognise removes the proxy's header from requests that do not come from
+// the proxy, so that no upstream believes it either.
 //
-// What vouches for the connection comes before what is in the message: behind a
-// trusted proxy, or with a certificate, an Authorization header is for the
-// upstream.
+// Credentials of the connection take precedence over those in the message:
+// behind a trusted proxy, or with a certificate, an Authorization header is for
+// the upstream.
 func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, error) {
 	for _, way := range []func(*http.Request) (Agent, *Error){i.byProxy, i.byCertificate, i.byToken} {
 		switch agent, err := way(r); {

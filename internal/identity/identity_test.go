@@ -124,7 +124,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// What is wrong with the claims of a token that the issuer did sign.
+// Wrong claims in tokens that the issuer signed.
 func TestJWTClaims(t *testing.T) {
 	now := time.Now().Unix()
 	tests := map[string]struct {
@@ -168,7 +168,7 @@ func TestJWTClaims(t *testing.T) {
 	}
 }
 
-// What is wrong with the signature, or with what the header says of it.
+// Wrong signatures, and headers that do not fit the signature.
 func TestJWTSignatures(t *testing.T) {
 	d := open(t, nil)
 	d.good(t, d.issuer.Sign(claims(nil), nil)) // so that the keys are known
@@ -267,8 +267,8 @@ func TestKeyRotation(t *testing.T) {
 	if n := d.issuer.Fetches(); n != 2 {
 		t.Errorf("strangers had the keys fetched %d times", n)
 	}
-	// What the old key signed is good for as long as it is remembered, and then
-	// no more.
+	// Tokens that the old key signed are valid as long as the gate remembers the
+	// key, and no longer.
 	d.good(t, old)
 	d.ahead.Store(310)
 	d.bad(t, old, "key is not one")
@@ -345,8 +345,8 @@ func TestStaticTokens(t *testing.T) {
 	}
 }
 
-// Who shows nothing is nobody, if that is allowed; who shows something wrong is
-// refused even then.
+// An agent without credentials is anonymous, if that is allowed; an agent with
+// wrong credentials is refused even then.
 func TestAnonymous(t *testing.T) {
 	d := open(t, func(c *identity.Config) { c.Anonymous = true })
 	if got := d.good(t, ""); !got.Anonymous {
@@ -408,7 +408,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// Who is not recognised is told how to be.
+// The refusal tells an agent how to authenticate.
 func TestChallenge(t *testing.T) {
 	public := &url.URL{Scheme: "https", Host: "gate.example"}
 	d := open(t, func(c *identity.Config) { c.URL = public })

@@ -324,7 +324,7 @@ func excerpts(text, part string) [][]run {
 	return found
 }
 
-// What makes a string look binary.
+// Signs that a string is binary.
 const (
 	minBase64   = 120
 	sniffed     = 512

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Who logs out in one tab is not told anything in another any more.
+// An approver who signs out in one tab gets no more events in another.
 func TestEventsEndWithLogout(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")

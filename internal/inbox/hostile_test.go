@@ -41,7 +41,7 @@ func TestNothingActs(t *testing.T) {
 	}
 }
 
-// What cannot be seen is spelled out, and what looks like something else marked.
+// Invisible characters are spelled out, and confusable characters are marked.
 func TestHiddenCharacters(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
@@ -128,7 +128,8 @@ func TestLargeArguments(t *testing.T) {
 	}
 }
 
-// What a workflow redacts is shown as redacted; what only says so is not.
+// Values that a workflow redacts are shown as redacted; values that only contain
+// the same words are not.
 func TestRedacted(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")

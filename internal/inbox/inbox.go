@@ -7,8 +7,8 @@
 // what cannot be seen spelled out, and the policy that browsers are given
 // (Content-Security-Policy) lets nothing run that is not the gate's own file.
 //
-// Who somebody is, and whether they meant it, is for package operator to say;
-// what becomes of a decision, for package approval.
+// Package operator authenticates users and checks that a request came from a
+// page of this gate; package approval handles decisions.
 package inbox
 
 import (

@@ -293,7 +293,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What becomes of a decision that does not count is told in words.
+// The page says in words why a decision did not count.
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		held

@@ -59,7 +59,7 @@ func TestManyPending(t *testing.T) {
 }
 
 // Identical calls are one row with their number, and can be rejected together.
-// What is beyond the first hundred is rejected as well.
+// Calls beyond the first hundred are rejected as well.
 func TestIdenticalCalls(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")

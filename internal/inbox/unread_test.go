@@ -83,7 +83,7 @@ func TestUnread(t *testing.T) {
 		t.Errorf("the journal has %s bytes not read; want %s", got, said[1])
 	}
 
-	// Who reads everything on one page need not say anything.
+	// An approver who was shown everything on one page need not confirm anything.
 	id, path = hold("b")
 	whole := alice.get(path + "?view=all")
 	mustHave(t, unfolded(whole), `step 41\n`, strings.Repeat("word ", 200_000))

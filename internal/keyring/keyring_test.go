@@ -30,7 +30,8 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// What one replica seals another opens, for the same purpose and values alone.
+// A replica opens what another one sealed, but only for the same purpose and
+// values.
 func TestReplicas(t *testing.T) {
 	store, c := memstore.New(memstore.Options{}), new(clock)
 	t.Cleanup(func() { store.Close() })

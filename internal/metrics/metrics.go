@@ -168,7 +168,7 @@ func (m *Metrics) registerPolicy() {
 // with 0 before anything is counted: rates need that.
 func begin(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
 
-// What can be wrong with the task of a call.
+// Problems with the task of a call.
 const (
 	TaskRequired  = "required" // there is none, and the tool must be called as a task
 	TaskMalformed = "malformed"

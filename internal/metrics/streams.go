@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// What opened an event stream.
+// Kinds of event streams, by what opened them.
 const (
 	StreamGet    = "get"
 	StreamPost   = "post"

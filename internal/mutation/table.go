@@ -12,7 +12,7 @@ const (
 // mutations are the changes, from the innermost package to the outermost. Each
 // would be a hole if it slipped in.
 var mutations = []mutation{
-	// What two parsers could read differently.
+	// Messages that two parsers could read differently.
 	{
 		"duplicate names are read", "jsonrpc/scan.go",
 		`if !s.distinct(s.names[outer:]) {`, `if false {`,
@@ -227,7 +227,7 @@ var mutations = []mutation{
 		keyringPkg, "^TestRotate$",
 	},
 
-	// What clients may use at the same time.
+	// Limits on concurrent use by clients.
 	{
 		"one client may use everything", "internal/admission/admission.go",
 		`case l.Client > 0 && p.byClient[c]+n > l.Client:`, `case false:`,

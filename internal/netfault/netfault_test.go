@@ -149,7 +149,8 @@ func TestNoFault(t *testing.T) {
 	p.Cut() // nobody is there
 }
 
-// What a partition holds back arrives when it is over, the end as well.
+// Bytes and the end of a stream that a partition holds back arrive when the
+// partition is over.
 func TestPartition(t *testing.T) {
 	p, heard := setUp(t)
 	a, b := dial(t, p), dial(t, p)

@@ -29,8 +29,8 @@ type OIDC struct {
 	NameClaim    string   // whose value becomes the name; email if empty
 	GroupsClaim  string   // groups if empty
 
-	// Who may come in: those with an e-mail address in one of the domains, if
-	// there are any, and in one of the groups, if there are any.
+	// Users may sign in if their e-mail address is in one of the domains (if any
+	// are set) and they are in one of the groups (if any are set).
 	Domains []string
 	Groups  []string
 

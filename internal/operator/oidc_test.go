@@ -189,7 +189,7 @@ func TestOIDCTokens(t *testing.T) {
 	})
 }
 
-// Who may come in, and as what.
+// Users who may sign in, and their roles.
 func TestOIDCRoles(t *testing.T) {
 	tests := map[string]struct {
 		change func(*operator.OIDC)

@@ -274,7 +274,7 @@ func TestCrossSite(t *testing.T) {
 			h.want(tt.status, want, "POST", "/decide?csrf="+form, tt.body, tt.headers...)
 		})
 	}
-	// What a session of somebody else sends along is not good.
+	// The form token of another session is refused.
 	other := serve(t, nil)
 	other.want(303, "", "POST", "/login", "token="+annToken, "Origin", other.url)
 	h.want(403, "cross_site", "POST", "/decide", "csrf="+other.form(), "Sec-Fetch-Site", "same-origin")

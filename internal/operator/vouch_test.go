@@ -75,7 +75,7 @@ func TestRecheck(t *testing.T) {
 				h.want(200, "ann@example.com admin", "GET", "/", "") // it is not asked yet
 				h.clock.Store(interval + 1)
 				h.want(tt.status, tt.text, "GET", "/", "")
-				// What it said stays so on every replica, also when it says something else now.
+				// The provider's last answer counts on every replica, even if it would answer differently now.
 				issuer.LogIn(person(nil), nil)
 				other := h.replica(nil)
 				other.clock.Store(h.clock.Load())

@@ -36,9 +36,9 @@
 // for amounts that may or may not have a fraction. Absent or null arguments are
 // an empty record.
 //
-// What has no such form denies the call: a whole number beyond 64 bits, a
-// fraction that is no decimal (four digits, 64 bits), nesting deeper than 32,
-// an array of more than 1000 elements, more than 10000 values, duplicate
+// An argument without such a form denies the call: a whole number beyond 64
+// bits, a fraction that is no decimal (four digits, 64 bits), nesting deeper
+// than 32, an array of more than 1000 elements, more than 10000 values, duplicate
 // names, invalid UTF-8. It denies only if a policy that is about the tool can
 // read the member of the arguments in which it stands, because no other member
 // can make a difference; which members a policy can read is known from its

@@ -18,7 +18,7 @@ import (
 // A Target says what an import may find in the store.
 type Target int
 
-// What may be in the store that is imported into.
+// Kinds of stores to import into, by their content.
 const (
 	Empty  Target = iota // nothing at all
 	Shared               // other tasks, and some of the same: those stay as they are

@@ -189,7 +189,7 @@ func TestSampleNone(t *testing.T) {
 	}
 }
 
-// What an agent wrote must neither grow without bound nor spoil the batch.
+// Text of an agent must neither grow without bound nor spoil the batch.
 func TestHostileAttributes(t *testing.T) {
 	c := newCollector(t)
 	tr := c.open(t, tracing.Config{})

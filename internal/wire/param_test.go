@@ -68,7 +68,7 @@ func TestMirrorsRefused(t *testing.T) {
 	}
 }
 
-// What only looks like a mark is none: a property of that name, or a value.
+// A property or a value that only has the name of a mark is not a mark.
 func TestMirrorsThatAreNone(t *testing.T) {
 	for _, schema := range []string{
 		`{"properties":{"x-mcp-header":{"type":"string"}}}`,

@@ -53,11 +53,11 @@ const (
 // Upstream reports whether a problem of the type is a fault of an upstream's.
 func (t Type) Upstream() bool { return strings.HasPrefix(string(t), "upstream_") }
 
-// told says how one type of problem is told.
-type told struct {
+// codes say how clients are told about one type of problem.
+type codes struct {
 	legacy, modern int    // JSON-RPC codes
-	status         int    // HTTP status; 0 means inBand for requests and aside for all else
-	aside          int    // HTTP status where there is no request to answer
+	status         int    // HTTP status; 0 means inBand for requests and noRequest for all else
+	noRequest      int    // HTTP status where there is no request to answer
 	message        string // unless the problem has a better one
 }
 
@@ -66,7 +66,7 @@ type told struct {
 const inBand = http.StatusOK
 
 // table is the one place where problems become codes.
-var table = map[Type]told{
+var table = map[Type]codes{
 	ParseError:         {jsonrpc.CodeParse, jsonrpc.CodeParse, 400, 0, "the body is not valid JSON"},
 	InvalidRequest:     {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 400, 0, "invalid request"},
 	InvalidParams:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "invalid params"},
@@ -150,7 +150,7 @@ func (p *Problem) Status(request bool) int {
 	case request:
 		return inBand
 	default:
-		return t.aside
+		return t.noRequest
 	}
 }
 

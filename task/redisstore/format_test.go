@@ -62,7 +62,7 @@ func TestOutdated(t *testing.T) {
 
 // A gate of the version before goes on running while this one updates the keys.
 // That one cannot be changed any more: its own scripts fail, and change nothing.
-// What it has told the journal before is kept.
+// Notes that it wrote to the journal before are kept.
 func TestRefusesFormatBefore(t *testing.T) {
 	server := own(t)
 	if server == nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// What sealed things begin with. No request begins like the first, since it is
-// JSON, and no answer like the second, since JSON has no such byte. The name of
-// the key follows, with the same end.
+// Prefixes of sealed values. No plain request begins with the first prefix,
+// because requests are JSON; no plain answer begins with the second, because
+// JSON never contains that byte. The name of the key follows the prefix and ends
+// with the same byte.
 const (
 	taskMark  = "sealed:1:"
 	taskEnd   = ":"

@@ -311,7 +311,7 @@ func TestWrongKey(t *testing.T) {
 	mustBe(t, bad.Verify(t.Context()), task.ErrUnreadable, sealedstore.ErrKey)
 	mustBe(t, sealedstore.New(inner, keys(t)).Verify(t.Context()), sealedstore.ErrKey)
 
-	// What it cannot open hides nothing that it can.
+	// Tasks that the store cannot open do not hide tasks that it can open.
 	told := 0
 	bad.Unreadable = func(error) { told++ }
 	late, err := task.New(task.Draft{

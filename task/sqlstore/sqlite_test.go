@@ -107,7 +107,7 @@ func TestSQLiteReopened(t *testing.T) {
 	if string(chunk) != "answer" {
 		t.Errorf("chunk = %q", chunk)
 	}
-	// What was pending before still counts.
+	// Tasks that were pending before still count.
 	limits := task.Limits{Total: 1}
 	mustBe(t, s.Create(t.Context(), build(t, 2), limits), task.ErrCapacityExceeded)
 	mustBe(t, s.Create(t.Context(), build(t, 101), task.Limits{PerOwner: 1}), task.ErrRateLimited)

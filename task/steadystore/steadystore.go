@@ -335,8 +335,8 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 			return u.unavailable(err)
 		}
 	}
-	// Who reads the journal may have to write first. That there is no room for
-	// it keeps nobody from reading the rest.
+	// Reading the journal may need a write first. If there is no room for that
+	// write, callers can still read everything else.
 	reading := !u.writes && !errors.Is(err, task.ErrCapacityExceeded) || errors.Is(err, errNoAnswer)
 	u.store.enter(trouble{err: err, reading: reading})
 	return u.unavailable(err)

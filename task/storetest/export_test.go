@@ -2,7 +2,8 @@ package storetest
 
 import "github.com/thoughtgate/thoughtgate-go/task"
 
-// What the suite's own test needs to run single cases and to see them fail.
+// Exports for the suite's own test, which runs single cases and expects them to
+// fail.
 type (
 	Reporter = reporter
 	Case     = testCase

@@ -353,7 +353,7 @@ func TestWatchRefused(t *testing.T) {
 	}
 }
 
-// Who stops listening is not told any more, wherever the watch is.
+// A caller that stops listening gets no more events, wherever the watch is.
 func TestWatchEnough(t *testing.T) {
 	o := open(t)
 	o.hold(t, "/a")
