@@ -49,7 +49,7 @@ var allowed = map[string]string{
 	"internal/upstream/httpclient": "jsonrpc task internal/admission internal/approval internal/policy internal/upstream internal/wire internal/metrics internal/tracing",
 	"internal/mcphttp":             "jsonrpc task mcptask internal/approval internal/gate internal/identity internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream internal/upstream/httpclient",
 	"internal/storage":             "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",
-	"internal/demo":                "",
+	"internal/demo":                "jsonrpc",
 	"internal/app":                 "jsonrpc task mcptask internal/storage internal/approval internal/approval/api internal/bearer internal/config internal/gate internal/identity internal/inbox internal/keyring internal/policy internal/mcphttp internal/upstream/httpclient internal/metrics internal/operator internal/tracing internal/admission internal/wire",
 	"cmd/thoughtgate":              "task internal/app internal/approval internal/approval/client internal/audit internal/bearer internal/config internal/demo internal/gate internal/keyring internal/logging internal/plain internal/policy internal/storage task/sealedstore",
 	"e2e":                          "",

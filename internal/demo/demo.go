@@ -3,9 +3,7 @@
 //
 // It serves both eras of the protocol on one endpoint. A request that carries
 // modern metadata is answered without a session; "initialize" opens a legacy
-// session. The server knows nothing of the gate. It reads and writes the
-// protocol with its own few types, so that a mistake in the gate's packages
-// cannot hide behind the same mistake here.
+// session. The server knows nothing of the gate.
 package demo
 
 import (
@@ -19,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 const maxBody = 1 << 20 // bytes of one request
@@ -83,7 +81,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case fault != nil:
 		rep.refuse(fault)
-	case in.isModern(r.Header):
+	case isModern(r.Header, in):
 		s.serveModern(r.Context(), rep, r.Header, in)
 	default:
 		s.serveLegacy(r.Context(), rep, r.Header, in)
@@ -93,7 +91,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 // listTools answers tools/list. There is one page, so a cursor is a mistake.
 func (s *Server) listTools(rep *reply, p params) {
 	if p.Cursor != nil {
-		rep.refuse(&fault{Code: codeInvalidParams, Message: "there is only one page of tools"})
+		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "there is only one page of tools"})
 		return
 	}
 	rep.result(listResult{extras: rep.era.onResult(), caching: rep.era.onList(), Tools: s.tools})
@@ -103,7 +101,7 @@ func (s *Server) listTools(rep *reply, p params) {
 func (s *Server) callTool(ctx context.Context, rep *reply, p params) {
 	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == p.Name })
 	if i < 0 {
-		rep.refuse(&fault{Code: codeInvalidParams, Message: "unknown tool " + quote(p.Name)})
+		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "unknown tool " + quote(p.Name)})
 		return
 	}
 	settle := s.ledger.begin(p.Name, p.Arguments)
@@ -170,10 +168,4 @@ func accepts(h http.Header, mediaType string) bool {
 	return false
 }
 
-func quote(s string) string {
-	quoted, err := jsontext.AppendQuote(nil, s)
-	if err != nil {
-		return `""`
-	}
-	return string(quoted)
-}
+func quote(s string) string { return string(jsonrpc.AppendString(nil, s)) }

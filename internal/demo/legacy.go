@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 const (
@@ -28,8 +30,8 @@ type initializeResult struct {
 	Instructions    string         `json:"instructions"`
 }
 
-func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in incoming) {
-	if m := in.messages[0]; m.Method == "initialize" && m.isRequest() && !in.batch {
+func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in jsonrpc.Packet) {
+	if m := in.Messages[0]; m.Method == "initialize" && m.Kind == jsonrpc.Request && !in.Batch {
 		s.initialize(rep, m)
 		return
 	}
@@ -37,18 +39,18 @@ func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in 
 	if !ok {
 		return
 	}
-	if in.batch && current.version != version20250326 {
-		rep.refuse(&fault{status: http.StatusBadRequest, Code: codeInvalidRequest, Message: "this protocol version has no batches"})
+	if in.Batch && current.version != version20250326 {
+		rep.refuse(&fault{status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Message: "this protocol version has no batches"})
 		return
 	}
 	switch {
-	case !slices.ContainsFunc(in.messages, message.isRequest):
+	case !slices.ContainsFunc(in.Messages, func(m jsonrpc.Message) bool { return m.Kind == jsonrpc.Request }):
 		rep.w.WriteHeader(http.StatusAccepted)
-	case in.batch:
+	case in.Batch:
 		rep.stream()
 	}
-	for _, m := range in.messages {
-		if m.isRequest() {
+	for _, m := range in.Messages {
+		if m.Kind == jsonrpc.Request {
 			s.answerLegacy(ctx, rep, current, m)
 		} else {
 			current.notice(m)
@@ -56,15 +58,15 @@ func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in 
 	}
 }
 
-func (s *Server) initialize(rep *reply, m message) {
-	rep.id = m.ID
-	p, bad := m.params()
+func (s *Server) initialize(rep *reply, m jsonrpc.Message) {
+	rep.id = m.ID.Bytes
+	p, bad := paramsOf(m)
 	if bad != nil {
 		rep.refuse(bad)
 		return
 	}
 	if p.ProtocolVersion == "" {
-		rep.refuse(&fault{Code: codeInvalidParams, Message: "protocolVersion is missing"})
+		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "protocolVersion is missing"})
 		return
 	}
 	version := p.ProtocolVersion
@@ -75,9 +77,9 @@ func (s *Server) initialize(rep *reply, m message) {
 	rep.result(initializeResult{ProtocolVersion: version, ServerInfo: self, Instructions: instructions})
 }
 
-func (s *Server) answerLegacy(ctx context.Context, rep *reply, current *session, m message) {
-	rep.id = m.ID
-	p, bad := m.params()
+func (s *Server) answerLegacy(ctx context.Context, rep *reply, current *session, m jsonrpc.Message) {
+	rep.id = m.ID.Bytes
+	p, bad := paramsOf(m)
 	if bad != nil {
 		rep.refuse(bad)
 		return
@@ -88,11 +90,11 @@ func (s *Server) answerLegacy(ctx context.Context, rep *reply, current *session,
 	case "tools/list":
 		s.listTools(rep, p)
 	case "tools/call":
-		ctx, end := current.begin(ctx, m.ID)
+		ctx, end := current.begin(ctx, m.ID.Bytes)
 		defer end()
 		s.callTool(ctx, rep, p)
 	default:
-		rep.refuse(&fault{Code: codeMethodNotFound, Message: "unknown method " + quote(m.Method)})
+		rep.refuse(&fault{Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + quote(m.Method)})
 	}
 }
 
@@ -148,11 +150,11 @@ func (s *session) begin(ctx context.Context, id jsontext.Value) (context.Context
 }
 
 // notice takes a message that needs no answer. All but one kind are ignored.
-func (s *session) notice(m message) {
+func (s *session) notice(m jsonrpc.Message) {
 	if m.Method != "notifications/cancelled" {
 		return
 	}
-	p, bad := m.params()
+	p, bad := paramsOf(m)
 	if bad != nil {
 		return
 	}

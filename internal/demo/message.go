@@ -1,45 +1,20 @@
 package demo
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// The error codes of JSON-RPC and of MCP 2026-07-28 that this server uses.
+// The error codes of MCP 2026-07-28 that this server uses.
 const (
-	codeParse              = -32700
-	codeInvalidRequest     = -32600
-	codeMethodNotFound     = -32601
-	codeInvalidParams      = -32602
 	codeHeaderMismatch     = -32020
 	codeUnsupportedVersion = -32022
 )
-
-// A message is a request, a notification or a response.
-type message struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"` // as received; the answer repeats it
-	Method  string         `json:"method"`
-	Params  jsontext.Value `json:"params"`
-	Result  jsontext.Value `json:"result"`
-	Error   jsontext.Value `json:"error"`
-}
-
-func (m message) isRequest() bool  { return m.Method != "" && len(m.ID) > 0 }
-func (m message) isResponse() bool { return m.Method == "" }
-
-func (m message) valid() bool {
-	if m.JSONRPC != "2.0" {
-		return false
-	}
-	if k := m.ID.Kind(); len(m.ID) > 0 && k != '"' && k != '0' {
-		return false
-	}
-	answer := len(m.Result) > 0 || len(m.Error) > 0
-	return m.isResponse() == answer && (!answer || len(m.ID) > 0)
-}
 
 // params are the members of params that some method here looks at.
 type params struct {
@@ -57,44 +32,23 @@ type meta struct {
 	ProgressToken   jsontext.Value `json:"progressToken"`
 }
 
-// params reads m's parameters; a missing object is an empty one.
-func (m message) params() (params, *fault) {
+// paramsOf reads the parameters of m; a missing object is an empty one.
+func paramsOf(m jsonrpc.Message) (params, *fault) {
 	var p params
-	if len(m.Params) == 0 {
+	if !m.Params.Present() {
 		return p, nil
 	}
-	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &p) != nil {
-		return p, &fault{Code: codeInvalidParams, Message: "the parameters are malformed"}
+	if !m.Params.IsObject() || json.Unmarshal(m.Params.Bytes, &p) != nil {
+		return p, &fault{Code: jsonrpc.CodeInvalidParams, Message: "the parameters are malformed"}
 	}
 	return p, nil
 }
 
-// incoming is what one POST carried.
-type incoming struct {
-	messages []message
-	batch    bool // it was an array, however long
-}
-
-// parse reads a body. The decoder refuses duplicate names and invalid UTF-8.
-func parse(body []byte) (incoming, *fault) {
-	broken := &fault{status: http.StatusBadRequest, Code: codeParse, Message: "the body is not JSON"}
-	invalid := &fault{status: http.StatusBadRequest, Code: codeInvalidRequest, Message: "the body is not a JSON-RPC message"}
-	raw := jsontext.Value(body)
-	if !raw.IsValid() {
-		return incoming{}, broken
-	}
-	in := incoming{messages: make([]message, 1), batch: raw.Kind() == '['}
-	into := any(&in.messages[0])
-	if in.batch {
-		into = &in.messages
-	}
-	if json.Unmarshal(raw, into) != nil || len(in.messages) == 0 {
-		return incoming{}, invalid
-	}
-	for _, m := range in.messages {
-		if !m.valid() {
-			return incoming{}, invalid
-		}
+// parse reads a body.
+func parse(body []byte) (jsonrpc.Packet, *fault) {
+	in, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	if refused := new(jsonrpc.ParseError); errors.As(err, &refused) {
+		return in, &fault{status: http.StatusBadRequest, Code: refused.Code, Message: refused.Reason}
 	}
 	return in, nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 const (
@@ -54,26 +56,27 @@ func claimsModern(h http.Header) bool { return h.Get(versionHeader) >= latestMod
 
 // isModern reports whether a POST belongs to the stateless era. The body
 // decides; the header alone makes it a malformed modern request.
-func (in incoming) isModern(h http.Header) bool {
-	if in.batch {
+func isModern(h http.Header, in jsonrpc.Packet) bool {
+	if in.Batch {
 		return false
 	}
-	p, bad := in.messages[0].params()
+	p, bad := paramsOf(in.Messages[0])
 	return bad == nil && p.Meta.ProtocolVersion != nil || claimsModern(h)
 }
 
-func (s *Server) serveModern(ctx context.Context, rep *reply, h http.Header, in incoming) {
-	m := in.messages[0]
-	rep.era, rep.id = modern, m.ID
-	switch {
-	case m.isResponse():
-		rep.refuse(&fault{status: http.StatusBadRequest, Code: codeInvalidRequest, Message: "this server asked nothing"})
+func (s *Server) serveModern(ctx context.Context, rep *reply, h http.Header, in jsonrpc.Packet) {
+	m := in.Messages[0]
+	rep.era, rep.id = modern, m.ID.Bytes
+	switch m.Kind {
+	case jsonrpc.Response:
+		rep.refuse(&fault{status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Message: "this server asked nothing"})
 		return
-	case !m.isRequest():
+	case jsonrpc.Notification:
 		rep.w.WriteHeader(http.StatusAccepted)
 		return
+	default:
 	}
-	p, bad := m.params()
+	p, bad := paramsOf(m)
 	if bad == nil {
 		bad = checkModern(h, m, p)
 	}
@@ -101,10 +104,10 @@ func supportedVersions() []string { return append([]string{latestModern}, legacy
 
 // checkModern returns the first thing that is wrong with a modern request, in
 // the order the specification's own test suite expects.
-func checkModern(h http.Header, m message, p params) *fault {
+func checkModern(h http.Header, m jsonrpc.Message, p params) *fault {
 	switch {
 	case p.Meta.ProtocolVersion == nil || p.Meta.Capabilities.Kind() != '{':
-		return &fault{Code: codeInvalidParams, Message: "_meta lacks the protocol version or the client's capabilities"}
+		return &fault{Code: jsonrpc.CodeInvalidParams, Message: "_meta lacks the protocol version or the client's capabilities"}
 	case !mirrors(h, versionHeader, *p.Meta.ProtocolVersion):
 		return &fault{Code: codeHeaderMismatch, Message: "MCP-Protocol-Version differs from the body"}
 	case *p.Meta.ProtocolVersion != latestModern:
@@ -116,7 +119,7 @@ func checkModern(h http.Header, m message, p params) *fault {
 	case m.Method == "tools/call" && !mirrors(h, "Mcp-Name", p.Name):
 		return &fault{Code: codeHeaderMismatch, Message: "Mcp-Name differs from the body"}
 	case !slices.Contains([]string{"server/discover", "tools/list", "tools/call"}, m.Method):
-		return &fault{status: http.StatusNotFound, Code: codeMethodNotFound, Message: "unknown method " + quote(m.Method)}
+		return &fault{status: http.StatusNotFound, Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + quote(m.Method)}
 	}
 	return nil
 }
