@@ -3,6 +3,8 @@
 GO    ?= go
 LINT  := $(GO) tool -modfile=tools/go.mod golangci-lint
 DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
+# Packages that others may use as well: not all of what they offer is used here.
+PUBLIC := ^(jsonrpc|mcptask|task(/[a-z]+)?)/[a-z_]+\.go:
 TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
@@ -36,6 +38,7 @@ check: ## Format, vet, lint; generated code and dependencies up to date; no dead
 	$(LINT) run ./...
 	$(GO) mod tidy -diff
 	@dead=$$($(DEAD) -test ./...) && if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
+	@dead=$$($(DEAD) ./cmd/...) && if echo "$$dead" | grep -vE '$(PUBLIC)' | grep .; then echo 'the product does not use this'; exit 1; fi
 
 fmt: ## Put every file in shape.
 	$(LINT) fmt

@@ -37,11 +37,6 @@ const (
 	TypeUnavailable  = "store_unavailable" // it cannot be found out who it is
 )
 
-// ErrorTypes returns all types of errors.
-func ErrorTypes() []string {
-	return []string{TypeUnauthorized, TypeForbidden, TypeCrossSite, TypeRateLimited, TypeUnavailable}
-}
-
 var (
 	errNothing      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a sign-in is required"}
 	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown token"}

@@ -2,6 +2,9 @@ package policy
 
 import "github.com/cedar-policy/cedar-go/types"
 
+// Schema returns the Cedar schema that policies are checked against.
+func Schema() []byte { return schemaText }
+
 // MapAll maps all members of arguments.
 func MapAll(arguments []byte) (types.Record, error) {
 	return mapArguments(arguments, selectedNames{read: everything, variant: func(types.String) bool { return false }}, wholeOrDecimal)

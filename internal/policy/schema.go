@@ -2,7 +2,6 @@ package policy
 
 import (
 	_ "embed"
-	"slices"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
@@ -13,9 +12,6 @@ import (
 
 //go:embed thoughtgate.cedarschema
 var schemaText []byte
-
-// Schema returns the Cedar schema that policies are checked against.
-func Schema() []byte { return slices.Clone(schemaText) }
 
 // unknown is an attribute of the context that is true or false, and that no
 // call has: it stands for what depends on arguments.

@@ -9,7 +9,10 @@ import (
 
 // ErrorTypes returns every type of error that the API answers with.
 func ErrorTypes() []string {
-	types := append(operator.ErrorTypes(), explain(errors.New("unknown")).Type)
+	types := []string{
+		operator.TypeUnauthorized, operator.TypeForbidden, operator.TypeCrossSite, operator.TypeRateLimited, operator.TypeUnavailable,
+		explain(errors.New("unknown")).Type,
+	}
 	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest("")} {
 		types = append(types, explain(err).Type)
 	}
