@@ -51,7 +51,7 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 	if got := c.wait(t); got != "done: delete_file" {
 		t.Errorf("the agent gets %q", got)
 	}
-	p.sees("It ran, and the agent can have the result.") // without loading the page again
+	p.sees("It ran, and the agent can fetch the result.") // without loading the page again
 	p.eventually(`!document.title.startsWith("(")`, "nothing is counted any more")
 	if got := s.upstream.calls(); len(got) != 1 {
 		t.Errorf("ran: %v", got)

@@ -179,7 +179,7 @@ func TestTwoApproversRace(t *testing.T) {
 	bob.tolerate("409")
 	bob.click("#approve")
 	bob.sees("Your approval was not recorded")
-	bob.sees("Somebody was faster: Rejected by alice")
+	bob.sees("Somebody else decided first: Rejected by alice")
 	bob.sees("no backup")
 	if got := c.wait(t); got != string(task.Rejected) {
 		t.Errorf("the agent gets %s", got)
@@ -200,7 +200,7 @@ func TestQuorumOfTwo(t *testing.T) {
 		p.open("/approvals/" + string(id))
 		p.sees("0 of 2 approvals")
 	}
-	vera.sees("You may look, but not decide.")
+	vera.sees("You may view this call, but not decide it.")
 	bob.do(chromedp.SendKeys(chromedp.CSS("#reason"), "as discussed"))
 	alice.click("#approve")
 	alice.sees("1 of 2 approvals, by alice. It needs one more person.")
@@ -213,7 +213,7 @@ func TestQuorumOfTwo(t *testing.T) {
 	bob.sees("Approved by alice and bob")
 	for _, p := range []*person{alice, vera} { // whose pages were not loaded again
 		p.sees("Approved by alice and bob")
-		p.sees("It ran, and the agent can have the result.")
+		p.sees("It ran, and the agent can fetch the result.")
 	}
 	if got := c.wait(t); got != string(task.Completed) {
 		t.Errorf("the agent gets %s", got)
@@ -337,7 +337,7 @@ func TestNotification(t *testing.T) {
 	alice.click("#notify")
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true"`, "notifications are on")
 	b.ask(t, "ann")
-	alice.eventually(`shown.length === 1 && shown[0] === "An agent waits for you: delete_file, from ann"`, "it is told of")
+	alice.eventually(`shown.length === 1 && shown[0] === "Approval requested: delete_file, from ann"`, "it is told of")
 	alice.click("#notify")
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false"`, "notifications are off")
 	b.ask(t, "zoe")

@@ -26,5 +26,5 @@ func TestBatch(t *testing.T) {
 	page := alice.get("/approvals/" + string(got.ID))
 	mustHave(t, read(page), "wants to make all of these calls", "read_file", "/a", "delete_file", "/b", "may destroy something",
 		"The rule rules[1] wants approval for what matches delete_*, and something in this batch does.", "if you reject, none does")
-	mustLack(t, page, "only reads", "Its server does not describe it")
+	mustLack(t, page, "only reads", "The server gives no description")
 }

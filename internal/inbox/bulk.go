@@ -81,18 +81,18 @@ func (t *bulkTally) add(err error) bool {
 
 func (t *bulkTally) notice() *notice {
 	if *t == (bulkTally{}) {
-		return &notice{title: "Nothing was rejected", text: "Tick the requests that are to be rejected."}
+		return &notice{title: "Nothing was rejected", text: "Tick the requests that you want to reject."}
 	}
 	n := &notice{good: t.late+t.forbidden+t.left == 0, title: fmt.Sprintf("%s rejected", counted(t.done, "request"))}
 	var parts []string
 	if t.late > 0 {
-		parts = append(parts, counted(t.late, "other")+" had been decided by somebody else, or had expired.")
+		parts = append(parts, counted(t.late, "other")+" had already been decided or had expired.")
 	}
 	if t.forbidden > 0 {
 		parts = append(parts, counted(t.forbidden, "other")+" can only be decided by other approvers.")
 	}
 	if t.left > 0 {
-		parts = append(parts, counted(t.left, "other")+" still wait: the gate could not record it. Try again; it is safe to repeat.")
+		parts = append(parts, counted(t.left, "other")+" still pending: the gate could not record the rejection. Try again; it is safe to repeat.")
 	}
 	n.text = strings.Join(parts, " ")
 	return n

@@ -94,20 +94,20 @@ func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what
 		n.text = "You cannot approve a call from your own agent."
 		return http.StatusForbidden, n
 	case errors.Is(err, task.ErrAlreadyDecided):
-		n.title = "You have approved this already"
+		n.title = "You have already approved this"
 		n.text = "It counts once. " + quorumText(c.Approval)
 		return http.StatusConflict, n
 	case errors.Is(err, approval.ErrUnread):
 		n.text = "A part of the arguments was still folded. Open every folded part, or say that you approve without reading it."
 		return http.StatusConflict, n
 	case errors.Is(err, approval.ErrNotShown), errors.Is(err, approval.ErrViewChanged):
-		n.text = "The request is no longer what you were shown. This is how it is now: look at it again, and then decide."
+		n.text = "The request has changed since you were shown it. Review it as it is now, and then decide."
 		return http.StatusConflict, n
 	case errors.Is(err, task.ErrExpired) || c.State == task.Expired:
 		n.text = "The time to decide ran out while this was open. The call did not run."
 		return http.StatusGone, n
 	default:
-		n.text = "Somebody was faster: " + standing(c.Approval, i.cfg.Now()).text
+		n.text = "Somebody else decided first: " + standing(c.Approval, i.cfg.Now()).text
 		return http.StatusConflict, n
 	}
 }

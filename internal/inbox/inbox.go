@@ -257,7 +257,7 @@ func refusalOf(why *operator.Error, next string) refusal {
 	switch why.Type {
 	case operator.TypeUnauthorized:
 		return refusal{
-			"Your session has ended", "Nothing was decided. Sign in again, look at the request once more, and then decide.",
+			"Your session has ended", "Nothing was decided. Sign in again, review the request, and then decide.",
 			"Sign in again", "/login?next=" + strings.ReplaceAll(next, "/", "%2F"),
 		}
 	case operator.TypeCrossSite:
@@ -266,8 +266,8 @@ func refusalOf(why *operator.Error, next string) refusal {
 			"Open it again", next,
 		}
 	case operator.TypeForbidden:
-		return refusal{"You may look, but not decide", "Nothing was decided. Your role here is to view. Ask somebody who is an approver.", "Back", next}
+		return refusal{"You may view calls, but not decide", "Nothing was decided. Your role is viewer. Ask an approver.", "Back", next}
 	default:
-		return refusal{"Slow down a little", "Nothing was decided. There were too many requests in a short time.", "Try again", next}
+		return refusal{"Too many requests", "Nothing was decided. Try again in a moment.", "Try again", next}
 	}
 }

@@ -306,7 +306,7 @@ func TestOutcomes(t *testing.T) {
 		"somebody was faster": {
 			before: func(t *testing.T, o *office, id task.ID) { o.visit(t, "bob").decide(id, "reject", "no way") },
 			what:   "approve", status: http.StatusConflict,
-			words: []string{"Your approval was not recorded", "Somebody was faster", "Rejected by bob", "no way"}, state: task.Rejected,
+			words: []string{"Your approval was not recorded", "Somebody else decided first", "Rejected by bob", "no way"}, state: task.Rejected,
 		},
 		"expired while open": {
 			before: func(_ *testing.T, o *office, _ task.ID) { o.pass(2 * time.Hour) },
@@ -317,7 +317,7 @@ func TestOutcomes(t *testing.T) {
 			held:   held{workflow: "two"},
 			before: func(t *testing.T, o *office, id task.ID) { o.visit(t, "alice").decide(id, "approve", "") },
 			what:   "approve", status: http.StatusConflict,
-			words: []string{"You have approved this already", "1 of 2 approvals, by alice", "one more person"}, state: task.InputRequired,
+			words: []string{"You have already approved this", "1 of 2 approvals, by alice", "one more person"}, state: task.InputRequired,
 		},
 		"own call": {
 			held: held{by: "alice"}, what: "approve", status: http.StatusForbidden,
@@ -370,11 +370,11 @@ func TestNotDecided(t *testing.T) {
 	path := "/approvals/" + string(id)
 	vera := o.visit(t, "vera")
 	page := vera.get(path)
-	mustHave(t, page, "You may look, but not decide")
+	mustHave(t, page, "You may view this call, but not decide it")
 	mustLack(t, page, `id="decision"`, `id="approve"`)
 	mustLack(t, vera.get("/"), "checkbox")
 	status, page := vera.send("/", path+"/approve", url.Values{})
-	mustHave(t, page, "You may look, but not decide")
+	mustHave(t, page, "You may view calls, but not decide")
 	if status != http.StatusForbidden {
 		t.Errorf("vera: %d", status)
 	}
@@ -443,7 +443,7 @@ func TestHeaders(t *testing.T) {
 func TestHistory(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
-	mustHave(t, alice.get("/history"), "Nothing has been decided yet")
+	mustHave(t, alice.get("/history"), "No decisions yet.")
 	for i := range 35 {
 		id := o.hold(t, held{by: fmt.Sprintf("agent%d", i%7), args: fmt.Sprintf(`{"path":"/%d"}`, i)})
 		if _, err := decide(t.Context(), o.desk, id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
@@ -472,7 +472,7 @@ func TestHistory(t *testing.T) {
 	page = alice.get("/history?requester=agent3")
 	mustHave(t, page, "no. 3.", "no. 31.")
 	mustLack(t, page, "no. 4.", "Send_mail")
-	mustHave(t, alice.get("/history?tool=nothing"), "Nothing here fits")
+	mustHave(t, alice.get("/history?tool=nothing"), "No matching calls.")
 	if _, page, _ := alice.do(http.MethodGet, "/history?cursor=bad", ""); !strings.Contains(page, "no. 34.") {
 		t.Error("a bad cursor does not lead to the first page")
 	}
@@ -507,7 +507,7 @@ func TestWhy(t *testing.T) {
 	}{
 		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"The rule rules[3] wants approval for every tool that matches delete_*.", "deleted is deleted"}},
 		"a name":   {policy.Verdict{Rule: 3, Label: "rule deletions", Match: "delete_*"}, []string{"The rule deletions wants approval for every tool that matches delete_*."}},
-		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule is about this tool"}},
+		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule matches this tool"}},
 		"policy":   {policy.Verdict{Rule: 1, Policies: []string{"refunds"}, Says: []string{"more than <100>"}}, []string{"The Cedar policy refunds allows this only with approval.", "more than &lt;100&gt;"}},
 		"policies": {policy.Verdict{Policies: []string{"a", "b"}}, []string{"The Cedar policies a and b allow this only with approval."}},
 	}
@@ -523,7 +523,7 @@ func TestStory(t *testing.T) {
 	alice := o.visit(t, "alice")
 	id := o.hold(t, held{why: policy.Verdict{Reason: "rules[0] says so"}})
 	alice.decide(id, "reject", "wrong <bucket>")
-	told := []string{"What happened", "Requested by <strong>ann</strong>; on hold", "by <strong>ann</strong>", "The approvers are asked", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
+	told := []string{"What happened", "Requested by <strong>ann</strong>; on hold", "by <strong>ann</strong>", "Approval requested", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
 	mustHave(t, alice.get("/approvals/"+string(id)), told...)
 	o.pass(10 * time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -541,7 +541,7 @@ func TestStory(t *testing.T) {
 	page := alice.get("/approvals/" + string(id))
 	mustHave(t, page, append(told, "The call itself is no longer kept", "rules[0] says so")...)
 	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
-	mustHave(t, page, "There is no such request")
+	mustHave(t, page, "No such request")
 	if status != http.StatusNotFound {
 		t.Errorf("unknown: %d", status)
 	}

@@ -27,7 +27,7 @@ var outcomes = []struct {
 	states      []task.State
 	needed      *bool // whether an approval was needed
 }{
-	{"", "Everything decided or over", []task.State{
+	{"", "All decided or ended", []task.State{
 		task.Approved, task.Executing, task.Completed, task.Failed, task.Rejected, task.Cancelled, task.Expired,
 	}, nil},
 	{"approved", "Approved", []task.State{task.Approved, task.Executing, task.Completed, task.Failed}, new(true)},
@@ -165,7 +165,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 	case r.Context().Err() != nil: // the browser is gone, or the session over
 	case errors.Is(err, task.ErrNotFound):
 		i.show(w, r, http.StatusNotFound, refusalPage(f, refusal{
-			"There is no such request", "It may have been decided long ago: what is over is not kept for ever.", "See what is waiting", "/",
+			"No such request", "It may have ended long ago: ended requests are deleted after a while.", "Show pending calls", "/",
 		}))
 	case errors.Is(err, task.ErrInvalidCursor):
 		first := "/"
@@ -185,7 +185,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		i.cfg.Log.ErrorContext(r.Context(), "inbox", "path", r.URL.Path, "error", err)
 		f.title = "Something went wrong"
 		i.show(w, r, http.StatusInternalServerError, refusalPage(f, refusal{
-			"Something went wrong", "The gate could not look this up. Its log says more.", "Try again", "/",
+			"Something went wrong", "The gate could not load this page. See its log for details.", "Try again", "/",
 		}))
 	}
 }

@@ -98,7 +98,7 @@ func TestBulkReject(t *testing.T) {
 	theirs, stays := o.hold(t, held{workflow: "bobs", args: `{"path":"/c"}`}), o.hold(t, held{args: `{"path":"/d"}`})
 	o.visit(t, "bob").decide(b, "approve", "")
 	_, page := alice.send("/", "/approvals/reject", url.Values{"id": {string(a), string(b), string(theirs)}, "reason": {"not today"}})
-	mustHave(t, page, "1 request rejected", "1 other had been decided", "1 other can only be decided by other approvers")
+	mustHave(t, page, "1 request rejected", "1 other had already been decided", "1 other can only be decided by other approvers")
 	for id, want := range map[task.ID]task.State{a: task.Rejected, b: task.Approved, theirs: task.InputRequired, stays: task.InputRequired} {
 		if got := o.state(t, id); got != want {
 			t.Errorf("%s is %s; want %s", id, got, want)

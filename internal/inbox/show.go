@@ -41,15 +41,15 @@ func urgent(a approval.Approval, now time.Time) bool {
 
 // How much is shown of arguments in a list.
 const (
-	maxGist    = 240 // about how many bytes
+	maxPreview = 240 // about how many bytes
 	maxMembers = 8
 )
 
-// A glimpse is a member of arguments as a list shows it.
-type glimpse struct{ name, value []run }
+// A member is a name and a value of the arguments, as a list shows them.
+type member struct{ name, value []run }
 
-// gist returns the beginning of the arguments of a, or nil if there are none.
-func gist(a approval.Approval) []glimpse {
+// preview returns the beginning of the arguments of a, or nil if there are none.
+func preview(a approval.Approval) []member {
 	text := string(a.Arguments)
 	if a.ArgumentsTruncated { // a string with the beginning of them
 		text = plainValue(a.Arguments)
@@ -57,28 +57,28 @@ func gist(a approval.Approval) []glimpse {
 	if text == "" || text == "{}" {
 		return nil
 	}
-	l := layout{from: jsontext.NewDecoder(strings.NewReader(text)), bytes: maxGist}
-	var members []glimpse
+	l := layout{from: jsontext.NewDecoder(strings.NewReader(text)), bytes: maxPreview}
+	var members []member
 	var err error
 	if text[0] == '{' { // a batch is a list
-		members, err = l.glimpses()
+		members, err = l.members()
 	}
 	if len(members) == 0 {
-		return []glimpse{{value: l.cut(text, maxGist)}}
+		return []member{{value: l.cut(text, maxPreview)}}
 	}
 	if err != nil {
-		members = append(members, glimpse{value: []run{{text: "…"}}})
+		members = append(members, member{value: []run{{text: "…"}}})
 	}
 	return members
 }
 
-// errNoRoom ends a list of glimpses.
+// errNoRoom ends a list of members.
 var errNoRoom = errors.New("no room for more")
 
-// glimpses returns the first members of an object. An error says that there are
+// members returns the first members of an object. An error says that there are
 // more.
-func (l *layout) glimpses() ([]glimpse, error) {
-	var members []glimpse
+func (l *layout) members() ([]member, error) {
+	var members []member
 	_, err := l.from.ReadToken()
 	for err == nil && l.from.PeekKind() != '}' {
 		if l.bytes <= 0 || len(members) == maxMembers {
@@ -88,9 +88,9 @@ func (l *layout) glimpses() ([]glimpse, error) {
 		if name, err = l.from.ReadValue(); err != nil {
 			break
 		}
-		label := l.cut(plainValue(name), maxGist) // the next read takes its memory
+		label := l.cut(plainValue(name), maxPreview) // the next read takes its memory
 		if value, err = l.from.ReadValue(); err == nil {
-			members = append(members, glimpse{label, l.cut(plainValue(value), maxGist)})
+			members = append(members, member{label, l.cut(plainValue(value), maxPreview)})
 		}
 	}
 	return members, err

@@ -137,7 +137,7 @@ func standing(a approval.Approval, now time.Time) stand {
 	case task.Executing:
 		return stand{"Running", approvedBy(a, now) + " It runs now.", "good"}
 	case task.Completed:
-		return stand{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can have the result.", "good"}
+		return stand{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can fetch the result.", "good"}
 	case task.Rejected:
 		return stand{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
 	case task.Cancelled:
@@ -147,7 +147,7 @@ func standing(a approval.Approval, now time.Time) stand {
 	case task.Failed:
 		return stand{"Failed", failedText(a, now), "bad"}
 	default:
-		return stand{"Accepted", "It is on its way.", "calm"}
+		return stand{"Accepted", "It is being processed.", "calm"}
 	}
 }
 
@@ -200,7 +200,7 @@ var failureCauses = map[task.Stage]string{
 	task.StageUpstreamUnreachable: "The tool's server could not be reached.",
 	task.StageUpstreamTimeout:     "It took too long.",
 	task.StageExecutionTimeout:    "It took too long.",
-	task.StageUpstreamInvalid:     "The tool's server answered with something that makes no sense.",
+	task.StageUpstreamInvalid:     "The tool's server sent an invalid answer.",
 	task.StageExecutorLost:        "The gate was interrupted while it ran.",
 }
 
@@ -298,7 +298,7 @@ func whyText(a approval.Approval) string {
 	case len(w.Policies) > 1:
 		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
 	case w.Label == "":
-		return "No rule is about this " + subject(a) + ", and what no rule is about needs approval."
+		return "No rule matches this " + subject(a) + ", and calls without a matching rule need approval."
 	case a.Method == approval.MethodBatch:
 		return fmt.Sprintf("%s wants approval for what matches %s, and something in this batch does.", ruleName(w), w.Match)
 	default:
@@ -395,18 +395,18 @@ func listed(names []string, conjunction string) string {
 // told are the steps of a story, in words.
 var told = map[string]string{
 	string(approval.Held):      "Requested",
-	string(approval.Asked):     "The approvers are asked",
+	string(approval.Asked):     "Approval requested",
 	string(approval.Decided):   "Decided",
-	string(approval.Rechecked): "Policy is asked again",
-	string(approval.Started):   "The call is sent to the tool",
-	string(approval.Finished):  "The tool has answered",
-	string(approval.NotRun):    "It is not run",
-	string(approval.Delivered): "The agent has the outcome",
+	string(approval.Rechecked): "Policy checked again",
+	string(approval.Started):   "Sent to the tool",
+	string(approval.Finished):  "The tool answered",
+	string(approval.NotRun):    "Not run",
+	string(approval.Delivered): "Outcome delivered to the agent",
 	string(approval.Cancelled): "Withdrawn",
 	string(approval.Expired):   "Time ran out",
 	string(approval.Failed):    "Ended without a result",
 	string(approval.Extended):  "The agent asked for more time",
-	string(approval.Stopped):   "The server is told that nobody waits",
+	string(approval.Stopped):   "Cancellation sent to the server",
 }
 
 // step says what a step of a story was.
@@ -462,9 +462,9 @@ func remark(e task.Entry) string {
 	case e.UnreadBytes > 0:
 		return "without reading everything (" + bytesText(int(e.UnreadBytes)) + " not read)"
 	case e.Step == string(approval.Rechecked) && e.Outcome == "allowed":
-		return "it still allows it"
+		return "still allowed"
 	case e.Step == string(approval.Rechecked):
-		return "it does not allow it any more"
+		return "no longer allowed"
 	case e.Ran == task.RanUnknown:
 		return "outcome unknown: it may have run"
 	case e.Step == string(approval.Finished) && e.Outcome == string(task.ResultToolError):

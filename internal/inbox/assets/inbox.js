@@ -38,7 +38,7 @@ function tick() {
     set(t, span(left));
     if (left < -500) refreshSoon();
   }
-  for (const f of all(".fuse")) {
+  for (const f of all(".time-left")) {
     const from = Date.parse(f.dataset.from), to = Date.parse(f.dataset.to);
     f.value = Math.max(0, (1000 * (to - at)) / (to - from));
     f.closest(".row, .verdict").classList.toggle("urgent", to - at < 60000 || f.value < 150);
@@ -158,7 +158,7 @@ function adoptCase(old, fresh) {
     const reason = $("#reason")?.value;
     swapContent(old, fresh);
     if (reason && $("#reason")) $("#reason").value = reason;
-    say("The request has changed while it was open. Look at it again before you decide.");
+    say("The request has changed while it was open. Review it again before you decide.");
     reading();
     return;
   }
@@ -355,7 +355,7 @@ const wanted = () => localStorage.getItem("notify") === "yes" && "Notification" 
 function announce(e, leads) {
   tell(`New request: ${e.tool}, from ${e.requester}`);
   if (!leads || !wanted() || document.hasFocus()) return;
-  const n = new Notification("An agent waits for you", { body: `${e.tool}, from ${e.requester}`, tag: e.id });
+  const n = new Notification("Approval requested", { body: `${e.tool}, from ${e.requester}`, tag: e.id });
   n.onclick = () => { window.focus(); location.href = `/approvals/${encodeURIComponent(e.id)}`; };
 }
 
@@ -457,7 +457,7 @@ async function onSubmit(event) {
   } catch {
     delete form.dataset.sent;
     reached(false);
-    say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page says how the request stands as soon as the gate answers.");
+    say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page shows the state of the request as soon as the gate answers.");
   }
 }
 
