@@ -69,7 +69,7 @@ func decide(t *testing.T, address, id, decision string) string {
 // that the client sends back.
 func TestRestart(t *testing.T) {
 	var ran atomic.Int64
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(body), "tools/call") {
 			ran.Add(1)

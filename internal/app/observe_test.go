@@ -40,7 +40,7 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // tool, and in traces: what policy said of it below its request, and the wait
 // for approval linked to that.
 func TestHeldCallIsObserved(t *testing.T) {
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)

@@ -53,7 +53,7 @@ func TestReplicas(t *testing.T) {
 
 func shareStore(t *testing.T, store string) {
 	var ran atomic.Int64
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Method == http.MethodGet {
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -12,7 +12,7 @@ import (
 // A result that the store has no room for does not take the room of what comes
 // after it: its call ends as it should, and the next one can be held and run.
 func TestNoRoomForResult(t *testing.T) {
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		text := strings.Repeat("x", 2<<20)

@@ -30,16 +30,27 @@ type shop struct {
 	calls int // held so far; no two are the same
 }
 
-// answering returns the URL of an upstream that answers every call with a text.
-func answering(t *testing.T, text string) string {
-	t.Helper()
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// listsNoTools returns an upstream that describes no tools, and does all else as
+// next does.
+func listsNoTools(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		if strings.Contains(string(body), "tools/list") {
+		if strings.Contains(string(body), `"tools/list"`) {
+			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"tools":[]}}`)
 			return
 		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next(w, r)
+	}
+}
+
+// answering returns the URL of an upstream that answers every call with a text.
+func answering(t *testing.T, text string) string {
+	t.Helper()
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"`+text+`"}]}}`)
 	}))
 	t.Cleanup(up.Close)

@@ -253,9 +253,13 @@ func TestContactCannotChangeCall(t *testing.T) {
 	var got *http.Request
 	h := newHouse(t, nil)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Clone(t.Context())
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), `"tools/list"`) {
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"tools":[]}}`)
+			return
+		}
+		got = r.Clone(t.Context())
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
