@@ -213,6 +213,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer endKeeping()
 	serving.Go(func() error { return a.desk.Run(keeping) })
 	serving.Go(func() error { a.reclaim(ctx); return nil })
+	serving.Go(func() error { a.reachUpstreams(ctx); return nil })
 	if a.reloader != nil {
 		serving.Go(func() error { a.reloader.run(ctx); return nil })
 	}

@@ -128,6 +128,9 @@ func New(cfg Config) *Client {
 // Name returns the name of the server.
 func (c *Client) Name() string { return c.cfg.Name }
 
+// Host returns the host, and the port if it is given, of the server's URL.
+func (c *Client) Host() string { return c.cfg.URL.Host }
+
 // ForwardsCredential reports whether the server gets even the credential by
 // which the gate recognised a client.
 func (c *Client) ForwardsCredential() bool { return c.cfg.ForwardCredential }

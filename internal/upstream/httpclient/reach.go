@@ -1,0 +1,29 @@
+package httpclient
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+)
+
+// Reach connects to the server and asks it nothing. The error tells why the
+// server cannot be reached.
+func (c *Client) Reach(ctx context.Context) error {
+	target := c.cfg.URL
+	port := cmp.Or(target.Port(), map[string]string{"https": "443"}[target.Scheme], "80")
+	conn, err := c.transport.DialContext(ctx, "tcp", net.JoinHostPort(target.Hostname(), port))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if target.Scheme != "https" {
+		return nil
+	}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.cfg.TLS != nil {
+		secure = c.cfg.TLS.Clone()
+	}
+	secure.ServerName = cmp.Or(secure.ServerName, target.Hostname())
+	return tls.Client(conn, secure).HandshakeContext(ctx)
+}
