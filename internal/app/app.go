@@ -22,6 +22,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -292,6 +293,7 @@ func (a *App) close(ctx context.Context) error {
 	if a.keep.Store != nil {
 		_ = a.keep.Close()
 	}
+	defer logging.Close(ctx, a.log)
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	return a.tracing.Close(ctx)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -154,7 +156,8 @@ func (a *App) listen(p place) (*listener, error) {
 			Listener: l, pool: admission.NewPool(p.room), trusted: p.trusted, secure: p.secure != nil, patient: p.patient,
 			slots: make(chan struct{}, refusing), refused: func(t wire.Type) { a.metrics.Refused(string(t)) },
 			yielded: func(address string) {
-				a.log.Warn("connection limit reached: closed an idle connection", "of", p.who, "address", address)
+				a.log.WarnContext(logging.Limited(context.Background(), p.who, address),
+					"connection limit reached: closed an idle connection", "of", p.who, "address", address)
 			},
 		},
 		server: &http.Server{
@@ -165,7 +168,7 @@ func (a *App) listen(p place) (*listener, error) {
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       a.cfg.Limits.Keepalive,
 			MaxHeaderBytes:    int(a.cfg.Limits.MaxHeader),
-			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+			ErrorLog:          newServerLog(a.log),
 		},
 	}
 	if p.secure != nil {

@@ -15,7 +15,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
@@ -144,7 +146,7 @@ func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, err
 		case err == nil:
 			return agent, nil
 		case err.given || err.Unavailable:
-			i.cfg.Log.WarnContext(ctx, "agent not authenticated", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
+			i.cfg.Log.WarnContext(logging.Limited(ctx, err.Reason, admission.Address(r.RemoteAddr).Network()), "agent not authenticated", "address", r.RemoteAddr, "why", err.Reason, "cause", err.Cause)
 			return Agent{}, err
 		}
 	}

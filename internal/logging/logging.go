@@ -1,9 +1,10 @@
-// Package logging makes the log of the gate. Two things hold for every line:
+// Package logging makes the log of the gate. Three things hold for every line:
 //
 //   - it says which request and which held call it is about, if the context of
 //     the line says so ([RequestKey], [AboutCall]);
 //   - no character of it is invisible or changes how others are seen, whoever
-//     wrote the text.
+//     wrote the text;
+//   - strangers cannot cause many of them ([Limited]).
 package logging
 
 import (
@@ -20,10 +21,11 @@ import (
 func New(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	w = plain.NewWriter(w)
+	var lines slog.Handler = slog.NewJSONHandler(w, options)
 	if format == "text" {
-		return slog.New(handler{slog.NewTextHandler(w, options)})
+		lines = slog.NewTextHandler(w, options)
 	}
-	return slog.New(handler{slog.NewJSONHandler(w, options)})
+	return slog.New(handler{lines, newLimiter(lines)})
 }
 
 // A Request is what a line says of the agent's request during which it is
@@ -62,11 +64,19 @@ func AboutCall(ctx context.Context, describe func() Call) context.Context {
 	return context.WithValue(ctx, callKey{}, describe)
 }
 
-// handler adds to each line what its context says.
-type handler struct{ slog.Handler }
+// handler adds to each line what its context says, and leaves out lines of which
+// there are too many.
+type handler struct {
+	slog.Handler
+
+	limiter *limiter // of all handlers that were made from one
+}
 
 // Handle implements [slog.Handler].
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	if !h.limiter.admits(ctx, r) {
+		return nil
+	}
 	if attrs := describe(ctx); len(attrs) > 0 {
 		r = r.Clone()
 		r.AddAttrs(slices.DeleteFunc(attrs, func(a slog.Attr) bool { return has(r, a.Key) })...)
@@ -86,11 +96,13 @@ func has(r slog.Record, key string) (found bool) {
 
 // WithAttrs implements [slog.Handler].
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return handler{h.Handler.WithAttrs(attrs)}
+	return handler{h.Handler.WithAttrs(attrs), h.limiter}
 }
 
 // WithGroup implements [slog.Handler].
-func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
+func (h handler) WithGroup(name string) slog.Handler {
+	return handler{h.Handler.WithGroup(name), h.limiter}
+}
 
 // describe returns what ctx says of a line. A call's own correlation id and
 // principal come first; a request that the call was not made by is told beside.

@@ -1,12 +1,15 @@
 package mcphttp
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -66,10 +69,11 @@ func (x *exchange) endSpan() {
 
 func (x *exchange) log() {
 	level := slog.LevelDebug // what goes well is counted, and told only to those who ask
+	var ctx context.Context = x.ctx
 	if x.problem != nil {
-		level = slog.LevelWarn
+		level, ctx = slog.LevelWarn, x.aboutProblem(x.problem.Type)
 	}
-	if !x.h.cfg.Log.Enabled(x.ctx, level) {
+	if !x.h.cfg.Log.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -84,5 +88,23 @@ func (x *exchange) log() {
 	if x.problem != nil {
 		attrs = append(attrs, slog.String("error_type", string(x.problem.Type)), slog.Any("cause", x.problem.Cause))
 	}
-	x.h.cfg.Log.LogAttrs(x.ctx, level, "request", attrs...)
+	x.h.cfg.Log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// aboutProblem returns the context of a line about a problem. Clients can cause
+// most kinds of problems as often as they like, so the log has few of those
+// lines. It has all that may concern a held call, or a fault of the gate.
+func (x *exchange) aboutProblem(t wire.Type) context.Context {
+	switch t {
+	case wire.ApprovalPending, wire.UpstreamTaskGone, wire.StoreUnavailable, wire.Internal:
+		return x.ctx
+	default:
+		return x.repeatable(x.ctx, string(t))
+	}
+}
+
+// repeatable returns a context for lines that the client can cause as often as it
+// likes.
+func (x *exchange) repeatable(ctx context.Context, reason string) context.Context {
+	return logging.Limited(ctx, reason, admission.Address(x.r.RemoteAddr).Network())
 }

@@ -80,7 +80,7 @@ func (x *exchange) substitute(p *plan) []byte {
 	}
 	message := p.instead()
 	if message != nil {
-		x.h.cfg.Log.WarnContext(x.ctx, "the upstream failed to list: the client gets the last known list",
+		x.h.cfg.Log.WarnContext(x.repeatable(x.ctx, x.upstream.Name()), "the upstream failed to list: the client gets the last known list",
 			"method", x.label)
 		clear(x.w.Header())
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -131,7 +132,7 @@ func containsFold(text []byte, word string) bool {
 // dropped counts and logs an answer that nobody asked for.
 func (x *exchange) dropped() {
 	x.h.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
-	x.h.cfg.Log.WarnContext(x.ctx, "the upstream sent an answer to no request of this client; it was dropped",
+	x.h.cfg.Log.WarnContext(logging.Limited(x.ctx, string(wire.UpstreamUnasked), x.upstream.Name()), "the upstream sent an answer to no request of this client; it was dropped",
 		"upstream", x.upstream.Name())
 }
 

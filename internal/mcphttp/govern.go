@@ -353,12 +353,15 @@ func (x *exchange) viewed(method string, answer *jsonrpc.Message) []byte {
 	})
 }
 
+// maxReason is how much of a name tells lines of the log apart.
+const maxReason = 128
+
 // uncallable reports whether no modern client can call a tool, because its
 // definition demands headers that cannot be sent. Such a tool is not listed.
 func (x *exchange) uncallable(l wire.Listed) bool {
 	_, err := wire.Mirrors(l.Entry)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(x.ctx, "tool left out of the list",
+		x.h.cfg.Log.WarnContext(x.repeatable(x.ctx, x.upstream.Name()+" "+l.Name[:min(len(l.Name), maxReason)]), "tool left out of the list",
 			"upstream", x.upstream.Name(), "tool", l.Name, "cause", err)
 	}
 	return err != nil

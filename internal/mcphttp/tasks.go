@@ -312,7 +312,7 @@ func (x *exchange) upstreamTasks(ctx context.Context, m *jsonrpc.Message, owner 
 	}
 	result, err := x.firstUpstreamPage(ctx, m)
 	if err != nil {
-		x.h.cfg.Log.WarnContext(ctx, "the upstream failed to list its tasks: the client gets only the gate's tasks",
+		x.h.cfg.Log.WarnContext(x.repeatable(ctx, x.upstream.Name()), "the upstream failed to list its tasks: the client gets only the gate's tasks",
 			"upstream", x.upstream.Name(), "cause", err)
 		return upstreamPage{}
 	}

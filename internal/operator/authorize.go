@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 // An Error says why a request is not served, as far as that may be told.
@@ -73,7 +74,7 @@ func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 	case nil:
 		return o, nil
 	case errBadToken, errBadSession:
-		a.cfg.Log.WarnContext(r.Context(), "operator not authenticated", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
+		a.cfg.Log.WarnContext(logging.Limited(r.Context(), err.Message, addressOf(r)), "operator not authenticated", "address", addressOf(r), "path", r.URL.Path, "why", err.Message)
 	}
 	return Operator{}, err
 }

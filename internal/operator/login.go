@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 // A LoginPage is what the page on which people log in has to say. Its form is
@@ -102,7 +104,7 @@ func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration
 		limited.WriteHeaders(w.Header())
 		p.Status, p.Error = limited.Status, "Too many attempts. Try again in a minute."
 	} else {
-		a.cfg.Log.WarnContext(r.Context(), "login failed", "address", addressOf(r), "path", r.URL.Path)
+		a.cfg.Log.WarnContext(logging.Limited(r.Context(), "unknown token", addressOf(r)), "login failed", "address", addressOf(r), "path", r.URL.Path)
 	}
 	a.page(w, r, p)
 }

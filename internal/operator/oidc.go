@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/oauth2"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -209,7 +210,7 @@ func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 	}
 	claims, refresh, err := a.redeem(r.Context(), found, q.Get("code"), d)
 	if err != nil {
-		a.cfg.Log.WarnContext(r.Context(), "login with the identity provider failed", "error", redacted(err))
+		a.cfg.Log.WarnContext(logging.Limited(r.Context(), "unverified", addressOf(r)), "login with the identity provider failed", "error", redacted(err))
 		a.notBack(w, r, d.Next, "The answer from "+a.provider.Name+" could not be verified. Please sign in again.")
 		return
 	}
@@ -307,7 +308,7 @@ func redacted(err error) string {
 }
 
 func (a *Auth) unreachable(w http.ResponseWriter, r *http.Request, next string, err error) {
-	a.cfg.Log.ErrorContext(r.Context(), "identity provider", "error", err)
+	a.cfg.Log.ErrorContext(logging.Limited(r.Context(), "unreachable", addressOf(r)), "identity provider", "error", err)
 	a.page(w, r, LoginPage{Status: http.StatusBadGateway, Next: next, Error: a.provider.Name + " cannot be reached at the moment."})
 }
 
@@ -319,7 +320,7 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from ar
 		why = "You have no role here."
 	}
 	if why != "" {
-		a.cfg.Log.WarnContext(r.Context(), "login refused", "by", s.Name, "why", why)
+		a.cfg.Log.WarnContext(logging.Limited(r.Context(), s.Name, addressOf(r)), "login refused", "by", s.Name, "why", why)
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: why})
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -258,7 +259,7 @@ func (a *Auth) unavailable(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil {
 		return errUnavailable
 	}
-	a.cfg.Log.WarnContext(ctx, "operator sessions cannot be read", "error", err)
+	a.cfg.Log.WarnContext(logging.Limited(ctx, "store_unavailable", ""), "operator sessions cannot be read", "error", err)
 	return errUnavailable
 }
 

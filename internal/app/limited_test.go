@@ -1,0 +1,106 @@
+package app_test
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+)
+
+// Whatever strangers do 1,000 times, the log has few lines of it. When the gate
+// has stopped, its lines tell how often it was.
+func TestStrangersLines(t *testing.T) {
+	const many = 1000
+	post := func(c *http.Client, address, contentType, authorization, body string) {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		if resp, err := c.Do(r); err != nil {
+			t.Error(err)
+		} else {
+			resp.Body.Close()
+		}
+	}
+	dir := t.TempDir()
+	cert, key := newAuthority(t).issue("gate", time.Now().Add(time.Hour), x509.ExtKeyUsageServerAuth)
+	for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before net.Conn
+	tests := map[string]struct {
+		settings string
+		line     string
+		times    int
+		once     func(a *app.App, c *http.Client)
+	}{
+		"malformed bodies": {"", "request", many, func(a *app.App, c *http.Client) {
+			post(c, "http://"+a.AgentAddr()+"/mcp", "application/json", "", "nonsense")
+		}},
+		"bad tokens of agents": {
+			"identity: {anonymous: true, tokens: [{name: ann, hash: 'sha256:" + strings.Repeat("0", 64) + "'}]}\n", "agent not authenticated", many,
+			func(a *app.App, c *http.Client) {
+				post(c, "http://"+a.AgentAddr()+"/mcp", "application/json", "Bearer tga_0123456789abcdefghijklmnopqrstuvwxyz", ping)
+			},
+		},
+		"bad tokens of operators": {"", "operator not authenticated", 5, func(a *app.App, c *http.Client) { // more are not tried
+			post(c, "http://"+a.OperatorAddr()+"/api/approvals/x/decision", "application/json", "Bearer tgo_0123456789abcdefghijklmnopqrstuvwxyz", "{}")
+		}},
+		"failed logins": {"", "login failed", 5, func(a *app.App, c *http.Client) {
+			post(c, "http://"+a.OperatorAddr()+"/login", "application/x-www-form-urlencoded", "", url.Values{"token": {"x"}}.Encode())
+		}},
+		"failed handshakes": {"listen_tls: {cert_file: " + dir + "/cert.pem, key_file: " + dir + "/key.pem}\n", "TLS handshake failed", many, func(a *app.App, _ *http.Client) {
+			conn := connect(t, "127.0.0.2", a.AgentAddr())
+			io.WriteString(conn, "nonsense")
+			io.Copy(io.Discard, conn)
+			conn.Close()
+		}},
+		"closed connections": {
+			"limits: {max_connections: 1, max_connections_per_client: 1}\n", "connection limit reached: closed an idle connection", many - 1,
+			func(a *app.App, _ *http.Client) {
+				conn := connect(t, "127.0.0.2", a.AgentAddr())
+				if before != nil {
+					closed(t, "an idle connection", before)
+				}
+				before = conn
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, log, stop := startLogged(t, gatewayFor("http://127.0.0.1:1")+tt.settings)
+			c := from(t, "127.0.0.2")
+			for range many {
+				tt.once(a, c)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			first := log.with(fmt.Sprintf(`"msg":%q`, tt.line), `"level":"WARN"`)
+			told := len(first)
+			summaries := decoded(t, log.with(`"similar lines left out"`, fmt.Sprintf(`"line":%q`, tt.line)))
+			for _, s := range summaries {
+				told += int(s["count"].(float64))
+				if s["source"] != "127.0.0.2" {
+					t.Errorf("source: %v", s["source"])
+				}
+			}
+			if told < tt.times || told > many || len(first) > 5 || len(summaries) > 45 {
+				t.Errorf("%d lines and %d summaries tell of %d; want few lines and %d", len(first), len(summaries), told, tt.times)
+			}
+		})
+	}
+}
