@@ -33,6 +33,8 @@ type house struct {
 	gate  *gate.Gate
 	store *memstore.Store
 
+	waiting mcphttp.Waiting
+
 	mu     sync.Mutex
 	ledger []string
 	asked  []string // queries of the requests
@@ -173,6 +175,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 		<-done
 		h.store.Close()
 	})
+	h.waiting = waiting
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting
 	})

@@ -23,8 +23,11 @@ var pieces = sync.Pool{New: func() any { return new([upstream.PieceSize]byte) }}
 // relay passes the upstream's answer on.
 func (x *exchange) relay(ctx context.Context, p *plan, resp *http.Response) error {
 	x.copyReplyHeader(resp.Header)
-	kind := httpclient.MediaType(resp.Header.Get("Content-Type"))
-	if kind == "text/event-stream" && resp.StatusCode < 300 {
+	kind := kindOf(resp)
+	if x.h.cfg.Gate.Governs() {
+		x.plainType(kind)
+	}
+	if kind == "text/event-stream" {
 		return x.relayEvents(ctx, p, resp)
 	}
 	if resp.StatusCode >= http.StatusInternalServerError {
@@ -42,6 +45,16 @@ func (x *exchange) relay(ctx context.Context, p *plan, resp *http.Response) erro
 	default:
 		return x.relayBody(resp, kind, body)
 	}
+}
+
+// kindOf returns the media type of an answer. Nobody reads one that is no success
+// as events.
+func kindOf(resp *http.Response) string {
+	kind := httpclient.MediaType(resp.Header.Get("Content-Type"))
+	if kind == "text/event-stream" && resp.StatusCode >= http.StatusMultipleChoices {
+		return ""
+	}
+	return kind
 }
 
 // relayBody passes on a body that the gate has no need to change.
@@ -136,19 +149,19 @@ func (x *exchange) readBatch(lists []listRequest, answered []byte) ([][]byte, er
 }
 
 // nonsense returns the problem if a request was answered by something that is
-// no JSON-RPC message. Other statuses than success, and answers to what is no
-// request, are between the client and the upstream.
+// no JSON-RPC message, as if that were one. Other statuses than success, and
+// answers to what is no request, are between the client and the upstream.
 func (x *exchange) nonsense(resp *http.Response, kind string, begin []byte, err error) *wire.Problem {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return brokenOff(err)
 	}
-	if x.id == nil || resp.StatusCode != http.StatusOK {
+	if x.id == nil || resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
 	text := bytes.TrimSpace(begin)
 	whole := errors.Is(err, io.EOF)
 	switch {
-	case kind != "application/json":
+	case kind != "application/json" && len(text) > 0:
 		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream answered with neither JSON nor an event stream"}
 	case whole && len(text) == 0:
 		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is empty"}

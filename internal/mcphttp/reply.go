@@ -2,6 +2,8 @@ package mcphttp
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
@@ -23,4 +25,28 @@ func (x *exchange) copyReplyHeader(from http.Header) {
 	if given := from[session]; len(given) == 1 && (x.label == "initialize" && x.era == wire.Legacy || given[0] == x.r.Header.Get(session)) {
 		to[session] = given
 	}
+}
+
+// plainType sets the Content-Type of an answer to the kind as which the gate has
+// read it, without parameters by which a client may read it as another one. There
+// are clients that look for a kind anywhere in the header, and some that decode a
+// message as the header says.
+func (x *exchange) plainType(kind string) {
+	header := x.w.Header()
+	given := header["Content-Type"]
+	message := kind == "application/json" || kind == "text/event-stream"
+	switch {
+	case len(given) == 1 && (given[0] == kind || strings.EqualFold(strings.ReplaceAll(given[0], " ", ""), kind+";charset=utf-8")):
+	case message:
+		header.Set("Content-Type", kind)
+	case slices.ContainsFunc(given, namesMessages):
+		header.Set("Content-Type", "application/octet-stream")
+	}
+}
+
+// namesMessages reports whether some client takes a Content-Type for that of
+// messages.
+func namesMessages(contentType string) bool {
+	contentType = strings.ToLower(contentType)
+	return strings.Contains(contentType, "application/json") || strings.Contains(contentType, "text/event-stream")
 }

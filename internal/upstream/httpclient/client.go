@@ -157,6 +157,9 @@ type promptConn struct {
 	timeout time.Duration
 	unread  atomic.Int64 // bytes written since the peer last said anything
 	limited bool         // a deadline is set; only for the one goroutine that writes
+
+	sent  atomic.Bool // part of the latest request has been written
+	heard atomic.Bool // and the peer has said something since
 }
 
 // certainRoom is how much fits into the buffers between two peers even if the
@@ -168,12 +171,16 @@ func (c *promptConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.unread.Store(0)
+		if c.sent.Load() {
+			c.heard.Store(true)
+		}
 	}
 	return n, err
 }
 
 // Write implements [net.Conn].
 func (c *promptConn) Write(p []byte) (int, error) {
+	c.sent.Store(true)
 	risky := c.unread.Add(int64(len(p))) > certainRoom
 	if risky || c.limited {
 		var deadline time.Time
@@ -268,13 +275,14 @@ func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) 
 	if r.URL.RawQuery != "" {
 		target.RawQuery = c.query(r.URL.RawQuery)
 	}
+	var check earlyCheck
 	out := (&http.Request{
 		Method: r.Method,
 		URL:    &target,
 		Header: c.header(r.Header),
 		Host:   target.Host,
 		Body:   http.NoBody,
-	}).WithContext(ctx)
+	}).WithContext(check.watch(ctx))
 	if len(body) > 0 {
 		// A body without GetBody cannot be sent twice, whatever headers the
 		// client chose.
@@ -286,6 +294,10 @@ func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) 
 	resp, err := c.transportFor(use).RoundTrip(out)
 	if err != nil {
 		return nil, upstreamProblem(ctx, err)
+	}
+	if check.early.Load() {
+		_ = resp.Body.Close()
+		return nil, upstreamProblem(ctx, errEarlyAnswer)
 	}
 	return resp, nil
 }
