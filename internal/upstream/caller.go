@@ -215,7 +215,9 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 }
 
 // errOtherTask says that an upstream was asked for one task and told of another.
-func errOtherTask() error { return invalidAnswer(errors.New("the upstream answered about another task")) }
+func errOtherTask() error {
+	return invalidAnswer(errors.New("the upstream answered about another task"))
+}
 
 // pollOutcome returns how a poll that ended with err is counted. What the
 // upstream did answer counts, even if the time was over by then.
