@@ -142,20 +142,9 @@ func (x *exchange) resultInBatch(ctx context.Context, plan *plan, t task.Task, e
 func (x *exchange) planEach(ctx context.Context, p jsonrpc.Packet, plan *plan) *plan {
 	var passed [][]byte
 	for i := range p.Messages {
-		m := &p.Messages[i]
-		judged, problem := x.judgeInBatch(ctx, m, plan)
-		switch {
-		case problem == nil && len(x.holds) > 0 && x.cancelsHeld(ctx, m): // a call of this batch
-		case problem == nil && judged.Handling == policy.PassOn:
+		if m := &p.Messages[i]; x.passesInBatch(ctx, m, plan) {
 			passed = append(passed, m.Raw)
 			x.ids = append(x.ids, requestIDs(m)...)
-		case problem == nil:
-			plan.refusals = append(plan.refusals, x.pendingInBatch(ctx, m, judged, plan))
-		case m.Kind == jsonrpc.Request:
-			plan.refusals = append(plan.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
-			x.problem = problem
-		default:
-			x.problem = problem
 		}
 	}
 	switch {
@@ -166,6 +155,25 @@ func (x *exchange) planEach(ctx context.Context, p jsonrpc.Packet, plan *plan) *
 		plan.answer = func(ctx context.Context) error { return x.answerRefusals(ctx, plan) }
 	}
 	return plan
+}
+
+// passesInBatch reports whether a message of a batch goes to the upstream. If it
+// does not, the plan has the answer to it.
+func (x *exchange) passesInBatch(ctx context.Context, m *jsonrpc.Message, plan *plan) bool {
+	judged, problem := x.judgeInBatch(ctx, m, plan)
+	switch {
+	case problem != nil:
+		x.problem = problem
+		if m.Kind == jsonrpc.Request {
+			plan.refusals = append(plan.refusals, problem.AppendResponse(nil, x.era, m.ID.Bytes, x.correlationID()))
+		}
+	case len(x.holds) > 0 && x.cancelsHeld(ctx, m): // a call of this batch
+	case judged.Handling == policy.PassOn:
+		return true
+	default:
+		plan.refusals = append(plan.refusals, x.pendingInBatch(ctx, m, judged, plan))
+	}
+	return false
 }
 
 // requestIDs returns the id of m if it is a request.
