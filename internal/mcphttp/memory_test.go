@@ -27,7 +27,7 @@ import (
 
 const (
 	hugeSize   = 10 << 20
-	hugeGrowth = 5 << 20 // what the heap may grow by while that passes
+	hugeGrowth = 7 << 20 // what the heap may grow by while that passes: less than one copy
 )
 
 // writeHuge writes an answer of about hugeSize bytes, in lines, and returns the
