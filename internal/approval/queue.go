@@ -79,20 +79,15 @@ func (d *Desk) pendingPreviews(ctx context.Context) ([]*preview, error) {
 // eachPending calls do with the head of every task that waits for a decision.
 func (d *Desk) eachPending(ctx context.Context, do func(head task.Task) error) error {
 	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: sweepBatch, Heads: true}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
+	for head, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return err
 		}
-		for _, head := range page.Tasks {
-			if err := do(head); err != nil {
-				return err
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
+		if err := do(head); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // Waiting returns how many calls wait for a decision.

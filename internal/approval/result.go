@@ -36,7 +36,7 @@ func (d *Desk) result(ctx context.Context, t task.Task) *Result {
 	shown := &Result{Kind: t.Result.Kind, Size: t.Result.Size}
 	start, err := io.ReadAll(io.LimitReader(task.OpenResult(ctx, d.cfg.Store, t), maxResultShown))
 	if err != nil {
-		d.cfg.Log.WarnContext(ctx, "the result of a call cannot be shown", "task", t.ID, "error", err)
+		d.cfg.Log.WarnContext(ctx, "the result of a call cannot be shown", "task_id", t.ID, "error", err)
 		return shown
 	}
 	shown.Truncated = int64(len(start)) < t.Result.Size

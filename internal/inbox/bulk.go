@@ -35,7 +35,7 @@ func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.O
 		ruling := approval.Ruling{Decision: approval.Reject, Reason: r.PostFormValue("reason")}
 		_, err := i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), ruling)
 		if !t.add(err) {
-			i.cfg.Log.ErrorContext(r.Context(), "inbox: reject several", "task", id, "error", err)
+			i.cfg.Log.ErrorContext(r.Context(), "inbox: reject several", "task_id", id, "error", err)
 			t.left = len(ids) - n
 			break
 		}

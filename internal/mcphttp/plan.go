@@ -29,7 +29,7 @@ type plan struct {
 // answered returns the plan of what the gate answers itself.
 func answered(answer func(context.Context) error) *plan { return &plan{answer: answer} }
 
-// refused returns the plan of what may not pass.
+// refusedFor returns the plan of what may not pass.
 func (x *exchange) refusedFor(problem *wire.Problem) *plan {
 	return answered(func(context.Context) error { return x.refuse(problem) })
 }

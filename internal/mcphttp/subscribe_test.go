@@ -376,3 +376,34 @@ func TestListenWhileUpstreamCannotBeAsked(t *testing.T) {
 	wantText(t, "acknowledged", next(), "subscriptions/acknowledged", own)
 	wantText(t, "status", next(), own, `"status":"working"`)
 }
+
+// Listening to an upstream's task takes nothing of a client's headers but its
+// credentials: the approver of the call saw none of the others.
+func TestListeningTakesCredentialsOnly(t *testing.T) {
+	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	got := make(chan http.Header, 1)
+	p.shop.mu.Lock()
+	p.shop.speak = func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case got <- r.Header.Clone():
+		default: // the upstream was listened to before
+		}
+		radio.serve(w, r)
+	}
+	p.shop.mu.Unlock()
+	own, _ := p.runs(t)
+	listen, headers := listenTo(own)
+	next := p.stream(t, http.MethodPost, listen, append(headers, "X-Tenant", "another")...)
+	next() // acknowledgement
+	select {
+	case h := <-got:
+		if h.Get("X-Tenant") != "" {
+			t.Error("the upstream got a header that is no credential")
+		}
+		if method := h.Get("Mcp-Method"); method != "subscriptions/listen" {
+			t.Errorf("the upstream got the method %q", method)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the upstream was not listened to")
+	}
+}
