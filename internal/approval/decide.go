@@ -40,7 +40,7 @@ type Ruling struct {
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
 // late.
 //
-// What is approved runs as [Config.Start] says, with what the policy says then.
+// An approved call runs as [Config.Start] says, if the policy still allows it then.
 func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
 	ref := task.AnyOwner().Ref(id)
 	before, err := d.cfg.Store.Get(ctx, ref)

@@ -194,7 +194,7 @@ func TestDecideRefuses(t *testing.T) {
 	mustState(t, o.now(t, got.ID), task.InputRequired)
 }
 
-// What an approver writes is kept bounded and visible.
+// The gate keeps an approver's reason bounded, and only its visible characters.
 func TestDecideReason(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
@@ -316,8 +316,8 @@ func TestRecheckStricter(t *testing.T) {
 	})
 }
 
-// Who is no longer an approver has not approved: what they approved before does
-// not run. People count as what they were when they approved.
+// The approval of somebody who is no longer an approver does not count: the call
+// does not run. People count as what they were when they approved.
 func TestRecheckApprovers(t *testing.T) {
 	carol := approval.Approver{Name: "carol", Groups: []string{"night"}, Roles: []string{"viewer", "approver"}}
 	for name, tt := range map[string]struct {

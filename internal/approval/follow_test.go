@@ -98,7 +98,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// What is told of an earlier step is what was true then.
+// A report of an earlier step has the state of that time.
 func TestFollowTellsThePast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)

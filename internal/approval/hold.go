@@ -308,7 +308,7 @@ type facts struct {
 	Peer        string             `json:",omitzero"`
 	Why         *Why               `json:",omitzero"`
 
-	// What was known of the tools of a batch, by the places of its messages.
+	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`
 	DigestsInBatch []string             `json:",omitempty"` // of the definitions
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// What reaches the upstream with a held call is made from what its approvers
-// were shown, and not passed on from the request that the agent made:
+// The gate makes the request for a held call from the parts that its approvers
+// were shown. It does not pass on the request that the agent made:
 //
 //   - its method, name and arguments;
 //   - what else there is in params and in their metadata, shown as [task.Call]'s

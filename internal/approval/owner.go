@@ -111,7 +111,7 @@ func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Varia
 // notes that it was delivered. It can be had again until the task is swept. It
 // returns [task.ErrNotReady] if the task has not ended.
 //
-// What w has must have reached the client when it was written: from then on an
+// Bytes that w has accepted must have reached the client: from then on an
 // identical call is a new call. Use [Desk.Open] and [Desk.Delivered] to have
 // the one before the other.
 func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task, error) {

@@ -110,7 +110,7 @@ func TestListReadsPreviews(t *testing.T) {
 	}
 }
 
-// What a workflow redacts is redacted in lists from the moment that it does.
+// Lists follow a workflow's redactions from the moment that these change.
 func TestPreviewFollowsRedaction(t *testing.T) {
 	o := open(t, nil)
 	c := call("session 1", "/a")

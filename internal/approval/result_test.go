@@ -88,7 +88,7 @@ func TestLargeResultShown(t *testing.T) {
 	}
 }
 
-// What a workflow is unknown for is hidden, the result as well.
+// A call of an unknown workflow is hidden, and so is its result.
 func TestResultOfUnknownWorkflow(t *testing.T) {
 	o := open(t, nil)
 	a := o.answeredWith(t, `{}`, `{"token":"t0k3n"}`)

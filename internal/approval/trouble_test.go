@@ -60,8 +60,8 @@ func TestRunBeforeTheStoreIsThere(t *testing.T) {
 	})
 }
 
-// Who waits when the store goes away waits on, and gets the result when it is
-// back.
+// A client that waits when the store fails waits on, and gets the result when the
+// store is back.
 func TestWaitThroughTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		elsewhere := open(t, nil)

@@ -299,7 +299,7 @@ func TestCancelWhileUpstreamTakesCall(t *testing.T) {
 	})
 }
 
-// What an upstream asks before it answers is answered by the owner; then the
+// The owner answers the questions that an upstream asks before it answers; then the
 // call goes on, once, if policy still allows it, wherever the last answer came.
 func TestCallGoesOnWithAnswers(t *testing.T) {
 	for name, tt := range map[string]struct {

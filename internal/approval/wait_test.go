@@ -292,8 +292,8 @@ func TestWaitersShare(t *testing.T) {
 	})
 }
 
-// Who has no time to wait is told how the task stands; and if it is approved,
-// that contact starts it.
+// A caller whose deadline has passed still gets the state of the task. If the task
+// is approved, that contact starts it.
 func TestWaitWithoutTime(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))
@@ -317,7 +317,8 @@ func TestWaitWithoutTime(t *testing.T) {
 	}
 }
 
-// Who leaves before the wait has begun is told no less than who leaves later.
+// A caller that leaves before the wait begins gets the same answer as one that
+// leaves later.
 func TestWaitOfOneWhoLeft(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))

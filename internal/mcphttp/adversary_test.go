@@ -238,7 +238,7 @@ func TestApprovalOfOneRunsNoOther(t *testing.T) {
 	h.wantRan(`hold_b {"x":1}`)
 }
 
-// What was rejected is never run, and asking again is a new question.
+// A rejected call never runs, and asking again is a new question.
 func TestRejectedStaysRejected(t *testing.T) {
 	h := newHouse(t, nil)
 	id := task.ID(taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`))))

@@ -13,7 +13,7 @@ import (
 // whoever are clients that the gate can tell from others, and that it cannot.
 var whoever = map[string][]string{"a session": nil, "a stranger": nobody}
 
-// What a legacy upstream says of a task that it made of a held call is not for the
+// Reports of a legacy upstream on a task that it made of a held call are not for the
 // client, also when the held call has ended: it is cancelled there only after that.
 func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 	for who, headers := range whoever {
@@ -43,8 +43,8 @@ func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 	}
 }
 
-// What a legacy upstream asks on the GET stream because of a task that it made of
-// a held call belongs to the task that the client knows.
+// A question of a legacy upstream on the GET stream, because of a task that it made
+// of a held call, belongs to the task that the client knows.
 func TestQuestionOnGetStream(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	radio.greets = false

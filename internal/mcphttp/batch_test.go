@@ -113,7 +113,7 @@ func TestWholeBatchIsStrict(t *testing.T) {
 	h.wantRan(`get_a {"x":1}`, `get_b {"x":1}`)
 }
 
-// What the policy says of one call of a batch after its approval goes for all.
+// A verdict on one call of a batch after its approval applies to all calls of it.
 func TestWholeBatchDrifts(t *testing.T) {
 	h := newBatchHouse(t, tellArray)
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
@@ -127,7 +127,7 @@ func TestWholeBatchDrifts(t *testing.T) {
 	h.wantRan()
 }
 
-// What became of a held call is delivered with the other answers of its batch or
+// The outcome of a held call is delivered with the other answers of its batch or
 // not at all: if those do not come, it can be had again, and is not run again.
 func TestOutcomeInBatchThatFails(t *testing.T) {
 	h := newHouse(t, nil)

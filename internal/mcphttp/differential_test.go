@@ -212,7 +212,7 @@ func TestForcedWithoutList(t *testing.T) {
 	}
 }
 
-// What a client said of itself counts when policy is asked again, too.
+// The client's name and version count when policy is asked again, too.
 func TestSessionCountsAtRecheck(t *testing.T) {
 	h := newHouse(t, nil)
 	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
@@ -283,7 +283,7 @@ func TestContactCannotChangeCall(t *testing.T) {
 	}
 }
 
-// What the upstream answers to the rest of a batch is never lost.
+// The upstream's answers to the rest of a batch are never lost.
 func TestBatchAnswers(t *testing.T) {
 	const object = `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`
 	tests := []struct {
@@ -331,7 +331,7 @@ func TestProgressTokens(t *testing.T) {
 	}
 }
 
-// What the upstream answers to a call that was held reaches the client as it is.
+// The upstream's answer to a held call reaches the client unchanged.
 func TestUpstreamErrorVerbatim(t *testing.T) {
 	const theirs = `{"code":-32050,"message":"no","data":{"error_type":"x","n":1.0},"more":[1]}`
 	for _, status := range []int{200, 400, 404} {

@@ -247,8 +247,8 @@ func (x *exchange) resume(ctx context.Context, m *jsonrpc.Message, state string)
 	return x.awaitTask(ctx, m, t, round)
 }
 
-// What a model is told whose call has no answer yet. Nothing is said to have
-// run, or not to have, unless that is so.
+// Texts for a model whose call has no answer yet. They say that the call ran, or
+// did not run, only if that is so.
 const (
 	textUndecided = "This call is waiting for a person to approve it. It has not run. " +
 		"Call the tool again with the same arguments to wait for it and get its result."

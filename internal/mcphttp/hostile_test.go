@@ -239,8 +239,8 @@ func TestEndlessHead(t *testing.T) {
 	}
 }
 
-// What an upstream says after the end of an answer is no answer to the next
-// request on the same connection, though that may be there already.
+// Bytes that an upstream sends after the end of an answer are no answer to the next
+// request on the same connection, though that request may be there already.
 func TestNoAnswerBeforeRequest(t *testing.T) {
 	h := newSocketHouse(t, &socket{say: func(w io.Writer, id string) { io.WriteString(w, hostile("FINESMUGGLED", id)) }})
 	var clients sync.WaitGroup

@@ -35,8 +35,8 @@ func TestManyWaitForOneClient(t *testing.T) {
 	wantText(t, "forwarded meanwhile", h.ask(toolCall("4", "get_x", "")), "done get_x")
 }
 
-// What an approver is not shown is not sent: neither the query of whoever asks
-// for the task, nor answers to questions of the upstream.
+// The gate sends nothing that the approver was not shown: neither the query of a
+// client that asks for the task, nor answers to questions of the upstream.
 func TestUnseenIsNotSent(t *testing.T) {
 	h := newHouse(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))

@@ -96,7 +96,7 @@ func TestUnusableLargeAnswers(t *testing.T) {
 				wantText(t, "answer", got, "may have run")
 			}
 
-			// Who reads the answer as it arrives sees it break off, or hears of it.
+			// A client that reads the answer as it arrives sees it break off, or gets an error.
 			req := h.send(toolCall("7", "hold_y", ""))
 			h.approve(h.pending(1)[0])
 			<-req.done

@@ -123,7 +123,7 @@ func TestFloodOfEnds(t *testing.T) {
 	}
 }
 
-// What is queued when the gate ends is still noted.
+// A report that is queued when the gate ends is still noted.
 func TestQueuedReportIsNoted(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	radio.greets = false

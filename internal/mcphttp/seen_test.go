@@ -279,7 +279,7 @@ const (
 	smuggledParams = `"confirm":true,"uri":"file:///etc/passwd"`
 )
 
-// What runs is what was seen: of what an agent puts into a held call besides the
+// A call runs as its approver saw it: of what an agent puts into a held call besides the
 // arguments, the approver is shown what reaches the upstream, and the rest is
 // dropped; and so are headers that are no credentials, of the call and of the
 // contact that starts it.
@@ -337,7 +337,7 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 	}
 }
 
-// What is sent besides the arguments is part of the call: another value is
+// Members that are sent besides the arguments are part of the call: another value is
 // another call, which needs an approval of its own. What is not sent is no part
 // of it.
 func TestAlsoSentIsBound(t *testing.T) {

@@ -319,8 +319,9 @@ func as(headers []string, i int) []string {
 	return headers
 }
 
-// What a legacy upstream says of the task that it made of a held call is told of
-// the held call, and under its id; of other tasks it is told as it is.
+// A legacy upstream's report on the task that it made of a held call reaches the
+// client as a report on the held call, with its id; reports on other tasks pass
+// unchanged.
 func TestUpstreamHeardOnGetStream(t *testing.T) {
 	p, radio := newRadioPlant(t, 5*time.Millisecond)
 	radio.greets = false

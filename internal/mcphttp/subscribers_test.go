@@ -177,7 +177,7 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 	})
 }
 
-// What a listener is told last is true, however many things happen at once.
+// The last event that a listener gets is true, however many things happen at once.
 func TestLastToldIsTrue(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.PerOwner = 100 })
 	h.get = silent

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What is forwarded equals what came in, byte for byte, in both directions.
+// The gate forwards messages byte for byte, in both directions.
 func TestVerbatim(t *testing.T) {
 	var seen, answer atomic.Pointer[[]byte]
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
-// What a terminal obeys, what cannot be seen, and what turns text around.
+// Escape replaces characters that a terminal obeys, that cannot be seen, and that
+// change the direction of text.
 func TestEscape(t *testing.T) {
 	tests := map[string]string{
 		"plain, ünïcödé, 夜, 🙂":  "plain, ünïcödé, 夜, 🙂",
