@@ -351,6 +351,16 @@ var mutations = []mutation{
 		keyringPkg, "^TestReplicas$",
 	},
 	{
+		"a sealed text is good for every principal", "internal/keyring/keyring.go",
+		`for _, text := range bound {`, `for _, text := range bound[:min(1, len(bound))] {`,
+		mcphttpPkg, "^TestReplayedTexts$",
+	},
+	{
+		"a sealed text is good for every use", "internal/keyring/keyring.go",
+		`for _, text := range bound {`, `for _, text := range bound[min(1, len(bound)):] {`,
+		mcphttpPkg, "^TestReplayedTexts$",
+	},
+	{
 		"a state is good for another call", "internal/mcphttp/hold.go",
 		`if !approval.SameCall(t, m.Raw) {`, `if false {`,
 		mcphttpPkg, "^TestModernRounds$",
