@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -181,6 +182,7 @@ func TestStepsAreTraced(t *testing.T) {
 	})
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", id), traced(nil, contact)...), "made it")
 	wantText(t, "metrics", scrape(p.gateway), `thoughtgate_upstream_result_streams_total{status="success"} 1`)
+	size := p.state(id).Result.Size
 	end()
 
 	theirs := p.shop.made()[0]
@@ -192,7 +194,7 @@ func TestStepsAreTraced(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"upstream_execution": {"tool.name": "hold_required", "execution.path": "task", "upstream.task_id": theirs},
 		"lazy_poll":          {"upstream.task_id": theirs},
-		"stream_result":      {"upstream.task_id": theirs, "bytes_streamed": ""},
+		"stream_result":      {"upstream.task_id": theirs, "bytes_streamed": fmt.Sprintf(":%d", size)},
 	} {
 		step := exported.find(t, name, whichever)
 		wantAttributes(t, step, want)
