@@ -40,10 +40,16 @@ func eventsOf(id string) string { return "/mcp/tasks/" + id + "/events" }
 // status fails the test unless the next event of a task is this one.
 func status(t *testing.T, events *jsonrpc.EventReader, id string, want ...string) {
 	t.Helper()
+	wantText(t, "event", statusOf(t, events, id), append(want, `"timestamp":"2`)...)
+}
+
+// statusOf returns the next event of a task, which must have this id.
+func statusOf(t *testing.T, events *jsonrpc.EventReader, id string) string {
+	t.Helper()
 	for {
 		e, err := events.Next()
 		if err != nil {
-			t.Fatalf("the events ended: %v; want %v", err, want)
+			t.Fatalf("the events ended: %v; want one with id %s", err, id)
 		}
 		if len(e.Data) == 0 {
 			continue
@@ -51,8 +57,7 @@ func status(t *testing.T, events *jsonrpc.EventReader, id string, want ...string
 		if e.Name != "task_status" || e.ID != id {
 			t.Errorf("event %q with id %q; want task_status and %q", e.Name, e.ID, id)
 		}
-		wantText(t, "event", string(e.Data), append(want, `"timestamp":"2`)...)
-		return
+		return string(e.Data)
 	}
 }
 

@@ -89,7 +89,7 @@ func (m mutation) try(ctx context.Context, dir string) error {
 		return err
 	}
 	//nolint:gosec // the arguments are those of the table
-	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=5m", "-overlay="+overlay, "-run="+m.run, "./"+m.pkg)
+	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-timeout=5m", "-overlay="+overlay, "-run="+m.run, "./"+m.pkg)
 	said, err := test.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
