@@ -300,7 +300,7 @@ func TestHoldAttachesAfterClockStep(t *testing.T) {
 	}
 	back = time.Hour
 	second := o.hold(t, call("ann", "/a"))
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	got, attached, err := o.Hold(ctx, call("ann", "/a"))
 	if err != nil || !attached || got.ID != second.ID {

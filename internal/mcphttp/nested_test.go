@@ -257,7 +257,9 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 		t.Fatalf("state %s; want it to go on", state)
 	}
 	p.shop.done(madeIt)
-	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
+	eventually(t, "there is a result", func() bool { // a poll may take longer than it may on a busy machine
+		return strings.Contains(p.ask(legacyAbout("tasks/result", id)), "made it")
+	})
 	for _, line := range []string{
 		`thoughtgate_upstream_execution_total{path="task",status="success"} 1`,
 		`thoughtgate_upstream_lazy_polls_total{status="timeout"} `, // more than one on a slow machine

@@ -56,7 +56,10 @@ func TestUnreadableToolsList(t *testing.T) {
 			p := newPlant(t, nil)
 			p.gateway = startGate(t, p.up, func(s settings) {
 				s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
-				s.upstream.ToolsTimeout, s.upstream.ToolsPages = 300*time.Millisecond, 5
+				s.upstream.ToolsTimeout, s.upstream.ToolsPages = patience, 5
+				if name == "hangs" {
+					s.upstream.ToolsTimeout = 300 * time.Millisecond
+				}
 			})
 			p.shop.intercepted(tt.list)
 			req := p.send(toolCall("7", "hold_required", ""))
