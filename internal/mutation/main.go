@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	tried, bad := 0, 0
-	for _, m := range mutations {
+	for _, m := range slices.Concat(mutations, observed) {
 		if !strings.Contains(m.name+" "+m.file, flags.Arg(0)) {
 			continue
 		}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Every change of the table can be made: its text is in its file exactly once. The
+// changes themselves are tried by make mutate.
+func TestTableApplies(t *testing.T) {
+	names := map[string]bool{}
+	for _, m := range slices.Concat(mutations, observed) {
+		text, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+			continue
+		}
+		if n := bytes.Count(text, []byte(m.old)); n != 1 {
+			t.Errorf("%s: %q is %d times in %s; want once", m.name, m.old, n, m.file)
+		}
+		if m.old == m.new || names[m.name] {
+			t.Errorf("%s changes nothing, or its name is used twice", m.name)
+		}
+		names[m.name] = true
+	}
+}
