@@ -84,34 +84,59 @@ func (s *troubled) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, er
 	return s.Store.Watch(ctx, ref)
 }
 
-// TestChangesGoOn checks that a store which could not tell of changes at first
-// is asked to again.
+// TestChangesGoOn checks that a store which could not be watched at first is
+// asked again every second, and that a watcher polls at its own times meanwhile.
 func TestChangesGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &troubled{Store: memstore.New(memstore.Options{})}
 		defer s.Close()
 		store(t, s.Store, task.InputRequired)
-		c := task.WatchChanges(t.Context(), s, ref, time.Minute)
+		c := task.WatchChanges(t.Context(), s, 1500*time.Millisecond, ref)
 		defer c.Close()
-		next := func(want task.Reason, after time.Duration, wake <-chan struct{}) {
+		next := func(want task.Reason, after time.Duration, wake, end <-chan struct{}) {
 			t.Helper()
 			began := time.Now()
-			if got, err := c.Next(t.Context(), wake); got != want || err != nil || time.Since(began) != after {
+			if got, err := c.Next(t.Context(), wake, end); got != want || err != nil || time.Since(began) != after {
 				t.Errorf("Next = %v, %v after %v; want %v after %v", got, err, time.Since(began), want, after)
 			}
 		}
-		next(task.Polled, time.Minute, nil)
+		next(task.Polled, 1500*time.Millisecond, nil, nil)
 		s.well = true
-		next(task.Polled, time.Minute, nil)
+		next(task.Changed, time.Second, nil, nil)
+		next(task.Polled, 500*time.Millisecond, nil, nil)
+		c.PollIn(time.Minute)
+		next(task.Polled, time.Minute, nil, nil)
 		advance(t, s.Store, task.Reject{By: "bob"}, epoch)
-		next(task.Changed, 0, nil)
+		next(task.Changed, 0, nil, nil)
 		closed := make(chan struct{})
 		close(closed)
-		next(task.Woken, 0, closed)
+		next(task.Woken, 0, closed, nil)
+		next(task.Ended, 0, nil, closed)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := c.Next(ended, nil); err == nil {
+		if _, err := c.Next(ended, nil, nil); err == nil {
 			t.Error("Next outlives its context")
+		}
+	})
+}
+
+// TestChangesOfSeveral checks that a change of any of several tasks is noticed,
+// and no change of another task.
+func TestChangesOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		store(t, s, task.InputRequired)
+		c := task.WatchChanges(t.Context(), s, time.Hour, task.OwnedBy("ann").Ref("tg_0"), ref)
+		defer c.Close()
+		advance(t, s, task.Reject{By: "bob"}, epoch)
+		if got, err := c.Next(t.Context(), nil, nil); got != task.Changed || err != nil {
+			t.Errorf("Next = %v, %v after a change", got, err)
+		}
+		other := task.WatchChanges(t.Context(), s, time.Hour, task.OwnedBy("ann").Ref("tg_0"), task.OwnedBy("ann").Ref("tg_2"))
+		defer other.Close()
+		advance(t, s, task.Deliver{}, epoch)
+		if got, err := other.Next(t.Context(), nil, nil); got != task.Polled || err != nil {
+			t.Errorf("Next = %v, %v after a change of another task", got, err)
 		}
 	})
 }

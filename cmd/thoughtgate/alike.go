@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
@@ -26,7 +26,7 @@ func markedName(name string, limit int) string {
 
 // nameWarnings says which names of a call may be taken for others, and why: those
 // of the tool, the requester and the arguments.
-func nameWarnings(a approval.Approval) []string {
+func nameWarnings(a casefile.Approval) []string {
 	var warnings []string
 	warn := func(what, name string) {
 		if warning := plain.Warning(name); warning != "" {
@@ -66,6 +66,6 @@ func memberNames(text jsontext.Value) []string {
 }
 
 // warningText returns warnings as lines, or nothing if there are none.
-func (s *screen) warningText(a approval.Approval) string {
+func (s *screen) warningText(a casefile.Approval) string {
 	return s.paint(yellow, strings.Join(nameWarnings(a), "\n"))
 }

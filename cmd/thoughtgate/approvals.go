@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -104,7 +104,7 @@ func newList(g gateFlags) *cobra.Command {
 		}
 		out := newScreen(cmd.OutOrStdout())
 		if *asJSON {
-			return out.json(approval.Page{Approvals: listed})
+			return out.json(casefile.Page{Approvals: listed})
 		}
 		switch {
 		case len(listed) > 0:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -52,7 +53,7 @@ func newApprove(g gateFlags) *cobra.Command {
 
 // confirm returns nil if the approver has seen a and means to approve it: the
 // approver names the digest of a, or answers yes to a as it is shown here.
-func confirm(cmd *cobra.Command, a approval.Approval, shown string) error {
+func confirm(cmd *cobra.Command, a casefile.Approval, shown string) error {
 	switch {
 	case a.State != task.InputRequired:
 		return nil // the gate says what became of it

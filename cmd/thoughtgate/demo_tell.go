@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -60,10 +60,10 @@ func (t *teller) tell(e client.Event) error {
 }
 
 // short returns as much of an id as the demo needs to be clear.
-func short(a approval.Approval) task.ID { return a.ID[:min(shortID, len(a.ID))] }
+func short(a casefile.Approval) task.ID { return a.ID[:min(shortID, len(a.ID))] }
 
 // held prints a call that waits, with what can be done about it.
-func (t *teller) held(a approval.Approval) error {
+func (t *teller) held(a casefile.Approval) error {
 	lines := []string{
 		fmt.Sprintf("%s  %s  %s", short(a), t.out.standing(a), callText(a)),
 		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), span(time.Until(a.ExpiresAt))),
@@ -77,7 +77,7 @@ func (t *teller) held(a approval.Approval) error {
 const glance = 200 * time.Millisecond
 
 // follow prints what becomes of a call after its approval.
-func (t *teller) follow(ctx context.Context, a approval.Approval) error {
+func (t *teller) follow(ctx context.Context, a casefile.Approval) error {
 	again := time.NewTicker(glance)
 	defer again.Stop()
 	for !a.State.Terminal() {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -73,7 +73,7 @@ func (s *screen) json(v any) error {
 }
 
 // table prints one line for each approval.
-func (s *screen) table(listed []approval.Approval, now time.Time) error {
+func (s *screen) table(listed []casefile.Approval, now time.Time) error {
 	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "ID\tTOOL\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
 	n := distinct(listed)
@@ -93,7 +93,7 @@ func (s *screen) table(listed []approval.Approval, now time.Time) error {
 }
 
 // warnings says below a table which of its names may be taken for others.
-func (s *screen) warnings(listed []approval.Approval, n int) error {
+func (s *screen) warnings(listed []casefile.Approval, n int) error {
 	for _, a := range listed {
 		for _, warning := range nameWarnings(a) {
 			if err := s.line("%s", s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning)); err != nil {
@@ -108,7 +108,7 @@ func (s *screen) warnings(listed []approval.Approval, n int) error {
 const shortID = len("tg_") + 8
 
 // distinct returns how many characters tell the ids apart.
-func distinct(listed []approval.Approval) int {
+func distinct(listed []casefile.Approval) int {
 	for n := shortID; ; n++ {
 		seen, long := make(map[task.ID]bool), false
 		for _, a := range listed {
@@ -122,7 +122,7 @@ func distinct(listed []approval.Approval) int {
 }
 
 // show prints everything about one approval.
-func (s *screen) show(a approval.Approval, now time.Time) error {
+func (s *screen) show(a casefile.Approval, now time.Time) error {
 	var b strings.Builder
 	row := func(name, value string) {
 		if value != "" {
@@ -152,7 +152,7 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 	row("shown", oneLine(a.ShownDigest, maxCell)) // for approve --shown
 	row("arguments", argumentText(a))
 	if len(a.AlsoSent) > 0 {
-		row("also sent", argumentText(approval.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
+		row("also sent", argumentText(casefile.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
 	}
 	row("result", resultText(a.Result))
 	_, err := io.WriteString(s.w, b.String())
@@ -160,7 +160,7 @@ func (s *screen) show(a approval.Approval, now time.Time) error {
 }
 
 // resultText returns what the tool answered, or nothing if there is no answer.
-func resultText(r *approval.Result) string {
+func resultText(r *casefile.Result) string {
 	if r == nil {
 		return ""
 	}
@@ -174,11 +174,11 @@ func resultText(r *approval.Result) string {
 	if r.Truncated {
 		text += "\n(this is only the beginning)"
 	}
-	return text + "\n" + argumentText(approval.Approval{Arguments: r.Value})
+	return text + "\n" + argumentText(casefile.Approval{Arguments: r.Value})
 }
 
 // standing says how far a call is, in colour.
-func (s *screen) standing(a approval.Approval) string {
+func (s *screen) standing(a casefile.Approval) string {
 	switch a.State {
 	case task.InputRequired:
 		return s.paint(yellow, stateName(a)+approvedSoFar(a))
@@ -189,7 +189,7 @@ func (s *screen) standing(a approval.Approval) string {
 	}
 }
 
-func approvedSoFar(a approval.Approval) string {
+func approvedSoFar(a casefile.Approval) string {
 	if len(a.Approvals) == 0 {
 		return ""
 	}
@@ -197,7 +197,7 @@ func approvedSoFar(a approval.Approval) string {
 }
 
 // stateName returns the state in an approver's word for it.
-func stateName(a approval.Approval) string {
+func stateName(a casefile.Approval) string {
 	if a.State == task.InputRequired {
 		return "pending"
 	}
@@ -205,7 +205,7 @@ func stateName(a approval.Approval) string {
 }
 
 // fate tells what became of a call, and through whom.
-func fate(a approval.Approval, now time.Time) string {
+func fate(a casefile.Approval, now time.Time) string {
 	text := stateName(a)
 	if a.Rejection != nil {
 		return text + " by " + decisionText(*a.Rejection, now)
@@ -238,14 +238,14 @@ func decisionText(d task.Decision, now time.Time) string {
 	return text
 }
 
-func quorumText(a approval.Approval) string {
+func quorumText(a casefile.Approval) string {
 	if a.Quorum < 2 {
 		return ""
 	}
 	return fmt.Sprintf(" (%d must approve)", a.Quorum)
 }
 
-func requester(a approval.Approval) string {
+func requester(a casefile.Approval) string {
 	if a.Anonymous {
 		return "anonymous"
 	}
@@ -253,7 +253,7 @@ func requester(a approval.Approval) string {
 }
 
 // hintText returns what the upstream says of its tool.
-func hintText(h *approval.Hints) string {
+func hintText(h *casefile.Hints) string {
 	if h == nil {
 		return ""
 	}
@@ -282,7 +282,7 @@ func hintText(h *approval.Hints) string {
 }
 
 // argumentText returns the arguments over as many lines as they need.
-func argumentText(a approval.Approval) string {
+func argumentText(a casefile.Approval) string {
 	if len(a.Arguments) == 0 {
 		return "none"
 	}
@@ -297,7 +297,7 @@ func argumentText(a approval.Approval) string {
 }
 
 // argumentStart returns the text of arguments that are too long to be sent whole.
-func argumentStart(a approval.Approval, most int) string {
+func argumentStart(a casefile.Approval, most int) string {
 	text, err := jsontext.AppendUnquote(nil, a.Arguments)
 	if err != nil {
 		return "unreadable"
@@ -306,7 +306,7 @@ func argumentStart(a approval.Approval, most int) string {
 }
 
 // callText returns the tool and its arguments on one line.
-func callText(a approval.Approval) string {
+func callText(a casefile.Approval) string {
 	arguments := oneLine(string(a.Arguments), maxCell)
 	if a.ArgumentsTruncated {
 		arguments = argumentStart(a, maxCell)

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -28,14 +28,15 @@ func TestSpan(t *testing.T) {
 // Foreign text can neither leave its place in a table nor make it endless.
 func TestTable(t *testing.T) {
 	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
-	a := approval.Approval{
-		ID: "tg_aaaaaaaa-1", Tool: "x\ny\tz", Principal: strings.Repeat("long", 100), Workflow: "w", State: task.InputRequired,
-		Reason: "because", CreatedAt: now.Add(-time.Minute), ExpiresAt: now.Add(time.Minute),
+	a := casefile.Approval{
+		ID: "tg_aaaaaaaa-1", Tool: "x\ny\tz", Principal: strings.Repeat("long", 100), State: task.InputRequired,
+		Background: casefile.Background{Workflow: "w", Reason: "because"},
+		CreatedAt:  now.Add(-time.Minute), ExpiresAt: now.Add(time.Minute),
 	}
 	b := a
 	b.ID, b.State, b.Principal = "tg_aaaaaaaa-2", task.Expired, "ann"
 	var out strings.Builder
-	if err := (&screen{w: &out}).table([]approval.Approval{a, b}, now); err != nil {
+	if err := (&screen{w: &out}).table([]casefile.Approval{a, b}, now); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -56,25 +57,25 @@ func TestFate(t *testing.T) {
 	by := task.Decision{By: "bob\x1b", At: now.Add(-time.Minute), Reason: "as agreed"}
 	approved := []task.Decision{by}
 	tests := []struct {
-		a    approval.Approval
+		a    casefile.Approval
 		want string
 	}{
-		{approval.Approval{State: task.Approved, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed)`},
-		{approval.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), running`},
-		{approval.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), completed`},
-		{approval.Approval{State: task.Completed}, "completed"},
-		{approval.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, completed"},
-		{approval.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
+		{casefile.Approval{State: task.Approved, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed)`},
+		{casefile.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), running`},
+		{casefile.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), completed`},
+		{casefile.Approval{State: task.Completed}, "completed"},
+		{casefile.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, completed"},
+		{casefile.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
 		{
-			approval.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
+			casefile.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
 			"expired: nobody came; it did not run",
 		},
 		{
-			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
+			casefile.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
 			"failed: executor_lost; outcome unknown: it may have run",
 		},
 		{
-			approval.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
+			casefile.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
 			"failed: upstream_error; it ran",
 		},
 	}
@@ -92,18 +93,18 @@ func TestArguments(t *testing.T) {
 	cut := jsontext.Value(`"{\"text\":\"\u001b…"`)
 	tests := []struct {
 		name       string
-		a          approval.Approval
+		a          casefile.Approval
 		line, full string
 	}{
-		{"none", approval.Approval{Tool: "t"}, "t", "none"},
-		{"short", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{"a":[1]}`)}, `t {"a":[1]}`, "{\n  \"a\": [\n    1\n  ]\n}"},
+		{"none", casefile.Approval{Tool: "t"}, "t", "none"},
+		{"short", casefile.Approval{Tool: "t", Arguments: jsontext.Value(`{"a":[1]}`)}, `t {"a":[1]}`, "{\n  \"a\": [\n    1\n  ]\n}"},
 		{
 			"cut off",
-			approval.Approval{Tool: "t", Arguments: cut, ArgumentsTruncated: true},
+			casefile.Approval{Tool: "t", Arguments: cut, ArgumentsTruncated: true},
 			`t {"text":"\u001b…`, `{"text":"\u001b…` + "\n(truncated)",
 		},
-		{"no JSON", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{`)}, "t {", "unreadable"},
-		{"no text", approval.Approval{Tool: "t", Arguments: jsontext.Value(`{}`), ArgumentsTruncated: true}, "t unreadable", "unreadable\n(truncated)"},
+		{"no JSON", casefile.Approval{Tool: "t", Arguments: jsontext.Value(`{`)}, "t {", "unreadable"},
+		{"no text", casefile.Approval{Tool: "t", Arguments: jsontext.Value(`{}`), ArgumentsTruncated: true}, "t unreadable", "unreadable\n(truncated)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestArguments(t *testing.T) {
 			}
 		})
 	}
-	endless := approval.Approval{Arguments: long}
+	endless := casefile.Approval{Arguments: long}
 	if n := len(callText(endless)); n > maxCell+len("…") {
 		t.Errorf("a line of %d", n)
 	}
@@ -128,16 +129,16 @@ func TestArguments(t *testing.T) {
 // the inbox marks it, and the letters are named.
 func TestAlike(t *testing.T) {
 	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
-	a := approval.Approval{
+	a := casefile.Approval{
 		ID: "tg_aaaaaaaa-1", Tool: "d\u0435lete", Principal: "\u03bfps", State: task.InputRequired, ExpiresAt: now,
 		Arguments: jsontext.Value(`{"p\u0430th":"\u0430 value may have any letters","deep":[{"id\u00a0":1,"id":"\u0456d"}]}`),
 	}
-	plainOne := approval.Approval{ID: "tg_bbbbbbbb-1", Tool: "delete", Principal: "ops", State: task.InputRequired, ExpiresAt: now, Arguments: jsontext.Value(`{"path":"x"}`)}
+	plainOne := casefile.Approval{ID: "tg_bbbbbbbb-1", Tool: "delete", Principal: "ops", State: task.InputRequired, ExpiresAt: now, Arguments: jsontext.Value(`{"path":"x"}`)}
 	tool := "tool d\u0435lete: Not plain Latin letters: \u0435 is U+0435 Cyrillic"
 	requester := "requester \u03bfps: Not plain Latin letters: \u03bf is U+03BF Greek"
 	argument := "argument p\u0430th: Not plain Latin letters: \u0430 is U+0430 Cyrillic"
 	var list, shown, event strings.Builder
-	if err := (&screen{w: &list}).table([]approval.Approval{a, plainOne}, now); err != nil {
+	if err := (&screen{w: &list}).table([]casefile.Approval{a, plainOne}, now); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&screen{w: &shown}).show(a, now); err != nil {

@@ -75,7 +75,7 @@ func TestDecisionAnswerLost(t *testing.T) {
 	alice.sees("it is not known whether this was decided")
 	b.swallow.Store(false)
 	alice.sees("You have approved this. 1 of 2 approvals, by alice.")
-	a, err := b.desk.Show(t.Context(), id)
+	a, err := b.desk.Cases().Show(t.Context(), id)
 	if err != nil || len(a.Approvals) != 1 || a.Approvals[0].Reason != "as agreed" {
 		t.Errorf("approvals %v, %v", a.Approvals, err)
 	}

@@ -67,7 +67,7 @@ func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: desk, Now: time.Now, KeepAlive: time.Second})
+	pages, err := inbox.New(inbox.Config{Desk: desk, Cases: desk.Cases(), Now: time.Now, KeepAlive: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestBusyAgents(t *testing.T) {
 // decide looks at a call and then decides, as an approver does.
 func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
 	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.ShowAll(ctx, id); err == nil {
+	if shown, err := desk.Cases().ShowAll(ctx, id); err == nil {
 		r.Shown = shown.ShownDigest
 	}
 	return desk.Decide(ctx, id, who, r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -15,7 +16,7 @@ import (
 func About(ctx context.Context, t task.Task) context.Context {
 	return logging.AboutCall(ctx, func() logging.Call {
 		return logging.Call{
-			CorrelationID: readFacts(t).Correlation, Principal: requester(t), TaskID: string(t.ID), Tool: t.Call.Name,
+			CorrelationID: casefile.ReadFacts(t).Correlation, Principal: casefile.Requester(t), TaskID: string(t.ID), Tool: t.Call.Name,
 		}
 	})
 }

@@ -26,8 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -103,8 +102,7 @@ type Desk struct {
 	running sync.WaitGroup // the runs of calls
 	pace    pace
 
-	operators *semaphore.Weighted // see aside
-	previews  previews
+	cases *casefile.Viewer
 
 	mu      sync.Mutex
 	closed  bool
@@ -127,12 +125,21 @@ func New(c Config) (*Desk, error) {
 		cfg: c, closing: make(chan struct{}), kill: make(chan struct{}),
 		present: make(map[task.ID]presence), waiting: make(map[task.ID]int),
 		leases: make(map[task.ID]int), spools: make(map[task.ID]*spool), begun: make(chan struct{}),
-		operators: newOperatorReads(),
 	}
+	d.cases = casefile.New(casefile.Config{Store: c.Store, Get: d.get, Terms: d.terms, Closing: d.closing, Log: c.Log})
 	if err := d.Configure(c.Settings); err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// Cases returns what shows the held calls of this desk to people.
+func (d *Desk) Cases() *casefile.Viewer { return d.cases }
+
+// terms returns what a workflow says about showing a call.
+func (d *Desk) terms(workflow string) (casefile.Terms, bool) {
+	w, known := d.cfg.Workflow(workflow)
+	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity}, known
 }
 
 // Configure replaces the settings. What is under way goes on with those that it

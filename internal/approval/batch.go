@@ -7,13 +7,14 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // MethodBatch is the method of a held call that is a whole batch of requests.
-const MethodBatch = "batch"
+const MethodBatch = casefile.MethodBatch
 
 // readBatch returns what a batch is about: everything in it but the ids that
 // the client gave its requests, which another time are others.
@@ -61,7 +62,7 @@ func subjectOf(m *jsonrpc.Message) (string, bool) {
 
 // inBatch returns what of a task the policy is asked about, one by one. Of one
 // that cannot be read it returns what nobody allows.
-func inBatch(t task.Task, f facts, now time.Time) []policy.Call {
+func inBatch(t task.Task, f casefile.Facts, now time.Time) []policy.Call {
 	p, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
 	if err != nil || len(f.InBatch) != len(p.Messages) {
 		return []policy.Call{{Time: now}}
@@ -78,14 +79,4 @@ func inBatch(t task.Task, f facts, now time.Time) []policy.Call {
 		}
 	}
 	return calls
-}
-
-// pathsInBatch returns paths of arguments as paths inside of what a batch is
-// shown as.
-func pathsInBatch(paths []path) []path {
-	inner := make([]path, len(paths))
-	for i, p := range paths {
-		inner[i] = append(path{"params", "arguments"}, p...)
-	}
-	return inner
 }

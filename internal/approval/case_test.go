@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -23,7 +24,7 @@ func TestCaseArguments(t *testing.T) {
 		c := call("ann", "")
 		c.Message = message("delete_file", `{"password":"hunter2","note":"[redacted]","text":"`+string(make100KB())+`"}`)
 		held := o.hold(t, c)
-		got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+		got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestCaseObjection(t *testing.T) {
 		o.setWorkflow("ops", approval.Workflow{Approvers: []string{"alice", "bob"}, Quorum: 2})
 		held := o.hold(t, call("bob", "/a"))
 		for name, want := range map[string]error{"alice": nil, "bob": task.ErrSelfApproval, "eve": approval.ErrForbidden} {
-			got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: name})
+			got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: name}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +67,7 @@ func TestCaseObjection(t *testing.T) {
 			}
 		}
 		o.approve(t, held.ID)
-		got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+		got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,9 +87,9 @@ func TestCaseChanged(t *testing.T) {
 			c.Tool.Digest = digest
 			return o.hold(t, c)
 		}
-		changed := func(held task.Task) *approval.Precedent {
+		changed := func(held task.Task) *casefile.Precedent {
 			t.Helper()
-			got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+			got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +103,7 @@ func TestCaseChanged(t *testing.T) {
 		if got := changed(hold("/b", "d1")); got != nil {
 			t.Errorf("changed although it is the same: %+v", got)
 		}
-		want := &approval.Precedent{ID: first.ID, At: first.CreatedAt}
+		want := &casefile.Precedent{ID: first.ID, At: first.CreatedAt}
 		if diff := cmp.Diff(want, changed(hold("/c", "d2"))); diff != "" {
 			t.Errorf("changed:\n%s", diff)
 		}
@@ -151,7 +152,7 @@ func TestDigestForms(t *testing.T) {
 						o.approve(t, held.ID)
 						continue
 					}
-					got, err := o.Case(t.Context(), held.ID, approval.Approver{Name: "alice"})
+					got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -229,7 +230,7 @@ func TestCaseEarlier(t *testing.T) {
 		other.Message = message("read_file", `{}`)
 		o.hold(t, other)
 		o.hold(t, call("zoe", "/z"))
-		got, err := o.Case(t.Context(), want[0], approval.Approver{Name: "alice"})
+		got, err := o.Case(t.Context(), want[0], o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +241,7 @@ func TestCaseEarlier(t *testing.T) {
 		if diff := cmp.Diff(want[1:6], ids); diff != "" {
 			t.Error(diff)
 		}
-		got, err = o.Case(t.Context(), want[4], approval.Approver{Name: "alice"})
+		got, err = o.Case(t.Context(), want[4], o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,14 +269,14 @@ func TestFilter(t *testing.T) {
 			pass(time.Millisecond)
 		}
 		for name, tt := range map[string]struct {
-			filter approval.Filter
+			filter casefile.Filter
 			want   int
 		}{
-			"tool":          {approval.Filter{Tool: "mail", Limit: 4}, 6},
-			"requester":     {approval.Filter{Principal: "agent 1", Limit: 3}, 11},
-			"both":          {approval.Filter{Tool: "SEND", Principal: "agent 10"}, 1},
-			"nothing":       {approval.Filter{Tool: "nothing"}, 0},
-			"another state": {approval.Filter{Tool: "mail", States: []task.State{task.Rejected}}, 0},
+			"tool":          {casefile.Filter{Tool: "mail", Limit: 4}, 6},
+			"requester":     {casefile.Filter{Principal: "agent 1", Limit: 3}, 11},
+			"both":          {casefile.Filter{Tool: "SEND", Principal: "agent 10"}, 1},
+			"nothing":       {casefile.Filter{Tool: "nothing"}, 0},
+			"another state": {casefile.Filter{Tool: "mail", States: []task.State{task.Rejected}}, 0},
 		} {
 			seen := map[task.ID]bool{}
 			for f := tt.filter; ; {

@@ -2,7 +2,10 @@ package approval
 
 import (
 	"context"
+	"errors"
+	"slices"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -21,11 +24,11 @@ type Ruling struct {
 	Decision Decision
 	Reason   string
 
-	// Shown is the [Approval.ShownDigest] of what the approver saw. An approval
+	// Shown is the [casefile.Approval.ShownDigest] of what the approver saw. An approval
 	// must name it; a rejection may.
 	Shown string
 
-	// Unread is the [Approval.UnreadBytes] of what the approver saw: the
+	// Unread is the [casefile.Approval.UnreadBytes] of what the approver saw: the
 	// approver knows that so much was left out, and approves all the same. The
 	// journal says so.
 	Unread int
@@ -35,7 +38,7 @@ type Ruling struct {
 // decision counts: a rejection is final, an approval is when the quorum is
 // reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
 // [task.ErrAlreadyDecided] if it is not for this approver to decide,
-// [ErrNotShown], [ErrViewChanged] or [ErrUnread] if the approver has not seen
+// [casefile.ErrNotShown], [casefile.ErrViewChanged] or [casefile.ErrUnread] if the approver has not seen
 // what would be approved, and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
 // late.
@@ -71,7 +74,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 
 // event returns what r does to t.
 func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
-	reason := plain.Text(r.Reason, maxReason)
+	reason := plain.Text(r.Reason, casefile.MaxReason)
 	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
@@ -94,6 +97,46 @@ func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
 		return &task.Error{Kind: task.KindSelfApproval, ID: t.ID, State: t.State, Action: task.ActionApprove}
 	}
 	return nil
+}
+
+// Objection returns a function that says why an approver may not approve a task,
+// if that is so. It reads nothing.
+func (d *Desk) Objection(who Approver) func(task.Task) error {
+	return func(t task.Task) error {
+		if err := d.mayDecide(t, who, Approve); err != nil {
+			return err
+		}
+		if approvedBy(t, who) {
+			return task.ErrAlreadyDecided
+		}
+		return nil
+	}
+}
+
+// approvedBy reports whether who is one of those that have approved t.
+func approvedBy(t task.Task, who Approver) bool {
+	return t.Approval != nil && slices.ContainsFunc(t.Approval.Approvals, func(a task.Decision) bool {
+		return a.IsBy(append([]string{who.Name}, who.Aliases...)...)
+	})
+}
+
+// checkShown returns nil if who has seen what r says about t. A ruling that
+// cannot count, because it is too late or the second one, is not checked.
+func (d *Desk) checkShown(t task.Task, who Approver, r Ruling) error {
+	if !d.counts(t, who) || r.Decision != Approve && r.Shown == "" {
+		return nil
+	}
+	err := d.cases.CheckShown(t, r.Shown, r.Unread)
+	if r.Decision == Reject && errors.Is(err, casefile.ErrUnread) {
+		return nil // one may reject what one has read a part of
+	}
+	return err
+}
+
+// counts reports whether a ruling by who on t can still count.
+func (d *Desk) counts(t task.Task, who Approver) bool {
+	inTime := t.Approval == nil || d.cfg.Now().Before(t.Approval.Deadline)
+	return t.State == task.InputRequired && inTime && !approvedBy(t, who)
 }
 
 // approved starts t if there is somebody to start it for, even if the approver
@@ -129,6 +172,3 @@ func (d *Desk) abandon(ctx context.Context, t task.Task) {
 	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run: its owner is not present", "state", t.State)
 	d.tell(ctx, Event{Step: Abandoned, Task: t})
 }
-
-// maxReason is how many characters of an approver's reason are kept.
-const maxReason = 500

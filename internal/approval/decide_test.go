@@ -108,7 +108,7 @@ func TestDecideQuorumOfDistinctPeople(t *testing.T) {
 			_, err := o.decide(t.Context(), held.ID, both[1], approval.Approve, "")
 			mustBe(t, err, task.ErrAlreadyDecided)
 			mustState(t, o.now(t, held.ID), task.InputRequired)
-			seen, err := o.Case(t.Context(), held.ID, both[1])
+			seen, err := o.Case(t.Context(), held.ID, o.Objection(both[1]))
 			if err != nil {
 				t.Fatal(err)
 			}

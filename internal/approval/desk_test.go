@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -31,6 +32,7 @@ var (
 // An office is a desk with what belongs to it, and a record of all that it did.
 type office struct {
 	*approval.Desk
+	*casefile.Viewer // of the desk
 
 	config approval.Config
 	store  task.Store
@@ -88,7 +90,7 @@ func branch(t testing.TB, store task.Store, change func(*approval.Config)) *offi
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Desk, o.config = d, c
+	o.Desk, o.Viewer, o.config = d, d.Cases(), c
 	return o
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -19,7 +19,7 @@ func toolDrift(ctx context.Context, t task.Task, send Sender) *task.Failure {
 		return nil
 	}
 	for i, now := range definer.Definitions(ctx, t) {
-		if i >= len(held) || !redefined(held[i], now) {
+		if i >= len(held) || !casefile.Redefined(held[i], now) {
 			continue
 		}
 		reason := "the tool has changed since the call was held"
@@ -35,27 +35,7 @@ func toolDrift(ctx context.Context, t task.Task, send Sender) *task.Failure {
 // when t was held, as [Definer] does.
 func heldDefinitions(t task.Task) []string {
 	if t.Call.Method == MethodBatch {
-		return readFacts(t).DigestsInBatch
+		return casefile.ReadFacts(t).DigestsInBatch
 	}
 	return []string{t.Verdict.ToolDigest}
-}
-
-// redefined reports whether two digests tell that a tool has been defined
-// otherwise.
-func redefined(one, other string) bool { return comparableDigests(one, other) && one != other }
-
-// comparableDigests reports whether two digests of definitions were made in the
-// same way, so that they tell whether the definitions differ. A digest that is
-// not known cannot be compared.
-func comparableDigests(one, other string) bool {
-	return one != "" && other != "" && formOf(one) == formOf(other)
-}
-
-// formOf returns how a digest was made. Early digests do not say that.
-func formOf(digest string) string {
-	form, _, told := strings.Cut(digest, "-")
-	if !told {
-		return ""
-	}
-	return form
 }

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -123,7 +123,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	facts, err := c.facts().text()
+	facts, err := c.facts().Text()
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
@@ -297,27 +297,12 @@ func readCall(upstream string, message []byte) (task.Call, error) {
 
 var errNotHeld = errors.New("not a request about something that can be held")
 
-// facts are what was known when a call was held, beyond the call itself.
-type facts struct {
-	Principal   policy.Principal
-	Annotations policy.Annotations `json:",omitzero"`
-	Session     policy.Session     `json:",omitzero"`
-	Description string             `json:",omitzero"`
-	Trace       string             `json:",omitzero"`
-	Correlation string             `json:",omitzero"`
-	Peer        string             `json:",omitzero"`
-	Why         *Why               `json:",omitzero"`
-
-	// InBatch describes the tools of a batch, in the places of its messages.
-	InBatch        []policy.Annotations `json:",omitempty"`
-	DigestsInBatch []string             `json:",omitempty"` // of the definitions
-}
-
 // maxDescription is how many characters of a tool's description are kept.
 const maxDescription = 2000
 
-func (c Call) facts() facts {
-	f := facts{
+// facts returns what is known of c beyond the call itself.
+func (c Call) facts() casefile.Facts {
+	f := casefile.Facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer,
 		Why: whyOf(c.Verdict),
@@ -330,42 +315,27 @@ func (c Call) facts() facts {
 }
 
 // whyOf returns what made the policy hold a call, if it did.
-func whyOf(v policy.Verdict) *Why {
+func whyOf(v policy.Verdict) *casefile.Why {
 	if v.Action != policy.Approve {
 		return nil
 	}
-	w := &Why{Label: v.Label, Match: v.Match, Policies: v.Policies}
+	w := &casefile.Why{Label: v.Label, Match: v.Match, Policies: v.Policies}
 	for _, text := range v.Says {
-		w.Says = append(w.Says, plain.Text(text, maxReason))
+		w.Says = append(w.Says, plain.Text(text, casefile.MaxReason))
 	}
 	return w
 }
 
-func (f facts) text() (string, error) {
-	b, err := json.Marshal(f, json.OmitZeroStructFields(true))
-	return string(b), err
-}
-
-// readFacts returns the facts of t. If they cannot be read there is no
-// principal, and the policy denies whatever is asked about nobody.
-func readFacts(t task.Task) facts {
-	var f facts
-	if err := json.Unmarshal([]byte(t.Verdict.Facts), &f); err != nil {
-		return facts{}
-	}
-	return f
-}
-
 // PeerOf returns which of its owner's clients made the call of t, or "".
-func PeerOf(t task.Task) string { return readFacts(t).Peer }
+func PeerOf(t task.Task) string { return casefile.ReadFacts(t).Peer }
 
 // TraceOf returns the W3C traceparent of the request that became t, or "".
-func TraceOf(t task.Task) string { return readFacts(t).Trace }
+func TraceOf(t task.Task) string { return casefile.ReadFacts(t).Trace }
 
 // judged returns what the policy is asked when t is about to run: one call, or
 // all those of a batch.
 func judged(t task.Task, now time.Time) []policy.Call {
-	f := readFacts(t)
+	f := casefile.ReadFacts(t)
 	if t.Call.Method == MethodBatch {
 		return inBatch(t, f, now)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -96,7 +97,7 @@ func TestHoldRefuses(t *testing.T) {
 			mustBe(t, err, tt.want)
 		})
 	}
-	if page, _ := o.Pending(t.Context(), approval.Filter{States: task.States()}); len(page.Approvals) != 0 {
+	if page, _ := o.Pending(t.Context(), casefile.Filter{States: task.States()}); len(page.Approvals) != 0 {
 		t.Errorf("%d tasks were made", len(page.Approvals))
 	}
 }

@@ -256,6 +256,48 @@ func (d *Desk) eachApproved(ctx context.Context, do func(task.Task) error) error
 	}
 }
 
+// trimBatch is how many entries of the journal are removed at a time.
+const trimBatch = 500
+
+// trim removes what has been in the journal for long enough.
+func (d *Desk) trim(ctx context.Context) error {
+	if d.settings().Retention <= 0 {
+		return nil
+	}
+	for {
+		n, err := d.cfg.Store.Trim(ctx, d.cfg.Now().Add(-d.settings().Retention), trimBatch)
+		if err != nil || n < trimBatch {
+			return err
+		}
+	}
+}
+
+// headEvery is how often the head of the journal is logged.
+const headEvery = time.Hour
+
+// A signpost is where the journal ended when its head was last logged.
+type signpost struct {
+	at  time.Time
+	seq int64
+}
+
+// logHead writes where the journal ends into the log, now and then if it goes
+// on. Logs are kept elsewhere: whoever can write to the store can make a new
+// chain, but not one with a head that somebody else has seen.
+func (d *Desk) logHead(ctx context.Context, last signpost) signpost {
+	now := d.cfg.Now()
+	if now.Before(last.at.Add(headEvery)) {
+		return last
+	}
+	ends, err := d.cfg.Store.Ends(ctx)
+	if err != nil || ends.Head.Seq == last.seq {
+		d.report(ctx, err)
+		return last
+	}
+	d.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head.String(), "anchor", ends.Anchor.String())
+	return signpost{now, ends.Head.Seq}
+}
+
 // lastWords is how long a run that is interrupted has to record its end.
 const lastWords = time.Second
 

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -33,18 +34,18 @@ func TestRun(t *testing.T) {
 			o.hold(t, call("ann", fmt.Sprint(i)))
 		}
 		pass(16 * time.Minute)
-		page, err := o.Pending(t.Context(), approval.Filter{States: []task.State{task.Expired}, Limit: 100})
+		page, err := o.Pending(t.Context(), casefile.Filter{States: []task.State{task.Expired}, Limit: 100})
 		if err != nil || len(page.Approvals) != 100 || page.Next == "" {
 			t.Fatalf("expired: %d, %v", len(page.Approvals), err)
 		}
 		if n := o.count(approval.Overdue) + other.count(approval.Overdue); n != many {
 			t.Errorf("told of %d ends; want %d", n, many)
 		}
-		if page, _ := o.Pending(t.Context(), approval.Filter{}); len(page.Approvals) != 0 {
+		if page, _ := o.Pending(t.Context(), casefile.Filter{}); len(page.Approvals) != 0 {
 			t.Errorf("%d are pending", len(page.Approvals))
 		}
 		pass(2 * time.Hour) // its time, and an hour more
-		if page, _ := o.Pending(t.Context(), approval.Filter{States: task.States()}); len(page.Approvals) != 0 {
+		if page, _ := o.Pending(t.Context(), casefile.Filter{States: task.States()}); len(page.Approvals) != 0 {
 			t.Errorf("%d are still there", len(page.Approvals))
 		}
 		if o.count(approval.SweptAway)+other.count(approval.SweptAway) == 0 {

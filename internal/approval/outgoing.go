@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -34,7 +35,7 @@ const (
 
 // maxAlso is how many bytes may be sent besides the arguments: as much as
 // approvers are shown.
-const maxAlso = maxShown
+const maxAlso = casefile.MaxShown
 
 // The members of params that are shown elsewhere, or never sent as they came.
 var knownParams = []string{"arguments", "task", "_meta", "inputResponses", "requestState"}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -80,7 +81,7 @@ func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task
 // interrupted; whether it ran is then unknown. What the upstream does for it is
 // cancelled there with send, which may be nil, without waiting for that.
 func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Task, error) {
-	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, maxReason)}
+	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, casefile.MaxReason)}
 	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyTerminal) {
 		d.stopUpstream(ctx, t, w.Send) // in case that the upstream could not be told before

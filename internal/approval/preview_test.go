@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -62,7 +63,7 @@ func TestListReadsPreviews(t *testing.T) {
 		c.Message = message("delete_file", fmt.Sprintf(`{"path":"/%d","password":"hunter2","text":%q}`, i, strings.Repeat("x", 256<<10)))
 		ids = append(ids, o.hold(t, c).ID)
 	}
-	list := func(f approval.Filter) (found []approval.Approval) {
+	list := func(f casefile.Filter) (found []casefile.Approval) {
 		t.Helper()
 		for {
 			page, err := o.Pending(t.Context(), f)
@@ -79,7 +80,7 @@ func TestListReadsPreviews(t *testing.T) {
 	watched.wholeLists.Store(0)
 	watched.notAside.Store(0)
 	for range 3 {
-		found := list(approval.Filter{Limit: 5})
+		found := list(casefile.Filter{Limit: 5})
 		if len(found) != calls || found[0].ID != ids[calls-1] || !found[0].ArgumentsTruncated || strings.Contains(string(found[0].Arguments), "hunter2") {
 			t.Fatalf("%d calls are listed: %.500v", len(found), found[0])
 		}
@@ -95,17 +96,17 @@ func TestListReadsPreviews(t *testing.T) {
 	}
 
 	o.approve(t, ids[3])
-	if found := list(approval.Filter{}); len(found) != calls-1 {
+	if found := list(casefile.Filter{}); len(found) != calls-1 {
 		t.Errorf("%d calls are listed after one was approved", len(found))
 	}
-	approved := list(approval.Filter{States: []task.State{task.Approved}})
+	approved := list(casefile.Filter{States: []task.State{task.Approved}})
 	if len(approved) != 1 || approved[0].ID != ids[3] || len(approved[0].Approvals) != 1 {
 		t.Errorf("approved: %.500v", approved)
 	}
-	if found := list(approval.Filter{Tool: "DELETE"}); len(found) != calls-1 {
+	if found := list(casefile.Filter{Tool: "DELETE"}); len(found) != calls-1 {
 		t.Errorf("%d calls of the tool are listed", len(found))
 	}
-	if found := list(approval.Filter{Tool: "another"}); len(found) != 0 {
+	if found := list(casefile.Filter{Tool: "another"}); len(found) != 0 {
 		t.Errorf("%d calls of another tool are listed", len(found))
 	}
 }
@@ -117,7 +118,7 @@ func TestPreviewFollowsRedaction(t *testing.T) {
 	c.Message = message("delete_file", `{"path":"/a","pin":"1234"}`)
 	o.hold(t, c)
 	arguments := func() string {
-		page, err := o.Pending(t.Context(), approval.Filter{})
+		page, err := o.Pending(t.Context(), casefile.Filter{})
 		if err != nil || len(page.Approvals) != 1 {
 			t.Fatalf("%+v, %v", page, err)
 		}
@@ -144,7 +145,7 @@ func TestFewListsAtOnce(t *testing.T) {
 	done := make(chan error, operators)
 	for range operators {
 		go func() {
-			_, err := o.Pending(t.Context(), approval.Filter{})
+			_, err := o.Pending(t.Context(), casefile.Filter{})
 			done <- err
 		}()
 	}
@@ -157,7 +158,7 @@ func TestFewListsAtOnce(t *testing.T) {
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := o.Pending(gone, approval.Filter{}); err == nil {
+	if _, err := o.Pending(gone, casefile.Filter{}); err == nil {
 		t.Error("an operator who has left is given a list")
 	}
 	close(watched.gate)

@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // paths returns the argument path of each group, with the number of calls in it
 // if there is more than one.
-func paths(q approval.Queue) []string {
+func paths(q casefile.Queue) []string {
 	names := []string{}
 	for _, g := range q.Groups {
 		name := strings.TrimSuffix(strings.TrimPrefix(string(g.Calls[0].Arguments), `{"path":"/`), `"}`)
@@ -38,7 +39,7 @@ func TestQueueOrder(t *testing.T) {
 			o.hold(t, call("ann", fmt.Sprint("/", i)))
 			pass(time.Second)
 		}
-		q, err := o.Queue(t.Context(), approval.Filter{})
+		q, err := o.Queue(t.Context(), casefile.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func TestQueueGroups(t *testing.T) {
 		hold("s2", "ci", "/a")
 		hold("s3", "bot", "/a")
 		last := hold("s1", "ci", "/a")
-		q, err := o.Queue(t.Context(), approval.Filter{})
+		q, err := o.Queue(t.Context(), casefile.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,18 +99,18 @@ func TestQueuePages(t *testing.T) {
 		t.Errorf("%d calls wait, %v; want %d", n, err, calls)
 	}
 	for name, tt := range map[string]struct {
-		filter approval.Filter
+		filter casefile.Filter
 		want   int
 	}{
-		"all":               {approval.Filter{}, calls},
-		"a tool":            {approval.Filter{Tool: "mail"}, 115},
-		"an agent":          {approval.Filter{Principal: "AGENT3"}, 33},
-		"a workflow":        {approval.Filter{Workflow: "two"}, 46},
-		"text of arguments": {approval.Filter{Text: "CUSTOMER12"}, 6},
-		"text of the rest":  {approval.Filter{Text: "agent3", Limit: 10}, 33},
-		"all words":         {approval.Filter{Text: "mail agent3 two"}, 4},
-		"what is redacted":  {approval.Filter{Text: "hunter2", Workflow: "ops"}, 0},
-		"nothing":           {approval.Filter{Text: "nowhere"}, 0},
+		"all":               {casefile.Filter{}, calls},
+		"a tool":            {casefile.Filter{Tool: "mail"}, 115},
+		"an agent":          {casefile.Filter{Principal: "AGENT3"}, 33},
+		"a workflow":        {casefile.Filter{Workflow: "two"}, 46},
+		"text of arguments": {casefile.Filter{Text: "CUSTOMER12"}, 6},
+		"text of the rest":  {casefile.Filter{Text: "agent3", Limit: 10}, 33},
+		"all words":         {casefile.Filter{Text: "mail agent3 two"}, 4},
+		"what is redacted":  {casefile.Filter{Text: "hunter2", Workflow: "ops"}, 0},
+		"nothing":           {casefile.Filter{Text: "nowhere"}, 0},
 	} {
 		var matching int
 		seen := map[task.ID]bool{}
@@ -136,7 +137,7 @@ func TestQueuePages(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"nonsense", "12", "!.tg_1"} {
-		if _, err := o.Queue(t.Context(), approval.Filter{Cursor: bad}); !errors.Is(err, task.ErrInvalidCursor) {
+		if _, err := o.Queue(t.Context(), casefile.Filter{Cursor: bad}); !errors.Is(err, task.ErrInvalidCursor) {
 			t.Errorf("cursor %q: %v", bad, err)
 		}
 	}
@@ -156,7 +157,7 @@ func TestQueueReadsPreviews(t *testing.T) {
 	watched.gets.Store(0)
 	watched.wholeLists.Store(0)
 	watched.notAside.Store(0)
-	for _, f := range []approval.Filter{{}, {Text: "7"}, {Tool: "delete", Limit: 5}} {
+	for _, f := range []casefile.Filter{{}, {Text: "7"}, {Tool: "delete", Limit: 5}} {
 		if _, err := o.Queue(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}

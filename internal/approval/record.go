@@ -2,12 +2,11 @@ package approval
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -96,7 +95,7 @@ func (d *Desk) rechecker(v policy.Verdict) task.Clerk {
 		notes := tell(before, after, e)
 		for i := range notes {
 			if v.Snapshot != "" {
-				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plain.Text(v.Reason, maxReason)
+				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plain.Text(v.Reason, casefile.MaxReason)
 			}
 		}
 		return notes
@@ -212,27 +211,17 @@ func fallen(n task.Note) []task.Note {
 // note returns what every note about t says.
 func note(t task.Task, step Step, at time.Time) task.Note {
 	return task.Note{
-		At: at, Task: t.ID, Step: string(step), Requester: requester(t),
-		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: plain.Name(t.Call.Name, maxListed), ArgumentDigest: t.Digest,
+		At: at, Task: t.ID, Step: string(step), Requester: casefile.Requester(t),
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: casefile.ToolName(t), ArgumentDigest: t.Digest,
 		ToolDigest: t.Verdict.ToolDigest, PolicySnapshot: t.Verdict.Snapshot,
-		Verdict: plain.Text(t.Verdict.Reason, maxReason), Workflow: t.Workflow,
+		Verdict: plain.Text(t.Verdict.Reason, casefile.MaxReason), Workflow: t.Workflow,
 	}
-}
-
-// requester returns who made the call of t. Somebody of whom only the session
-// or a credential is known gets a name that tells neither.
-func requester(t task.Task) string {
-	if id := readFacts(t).Principal.ID; id != "" {
-		return plain.Name(id, maxName)
-	}
-	sum := sha256.Sum256([]byte("requester " + t.Owner))
-	return "anonymous:" + hex.EncodeToString(sum[:8])
 }
 
 // actor returns who did something: owners are told of as requesters.
 func actor(t task.Task, by string) string {
 	if by == t.Owner {
-		return requester(t)
+		return casefile.Requester(t)
 	}
 	return by
 }

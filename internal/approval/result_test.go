@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // answeredWith holds, approves and runs a call with arguments, to which the tool
 // answers, and returns it as an approver sees it.
-func (o *office) answeredWith(t *testing.T, arguments, result string) approval.Approval {
+func (o *office) answeredWith(t *testing.T, arguments, result string) casefile.Approval {
 	t.Helper()
 	c := call("ann", "")
 	c.Message = message("delete_file", arguments)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -140,19 +141,9 @@ func SameCall(t task.Task, message []byte) bool {
 // stale reports whether t was approved too long ago. A task past its own time
 // expires instead.
 func (d *Desk) stale(t task.Task, now time.Time) bool {
-	until := d.validUntil(t)
+	w, _ := d.cfg.Workflow(t.Workflow)
+	until := casefile.ValidUntil(t, w.Validity)
 	return until.Before(t.ExpiresAt) && now.After(until)
-}
-
-// validUntil returns until when the approval of t can be used: as long as its
-// workflow says, and never longer than t lives.
-func (d *Desk) validUntil(t task.Task) time.Time {
-	w, ok := d.cfg.Workflow(t.Workflow)
-	decided := t.Approval.DecidedAt()
-	if !ok || w.Validity <= 0 || decided.IsZero() || decided.Add(w.Validity).After(t.ExpiresAt) {
-		return t.ExpiresAt
-	}
-	return decided.Add(w.Validity)
 }
 
 // refuse ends an approved task that must not run. One that runs by now, because

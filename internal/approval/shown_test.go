@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -35,16 +36,16 @@ func TestApprovalNamesWhatWasShown(t *testing.T) {
 	if err != nil || whole.ArgumentsTruncated || whole.UnreadBytes != 0 || whole.ShownDigest == part.ShownDigest {
 		t.Fatalf("%+v, %v", whole, err)
 	}
-	must("no digest", approve("", 0), approval.ErrNotShown)
-	must("another digest", approve(strings.Repeat("0", 64), 0), approval.ErrViewChanged)
-	must("a part", approve(part.ShownDigest, 0), approval.ErrUnread)
-	must("a part, and less unread than there is", approve(part.ShownDigest, 1), approval.ErrUnread)
+	must("no digest", approve("", 0), casefile.ErrNotShown)
+	must("another digest", approve(strings.Repeat("0", 64), 0), casefile.ErrViewChanged)
+	must("a part", approve(part.ShownDigest, 0), casefile.ErrUnread)
+	must("a part, and less unread than there is", approve(part.ShownDigest, 1), casefile.ErrUnread)
 
 	// The agent says something else meanwhile.
-	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{approval.ClientReason: jsontext.Value(`"trust me"`)}); err != nil {
+	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{casefile.ClientReason: jsontext.Value(`"trust me"`)}); err != nil {
 		t.Fatal(err)
 	}
-	must("before the agent spoke", approve(whole.ShownDigest, 0), approval.ErrViewChanged)
+	must("before the agent spoke", approve(whole.ShownDigest, 0), casefile.ErrViewChanged)
 	if whole, err = o.ShowAll(t.Context(), held.ID); err != nil {
 		t.Fatal(err)
 	}

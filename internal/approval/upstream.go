@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -117,13 +118,13 @@ func (d *Desk) noted(ctx context.Context, t task.Task, r Report) (task.Task, err
 	case r.Outcome != nil:
 		return d.take(ctx, t, *r.Outcome)
 	case r.Cancelled:
-		reason := plain.Text(r.Message, maxReason)
+		reason := plain.Text(r.Message, casefile.MaxReason)
 		return d.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
 	case !r.news(t.Execution):
 		return t, nil
 	case d.busy(t):
 		t = t.Clone()
-		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, maxReason), r.InputRequests
+		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, casefile.MaxReason), r.InputRequests
 		return t, nil
 	}
 	ref := task.AnyOwner().Ref(t.ID)
@@ -149,7 +150,7 @@ func (r Report) news(x *task.Execution) bool {
 // note returns r as what happens to a task.
 func (r Report) note(by string, release bool) task.NoteUpstream {
 	return task.NoteUpstream{
-		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plain.Text(r.Message, maxReason), PollInterval: r.PollInterval,
+		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plain.Text(r.Message, casefile.MaxReason), PollInterval: r.PollInterval,
 		InputRequests: r.InputRequests, RequestState: r.RequestState, Release: release,
 	}
 }

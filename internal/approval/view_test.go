@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -29,21 +30,25 @@ func TestShow(t *testing.T) {
 			Description: "Deletes a file.\x1b[2J", Digest: "d1",
 			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},
 		}
-		c.Variables = task.Variables{approval.ClientReason: jsontext.Value(`"trust me\u202e"`)}
+		c.Variables = task.Variables{casefile.ClientReason: jsontext.Value(`"trust me\u202e"`)}
 		held := o.hold(t, c)
 		got, err := o.Show(t.Context(), held.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := approval.Approval{
+		want := casefile.Approval{
 			ID: held.ID, State: task.InputRequired, Tool: "delete_file", Method: "tools/call", Upstream: "files",
 			Arguments: jsontext.Value(`{"path":"/a","password":"[redacted]"}`),
-			Principal: "ann", Workflow: "ops", Reason: "rules[1] delete_*", Description: "Deletes a file.[2J",
-			Hints:        &approval.Hints{Title: "Delete", Destructive: &yes},
-			ClientReason: &approval.Untrusted{Text: "trust me", Untrusted: true},
-			Digest:       held.Digest, ToolDigest: "d1", Policy: "s1",
+			Principal: "ann",
+			Background: casefile.Background{
+				Workflow: "ops", Reason: "rules[1] delete_*", Description: "Deletes a file.[2J",
+				Why:          &casefile.Why{Label: "rules[1]", Match: "delete_*", Says: []string{"deleted is deleted"}},
+				Hints:        &casefile.Hints{Title: "Delete", Destructive: &yes},
+				ClientReason: &casefile.Untrusted{Text: "trust me", Untrusted: true},
+			},
+			Digests:   casefile.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
 			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
-			Name: "delete_file", Why: &approval.Why{Label: "rules[1]", Match: "delete_*", Says: []string{"deleted is deleted"}},
+			Name: "delete_file",
 		}
 		if len(got.ShownDigest) != 64 {
 			t.Errorf("shownDigest = %q", got.ShownDigest)
@@ -115,11 +120,11 @@ func TestShownArgumentsTooLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := o.Pending(t.Context(), approval.Filter{})
+	page, err := o.Pending(t.Context(), casefile.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for most, a := range map[int]approval.Approval{64 << 10: shown, 4 << 10: page.Approvals[0]} {
+	for most, a := range map[int]casefile.Approval{64 << 10: shown, 4 << 10: page.Approvals[0]} {
 		var text string
 		if err := json.Unmarshal(a.Arguments, &text); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -84,7 +85,7 @@ func (w Workflow) satisfied(t task.Task) bool {
 // isRequester reports whether a made the call of t. Names differ in more than
 // their case before they are taken for those of different people.
 func isRequester(t task.Task, a Approver) bool {
-	p := readFacts(t).Principal
+	p := casefile.ReadFacts(t).Principal
 	requester := append([]string{t.Owner, p.ID}, p.Aliases...)
 	return slices.ContainsFunc(append([]string{a.Name}, a.Aliases...), func(name string) bool {
 		return name != "" && slices.ContainsFunc(requester, func(other string) bool { return strings.EqualFold(name, other) })

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
@@ -58,7 +58,7 @@ type outline struct {
 func (o outline) unread() int { return o.folded + o.left }
 
 // newOutline lays out the arguments of c, looking for find.
-func newOutline(c approval.Case, find string) (outline, error) {
+func newOutline(c casefile.Case, find string) (outline, error) {
 	if len(c.Whole) == 0 {
 		return outline{root: node{kind: "object"}}, nil
 	}

@@ -11,7 +11,7 @@ import templruntime "github.com/a-h/templ/runtime"
 import (
 	"fmt"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -1715,7 +1715,7 @@ func aboutCard(d detail) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-		} else if d.Method == approval.MethodBatch {
+		} else if d.Method == casefile.MethodBatch {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 140, "<p>The agent sent these calls as one. If you approve, all of them run; if you reject, none does.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -37,9 +38,11 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 		case err == nil:
 			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
 		case isOutcome(err):
-			a := answer{reason: ruling.Reason}
-			a.status, a.notice = i.outcome(r, id, who, what, err)
-			i.showCase(w, r, who, a)
+			i.withCase(w, r, who, func(c casefile.Case) {
+				a := answer{reason: ruling.Reason}
+				a.status, a.notice = i.outcome(c, what, err)
+				i.showCase(w, r, who, c, a)
+			})
 		default:
 			i.fail(w, r, who, err)
 		}
@@ -50,13 +53,13 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 const readAll = "all"
 
 // unread returns how much of the call the approver was not shown, and says need
-// not be read. The error is [approval.ErrUnread] if they do not say so. What is
+// not be read. The error is [casefile.ErrUnread] if they do not say so. What is
 // folded on the page is known here, not at the desk.
 func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) (int, error) {
 	if what != approval.Approve || r.PostFormValue("read") == readAll {
 		return 0, nil
 	}
-	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
+	c, err := i.loadCase(r, id, who)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +68,7 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 		return 0, err
 	}
 	if c.State == task.InputRequired && c.Objection == nil && d.unread() > 0 && r.PostFormValue("unread") != strconv.Itoa(d.unread()) {
-		return 0, approval.ErrUnread
+		return 0, casefile.ErrUnread
 	}
 	return d.unread(), nil
 }
@@ -74,18 +77,14 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 // wrong person.
 func isOutcome(err error) bool {
 	return slices.ContainsFunc([]error{
-		approval.ErrNotShown, approval.ErrViewChanged, approval.ErrUnread, approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
+		casefile.ErrNotShown, casefile.ErrViewChanged, casefile.ErrUnread, approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
 	}, func(known error) bool { return errors.Is(err, known) })
 }
 
-// outcome tells in words why a decision does not count.
-func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what approval.Decision, err error) (int, *notice) {
+// outcome says in words why a decision on c does not count.
+func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int, *notice) {
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
-	c, lost := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
-	if lost != nil {
-		return http.StatusConflict, n
-	}
 	switch {
 	case errors.Is(err, approval.ErrForbidden):
 		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
@@ -97,10 +96,10 @@ func (i *Inbox) outcome(r *http.Request, id task.ID, who operator.Operator, what
 		n.title = "You have already approved this"
 		n.text = "It counts once. " + quorumText(c.Approval)
 		return http.StatusConflict, n
-	case errors.Is(err, approval.ErrUnread):
+	case errors.Is(err, casefile.ErrUnread):
 		n.text = "A part of the arguments was still folded. Open every folded part, or say that you approve without reading it."
 		return http.StatusConflict, n
-	case errors.Is(err, approval.ErrNotShown), errors.Is(err, approval.ErrViewChanged):
+	case errors.Is(err, casefile.ErrNotShown), errors.Is(err, casefile.ErrViewChanged):
 		n.text = "The request has changed since you were shown it. Review it as it is now, and then decide."
 		return http.StatusConflict, n
 	case errors.Is(err, task.ErrExpired) || c.State == task.Expired:

@@ -8,7 +8,8 @@
 // (Content-Security-Policy) lets nothing run that is not the gate's own file.
 //
 // Package operator authenticates users and checks that a request came from a
-// page of this gate; package approval handles decisions.
+// page of this gate; package casefile loads what is shown; package approval
+// handles decisions.
 package inbox
 
 import (
@@ -27,15 +28,18 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
 //go:embed assets
 var files embed.FS
 
-// A Config is what an [Inbox] is made of. Desk and Now must be given.
+// A Config is what an [Inbox] is made of. Desk, Cases and Now must
+// be given.
 type Config struct {
 	Desk      *approval.Desk
+	Cases     *casefile.Viewer
 	Now       func() time.Time
 	KeepAlive time.Duration // how often a stream of events gets a beat; 15 s
 	Log       *slog.Logger
@@ -54,8 +58,8 @@ type Inbox struct {
 
 // New returns an inbox.
 func New(c Config) (*Inbox, error) {
-	if c.Desk == nil || c.Now == nil {
-		return nil, errors.New("inbox: needs a desk and a clock")
+	if c.Desk == nil || c.Cases == nil || c.Now == nil {
+		return nil, errors.New("inbox: needs a desk, its cases and a clock")
 	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
@@ -184,7 +188,7 @@ func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) 
 
 // frame returns the frame of a page for who.
 func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string) (frame, error) {
-	waiting, err := i.cfg.Desk.Waiting(r.Context())
+	waiting, err := i.cfg.Cases.Waiting(r.Context())
 	return i.frameWith(r, who, section, title, waiting), err
 }
 

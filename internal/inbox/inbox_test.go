@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -33,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type office struct {
 	desk *approval.Desk
 	url  string
+	gets atomic.Int64 // how often a task was read
 
 	mu      sync.Mutex
 	late    time.Duration
@@ -70,7 +73,7 @@ func (o *office) pass(d time.Duration) {
 func open(t *testing.T) *office {
 	t.Helper()
 	o := &office{verdict: policy.Verdict{Action: policy.Deny}}
-	store := memstore.New(memstore.Options{})
+	store := &countingStore{Store: memstore.New(memstore.Options{}), gets: &o.gets}
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},
@@ -86,7 +89,7 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: o.desk, Now: o.now, KeepAlive: 20 * time.Millisecond})
+	pages, err := inbox.New(inbox.Config{Desk: o.desk, Cases: o.desk.Cases(), Now: o.now, KeepAlive: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,7 @@ func (o *office) hold(t *testing.T, h held) task.ID {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Variables = task.Variables{approval.ClientReason: jsontext.Value(text)}
+		c.Variables = task.Variables{casefile.ClientReason: jsontext.Value(text)}
 	}
 	got, _, err := o.desk.Hold(t.Context(), c)
 	if err != nil {
@@ -155,7 +158,7 @@ func (o *office) hold(t *testing.T, h held) task.ID {
 
 func (o *office) state(t *testing.T, id task.ID) task.State {
 	t.Helper()
-	a, err := o.desk.Show(t.Context(), id)
+	a, err := o.desk.Cases().Show(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -530,7 +533,7 @@ func TestStory(t *testing.T) {
 	kept := make(chan error, 1)
 	go func() { kept <- o.desk.Run(ctx) }()
 	for {
-		if _, err := o.desk.Show(t.Context(), id); err != nil {
+		if _, err := o.desk.Cases().Show(t.Context(), id); err != nil {
 			break
 		}
 	}

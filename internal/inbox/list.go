@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -66,7 +66,7 @@ func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Ope
 		}
 	}
 	s.state = outcomes[at].name
-	page, err := i.cfg.Desk.Pending(r.Context(), approval.Filter{
+	page, err := i.cfg.Cases.Pending(r.Context(), casefile.Filter{
 		States: slices.Clone(outcomes[at].states), Needed: outcomes[at].needed, Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
 	})
 	if err != nil {
@@ -83,7 +83,27 @@ func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Ope
 
 // open shows one held call.
 func (i *Inbox) open(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.showCase(w, r, who, answer{status: http.StatusOK})
+	i.withCase(w, r, who, func(c casefile.Case) { i.showCase(w, r, who, c, answer{status: http.StatusOK}) })
+}
+
+// withCase loads the held call that a request names, and shows it. If the call is
+// no longer kept, it shows what the journal has of it.
+func (i *Inbox) withCase(w http.ResponseWriter, r *http.Request, who operator.Operator, show func(casefile.Case)) {
+	id := task.ID(r.PathValue("id"))
+	c, err := i.loadCase(r, id, who)
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		i.showStory(w, r, who, id)
+	case err != nil:
+		i.fail(w, r, who, err)
+	default:
+		show(c)
+	}
+}
+
+// loadCase returns the case of a held call for the person who looks at it.
+func (i *Inbox) loadCase(r *http.Request, id task.ID, who operator.Operator) (casefile.Case, error) {
+	return i.cfg.Cases.Case(r.Context(), id, i.cfg.Desk.Objection(api.Approver(who)))
 }
 
 // An answer is what a request for a page of a call came to.
@@ -93,17 +113,8 @@ type answer struct {
 	reason string // that was typed, to be kept in the form
 }
 
-func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, a answer) {
-	id := task.ID(r.PathValue("id"))
-	c, err := i.cfg.Desk.Case(r.Context(), id, api.Approver(who))
-	if errors.Is(err, task.ErrNotFound) {
-		i.showStory(w, r, who, id)
-		return
-	}
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
+// showCase shows a held call, and what became of a request about it.
+func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, c casefile.Case, a answer) {
 	query := url.Values{} // of a form that was sent there is none
 	if r.Method == http.MethodGet {
 		query = r.URL.Query()
@@ -124,14 +135,14 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	}
 	f.notice = a.notice
 	if r.Method != http.MethodGet {
-		f.self = "/approvals/" + url.PathEscape(string(id))
+		f.self = "/approvals/" + url.PathEscape(string(c.ID))
 	}
 	i.show(w, r, a.status, casePage(f, d))
 }
 
 // showStory shows what the journal tells of a call that is no longer kept.
 func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) {
-	story, err := i.cfg.Desk.Story(r.Context(), id)
+	story, err := i.cfg.Cases.Story(r.Context(), id)
 	if err != nil {
 		i.fail(w, r, who, err)
 		return
@@ -146,7 +157,7 @@ func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.O
 
 // arguments shows all the arguments of a held call, as plain text.
 func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	c, err := i.cfg.Desk.Case(r.Context(), task.ID(r.PathValue("id")), api.Approver(who))
+	c, err := i.loadCase(r, task.ID(r.PathValue("id")), who)
 	if err != nil {
 		i.fail(w, r, who, err)
 		return

@@ -12,10 +12,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 )
 
-func pendingPage(f frame, q approval.Queue, s selection) templ.Component {
+func pendingPage(f frame, q casefile.Queue, s selection) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -143,7 +143,7 @@ func pendingPage(f frame, q approval.Queue, s selection) templ.Component {
 	})
 }
 
-func queueFilters(q approval.Queue, s selection) templ.Component {
+func queueFilters(q casefile.Queue, s selection) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -409,7 +409,7 @@ func nothingWaits(s selection) templ.Component {
 	})
 }
 
-func pendingRow(f frame, g approval.Group) templ.Component {
+func pendingRow(f frame, g casefile.Group) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -695,7 +695,7 @@ func pendingRow(f frame, g approval.Group) templ.Component {
 }
 
 // identical lists the calls of a group.
-func identical(f frame, g approval.Group) templ.Component {
+func identical(f frame, g casefile.Group) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -787,7 +787,7 @@ func identical(f frame, g approval.Group) templ.Component {
 }
 
 // client shows what the agent's program calls itself.
-func client(a approval.Approval) templ.Component {
+func client(a casefile.Approval) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -832,7 +832,7 @@ func client(a approval.Approval) templ.Component {
 }
 
 // glimpses shows the beginning of the arguments.
-func glimpses(a approval.Approval) templ.Component {
+func glimpses(a casefile.Approval) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -941,7 +941,7 @@ func oddity(text string) templ.Component {
 }
 
 // timeLeft shows how much of the time to decide is left.
-func timeLeft(a approval.Approval, now time.Time) templ.Component {
+func timeLeft(a casefile.Approval, now time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1095,7 +1095,7 @@ func pager(later bool, next, first, following, label string) templ.Component {
 	})
 }
 
-func historyPage(f frame, page approval.Page, s search) templ.Component {
+func historyPage(f frame, page casefile.Page, s search) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1274,7 +1274,7 @@ func historyPage(f frame, page approval.Page, s search) templ.Component {
 	})
 }
 
-func pastRow(f frame, a approval.Approval) templ.Component {
+func pastRow(f frame, a casefile.Approval) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -20,7 +20,7 @@ func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator
 	if r.Method != http.MethodGet {
 		s.cursor = "" // what was rejected may have been all of that page
 	}
-	q, err := i.cfg.Desk.Queue(r.Context(), s.filter())
+	q, err := i.cfg.Cases.Queue(r.Context(), s.filter())
 	if err != nil {
 		i.fail(w, r, who, err)
 		return
@@ -41,8 +41,8 @@ func readSelection(q url.Values) selection {
 	return selection{text: get("q"), tool: get("tool"), agent: get("agent"), workflow: get("workflow"), cursor: q.Get("cursor")}
 }
 
-func (s selection) filter() approval.Filter {
-	return approval.Filter{Text: s.text, Tool: s.tool, Principal: s.agent, Workflow: s.workflow, Cursor: s.cursor}
+func (s selection) filter() casefile.Filter {
+	return casefile.Filter{Text: s.text, Tool: s.tool, Principal: s.agent, Workflow: s.workflow, Cursor: s.cursor}
 }
 
 func (s selection) narrow() bool {
@@ -69,7 +69,7 @@ func withQuery(path string, query url.Values) string {
 }
 
 // countText says how many calls wait, and how many of them are asked for.
-func countText(q approval.Queue, s selection) string {
+func countText(q casefile.Queue, s selection) string {
 	if s.narrow() {
 		return fmt.Sprintf("%d of %d pending", q.Matching, q.Pending)
 	}
@@ -77,7 +77,7 @@ func countText(q approval.Queue, s selection) string {
 }
 
 // idsOf returns the ids of a group as a form has them.
-func idsOf(g approval.Group) string {
+func idsOf(g casefile.Group) string {
 	ids := make([]string, len(g.Calls))
 	for n, a := range g.Calls {
 		ids[n] = string(a.ID)
@@ -86,7 +86,7 @@ func idsOf(g approval.Group) string {
 }
 
 // versionOf returns what changes whenever a group is to be shown anew.
-func versionOf(g approval.Group) string {
+func versionOf(g casefile.Group) string {
 	var b strings.Builder
 	for _, a := range g.Calls {
 		fmt.Fprintf(&b, "%s %d ", a.ID, len(a.Approvals))
@@ -95,7 +95,7 @@ func versionOf(g approval.Group) string {
 }
 
 // workflowText says who is asked, and how many of them must approve.
-func workflowText(a approval.Approval) string {
+func workflowText(a casefile.Approval) string {
 	if a.Quorum > 1 {
 		return fmt.Sprintf("%s, %d of %d approvals", a.Workflow, len(a.Approvals), a.Quorum)
 	}

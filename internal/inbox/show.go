@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -24,7 +24,7 @@ func waitingMore(f frame) string {
 }
 
 // permille returns how much of the time to decide is left.
-func permille(a approval.Approval, now time.Time) int {
+func permille(a casefile.Approval, now time.Time) int {
 	whole, left := a.ExpiresAt.Sub(a.CreatedAt), a.ExpiresAt.Sub(now)
 	if whole <= 0 || left <= 0 {
 		return 0
@@ -35,7 +35,7 @@ func permille(a approval.Approval, now time.Time) int {
 // soon is when a decision is urgent, whatever the time there was.
 const soon = time.Minute
 
-func urgent(a approval.Approval, now time.Time) bool {
+func urgent(a casefile.Approval, now time.Time) bool {
 	return a.ExpiresAt.Sub(now) < soon || permille(a, now) < 150
 }
 
@@ -49,7 +49,7 @@ const (
 type member struct{ name, value []run }
 
 // preview returns the beginning of the arguments of a, or nil if there are none.
-func preview(a approval.Approval) []member {
+func preview(a casefile.Approval) []member {
 	text := string(a.Arguments)
 	if a.ArgumentsTruncated { // a string with the beginning of them
 		text = plainValue(a.Arguments)
@@ -117,7 +117,7 @@ func unclear(s string) bool {
 }
 
 // verb says what a requester wants of what is called.
-func verb(a approval.Approval) string {
+func verb(a casefile.Approval) string {
 	switch a.Method {
 	case "resources/read":
 		return "read this resource"
@@ -125,7 +125,7 @@ func verb(a approval.Approval) string {
 		return "follow this resource"
 	case "prompts/get":
 		return "use this prompt"
-	case approval.MethodBatch:
+	case casefile.MethodBatch:
 		return "make all of these calls"
 	default:
 		return "run this tool"

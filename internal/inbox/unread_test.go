@@ -70,7 +70,7 @@ func TestUnread(t *testing.T) {
 			t.Errorf("%s: %d", name, status)
 		}
 	}
-	if a, err := o.desk.Show(t.Context(), id); err != nil || a.State != task.InputRequired {
+	if a, err := o.desk.Cases().Show(t.Context(), id); err != nil || a.State != task.InputRequired {
 		t.Fatalf("%s, %v", a.State, err)
 	}
 	said := regexp.MustCompile(`name="unread" value="(\d+)"`).FindStringSubmatch(page)
@@ -106,7 +106,7 @@ func TestUnread(t *testing.T) {
 // approved it.
 func unreadOf(t *testing.T, o *office, id task.ID) string {
 	t.Helper()
-	story, err := o.desk.Story(t.Context(), id)
+	story, err := o.desk.Cases().Story(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func bytesOf(text string) string {
 // decide looks at a call and then decides, as an approver does.
 func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
 	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.ShowAll(ctx, id); err == nil {
+	if shown, err := desk.Cases().ShowAll(ctx, id); err == nil {
 		r.Shown = shown.ShownDigest
 	}
 	return desk.Decide(ctx, id, who, r)

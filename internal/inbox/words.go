@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A detail is what the page of a held call shows.
 type detail struct {
-	approval.Case
+	casefile.Case
 
 	args   outline
 	also   outline // what is sent besides
@@ -28,17 +29,17 @@ type detail struct {
 const maxFind = 200
 
 // newDetail lays out a call, looking for find in its arguments.
-func newDetail(c approval.Case, find string) (detail, error) {
+func newDetail(c casefile.Case, find string) (detail, error) {
 	d := detail{Case: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], "")}
 	var err error
 	if d.args, err = newOutline(c, d.find); err != nil {
 		return d, err
 	}
-	if d.also, err = newOutline(approval.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, ""); err != nil {
+	if d.also, err = newOutline(casefile.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, ""); err != nil {
 		return d, err
 	}
 	if r := c.Result; r != nil {
-		d.answer, err = newOutline(approval.Case{Whole: r.Value, Redacted: r.Redacted}, "")
+		d.answer, err = newOutline(casefile.Case{Whole: r.Value, Redacted: r.Redacted}, "")
 	}
 	return d, err
 }
@@ -107,14 +108,14 @@ type risk struct {
 	tone   string
 }
 
-func riskOf(a approval.Approval) risk {
+func riskOf(a casefile.Approval) risk {
 	r := risk{label: string(a.Hints.Risk()), button: "Approve"}
 	switch a.Hints.Risk() {
-	case approval.RiskDestroys:
+	case casefile.RiskDestroys:
 		r.button, r.tone = "Approve: may destroy", "bad"
-	case approval.RiskReads, approval.RiskChanges:
+	case casefile.RiskReads, casefile.RiskChanges:
 		r.tone = "good"
-	case approval.RiskUnknown:
+	case casefile.RiskUnknown:
 		r.tone = "waiting"
 	}
 	return r
@@ -128,7 +129,7 @@ type stand struct {
 }
 
 // standing says how a stands.
-func standing(a approval.Approval, now time.Time) stand {
+func standing(a casefile.Approval, now time.Time) stand {
 	switch a.State {
 	case task.InputRequired:
 		return stand{"Waiting", quorumText(a), "waiting"}
@@ -152,14 +153,14 @@ func standing(a approval.Approval, now time.Time) stand {
 }
 
 // approvedLabel says why a call may run.
-func approvedLabel(a approval.Approval) string {
+func approvedLabel(a casefile.Approval) string {
 	if a.NoApprovalNeeded {
 		return "No approval needed"
 	}
 	return "Approved"
 }
 
-func expiredText(a approval.Approval) string {
+func expiredText(a casefile.Approval) string {
 	if a.NoApprovalNeeded {
 		return "It needed no approval, but the agent did not come back in time. " + ranText(a)
 	}
@@ -169,7 +170,7 @@ func expiredText(a approval.Approval) string {
 	return "Nobody decided in time. " + ranText(a)
 }
 
-func failedText(a approval.Approval, now time.Time) string {
+func failedText(a casefile.Approval, now time.Time) string {
 	text := approvedBy(a, now) + " "
 	if a.Failure == nil {
 		return text + "It failed."
@@ -205,7 +206,7 @@ var failureCauses = map[task.Stage]string{
 }
 
 // ranText says whether the call reached the tool.
-func ranText(a approval.Approval) string {
+func ranText(a casefile.Approval) string {
 	if a.Failure == nil {
 		return "It did not run."
 	}
@@ -219,7 +220,7 @@ func ranText(a approval.Approval) string {
 	}
 }
 
-func approvedBy(a approval.Approval, now time.Time) string {
+func approvedBy(a casefile.Approval, now time.Time) string {
 	if len(a.Approvals) == 0 {
 		return "It needed no approval."
 	}
@@ -231,7 +232,7 @@ func approvedBy(a approval.Approval, now time.Time) string {
 	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
 }
 
-func rejectedBy(a approval.Approval, now time.Time) string {
+func rejectedBy(a casefile.Approval, now time.Time) string {
 	if a.Rejection == nil {
 		return "It was rejected."
 	}
@@ -246,7 +247,7 @@ func said(reason string) string {
 }
 
 // quorumText says what a pending call still needs.
-func quorumText(a approval.Approval) string {
+func quorumText(a casefile.Approval) string {
 	need, have := max(1, a.Quorum), len(a.Approvals)
 	if need == 1 {
 		return "One approval lets it run."
@@ -288,7 +289,7 @@ func approversText(approvers []string) string {
 }
 
 // whyText says what held a call.
-func whyText(a approval.Approval) string {
+func whyText(a casefile.Approval) string {
 	w := a.Why
 	switch {
 	case w == nil:
@@ -299,7 +300,7 @@ func whyText(a approval.Approval) string {
 		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
 	case w.Label == "":
 		return "No rule matches this " + subject(a) + ", and calls without a matching rule need approval."
-	case a.Method == approval.MethodBatch:
+	case a.Method == casefile.MethodBatch:
 		return fmt.Sprintf("%s wants approval for what matches %s, and something in this batch does.", ruleName(w), w.Match)
 	default:
 		return fmt.Sprintf("%s wants approval for every %s that matches %s.", ruleName(w), subject(a), w.Match)
@@ -307,7 +308,7 @@ func whyText(a approval.Approval) string {
 }
 
 // ruleName returns what begins a sentence about a rule.
-func ruleName(w *approval.Why) string {
+func ruleName(w *casefile.Why) string {
 	if name, named := strings.CutPrefix(w.Label, "rule "); named {
 		return "The rule " + name
 	}
@@ -315,13 +316,13 @@ func ruleName(w *approval.Why) string {
 }
 
 // subject says what kind of thing a call is about.
-func subject(a approval.Approval) string {
+func subject(a casefile.Approval) string {
 	switch a.Method {
 	case "resources/read", "resources/subscribe":
 		return "resource"
 	case "prompts/get":
 		return "prompt"
-	case approval.MethodBatch:
+	case casefile.MethodBatch:
 		return "batch"
 	default:
 		return "tool"
@@ -329,7 +330,7 @@ func subject(a approval.Approval) string {
 }
 
 // requester says who wants a call made.
-func requester(a approval.Approval) string {
+func requester(a casefile.Approval) string {
 	if a.Anonymous {
 		return "an unnamed agent"
 	}
@@ -339,7 +340,7 @@ func requester(a approval.Approval) string {
 // A hint is what a tool's server says of it, in words.
 type hint struct{ text, tone string }
 
-func hintsOf(a approval.Approval) []hint {
+func hintsOf(a casefile.Approval) []hint {
 	h := a.Hints
 	if h == nil {
 		return nil

@@ -54,7 +54,7 @@ func TestAgentCannotApprove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	operators, err := api.New(api.Config{Desk: h.desk, Auth: auth})
+	operators, err := api.New(api.Config{Desk: h.desk, Cases: h.desk.Cases(), Auth: auth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestAgentCannotApprove(t *testing.T) {
 	words := slices.Compact(slices.Sorted(slices.Values(word.FindAllString(seen.String(), -1))))
 	for _, token := range append(words, "", "null", "undefined", "operator", "alice") {
 		for _, target := range pending {
-			shown, err := h.desk.Show(t.Context(), target)
+			shown, err := h.desk.Cases().Show(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
 			}

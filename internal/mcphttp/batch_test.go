@@ -60,7 +60,7 @@ func TestWholeBatch(t *testing.T) {
 			note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}`
 			asked := h.send(batch(toolCall("1", "get_a", ""), note, toolCall(`"two"`, "hold_b", "")))
 			id := h.pending(1)[0]
-			shown, err := h.desk.Show(t.Context(), id)
+			shown, err := h.desk.Cases().Show(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -339,11 +339,11 @@ func (h *house) forgetTools() {
 // did not run because a tool has changed.
 func (h *house) wantToolDrift(id task.ID) {
 	h.t.Helper()
-	seen, err := h.desk.Show(h.t.Context(), id)
+	seen, err := h.desk.Cases().Show(h.t.Context(), id)
 	if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
 		h.t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 	}
-	story, err := h.desk.Story(h.t.Context(), id)
+	story, err := h.desk.Cases().Story(h.t.Context(), id)
 	if err != nil || !slices.ContainsFunc(story, func(e task.Entry) bool { return e.Outcome == string(task.StageToolDrift) && e.Ran == task.RanNo }) {
 		h.t.Errorf("the journal tells %+v, %v", story, err)
 	}

@@ -95,7 +95,7 @@ func TestVariables(t *testing.T) {
 	created := h.ask(toolCall("3", "hold_x", `,"task":{},"_meta":{"client.reason":"cleaning up"}`))
 	wantText(t, "create", created, `"client.reason":"cleaning up"`)
 	wantText(t, "get", h.ask(legacyAbout("tasks/get", taskID(t, created))), `"client.reason":"cleaning up"`)
-	shown, err := h.desk.Show(t.Context(), task.ID(taskID(t, created)))
+	shown, err := h.desk.Cases().Show(t.Context(), task.ID(taskID(t, created)))
 	if err != nil || shown.ClientReason == nil || shown.ClientReason.Text != "cleaning up" || !shown.ClientReason.Untrusted {
 		t.Errorf("the approver sees %+v, %v; want the agent's reason", shown, err)
 	}

@@ -159,13 +159,13 @@ func TestLegacyExtend(t *testing.T) {
 func TestExtendShownToApprovers(t *testing.T) {
 	h, _ := newExtendingHouse(t)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
-	before, err := h.desk.Show(t.Context(), task.ID(id))
+	before, err := h.desk.Cases().Show(t.Context(), task.ID(id))
 	if err != nil {
 		t.Fatal(err)
 	}
 	message, headers := extending(id, "14400000")
 	wantText(t, "update", h.ask(message, headers...), `"resultType":"complete"`)
-	after, err := h.desk.Show(t.Context(), task.ID(id))
+	after, err := h.desk.Cases().Show(t.Context(), task.ID(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestExtendShownToApprovers(t *testing.T) {
 		t.Errorf("approvers have until %v instead of %v", after.ExpiresAt, before.ExpiresAt)
 	}
 	h.approve(task.ID(id))
-	if after, err = h.desk.Show(t.Context(), task.ID(id)); err != nil {
+	if after, err = h.desk.Cases().Show(t.Context(), task.ID(id)); err != nil {
 		t.Fatal(err)
 	}
 	if got := after.ExpiresAt.Sub(after.CreatedAt); got != 4*time.Hour {

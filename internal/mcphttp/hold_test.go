@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -257,7 +258,7 @@ func (h *house) pending(n int) []task.ID {
 	h.t.Helper()
 	var ids []task.ID
 	eventually(h.t, fmt.Sprintf("%d calls are pending", n), func() bool {
-		page, err := h.desk.Pending(h.t.Context(), approval.Filter{})
+		page, err := h.desk.Cases().Pending(h.t.Context(), casefile.Filter{})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -575,7 +576,7 @@ func TestResumeHeldRequest(t *testing.T) {
 // decide looks at a call and then decides, as an approver does.
 func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
 	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.ShowAll(ctx, id); err == nil {
+	if shown, err := desk.Cases().ShowAll(ctx, id); err == nil {
 		r.Shown = shown.ShownDigest
 	}
 	return desk.Decide(ctx, id, who, r)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -207,7 +208,7 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 
 		back := h.send(call)
 		eventually(t, "the call is answered or pending again", func() bool {
-			page, err := h.desk.Pending(t.Context(), approval.Filter{})
+			page, err := h.desk.Cases().Pending(t.Context(), casefile.Filter{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -313,7 +313,7 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 			req := p.send(`{"smuggled":1,"jsonrpc":"2.0","id":"smuggled-id","method":"tools/call","params":{"name":"hold_plain","arguments":{"x":1},`+
 				smuggledParams+`,"_meta":{`+tt.meta+`}}}`, headers...)
 			id := p.pending(1)[0]
-			seen, err := p.desk.Show(t.Context(), id)
+			seen, err := p.desk.Cases().Show(t.Context(), id)
 			if err != nil || string(seen.AlsoSent) != tt.also {
 				t.Errorf("the approver is shown %s, %v\nwant %s", seen.AlsoSent, err, tt.also)
 			}
@@ -429,7 +429,7 @@ func TestToolDrift(t *testing.T) {
 			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
 				t.Errorf("the upstream heard %v", heard)
 			}
-			seen, err := p.desk.Show(t.Context(), id)
+			seen, err := p.desk.Cases().Show(t.Context(), id)
 			if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
 				t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 			}

@@ -19,7 +19,7 @@ func TestToolIsDescribedWithoutList(t *testing.T) {
 			p := newPlant(t, nil)
 			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
 			p.callAs(era, "hold_plain")
-			seen, err := p.desk.Show(t.Context(), p.pending(1)[0])
+			seen, err := p.desk.Cases().Show(t.Context(), p.pending(1)[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestUnreadableToolsListIsRetriable(t *testing.T) {
 	id := p.pending(1)[0]
 	p.approve(id)
 	wantText(t, "answer", req.wait(t), "upstream_invalid_response", "did not run")
-	seen, err := p.desk.Show(t.Context(), id)
+	seen, err := p.desk.Cases().Show(t.Context(), id)
 	if err != nil || seen.Failure == nil || !seen.Failure.Retriable || seen.Failure.Ran != task.RanNo {
 		t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 	}

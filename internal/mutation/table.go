@@ -180,7 +180,7 @@ var mutations = []mutation{
 		approvalPkg, "^TestRecheck",
 	},
 	{
-		"redacted arguments are shown", "internal/approval/redact.go",
+		"redacted arguments are shown", "internal/casefile/redact.go",
 		`whole, _, err := withoutRedacted(arguments, paths, most)`, `whole, _, err := withoutRedacted(arguments, paths[:0], most)`,
 		approvalPkg, "^TestShownArguments$",
 	},
@@ -201,13 +201,13 @@ var mutations = []mutation{
 	},
 
 	{
-		"an approval of what was not shown counts", "internal/approval/shown.go",
+		"an approval of what was not shown counts", "internal/casefile/shown.go",
 		"	default:\n		return ErrViewChanged", "	default:\n		return nil",
 		approvalPkg, "^TestApprovalNamesWhatWasShown$",
 	},
 	{
 		"a call runs though its tool has changed", "internal/approval/drift.go",
-		`|| !redefined(held[i], now) {`, `|| redefined(held[i], now) {`,
+		`|| !casefile.Redefined(held[i], now) {`, `|| casefile.Redefined(held[i], now) {`,
 		mcphttpPkg, "^TestToolDrift$",
 	},
 

@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -27,6 +28,7 @@ import (
 // A Config is what the API is made of.
 type Config struct {
 	Desk      *approval.Desk
+	Cases     *casefile.Viewer
 	Auth      *operator.Auth
 	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
 	Log       *slog.Logger
@@ -37,8 +39,8 @@ type handler struct{ Config }
 
 // New returns the handler of everything under /api/approvals and /api/audit.
 func New(c Config) (http.Handler, error) {
-	if c.Desk == nil || c.Auth == nil {
-		return nil, errors.New("api: needs a desk and a way to authenticate")
+	if c.Desk == nil || c.Cases == nil || c.Auth == nil {
+		return nil, errors.New("api: needs a desk, its cases and a way to authenticate")
 	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
@@ -76,7 +78,7 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, _ operator.Operat
 		h.refuse(w, r, err)
 		return
 	}
-	page, err := h.Desk.Pending(r.Context(), f)
+	page, err := h.Cases.Pending(r.Context(), f)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -85,9 +87,9 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, _ operator.Operat
 }
 
 // filter reads what of the approvals is asked for.
-func filter(r *http.Request) (approval.Filter, error) {
+func filter(r *http.Request) (casefile.Filter, error) {
 	q := r.URL.Query()
-	f := approval.Filter{Cursor: q.Get("cursor")}
+	f := casefile.Filter{Cursor: q.Get("cursor")}
 	switch state := q.Get("state"); state {
 	case "", "pending":
 	case "all":
@@ -109,11 +111,11 @@ func filter(r *http.Request) (approval.Filter, error) {
 }
 
 func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
-	show := h.Desk.Show
+	show := h.Cases.Show
 	switch r.URL.Query().Get("arguments") {
 	case "":
 	case "all":
-		show = h.Desk.ShowAll
+		show = h.Cases.ShowAll
 	default:
 		h.refuse(w, r, badRequest("arguments must be all, or left out"))
 		return
@@ -148,7 +150,7 @@ func (h *handler) decide(what approval.Decision) operator.Service {
 			h.refuseDecision(w, r, id, err)
 			return
 		}
-		h.answer(w, r, http.StatusOK, h.Desk.View(after))
+		h.answer(w, r, http.StatusOK, h.Cases.View(after))
 	}
 }
 

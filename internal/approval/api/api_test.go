@@ -23,6 +23,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -68,7 +69,7 @@ func open(t *testing.T) *office {
 		t.Fatal(err)
 	}
 	h, err := api.New(api.Config{
-		Desk: desk, Auth: alice(t), KeepAlive: 20 * time.Millisecond,
+		Desk: desk, Cases: desk.Cases(), Auth: alice(t), KeepAlive: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func (r reply) mustRefuse(t *testing.T, status int, kind string) {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"error"`
-		Approval *approval.Approval `json:"approval"`
+		Approval *casefile.Approval `json:"approval"`
 	}
 	if err := json.Unmarshal([]byte(r.body), &body, json.RejectUnknownMembers(true)); err != nil {
 		t.Fatalf("%v in %s", err, r.body)
@@ -201,7 +202,7 @@ func TestAuthentication(t *testing.T) {
 		r := o.do(t, method, path+"?access_token="+url.QueryEscape(secret), "", func(r *http.Request) { r.Header.Del("Authorization") })
 		r.mustRefuse(t, http.StatusUnauthorized, "unauthorized")
 	}
-	var a approval.Approval
+	var a casefile.Approval
 	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 	if a.State != task.InputRequired {
 		t.Errorf("state = %s", a.State)
@@ -217,7 +218,7 @@ func TestNeedsAuthentication(t *testing.T) {
 func TestListAndShow(t *testing.T) {
 	o := open(t)
 	first, second := o.hold(t, "ops", "ann", "/a"), o.hold(t, "ops", "ann", "/b")
-	var page approval.Page
+	var page casefile.Page
 	r := o.do(t, "GET", "/api/approvals?state=pending&limit=1", "", nil)
 	r.read(t, &page)
 	if len(page.Approvals) != 1 || page.Approvals[0].ID != second || page.Next == "" {
@@ -267,10 +268,10 @@ func TestDecide(t *testing.T) {
 	o := open(t)
 	path := func(id task.ID, what string) string { return "/api/approvals/" + string(id) + "/" + what }
 	id := o.hold(t, "ops", "ann", "/a")
-	var a approval.Approval
+	var a casefile.Approval
 	digest := func(id task.ID) string {
 		t.Helper()
-		var a approval.Approval
+		var a casefile.Approval
 		o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 		return a.ShownDigest
 	}
@@ -312,13 +313,13 @@ func TestDecide(t *testing.T) {
 	o.do(t, "POST", path("tg_nothing", "approve"), "", nil).mustRefuse(t, http.StatusNotFound, "not_found")
 
 	id = o.hold(t, "brief", "ann", "/f")
-	page, err := o.desk.Pending(t.Context(), approval.Filter{Limit: 1})
+	page, err := o.desk.Cases().Pending(t.Context(), casefile.Filter{Limit: 1})
 	if err != nil || page.Approvals[0].ID != id {
 		t.Fatal(page, err)
 	}
 	<-time.After(time.Until(page.Approvals[0].ExpiresAt) + time.Millisecond)
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "expired")
-	if _, err := o.desk.Show(t.Context(), id); err != nil { // which brings its end home to it
+	if _, err := o.desk.Cases().Show(t.Context(), id); err != nil { // which brings its end home to it
 		t.Fatal(err)
 	}
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "ended")
@@ -338,7 +339,7 @@ func TestDocumentation(t *testing.T) {
 	o := open(t)
 	for i, r := range requests {
 		id := o.hold(t, "ops", "ann", fmt.Sprint(i))
-		shown, err := o.desk.Show(t.Context(), id)
+		shown, err := o.desk.Cases().Show(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +398,7 @@ func TestDecideBodies(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		o.do(t, method, path, "", nil).mustRefuse(t, http.StatusNotFound, "not_found")
 	}
-	if got, err := o.desk.Show(t.Context(), id); err != nil || got.State != task.InputRequired {
+	if got, err := o.desk.Cases().Show(t.Context(), id); err != nil || got.State != task.InputRequired {
 		t.Errorf("state = %s, %v", got.State, err)
 	}
 }
@@ -422,7 +423,7 @@ func TestEvents(t *testing.T) {
 	}
 	lines := bufio.NewScanner(answer.Body)
 	comments := 0
-	next := func(name string) (a approval.Approval) {
+	next := func(name string) (a casefile.Approval) {
 		t.Helper()
 		for lines.Scan() {
 			line := lines.Text()

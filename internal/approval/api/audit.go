@@ -17,7 +17,7 @@ func (h *handler) audit(w http.ResponseWriter, r *http.Request, _ operator.Opera
 		h.refuse(w, r, err)
 		return
 	}
-	page, err := h.Desk.Audit(r.Context(), f)
+	page, err := h.Cases.Audit(r.Context(), f)
 	var lines []byte
 	for _, e := range page.Entries {
 		if err == nil {
@@ -72,7 +72,7 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 
 // auditEnds answers with the two ends of the journal.
 func (h *handler) auditEnds(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
-	ends, err := h.Desk.AuditEnds(r.Context())
+	ends, err := h.Cases.AuditEnds(r.Context())
 	if err != nil {
 		h.refuse(w, r, err)
 		return

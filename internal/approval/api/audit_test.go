@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -40,7 +40,7 @@ func (o *office) audited(t *testing.T, query string) (steps []string, next strin
 func TestAudit(t *testing.T) {
 	o := open(t)
 	first, second := o.hold(t, "ops", "ann", "/a"), o.hold(t, "two", "bea", "/a")
-	o.do(t, "POST", "/api/approvals/"+string(first)+"/reject", `{"reason":"no"}`, nil).read(t, new(approval.Approval))
+	o.do(t, "POST", "/api/approvals/"+string(first)+"/reject", `{"reason":"no"}`, nil).read(t, new(casefile.Approval))
 	long := url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339Nano))
 	for query, want := range map[string][]string{
 		"":                          {"1 held ann", "2 asked ann", "3 held bea", "4 asked bea", "5 decided ann"},
@@ -84,7 +84,7 @@ func TestAudit(t *testing.T) {
 func TestUnrecordedDecision(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
-	var a approval.Approval
+	var a casefile.Approval
 	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 	body := `{"shownDigest":"` + a.ShownDigest + `"}`
 	o.store.readOnly.Store(true)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -39,9 +40,9 @@ var problems = []struct {
 }{
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
 	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
-	{approval.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
-	{approval.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},
-	{approval.ErrUnread, problem{
+	{casefile.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
+	{casefile.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},
+	{casefile.ErrUnread, problem{
 		http.StatusConflict, "arguments_unread",
 		"you were shown only part of the arguments; get all of them with arguments=all, or say with unreadBytes how many bytes you approve unread",
 	}},
@@ -74,7 +75,7 @@ func explain(err error) *problem {
 // refusal is the body of every answer that is not a success.
 type refusal struct {
 	Error    *problem           `json:"error"`
-	Approval *approval.Approval `json:"approval,omitzero"` // as it is now, if a decision about it was refused
+	Approval *casefile.Approval `json:"approval,omitzero"` // as it is now, if a decision about it was refused
 }
 
 const retryAfter = 5 * time.Second
@@ -93,7 +94,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // refuseDecision is refuse for a decision. It also tells how the call stands,
 // so that whoever decides can look again.
 func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task.ID, err error) {
-	now, lost := h.Desk.Show(r.Context(), id)
+	now, lost := h.Cases.Show(r.Context(), id)
 	p := explain(err)
 	if lost != nil || p.status < http.StatusConflict || p.status >= http.StatusInternalServerError {
 		h.refuse(w, r, err)

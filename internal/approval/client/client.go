@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -76,11 +77,11 @@ func (e *Error) Error() string {
 
 // List returns all held calls in a state, newest first. The state is one of a
 // task, or "pending" for those that wait for a decision, or "all".
-func (c *Client) List(ctx context.Context, state string) ([]approval.Approval, error) {
-	all := []approval.Approval{}
+func (c *Client) List(ctx context.Context, state string) ([]casefile.Approval, error) {
+	all := []casefile.Approval{}
 	query := url.Values{"state": {state}, "limit": {"100"}}
 	for {
-		var page approval.Page
+		var page casefile.Page
 		if err := c.do(ctx, http.MethodGet, approvals+"?"+query.Encode(), nil, &page); err != nil {
 			return nil, err
 		}
@@ -93,15 +94,15 @@ func (c *Client) List(ctx context.Context, state string) ([]approval.Approval, e
 }
 
 // Show returns one held call with all of its arguments.
-func (c *Client) Show(ctx context.Context, id task.ID) (approval.Approval, error) {
-	var a approval.Approval
+func (c *Client) Show(ctx context.Context, id task.ID) (casefile.Approval, error) {
+	var a casefile.Approval
 	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id))+"?arguments=all", nil, &a)
 	return a, err
 }
 
 // Decide approves or rejects a held call and returns it as it is then.
-func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (approval.Approval, error) {
-	var a approval.Approval
+func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (casefile.Approval, error) {
+	var a casefile.Approval
 	body, err := json.Marshal(struct {
 		Reason      string `json:"reason"`
 		ShownDigest string `json:"shownDigest,omitzero"`

@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -57,7 +58,7 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(api.Config{Desk: desk, Auth: auth, KeepAlive: 20 * time.Millisecond})
+	h, err := api.New(api.Config{Desk: desk, Cases: desk.Cases(), Auth: auth, KeepAlive: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +368,7 @@ func TestWatchEnough(t *testing.T) {
 }
 
 // decide looks at a call and then decides, as an approver does.
-func (o *office) decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (approval.Approval, error) {
+func (o *office) decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (casefile.Approval, error) {
 	a, err := o.client.Show(ctx, id)
 	if err != nil {
 		return a, err

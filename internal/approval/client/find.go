@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -63,7 +63,7 @@ func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 	return "", &IDError{Text: text}
 }
 
-func matching(listed []approval.Approval, start string) []task.ID {
+func matching(listed []casefile.Approval, start string) []task.ID {
 	var ids []task.ID
 	for _, a := range listed {
 		if strings.HasPrefix(string(a.ID), start) {

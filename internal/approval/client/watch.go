@@ -15,14 +15,14 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // An Event is what [Client.Watch] tells of a held call.
 type Event struct {
 	Kind     Kind              `json:"event"`
-	Approval approval.Approval `json:"approval"`
+	Approval casefile.Approval `json:"approval"`
 }
 
 // A Kind says what an event is about.
@@ -58,7 +58,7 @@ const maxBackoff = 15 * time.Second
 // or could not be reached in the first place.
 func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		w := watcher{client: c, known: make(map[task.ID]approval.Approval), backoff: c.cfg.Backoff}
+		w := watcher{client: c, known: make(map[task.ID]casefile.Approval), backoff: c.cfg.Backoff}
 		for {
 			err := w.follow(ctx, yield)
 			if ctx.Err() != nil || errors.Is(err, errEnough) {
@@ -101,7 +101,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // A watcher knows what it has told of: every pending call as it was then.
 type watcher struct {
 	client    *Client
-	known     map[task.ID]approval.Approval
+	known     map[task.ID]casefile.Approval
 	connected bool // at least once
 	backoff   time.Duration
 }

@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 import (
 	"cmp"
@@ -34,13 +34,13 @@ const queueSize = 50
 
 // Queue returns the part of the queue that f asks for. The states in f do not
 // matter.
-func (d *Desk) Queue(ctx context.Context, f Filter) (Queue, error) {
+func (v *Viewer) Queue(ctx context.Context, f Filter) (Queue, error) {
 	after, err := parsePlace(f.Cursor)
 	if err != nil {
 		return Queue{}, err
 	}
 	f.States = []task.State{task.InputRequired}
-	pending, err := d.pendingPreviews(ctx)
+	pending, err := v.pendingPreviews(ctx)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -59,15 +59,15 @@ func (d *Desk) Queue(ctx context.Context, f Filter) (Queue, error) {
 }
 
 // pendingPreviews returns a preview of every call that waits.
-func (d *Desk) pendingPreviews(ctx context.Context) ([]*preview, error) {
-	ctx, done, err := d.aside(ctx)
+func (v *Viewer) pendingPreviews(ctx context.Context) ([]*preview, error) {
+	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	var all []*preview
-	err = d.eachPending(ctx, func(head task.Task) error {
-		p, err := d.preview(ctx, head)
+	err = v.eachPending(ctx, func(head task.Task) error {
+		p, err := v.preview(ctx, head)
 		if err == nil && p != nil && p.State == task.InputRequired {
 			all = append(all, p)
 		}
@@ -77,9 +77,9 @@ func (d *Desk) pendingPreviews(ctx context.Context) ([]*preview, error) {
 }
 
 // eachPending calls do with the head of every task that waits for a decision.
-func (d *Desk) eachPending(ctx context.Context, do func(head task.Task) error) error {
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: sweepBatch, Heads: true}
-	for head, err := range task.Each(ctx, d.cfg.Store, q) {
+func (v *Viewer) eachPending(ctx context.Context, do func(head task.Task) error) error {
+	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: listSize, Heads: true}
+	for head, err := range task.Each(ctx, v.cfg.Store, q) {
 		if err != nil {
 			return err
 		}
@@ -91,8 +91,8 @@ func (d *Desk) eachPending(ctx context.Context, do func(head task.Task) error) e
 }
 
 // Waiting returns how many calls wait for a decision.
-func (d *Desk) Waiting(ctx context.Context) (n int, err error) {
-	err = d.eachPending(task.Aside(ctx), func(task.Task) error { n++; return nil })
+func (v *Viewer) Waiting(ctx context.Context) (n int, err error) {
+	err = v.eachPending(task.Aside(ctx), func(task.Task) error { n++; return nil })
 	return n, err
 }
 

@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 // A Risk is in a few words what may come of a call, by what the tool's server
 // says of the tool.

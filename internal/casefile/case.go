@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -28,8 +27,8 @@ type Case struct {
 	RedactedBeside map[jsontext.Pointer]bool
 
 	Story     []task.Entry // what happened so far, oldest first
-	Approvers []string     // who may decide, as in [Workflow]
-	Objection error        // why the one who looks may not approve it, if so
+	Approvers []string     // who may decide, as in [Terms]
+	Objection error        // why the person who looks may not approve it, if so
 	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then
 	Earlier   []Approval   // what this requester wanted of the tool before, newest first
 }
@@ -43,51 +42,36 @@ type Precedent struct {
 // How far back calls are looked for that have to do with a case.
 const (
 	maxEarlier = 5
-	lookback   = 5    // pages of tasks
+	lookback   = 100  // tasks
 	readback   = 5000 // entries of the journal
 )
 
-// Case returns the case of a held call for somebody who looks at it.
-func (d *Desk) Case(ctx context.Context, id task.ID, who Approver) (Case, error) {
-	ctx, done, err := d.aside(ctx)
+// Case returns the case of a held call. The objection is the one that the given
+// function has to an approval by the person who looks at it.
+func (v *Viewer) Case(ctx context.Context, id task.ID, objection func(task.Task) error) (Case, error) {
+	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return Case{}, err
 	}
 	defer done()
-	t, err := d.get(ctx, task.AnyOwner().Ref(id))
+	t, err := v.cfg.Get(ctx, task.AnyOwner().Ref(id))
 	if err != nil {
 		return Case{}, err
 	}
-	w, known := d.cfg.Workflow(t.Workflow)
-	c := Case{Approval: d.view(t, maxShown), Objection: d.objection(t, who)}
-	c.ShownDigest = d.viewToDecide(t, unbounded).ShownDigest
-	c.Result = d.result(ctx, t)
-	if known {
-		c.Approvers = w.Approvers
-	}
-	c.Whole, c.Redacted = whole(t.Call.Arguments, d.redactions(t))
-	c.Beside, c.RedactedBeside = whole(t.Call.Also, d.redactionsBeside(t))
-	if c.Story, err = d.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
+	terms, _ := v.cfg.Terms(t.Workflow)
+	c := Case{Approval: v.view(t, MaxShown), Approvers: terms.Approvers, Objection: objection(t)}
+	c.ShownDigest = v.viewToDecide(t, unbounded).ShownDigest
+	c.Result = v.result(ctx, t)
+	c.Whole, c.Redacted = whole(t.Call.Arguments, v.redactions(t))
+	c.Beside, c.RedactedBeside = whole(t.Call.Also, v.redactionsBeside(t))
+	if c.Story, err = v.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 		return Case{}, err
 	}
-	if c.Earlier, err = d.earlier(ctx, t); err != nil {
+	if c.Earlier, err = v.earlier(ctx, t); err != nil {
 		return Case{}, err
 	}
-	c.Changed, err = d.changed(ctx, t)
+	c.Changed, err = v.changed(ctx, t)
 	return c, err
-}
-
-// objection returns why who may not approve t, or nil.
-func (d *Desk) objection(t task.Task, who Approver) error {
-	if err := d.mayDecide(t, who, Approve); err != nil || t.Approval == nil {
-		return err
-	}
-	for _, a := range t.Approval.Approvals {
-		if a.IsBy(append([]string{who.Name}, who.Aliases...)...) {
-			return task.ErrAlreadyDecided
-		}
-	}
-	return nil
 }
 
 // whole returns JSON without what paths name, and what of it is redacted.
@@ -100,8 +84,8 @@ func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]boo
 }
 
 // redactions returns the paths that nobody is shown of the arguments of t.
-func (d *Desk) redactions(t task.Task) []path {
-	paths := parsePaths(d.redactedPaths(t.Workflow))
+func (v *Viewer) redactions(t task.Task) []path {
+	paths := parsePaths(v.redactedPaths(t.Workflow))
 	if t.Call.Method == MethodBatch {
 		paths = pathsInBatch(paths)
 	}
@@ -110,20 +94,20 @@ func (d *Desk) redactions(t task.Task) []path {
 
 // redactionsBeside returns the paths that nobody is shown of what is sent
 // besides the arguments: what is secret there has the same name here.
-func (d *Desk) redactionsBeside(t task.Task) []path {
+func (v *Viewer) redactionsBeside(t task.Task) []path {
 	var beside []path
-	for _, p := range d.redactions(t) {
+	for _, p := range v.redactions(t) {
 		beside = append(beside, append(path{"*"}, p...))
 	}
 	return beside
 }
 
 // earlier returns the calls of the same tool that the owner of t made before t.
-func (d *Desk) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
+func (v *Viewer) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 	var found []Approval
-	err := d.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) bool {
+	err := v.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) bool {
 		if task.Compare(t.Position(), other.Position()) < 0 && sameTool(t, other) {
-			found = append(found, d.view(other, maxListed))
+			found = append(found, v.view(other, maxListed))
 		}
 		return len(found) < maxEarlier
 	})
@@ -132,12 +116,12 @@ func (d *Desk) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 
 // changed returns the last approved call of the tool of t before t if the tool
 // was defined otherwise then.
-func (d *Desk) changed(ctx context.Context, t task.Task) (*Precedent, error) {
+func (v *Viewer) changed(ctx context.Context, t task.Task) (*Precedent, error) {
 	if t.Verdict.ToolDigest == "" {
 		return nil, nil // nobody can tell
 	}
-	last, err := d.lastApproved(ctx, t)
-	if err != nil || last == nil || !redefined(last.digest, t.Verdict.ToolDigest) {
+	last, err := v.lastApproved(ctx, t)
+	if err != nil || last == nil || !Redefined(last.digest, t.Verdict.ToolDigest) {
 		return nil, err
 	}
 	return &last.Precedent, nil
@@ -153,10 +137,10 @@ type approvedCall struct {
 // lastApproved returns the last approved call of the tool of t before t whose
 // digest of the tool's definition can be compared with that of t, or nil if there
 // is none: from the tasks, or from the journal, which goes back further.
-func (d *Desk) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
+func (v *Viewer) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
 	var last *approvedCall
 	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
-	err := d.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
+	err := v.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
 		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) && comparableDigests(other.Verdict.ToolDigest, t.Verdict.ToolDigest) {
 			last = &approvedCall{Precedent{other.ID, other.Approval.DecidedAt()}, other.Verdict.ToolDigest}
 		}
@@ -165,41 +149,34 @@ func (d *Desk) lastApproved(ctx context.Context, t task.Task) (*approvedCall, er
 	if err != nil || last != nil {
 		return last, err
 	}
-	return d.lastTold(ctx, t)
+	return v.lastRecorded(ctx, t)
 }
 
-// lastTold is lastApproved by what the journal tells.
-func (d *Desk) lastTold(ctx context.Context, t task.Task) (*approvedCall, error) {
-	ends, err := d.cfg.Store.Ends(ctx)
+// lastRecorded finds the same in the journal.
+func (v *Viewer) lastRecorded(ctx context.Context, t task.Task) (*approvedCall, error) {
+	ends, err := v.cfg.Store.Ends(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var last *approvedCall
-	for q := (task.JournalQuery{After: max(0, ends.Head.Seq-readback), Limit: maxStory}); ; {
-		entries, err := d.cfg.Store.Entries(ctx, q)
+	q := task.JournalQuery{After: max(0, ends.Head.Seq-readback), Limit: maxStory}
+	for e, err := range task.EachEntry(ctx, v.cfg.Store, q) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range entries {
-			if e := &entries[i]; approves(e) && e.Task != t.ID && comparableDigests(e.ToolDigest, t.Verdict.ToolDigest) && tellsOf(e, t) {
-				last = &approvedCall{Precedent{e.Task, e.At}, e.ToolDigest}
-			}
-			q.After = entries[i].Seq
-		}
-		if len(entries) < q.PageSize() {
-			return last, nil
+		if approves(&e) && e.Task != t.ID && comparableDigests(e.ToolDigest, t.Verdict.ToolDigest) && isAbout(&e, t) {
+			last = &approvedCall{Precedent{e.Task, e.At}, e.ToolDigest}
 		}
 	}
+	return last, nil
 }
 
 // approves reports whether e is the approval that let a call run.
-func approves(e *task.Entry) bool {
-	return e.Step == string(Decided) && e.Outcome == string(Approve) && e.To == task.Approved
-}
+func approves(e *task.Entry) bool { return e.Approver != "" && e.To == task.Approved }
 
-// tellsOf reports whether e is about the tool of t, at a time before t.
-func tellsOf(e *task.Entry, t task.Task) bool {
-	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == plain.Name(t.Call.Name, maxListed) && !e.At.After(t.CreatedAt)
+// isAbout reports whether e is about the tool of t, at a time before t.
+func isAbout(e *task.Entry, t task.Task) bool {
+	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == ToolName(t) && !e.At.After(t.CreatedAt)
 }
 
 func sameTool(a, b task.Task) bool {
@@ -210,20 +187,15 @@ func wasApproved(t task.Task) bool {
 	return t.Approval != nil && t.Approval.Rejection == nil && !t.Approval.DecidedAt().IsZero()
 }
 
-// lookBack goes through tasks that q selects, newest first, as long as more
-// says so and it is not too far.
-func (d *Desk) lookBack(ctx context.Context, q task.Query, more func(task.Task) bool) error {
-	for range lookback {
-		page, err := d.cfg.Store.List(ctx, q)
+// lookBack calls more with the tasks that q selects, newest first, until it
+// returns false or has been called often enough.
+func (v *Viewer) lookBack(ctx context.Context, q task.Query, more func(task.Task) bool) error {
+	seen := 0
+	for t, err := range task.Each(ctx, v.cfg.Store, q) {
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Tasks {
-			if !more(t) {
-				return nil
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
+		if seen++; !more(t) || seen == lookback {
 			return nil
 		}
 	}

@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 import (
 	"bytes"
@@ -211,4 +211,14 @@ func (r *redaction) copyInside(paths []path) error {
 		return err
 	}
 	return r.to.WriteToken(end)
+}
+
+// pathsInBatch returns paths of arguments as paths inside of what a batch is
+// shown as.
+func pathsInBatch(paths []path) []path {
+	inner := make([]path, len(paths))
+	for i, p := range paths {
+		inner[i] = append(path{"params", "arguments"}, p...)
+	}
+	return inner
 }

@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 import (
 	"container/list"
@@ -8,23 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// operatorReads is how many reads on behalf of operators are made at a time.
-// Others wait for their turn, so that agents' calls never wait for many of them.
-const operatorReads = 4
-
-// aside returns the context of a read on behalf of an operator, once it is its
-// turn, and what ends that.
-func (d *Desk) aside(ctx context.Context) (context.Context, func(), error) {
-	if err := d.operators.Acquire(ctx, 1); err != nil {
-		return ctx, nil, err
-	}
-	return task.Aside(ctx), func() { d.operators.Release(1) }, nil
-}
 
 // A preview is a held call as it stands in a list.
 type preview struct {
@@ -101,39 +86,39 @@ func (p *previews) drop(element *list.Element) {
 
 // preview returns the preview of the task that a list has the head of, or nil if
 // the task is gone, or cannot be read.
-func (d *Desk) preview(ctx context.Context, head task.Task) (*preview, error) {
-	known := d.previews.get(head.ID, head.Version)
-	if known != nil && known.redacted == d.redacted(known.Workflow) {
+func (v *Viewer) preview(ctx context.Context, head task.Task) (*preview, error) {
+	known := v.previews.get(head.ID, head.Version)
+	if known != nil && known.redacted == v.redacted(known.Workflow) {
 		return known, nil
 	}
-	t, err := d.cfg.Store.Get(ctx, task.AnyOwner().Ref(head.ID))
+	t, err := v.cfg.Store.Get(ctx, task.AnyOwner().Ref(head.ID))
 	switch {
 	case errors.Is(err, task.ErrNotFound):
 		return nil, nil
 	case errors.Is(err, task.ErrUnreadable):
-		d.cfg.Log.ErrorContext(ctx, "a held call cannot be read and is left out of lists", "task_id", head.ID, "error", err)
+		v.cfg.Log.ErrorContext(ctx, "a held call cannot be read and is left out of lists", "task_id", head.ID, "error", err)
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
 	made := &preview{
-		Approval: d.view(t, maxListed), principal: readFacts(t).Principal.ID, owner: t.Owner,
-		version: t.Version, redacted: d.redacted(t.Workflow),
+		Approval: v.view(t, maxListed), principal: ReadFacts(t).Principal.ID, owner: t.Owner,
+		version: t.Version, redacted: v.redacted(t.Workflow),
 	}
-	d.previews.put(made)
+	v.previews.put(made)
 	return made, nil
 }
 
 // redacted returns, as one text, what a workflow redacts now.
-func (d *Desk) redacted(workflow string) string {
-	return strings.Join(d.redactedPaths(workflow), "\n")
+func (v *Viewer) redacted(workflow string) string {
+	return strings.Join(v.redactedPaths(workflow), "\n")
 }
 
 // redactedPaths returns what a workflow redacts. If there is no such workflow,
 // that is not known, so everything is.
-func (d *Desk) redactedPaths(workflow string) []string {
-	if w, known := d.cfg.Workflow(workflow); known {
-		return w.Redact
+func (v *Viewer) redactedPaths(workflow string) []string {
+	if terms, known := v.cfg.Terms(workflow); known {
+		return terms.Redact
 	}
 	return []string{"arguments"}
 }
@@ -159,5 +144,3 @@ func (p *preview) hasWords(text string) bool {
 	all := strings.ToLower(strings.Join(parts, "\n"))
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
-
-func newOperatorReads() *semaphore.Weighted { return semaphore.NewWeighted(operatorReads) }

@@ -1,4 +1,4 @@
-package approval
+package casefile
 
 import (
 	"bytes"
@@ -29,25 +29,25 @@ type Result struct {
 const maxResultShown = 32 << 10
 
 // result returns what was answered to t, or nil if there is no answer, or not yet.
-func (d *Desk) result(ctx context.Context, t task.Task) *Result {
+func (v *Viewer) result(ctx context.Context, t task.Task) *Result {
 	if !t.State.Terminal() || t.Result == nil {
 		return nil
 	}
 	shown := &Result{Kind: t.Result.Kind, Size: t.Result.Size}
-	start, err := io.ReadAll(io.LimitReader(task.OpenResult(ctx, d.cfg.Store, t), maxResultShown))
+	start, err := io.ReadAll(io.LimitReader(task.OpenResult(ctx, v.cfg.Store, t), maxResultShown))
 	if err != nil {
-		d.cfg.Log.WarnContext(ctx, "the result of a call cannot be shown", "task_id", t.ID, "error", err)
+		v.cfg.Log.WarnContext(ctx, "the result of a call cannot be shown", "task_id", t.ID, "error", err)
 		return shown
 	}
 	shown.Truncated = int64(len(start)) < t.Result.Size
-	shown.Value, shown.Redacted = d.resultText(t, start)
+	shown.Value, shown.Redacted = v.resultText(t, start)
 	return shown
 }
 
 // resultText returns the beginning of an answer as JSON of its own, without what
 // is redacted.
-func (d *Desk) resultText(t task.Task, start []byte) (jsontext.Value, map[jsontext.Pointer]bool) {
-	_, hidden := whole(t.Call.Arguments, d.redactions(t))
+func (v *Viewer) resultText(t task.Task, start []byte) (jsontext.Value, map[jsontext.Pointer]bool) {
+	_, hidden := whole(t.Call.Arguments, v.redactions(t))
 	secret := secretsIn(t.Call.Arguments, hidden)
 	var b bytes.Buffer
 	r := redaction{
@@ -55,7 +55,7 @@ func (d *Desk) resultText(t task.Task, start []byte) (jsontext.Value, map[jsonte
 		full: func() bool { return false }, clean: secret.clean,
 	}
 	r.cut = func() jsontext.Value { return secret.cutText(start[r.from.InputOffset():]) }
-	if err := r.copy(d.resultPaths(t)); err != nil {
+	if err := r.copy(v.resultPaths(t)); err != nil {
 		closeAll(r.to)
 	}
 	text := bytes.TrimSpace(b.Bytes())
@@ -67,12 +67,12 @@ func (d *Desk) resultText(t task.Task, start []byte) (jsontext.Value, map[jsonte
 
 // resultPaths returns what the workflow of t redacts of results: what it names
 // after "result", and everything if it redacts all arguments.
-func (d *Desk) resultPaths(t task.Task) []path {
-	if namesAll(d.redactions(t)) {
+func (v *Viewer) resultPaths(t task.Task) []path {
+	if namesAll(v.redactions(t)) {
 		return []path{{}}
 	}
 	var paths []path
-	for _, text := range d.redactedPaths(t.Workflow) {
+	for _, text := range v.redactedPaths(t.Workflow) {
 		if names := strings.Split(text, "."); names[0] == "result" {
 			paths = append(paths, names[1:])
 		}

@@ -1,0 +1,140 @@
+package casefile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// MethodBatch is the method of a held call that is a whole batch of requests.
+const MethodBatch = "batch"
+
+// Facts are what was known when a call was held, beyond the call itself.
+type Facts struct {
+	Principal   policy.Principal
+	Annotations policy.Annotations `json:",omitzero"`
+	Session     policy.Session     `json:",omitzero"`
+	Description string             `json:",omitzero"` // of the tool
+	Trace       string             `json:",omitzero"` // the W3C traceparent of the request
+	Correlation string             `json:",omitzero"` // the correlation id of the request
+	Peer        string             `json:",omitzero"` // which of the owner's clients made the call
+	Why         *Why               `json:",omitzero"`
+
+	// InBatch describes the tools of a batch, in the places of its messages.
+	InBatch        []policy.Annotations `json:",omitempty"`
+	DigestsInBatch []string             `json:",omitempty"` // of the definitions
+}
+
+// A Why names what held a call.
+type Why struct {
+	Rule     int      `json:"rule,omitzero"`      // of a call that an earlier version held: the place of the rule, counted from 1; approvers see Label
+	Label    string   `json:"label,omitzero"`     // what the rule is called: "rule NAME", or its place such as "rules[3]"; empty if none matched
+	Match    string   `json:"match,omitzero"`     // what the rule matches
+	Policies []string `json:"policies,omitempty"` // the Cedar policies, if they decided
+	Says     []string `json:"says,omitempty"`     // the reasons that the rule or the policies give
+}
+
+// Text returns f as it is kept in [task.Verdict].
+func (f Facts) Text() (string, error) {
+	b, err := json.Marshal(f, json.OmitZeroStructFields(true))
+	return string(b), err
+}
+
+// ReadFacts returns the facts of t. If they cannot be read there is no
+// principal, and the policy denies a call without one.
+func ReadFacts(t task.Task) Facts {
+	var f Facts
+	if err := json.Unmarshal([]byte(t.Verdict.Facts), &f); err != nil {
+		return Facts{}
+	}
+	return f
+}
+
+// Requester returns the name of the agent that made the call of t. An agent of
+// which only the session or a credential is known gets a name that reveals
+// neither.
+func Requester(t task.Task) string {
+	if id := ReadFacts(t).Principal.ID; id != "" {
+		return plain.Name(id, maxName)
+	}
+	sum := sha256.Sum256([]byte("requester " + t.Owner))
+	return "anonymous:" + hex.EncodeToString(sum[:8])
+}
+
+// ToolName returns the name of the tool that t calls, as the journal has it.
+func ToolName(t task.Task) string { return plain.Name(t.Call.Name, maxListed) }
+
+// ValidUntil returns until when the approval of t can be used: as long as its
+// workflow says, and never longer than t lives.
+func ValidUntil(t task.Task, validity time.Duration) time.Time {
+	decided := t.Approval.DecidedAt()
+	if validity <= 0 || decided.IsZero() || decided.Add(validity).After(t.ExpiresAt) {
+		return t.ExpiresAt
+	}
+	return decided.Add(validity)
+}
+
+// why returns what held the call, with one name for the rule.
+func (f Facts) why() *Why {
+	if f.Why == nil {
+		return nil
+	}
+	w := *f.Why
+	if w.Rule > 0 && w.Label == "" {
+		w.Label = fmt.Sprintf("rules[%d]", w.Rule-1)
+	}
+	w.Rule = 0
+	return &w
+}
+
+// hints returns the upstream's hints about the tool; for a batch, the worst
+// hints about any tool in it.
+func (f Facts) hints() *Hints {
+	a := f.Annotations
+	for _, one := range f.InBatch {
+		a.Destructive, a.OpenWorld = either(a.Destructive, one.Destructive), either(a.OpenWorld, one.OpenWorld)
+	}
+	if a == (policy.Annotations{}) {
+		return nil
+	}
+	return &Hints{
+		Title: plain.Text(a.Title, maxName), ReadOnly: a.ReadOnly, Destructive: a.Destructive,
+		Idempotent: a.Idempotent, OpenWorld: a.OpenWorld,
+	}
+}
+
+// either returns the flag that is true, or else one that is set.
+func either(a, b *bool) *bool {
+	if a != nil && *a || b == nil {
+		return a
+	}
+	return b
+}
+
+// Redefined reports whether two digests of a tool's definition show that the
+// definition has changed.
+func Redefined(one, other string) bool { return comparableDigests(one, other) && one != other }
+
+// comparableDigests reports whether two digests of definitions were made in the
+// same way, so that they tell whether the definitions differ. A digest that is
+// not known cannot be compared.
+func comparableDigests(one, other string) bool {
+	return one != "" && other != "" && formOf(one) == formOf(other)
+}
+
+// formOf returns how a digest was made. Early digests do not say that.
+func formOf(digest string) string {
+	form, _, told := strings.Cut(digest, "-")
+	if !told {
+		return ""
+	}
+	return form
+}
