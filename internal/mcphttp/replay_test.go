@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
@@ -246,7 +247,7 @@ func TestReplayedTexts(t *testing.T) {
 // held returns how many calls are pending.
 func (h *house) held() int {
 	h.t.Helper()
-	page, err := h.desk.Pending(h.t.Context(), approval.Filter{})
+	page, err := h.desk.Cases().Pending(h.t.Context(), casefile.Filter{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
