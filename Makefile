@@ -9,7 +9,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test mutate check fmt generate fuzz bench measure conformance
+.PHONY: help demo build test mutate check fmt generate fuzz bench measure conformance hosts
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -64,3 +64,6 @@ measure: ## Print the sizes of types, functions and files, and how entangled the
 
 conformance: ## Run the official MCP suite directly and through the gate, and compare.
 	$(GO) run ./conformance
+
+hosts: ## Run real agent hosts in front of the gate (HOSTS= and SCENARIOS= choose) and write docs/hosts.md.
+	$(GO) run ./e2e/hosts -hosts '$(HOSTS)' -scenarios '$(SCENARIOS)'

@@ -58,6 +58,8 @@ var allowed = map[string]string{
 	"e2e/clients":                  "",
 	"e2e/crash":                    "",
 	"internal/npm":                 "",
+	"e2e/hosts/model":              "",
+	"e2e/hosts":                    "e2e/hosts/model internal/demo internal/npm",
 	"conformance/suite":            "internal/npm",
 	"conformance":                  "conformance/suite",
 	"internal/mutation":            "",

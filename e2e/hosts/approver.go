@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+// An approver is a person at the operators' API who sees every held call and
+// decides on it when the scenario says so.
+type approver struct {
+	url, token string
+	scenario   scenario
+	now        func() time.Time
+	asked      chan struct{} // closed when the first call is seen
+
+	mu      sync.Mutex
+	seen    []*heldCall
+	decided time.Time // when the first decision was made, or the first call expired
+	trouble error     // the last one
+}
+
+// A heldCall is what the approver knows of a held call.
+type heldCall struct {
+	ID     string `json:"id"`
+	State  string `json:"state"`
+	Failed any    `json:"failure"`
+
+	first   time.Time
+	decided bool
+}
+
+func newApprover(url, token string, s scenario, now func() time.Time) *approver {
+	return &approver{url: url, token: token, scenario: s, now: now, asked: make(chan struct{})}
+}
+
+// work looks at the list until ctx ends.
+func (a *approver) work(ctx context.Context) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+			a.mu.Lock()
+			a.trouble = err
+			a.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *approver) look(ctx context.Context) error {
+	var page struct {
+		Approvals []heldCall `json:"approvals"`
+	}
+	if err := a.request(ctx, http.MethodGet, "?state=all&limit=100", "", &page); err != nil {
+		return err
+	}
+	for _, c := range page.Approvals {
+		known := a.note(c)
+		due := a.scenario.verdict != "" && a.now().Sub(known.first) >= a.scenario.after
+		if c.State != "input_required" || known.decided || !due {
+			continue
+		}
+		if err := a.decide(ctx, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note remembers how a call stands.
+func (a *approver) note(c heldCall) *heldCall {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.State == "expired" && a.decided.IsZero() {
+		a.decided = a.now()
+	}
+	for _, known := range a.seen {
+		if known.ID == c.ID {
+			known.State = c.State
+			return known
+		}
+	}
+	c.first = a.now()
+	a.seen = append(a.seen, &c)
+	if len(a.seen) == 1 {
+		close(a.asked)
+	}
+	return &c
+}
+
+// decide looks at the call and decides on what is shown.
+func (a *approver) decide(ctx context.Context, c *heldCall) error {
+	var shown struct {
+		Digest string `json:"shownDigest"`
+	}
+	if err := a.request(ctx, http.MethodGet, "/"+c.ID+"?arguments=all", "", &shown); err != nil {
+		return err
+	}
+	body := fmt.Sprintf(`{"reason":%q,"shownDigest":%q}`, rejected, shown.Digest)
+	if a.scenario.verdict == "approve" {
+		body = fmt.Sprintf(`{"shownDigest":%q}`, shown.Digest)
+	}
+	var after heldCall
+	if err := a.request(ctx, http.MethodPost, "/"+c.ID+"/"+a.scenario.verdict, body, &after); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.decided = true
+	if a.decided.IsZero() {
+		a.decided = a.now()
+	}
+	return nil
+}
+
+// outcome returns the states of all calls, when the first was decided, and what
+// went wrong, if nothing was seen.
+func (a *approver) outcome() (states []string, decided time.Time, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.seen {
+		states = append(states, c.State)
+	}
+	return states, a.decided, a.trouble
+}
+
+// request asks the operators' API about approvals.
+func (a *approver) request(ctx context.Context, method, path, body string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, a.url+"/api/approvals"+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was read
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s %s", method, path, res.Status, data)
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// wait returns d after the first call was seen. If no call has been seen yet, it
+// waits for that, but not for ever.
+func (a *approver) wait(ctx context.Context, d time.Duration) error {
+	limit := time.NewTimer(startup)
+	defer limit.Stop()
+	select {
+	case <-a.asked:
+	case <-limit.C:
+		return errors.New("no call was held")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	a.mu.Lock()
+	first := a.seen[0].first
+	a.mu.Unlock()
+	pause(ctx, d-a.now().Sub(first))
+	return ctx.Err()
+}

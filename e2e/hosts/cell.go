@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/e2e/hosts/model"
+	"github.com/thoughtgate/thoughtgate-go/internal/demo"
+)
+
+// The one thing that every host is asked to do.
+const (
+	toolName  = "delete_file"
+	arguments = `{"path":"/payroll/bonuses.csv"}`
+	prompt    = "Delete /payroll/bonuses.csv with the delete_file tool, then tell me what the tool said."
+	maxCalls  = 12
+)
+
+// A cell is one host in one scenario.
+type cell struct {
+	host     host
+	scenario scenario
+	gate     string // the program
+	modules  string // where the host is installed
+	dir      string // for the files of this run
+	now      func() time.Time
+	linger   time.Duration // how long to watch after the host has ended
+}
+
+// A site is what a host finds in a cell: a gate with an upstream behind it, a
+// model, and a person who approves.
+type site struct {
+	upstream *demo.Server
+	recorder *recorder
+	model    *model.Server
+	approver *approver
+	gateURL  string
+	modelURL string
+	closers  []func()
+}
+
+// close ends everything, in the opposite order.
+func (s *site) close() {
+	for _, stop := range slices.Backward(s.closers) {
+		stop()
+	}
+}
+
+// run runs the host and returns what was seen.
+func (c *cell) run(ctx context.Context) (record, error) {
+	if c.scenario.escape && c.host.screen == nil {
+		return record{}, errNoScreen
+	}
+	s, err := c.open(ctx)
+	if s != nil {
+		defer s.close()
+	}
+	if err != nil {
+		return record{}, err
+	}
+	e, err := c.play(ctx, s)
+	if err != nil {
+		return record{}, err
+	}
+	pause(ctx, c.linger)
+	return c.collect(s, e)
+}
+
+// open starts what the host needs. What has been started is in the site, also
+// if there is an error.
+func (c *cell) open(ctx context.Context) (*site, error) {
+	s := &site{upstream: demo.New()}
+	var h http.Handler = s.upstream
+	if !c.host.modern {
+		h = legacyServer{h}
+	}
+	upstream, err := s.serve(ctx, h)
+	if err != nil {
+		return s, err
+	}
+	gate, err := startGate(ctx, c.gate, c.dir, gateConfig(upstream+"/mcp", c.scenario))
+	if err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, gate.stop)
+	wire, err := os.Create(filepath.Join(c.dir, "wire.log"))
+	if err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, func() { _ = wire.Close() })
+	if s.recorder, err = newRecorder(gate.agents, wire, c.now); err != nil {
+		return s, err
+	}
+	if s.gateURL, err = s.serve(ctx, s.recorder); err != nil {
+		return s, err
+	}
+	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: maxCalls}, c.now)
+	if s.modelURL, err = s.serve(ctx, s.model); err != nil {
+		return s, err
+	}
+	s.approver = newApprover(gate.operators, token, c.scenario, c.now)
+	s.background(ctx, s.approver.work)
+	return s, nil
+}
+
+func (s *site) serve(ctx context.Context, h http.Handler) (string, error) {
+	url, stop, err := serve(ctx, h)
+	if err == nil {
+		s.closers = append(s.closers, stop)
+	}
+	return url, err
+}
+
+// background does something until the site is closed.
+func (s *site) background(ctx context.Context, work func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { work(ctx) })
+	s.closers = append(s.closers, func() { cancel(); group.Wait() })
+}
+
+// play runs the host as the scenario says: once, or again when its user is back.
+func (c *cell) play(ctx context.Context, s *site) (ending, error) {
+	p, err := c.prepare(ctx, s)
+	if err != nil {
+		return ending{}, err
+	}
+	e, err := c.attend(ctx, s, p, c.scenario.leave)
+	if err != nil || c.scenario.leave == 0 {
+		return e, err
+	}
+	if c.scenario.back > 0 {
+		if err := s.approver.wait(ctx, c.scenario.back); err != nil {
+			return e, err
+		}
+		return c.attend(ctx, s, p, 0)
+	}
+	// A call that nobody waits for must not run after it was approved.
+	return e, s.approver.wait(ctx, c.scenario.after+5*time.Second)
+}
+
+// An ending says how a host ended.
+type ending struct {
+	how     string
+	seconds float64
+	at      time.Time
+	output  string
+}
+
+// collect puts together what was seen.
+func (c *cell) collect(s *site, e ending) (record, error) {
+	states, decided, err := s.approver.outcome()
+	if err != nil && len(states) == 0 && c.scenario.action == "approve" {
+		return record{}, fmt.Errorf("the approver saw nothing: %w", err)
+	}
+	r := record{
+		Host: c.host.name, Scenario: c.scenario.name, Day: c.now().UTC().Format(time.DateOnly),
+		Ended: e.how, Seconds: tenths(e.seconds), Traffic: s.recorder.counted(), Approvals: states,
+		Unknown: s.model.Unknown(),
+	}
+	for _, call := range s.upstream.Calls() {
+		if call.Tool == toolName {
+			r.Runs++
+		}
+	}
+	told := e.at
+	switch c.host.prints {
+	case resultPerLine:
+		r.Saw = nonEmpty(strings.Split(e.output, "\n")...)
+	case oneResult:
+		r.Saw = nonEmpty(e.output)
+	default:
+		r.Saw, told = lastTurn(s.model.Turns())
+	}
+	if seconds := told.Sub(decided).Seconds(); !decided.IsZero() && len(r.Saw) > 0 && seconds >= 0 {
+		seconds = tenths(seconds)
+		r.Answer = &seconds
+	}
+	return r, nil
+}
+
+// lastTurn returns what the model had seen in the end, and when it saw the last
+// result.
+func lastTurn(turns []model.Turn) ([]string, time.Time) {
+	var saw []string
+	var at time.Time
+	for _, t := range turns {
+		if n := len(t.Results); n > 0 && (len(saw) != n || saw[n-1] != t.Results[n-1]) {
+			saw, at = t.Results, t.At
+		}
+	}
+	return saw, at
+}
+
+func nonEmpty(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(text string) bool { return strings.TrimSpace(text) == "" })
+}
+
+func tenths(seconds float64) float64 { return float64(int(seconds*10+0.5)) / 10 }
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

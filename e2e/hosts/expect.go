@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A fault is a way in which a record is not as it should be.
+type fault struct {
+	kind string
+	text string
+}
+
+// Kinds of faults. The first four are what a host's user can always rely on.
+const (
+	faultAsked  = "asked"  // approvers were not asked exactly once for a call that needs approval
+	faultRan    = "ran"    // the tool ran more often than it may
+	faultEnded  = "ended"  // the host did not end by itself
+	faultSaw    = "saw"    // the model saw no result
+	faultLost   = "lost"   // the call was approved and did not run
+	faultReason = "reason" // the model saw a result without what it must say
+	faultSlow   = "slow"   // the model saw the outcome late
+	faultLoop   = "loop"   // the host repeats requests
+)
+
+const (
+	maxAnswer  = 5.0 // seconds from a decision to the model
+	maxStreams = 20  // GET requests of one run
+)
+
+// faults returns how a record differs from what the gate's design promises.
+func (r record) faults() []fault {
+	s, err := scenarioOf(r.Scenario)
+	if err != nil {
+		return nil // of an older version of the rig
+	}
+	var all []fault
+	check := func(ok bool, kind, format string, args ...any) {
+		if !ok {
+			all = append(all, fault{kind, fmt.Sprintf(format, args...)})
+		}
+	}
+	check(len(r.Approvals) == s.asks(), faultAsked, "approvals asked: %d", len(r.Approvals))
+	check(r.unsafe() == nil, faultRan, "runs: %d", r.Runs)
+	check(r.Traffic.Streams <= maxStreams, faultLoop, "GET requests: %d", r.Traffic.Streams)
+	if !s.tells() {
+		return all
+	}
+	told := plainText(r.last())
+	check(r.Ended != overTime, faultEnded, "the host does not end")
+	check(s.verdict != "approve" || r.Runs > 0, faultLost, "approved, but it did not run")
+	check(told != "", faultSaw, "the model saw no result")
+	check(told == "" || strings.Contains(told, s.text()), faultReason, "the model was not told: %s", s.text())
+	check(r.Answer == nil || *r.Answer <= maxAnswer || s.back > 0, faultSlow, "told %s after the decision", r.answer())
+	return all
+}
+
+// asks returns how often approvers should be asked.
+func (s scenario) asks() int {
+	if s.action == "approve" {
+		return 1
+	}
+	return 0
+}
+
+// tells reports whether the host's user is there to be told how the call ends.
+func (s scenario) tells() bool {
+	stays := s.leave == 0 || s.back > 0
+	ends := s.action != "approve" || s.verdict != "" || s.expiry < s.limit
+	return stays && ends
+}
+
+// plainText undoes the quoting of hosts that show their model JSON.
+func plainText(text string) string { return strings.ReplaceAll(text, `\"`, `"`) }
+
+// text returns what the model should read in the end.
+func (s scenario) text() string {
+	switch {
+	case s.action == "deny":
+		return reason
+	case s.verdict == "reject":
+		return rejected
+	case s.action == "forward", s.verdict == "approve":
+		return "deleted /payroll/bonuses.csv"
+	default:
+		return "did not run"
+	}
+}
+
+// known lists the faults that are understood: by host, scenario and kind, where *
+// stands for any. A line goes when its fault is repaired.
+var known = []struct{ host, scenario, kind, why string }{
+	{"*", "deny", faultReason, "the gate answers with an error whose data has the reason; hosts show the message only"},
+	{"openai-agents", "*", faultReason, "the SDK replaces every JSON-RPC error by a sentence of its own"},
+	{"inspector-modern", "*", faultSlow, "it polls as seldom as the gate's pollIntervalMs says"},
+}
+
+// explanation returns why a fault is there, or nothing if that is not known.
+func (r record) explanation(f fault) string {
+	matches := func(pattern, value string) bool { return pattern == "*" || pattern == value }
+	for _, k := range known {
+		if matches(k.host, r.Host) && matches(k.scenario, r.Scenario) && k.kind == f.kind {
+			return k.why
+		}
+	}
+	return ""
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+)
+
+// atOnce is how many hosts the test runs at the same time. They wait most of the
+// time.
+const atOnce = 6
+
+// TestSmallHosts runs the hosts that are installed quickly, in the scenarios that
+// take seconds. They are not isolated, so that the test runs everywhere.
+//
+// The real gate holds a call of a real host: approvers are asked once, the tool
+// runs at most once and never without approval, and the model is told.
+func TestSmallHosts(t *testing.T) {
+	needNode(t)
+	cache, err := cacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := buildGate(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cells []*cell
+	for _, h := range allHosts() {
+		if !h.small {
+			continue
+		}
+		modules, err := install(t.Context(), cache, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range smallScenarios(h) {
+			s, err := scenarioOf(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cells = append(cells, &cell{host: h, scenario: s, gate: gate, modules: modules, dir: t.TempDir(), now: time.Now})
+		}
+	}
+	results := runCells(t, cells)
+	for i, c := range cells {
+		t.Run(c.host.name+"/"+c.scenario.name, func(t *testing.T) { assess(t, c, results[i]) })
+	}
+}
+
+// smallScenarios returns the scenarios in which make test runs a host. On the way
+// of a call that is not held, a modern host brings nothing new.
+func smallScenarios(h host) []string {
+	if h.modern {
+		return []string{"a5", "reject"}
+	}
+	return []string{"forward", "deny", "a5", "reject"}
+}
+
+// A result is the record of a cell, or why there is none.
+type result struct {
+	record record
+	err    error
+}
+
+// runCells runs cells, some at once, and returns when all have ended.
+func runCells(t *testing.T, cells []*cell) []result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	results := make([]result, len(cells))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, c := range cells {
+		group.Go(func() error {
+			results[i].record, results[i].err = c.run(ctx)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in the results
+	return results
+}
+
+// assess demands of a record what every user relies on, and what is not known to
+// be otherwise.
+func assess(t *testing.T, c *cell, r result) {
+	t.Helper()
+	if r.err != nil {
+		t.Fatalf("%v\n%s", r.err, tail(filepath.Join(c.dir, "host.err")))
+	}
+	t.Log(r.record.line())
+	for _, f := range r.record.faults() {
+		switch why := r.record.explanation(f); {
+		case f.kind == faultSlow: // machines are busy
+			t.Log(f.text)
+		case why != "":
+			t.Logf("%s; known: %s", f.text, why)
+		default:
+			t.Errorf("%s\nthe host said:\n%s\non the wire:\n%s", f.text, tail(filepath.Join(c.dir, "host.err")), tail(filepath.Join(c.dir, "wire.log")))
+		}
+	}
+}
+
+// tail returns the end of a file.
+func tail(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-4000):])
+}
+
+// needNode ends the test where there is no Node.js: a machine may have nothing but
+// Go, but one that is to judge a change may not pass over anything.
+func needNode(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is missing: this test needs node (20 or newer) and npm", program)
+		}
+		t.Skipf("%s is missing: this test needs node (20 or newer) and npm", program)
+	}
+}
+
+// TestDocs demands that docs/hosts.md says what was measured.
+func TestDocs(t *testing.T) {
+	m, err := readMeasured("measured.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := m.docs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../docs/hosts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/hosts.md is out of date; run go run ./e2e/hosts -docs (-want +got):\n%s", diff)
+	}
+}
+
+// TestLocks demands that the pins name no server: npm takes packages from the
+// registry that it is configured with, and verifies their digests.
+func TestLocks(t *testing.T) {
+	for _, h := range allHosts() {
+		lock, err := pins.ReadFile("npm/" + h.pins + "/package-lock.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(lock), `"resolved"`) {
+			t.Errorf("%s: package-lock.json names a registry", h.pins)
+		}
+		if !strings.Contains(string(lock), `"integrity"`) {
+			t.Errorf("%s: package-lock.json has no digests", h.pins)
+		}
+	}
+}

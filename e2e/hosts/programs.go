@@ -1,0 +1,235 @@
+package main
+
+// programs are hosts that people install and talk to.
+func programs() []host {
+	return []host{claudeCode(), codex(), geminiCLI(), qwenCode(), opencode(), copilotCLI(), cline(), continueCLI()}
+}
+
+func claudeCode() host {
+	program := "{{.Modules}}/@anthropic-ai/claude-code-linux-x64/claude"
+	flags := []string{"--mcp-config", "{{.Home}}/mcp.json", "--strict-mcp-config", "--allowedTools", "mcp__gate", "--model", "claude-sonnet-4-5"}
+	return host{
+		name: "claude-code", title: "Claude Code 2.1.325", pins: "claude-code",
+		files: []file{
+			{path: "mcp.json", text: `{
+  "mcpServers": {
+    "gate": {
+      "type": "http",
+      "url": "{{.URL}}"
+    }
+  }
+}
+`},
+			{path: ".claude.json", text: `{"hasCompletedOnboarding":true,"theme":"dark","customApiKeyResponses":{"approved":["sk-none"],"rejected":[]},` +
+				`"projects":{"{{.Work}}":{"hasTrustDialogAccepted":true,"hasCompletedProjectOnboarding":true}}}`},
+		},
+		env:     []string{"ANTHROPIC_BASE_URL={{.Model}}", "ANTHROPIC_API_KEY=sk-none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
+		command: append([]string{program, "-p", "{{.Prompt}}", "--output-format", "stream-json", "--verbose"}, flags...),
+		screen:  append([]string{program}, flags...),
+		typed:   true,
+		doc: hostDoc{
+			save:   "`mcp.json`, and start `claude --mcp-config mcp.json`; or `.mcp.json` in the project",
+			waits:  "It keeps the request open and asks for progress. With a server of 2026-07-28 the interactive program makes a background task of the call and polls.",
+			limits: "None seen in 660 s.",
+			user:   "The messages of progress below the call. Esc cancels the call.",
+			model:  "The text of the result, marked as an error if it is one.",
+		},
+	}
+}
+
+func codex() host {
+	program := []string{"{{.Node}}", "{{.Modules}}/@openai/codex/bin/codex.js"}
+	return host{
+		name: "codex", title: "Codex CLI 0.166.0", pins: "codex",
+		files: []file{
+			{path: ".codex/config.toml", text: `[mcp_servers.gate]
+url = "{{.URL}}"
+`, more: `
+[model_providers.scripted]
+name = "scripted"
+base_url = "{{.Model}}/v1"
+wire_api = "responses"
+env_key = "MODEL_KEY"
+
+[projects."{{.Work}}"]
+trust_level = "trusted"
+`},
+			{path: ".codex/auth.json", text: `{"OPENAI_API_KEY":"none"}`},
+		},
+		env: []string{"MODEL_KEY=none"},
+		command: append(program, "exec", "-c", "model=gpt-5", "-c", "model_provider=scripted",
+			"--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "{{.Prompt}}"),
+		screen: append(program, "-c", "model=gpt-5", "-c", "model_provider=scripted", "--dangerously-bypass-approvals-and-sandbox", "{{.Prompt}}"),
+		doc: hostDoc{
+			save:   "`~/.codex/config.toml`",
+			waits:  "It keeps the request open and asks for progress.",
+			limits: "300 s for one call; progress does not extend it. `tool_timeout_sec` of the server's table changes it.",
+			user:   "That the call runs, without the messages of progress. Esc and the time limit cancel with the same words.",
+			model:  "The text of the result; of an error also its `data`.",
+		},
+	}
+}
+
+func geminiCLI() host {
+	program := []string{"{{.Node}}", "{{.Modules}}/@google/gemini-cli/bundle/gemini.js", "--yolo", "--skip-trust", "-m", "gemini-2.5-flash"}
+	return host{
+		name: "gemini-cli", title: "Gemini CLI 0.61.0", pins: "gemini-cli",
+		files: []file{{path: ".gemini/settings.json", text: `{
+  "mcpServers": {
+    "gate": {
+      "httpUrl": "{{.URL}}"
+    }
+  }
+}
+`, more: `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},"privacy":{"usageStatisticsEnabled":false},"general":{"disableAutoUpdate":true,"enableAutoUpdate":false}}`}},
+		env:     []string{"GEMINI_API_KEY=none", "GOOGLE_GEMINI_BASE_URL={{.Model}}"},
+		command: append(program, "-p", "{{.Prompt}}"),
+		screen:  append(program, "-i", "{{.Prompt}}"),
+		doc: hostDoc{
+			save:   "`~/.gemini/settings.json`",
+			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
+			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
+			user:   "That the call runs. Esc is not told to the server.",
+			model:  "The text of the result.",
+		},
+	}
+}
+
+func qwenCode() host {
+	program := []string{"{{.Node}}", "{{.Modules}}/@qwen-code/qwen-code/cli-entry.js", "--yolo"}
+	return host{
+		name: "qwen-code", title: "Qwen Code 0.24.4", pins: "qwen-code",
+		files: []file{{path: ".qwen/settings.json", text: `{
+  "mcpServers": {
+    "gate": {
+      "httpUrl": "{{.URL}}"
+    }
+  }
+}
+`, more: `{"security":{"auth":{"selectedType":"openai"}},"privacy":{"usageStatisticsEnabled":false},"general":{"disableAutoUpdate":true}}`}},
+		env:     []string{"OPENAI_API_KEY=none", "OPENAI_BASE_URL={{.Model}}/v1", "OPENAI_MODEL=scripted"},
+		command: append(program, "-p", "{{.Prompt}}"),
+		screen:  append(program, "-i", "{{.Prompt}}"),
+		doc: hostDoc{
+			save:   "`~/.qwen/settings.json`",
+			waits:  "It keeps the request open and asks for progress.",
+			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
+			user:   "That the call runs. Esc cancels the call.",
+			model:  "The text of the result.",
+		},
+	}
+}
+
+func opencode() host {
+	program := "{{.Modules}}/opencode-linux-x64/bin/opencode"
+	return host{
+		name: "opencode", title: "opencode 1.18.33", pins: "opencode",
+		files: []file{{path: ".config/opencode/opencode.json", text: `{
+  "mcp": {
+    "gate": {
+      "type": "remote",
+      "url": "{{.URL}}",
+      "enabled": true
+    }
+  }
+}
+`, more: `{"autoupdate":false,"permission":"allow","share":"disabled","model":"scripted/m","small_model":"scripted/m",` +
+			`"provider":{"scripted":{"npm":"@ai-sdk/openai-compatible","name":"scripted","options":{"baseURL":"{{.Model}}/v1","apiKey":"none"},"models":{"m":{"name":"m"}}}}}`}},
+		env:     []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
+		command: []string{program, "run", "--print-logs", "{{.Prompt}}"},
+		screen:  []string{program, "--prompt", "{{.Prompt}}"},
+		doc: hostDoc{
+			save:   "`~/.config/opencode/opencode.json`",
+			waits:  "It keeps the request open and asks for progress, which extends its limit.",
+			limits: "None seen in 660 s.",
+			user:   "That the call runs.",
+			model:  "The text of the result.",
+		},
+	}
+}
+
+func copilotCLI() host {
+	program := []string{
+		"{{.Modules}}/@github/copilot-linux-x64/copilot", "--allow-all-tools", "--allow-all-paths", "--no-auto-update",
+	}
+	return host{
+		name: "copilot-cli", title: "GitHub Copilot CLI 1.0.102", pins: "copilot-cli",
+		files: []file{
+			{path: ".copilot/mcp-config.json", text: `{
+  "mcpServers": {
+    "gate": {
+      "type": "http",
+      "url": "{{.URL}}",
+      "tools": ["*"]
+    }
+  }
+}
+`},
+			{path: ".copilot/config.json", text: `{"trusted_folders":["{{.Work}}"]}`},
+		},
+		env: []string{
+			"COPILOT_PROVIDER_BASE_URL={{.Model}}/v1", "COPILOT_PROVIDER_API_KEY=none", "COPILOT_MODEL=gpt-4.1", "COPILOT_OFFLINE=true",
+		},
+		command: append(program, "-p", "{{.Prompt}}"),
+		screen:  append(program, "-i", "{{.Prompt}}"),
+		doc: hostDoc{
+			save:   "`~/.copilot/mcp-config.json`",
+			waits:  "It keeps the request open and asks for progress.",
+			limits: "None seen in 660 s.",
+			user:   "That the call runs.",
+			model:  "The text of the result.",
+		},
+	}
+}
+
+func cline() host {
+	program := "{{.Modules}}/@cline/cli-linux-x64/bin/cline"
+	return host{
+		name: "cline", title: "Cline CLI 3.0.65", pins: "cline",
+		before: [][]string{
+			{program, "auth", "-p", "openai", "-k", "none", "-m", "scripted", "-b", "{{.Model}}/v1"},
+			{program, "mcp", "add", "gate", "{{.URL}}", "--transport", "http", "--yes"},
+		},
+		command: []string{program, "--json", "{{.Prompt}}"},
+		screen:  []string{program, "-i", "{{.Prompt}}"},
+		doc: hostDoc{
+			save:   "no file: a command adds the gate",
+			waits:  "It keeps the request open and sends no progress token.",
+			limits: "60 s for one call; it stops after 5 identical calls.",
+			user:   "That the call runs.",
+			model:  "The text of the result.",
+		},
+	}
+}
+
+func continueCLI() host {
+	program := []string{"{{.Node}}", "{{.Modules}}/@continuedev/cli/dist/cn.js", "--config", "{{.Home}}/config.yaml", "--auto"}
+	return host{
+		name: "continue", title: "Continue CLI 1.5.47", pins: "continue",
+		files: []file{{path: "config.yaml", text: `name: with the gate
+version: 0.0.1
+schema: v1
+mcpServers:
+  - name: gate
+    type: streamable-http
+    url: {{.URL}}
+`, more: `models:
+  - name: scripted
+    provider: openai
+    model: gpt-4o
+    apiKey: none
+    apiBase: {{.Model}}/v1
+    roles: [chat]
+`}},
+		env:     []string{"CONTINUE_TELEMETRY_ENABLED=0"},
+		command: append(program, "-p", "{{.Prompt}}"),
+		screen:  append(program, "{{.Prompt}}"),
+		doc: hostDoc{
+			save:   "`~/.continue/config.yaml`, below your models",
+			waits:  "It keeps the request open and sends no progress token.",
+			limits: "60 s for one call.",
+			user:   "That the call runs.",
+			model:  "The text of the result.",
+		},
+	}
+}

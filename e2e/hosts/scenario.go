@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A scenario says what policy and people do with the one call that a host makes.
+// Times count from the moment at which the approver first sees the call.
+type scenario struct {
+	name    string
+	action  string        // of the rule for the tool
+	expiry  time.Duration // the workflow's timeout
+	verdict string        // approve, reject or nothing
+	after   time.Duration // when the approver decides
+	leave   time.Duration // when the user ends the host or presses Esc, if not 0
+	escape  bool          // the user presses Esc instead of ending the host
+	back    time.Duration // when the user starts the host again, if not 0
+	limit   time.Duration // how long the host may run
+	about   string        // for docs/hosts.md
+}
+
+// names of all scenarios, in the order of the table.
+const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never esc kill back"
+
+const (
+	startup  = 2 * time.Minute // for a host to start, to ask its model and to end
+	rejected = "not during the release freeze, ask Ops"
+	reason   = "deleting is final"
+)
+
+// scenarioOf returns the scenario with a name. Names of the form aN and rN say
+// after how many seconds the call is approved or rejected.
+func scenarioOf(name string) (scenario, error) {
+	s := scenario{name: name, action: "approve", expiry: 30 * time.Minute, limit: startup}
+	switch name {
+	case "forward", "deny":
+		s.action = name
+		s.about = "policy answers: " + name
+		return s, nil
+	case "reject":
+		return s.decided("reject", 5*time.Second), nil
+	case "expire":
+		return s.expiring(30 * time.Second), nil
+	case "never":
+		s.limit = 400 * time.Second
+		s.about = "nobody decides; the host is ended after 400 s"
+		return s, nil
+	case "esc", "kill", "back":
+		return s.left(name), nil
+	}
+	if seconds, ok := numbered(name, "expire"); ok {
+		return s.expiring(seconds), nil
+	}
+	if seconds, ok := numbered(name, "a"); ok {
+		return s.decided("approve", seconds), nil
+	}
+	if seconds, ok := numbered(name, "r"); ok {
+		return s.decided("reject", seconds), nil
+	}
+	return scenario{}, fmt.Errorf("no scenario %q; there are: %s", name, allScenarios)
+}
+
+func numbered(name, prefix string) (time.Duration, bool) {
+	digits, ok := strings.CutPrefix(name, prefix)
+	n, err := strconv.ParseUint(digits, 10, 16)
+	return time.Duration(n) * time.Second, ok && err == nil
+}
+
+func (s scenario) decided(verdict string, after time.Duration) scenario {
+	s.verdict, s.after, s.limit = verdict, after, after+startup
+	s.about = fmt.Sprintf("%s after %s", strings.TrimSuffix(verdict, "e")+"ed", after)
+	return s
+}
+
+func (s scenario) expiring(after time.Duration) scenario {
+	s.expiry, s.limit = after, after+startup
+	s.about = fmt.Sprintf("nobody decides, and the approval expires after %s", after)
+	return s
+}
+
+// left is a scenario in which the user does not wait for the decision.
+func (s scenario) left(name string) scenario {
+	s.leave, s.verdict, s.after = 20*time.Second, "approve", 40*time.Second
+	s.limit = s.after + startup
+	switch name {
+	case "esc":
+		s.escape = true
+		s.about = "the user presses Esc after 20 s; a call that is still pending after 40 s is approved"
+	case "back":
+		s.back = 60 * time.Second
+		s.about = "the user ends the host after 20 s, the call is approved after 40 s, the user asks again after 60 s"
+	default:
+		s.about = "the host is killed after 20 s; a call that is still pending after 40 s is approved"
+	}
+	return s
+}
+
+// scenariosNamed returns the scenarios whose names are given, separated by spaces
+// or commas, or all if there are none.
+func scenariosNamed(names string) ([]scenario, error) {
+	wanted := split(names)
+	if len(wanted) == 0 {
+		wanted = split(allScenarios)
+	}
+	var found []scenario
+	for _, name := range wanted {
+		s, err := scenarioOf(name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	return found, nil
+}
