@@ -20,7 +20,7 @@ const (
 	toolName  = "delete_file"
 	arguments = `{"path":"/payroll/bonuses.csv"}`
 	prompt    = "Delete /payroll/bonuses.csv with the delete_file tool, then tell me what the tool said."
-	maxCalls  = 12
+	comeBack  = "I am back. Please try that again." // what the user says later
 )
 
 // A cell is one host in one scenario.
@@ -55,8 +55,8 @@ func (s *site) close() {
 
 // run runs the host and returns what was seen.
 func (c *cell) run(ctx context.Context) (record, error) {
-	if c.scenario.escape && c.host.screen == nil {
-		return record{}, errNoScreen
+	if !c.scenario.suits(c.host) {
+		return record{}, errUnsuited
 	}
 	s, err := c.open(ctx)
 	if s != nil {
@@ -101,7 +101,7 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 	if s.gateURL, err = s.serve(ctx, s.recorder); err != nil {
 		return s, err
 	}
-	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: maxCalls}, c.now)
+	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Again: comeBack}, c.now)
 	if s.modelURL, err = s.serve(ctx, s.model); err != nil {
 		return s, err
 	}

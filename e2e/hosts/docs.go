@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
@@ -28,7 +29,7 @@ func (m *measured) writeDocs(file string) error {
 func (m *measured) docs() (string, error) {
 	var sections strings.Builder
 	for _, h := range allHosts() {
-		if h.modern && bothEras[strings.TrimSuffix(h.name, "-modern")] {
+		if h.modern {
 			continue // it is in the section of its host
 		}
 		setup, err := h.setup()
@@ -40,7 +41,7 @@ func (m *measured) docs() (string, error) {
 			h.doc.waits, h.doc.limits, h.doc.user, h.doc.model)
 		sections.WriteString(m.details(h))
 	}
-	return strings.NewReplacer("{{scenarios}}", scenarioList(), "{{overview}}", m.overview(), "{{hosts}}", sections.String()).Replace(introduction), nil
+	return strings.NewReplacer("{{scenarios}}", scenarioList(), "{{overview}}", m.overview(), "{{clients}}", m.clients(), "{{hosts}}", sections.String()).Replace(introduction), nil
 }
 
 // setup returns how a user points a host to the gate: the file or the lines with
@@ -112,13 +113,29 @@ func (m *measured) overview() string {
 	return table.String()
 }
 
+// clients returns the table of what hosts say of themselves.
+func (m *measured) clients() string {
+	var table strings.Builder
+	table.WriteString("| host | `clientInfo` | `MCP-Protocol-Version` | progress token |\n|---|---|---|---|\n")
+	for _, h := range allHosts() {
+		if own := m.of(h); len(own) > 0 {
+			t, token := own[0].Traffic, "no"
+			if t.Progress {
+				token = "yes"
+			}
+			fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", h.title, t.Client, cmp.Or(strings.Join(t.Versions, ", "), "none"), token)
+		}
+	}
+	return table.String()
+}
+
 // brief returns calls/approvals/runs and the seconds to the answer of one cell.
-func (m *measured) brief(h host, scenario string) string {
-	if scenario == "esc" && h.screen == nil {
+func (m *measured) brief(h host, name string) string {
+	if s, err := scenarioOf(name); err == nil && !s.suits(h) {
 		return "–"
 	}
 	for _, r := range m.of(h) {
-		if r.Scenario != scenario {
+		if r.Scenario != name {
 			continue
 		}
 		text := fmt.Sprintf("%d/%d/%d", r.Traffic.Calls, len(r.Approvals), r.Runs)
@@ -141,7 +158,7 @@ func (m *measured) details(h host) string {
 			continue
 		}
 		if era.modern {
-			table.WriteString("With a server of 2026-07-28:\n\n")
+			fmt.Fprintf(&table, "%s:\n\n", era.title)
 		}
 		table.WriteString("| scenario | calls | approvals | runs | answer after | the model saw last | remarks |\n|---|---|---|---|---|---|---|\n")
 		for _, r := range m.of(era) {

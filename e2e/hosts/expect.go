@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ const (
 	faultReason = "reason" // the model saw a result without what it must say
 	faultSlow   = "slow"   // the model saw the outcome late
 	faultLoop   = "loop"   // the host repeats requests
+	faultLeft   = "left"   // the tool ran although the user had gone
 )
 
 const (
@@ -43,15 +45,20 @@ func (r record) faults() []fault {
 	check(len(r.Approvals) == s.asks(), faultAsked, "approvals asked: %d", len(r.Approvals))
 	check(r.unsafe() == nil, faultRan, "runs: %d", r.Runs)
 	check(r.Traffic.Streams <= maxStreams, faultLoop, "GET requests: %d", r.Traffic.Streams)
+	check(s.leave == 0 || s.back > 0 || r.Runs == 0, faultLeft, "it ran after the user had gone")
 	if !s.tells() {
 		return all
 	}
 	told := plainText(r.last())
 	check(r.Ended != overTime, faultEnded, "the host does not end")
-	check(s.verdict != "approve" || r.Runs > 0, faultLost, "approved, but it did not run")
 	check(told != "", faultSaw, "the model saw no result")
+	if slices.Contains(r.Approvals, "input_required") {
+		check(false, faultLost, "the host gave up before the decision")
+		return all
+	}
+	check(s.verdict != "approve" || r.Runs > 0, faultLost, "approved, but it did not run")
 	check(told == "" || strings.Contains(told, s.text()), faultReason, "the model was not told: %s", s.text())
-	check(r.Answer == nil || *r.Answer <= maxAnswer || s.back > 0, faultSlow, "told %s after the decision", r.answer())
+	check(r.Answer == nil || *r.Answer <= maxAnswer || s.back > 0 || s.later > 0, faultSlow, "told %s after the decision", r.answer())
 	return all
 }
 

@@ -21,6 +21,9 @@ type host struct {
 	command []string
 	screen  []string // how people start it at a terminal
 	typed   bool     // there its user types the prompt
+	escapes int      // how often a user presses Esc to stop it; once if 0
+	talks   bool     // its script takes what its user says later from stdin
+	person  bool     // it runs at a terminal in every scenario
 	doc     hostDoc
 }
 
@@ -44,13 +47,20 @@ type hostDoc struct {
 	model  string
 }
 
-// allHosts returns every host, and those that speak both eras twice.
+// allHosts returns every host. Those that speak both eras are there twice. Claude
+// Code with a person makes other calls than without, so it is there once more.
 func allHosts() []host {
 	var all []host
 	for _, h := range slices.Concat(libraries(), tools(), programs()) {
 		all = append(all, h)
-		if bothEras[h.name] {
-			h.name, h.title, h.modern = h.name+"-modern", h.title+" (2026-07-28)", true
+		if !bothEras[h.name] {
+			continue
+		}
+		name, title := h.name, h.title
+		h.name, h.title, h.modern = name+"-modern", title+" (2026-07-28)", true
+		all = append(all, h)
+		if name == "claude-code" {
+			h.name, h.title, h.person = name+"-person", title+" (2026-07-28, interactive)", true
 			all = append(all, h)
 		}
 	}
@@ -99,7 +109,7 @@ func libraries() []host {
 	library := func(name, title string, doc hostDoc) host {
 		doc.script = name + ".mjs"
 		return host{
-			name: name, title: title, pins: name, small: true, doc: doc,
+			name: name, title: title, pins: name, small: true, talks: true, doc: doc,
 			env:     []string{"OPENAI_API_KEY=none", "OTEL_SDK_DISABLED=true", "MASTRA_TELEMETRY_DISABLED=1"},
 			command: []string{"{{.Node}}", "{{.App}}/" + name + ".mjs"},
 		}
@@ -136,7 +146,7 @@ func libraries() []host {
 func tools() []host {
 	return []host{
 		{
-			name: "mcp-remote", title: "mcp-remote 0.15.1 (stdio to HTTP)", pins: "mcp-remote", small: true, prints: resultPerLine,
+			name: "mcp-remote", title: "mcp-remote 0.15.1 (stdio to HTTP)", pins: "mcp-remote", small: true, talks: true, prints: resultPerLine,
 			files: []file{{path: "mcp.json", text: `{
   "mcpServers": {
     "gate": {

@@ -132,6 +132,43 @@ func needNode(t *testing.T) {
 	}
 }
 
+// TestFaults demands that records which are not as they should be are noticed.
+func TestFaults(t *testing.T) {
+	slow := 7.5
+	const deleted, denied = "deleted /payroll/bonuses.csv", "denied: deleting is final"
+	for _, c := range []struct {
+		name string
+		r    record
+		want []string
+	}{
+		{"a good run", record{Scenario: "a5", Approvals: []string{"completed"}, Runs: 1, Saw: []string{deleted}}, nil},
+		{"a good denial", record{Scenario: "deny", Saw: []string{denied}}, nil},
+		{"a denied call that ran", record{Scenario: "deny", Runs: 1, Saw: []string{denied}}, []string{faultRan}},
+		{"a rejected call that ran", record{Scenario: "reject", Approvals: []string{"rejected"}, Runs: 1, Saw: []string{rejected}}, []string{faultRan}},
+		{"two runs", record{Scenario: "a5", Approvals: []string{"completed"}, Runs: 2, Saw: []string{deleted}}, []string{faultRan}},
+		{"two approvals", record{Scenario: "a5", Approvals: []string{"completed", "rejected"}, Runs: 1, Saw: []string{deleted}}, []string{faultAsked}},
+		{"no approval", record{Scenario: "a5", Runs: 1, Saw: []string{deleted}}, []string{faultAsked, faultRan}},
+		{"no result", record{Scenario: "a5", Approvals: []string{"completed"}, Runs: 1}, []string{faultSaw}},
+		{"no end", record{Scenario: "a5", Ended: overTime, Approvals: []string{"completed"}, Runs: 1, Saw: []string{deleted}}, []string{faultEnded}},
+		{"no reason", record{Scenario: "reject", Approvals: []string{"rejected"}, Saw: []string{"try again"}}, []string{faultReason}},
+		{"no run", record{Scenario: "a5", Approvals: []string{"approved"}, Saw: []string{deleted}}, []string{faultLost}},
+		{"an impatient host", record{Scenario: "a660", Approvals: []string{"input_required"}, Saw: []string{"it waits"}}, []string{faultLost}},
+		{"a late answer", record{Scenario: "a5", Approvals: []string{"completed"}, Runs: 1, Saw: []string{deleted}, Answer: &slow}, []string{faultSlow}},
+		{"a loop", record{Scenario: "deny", Traffic: traffic{Streams: 100}, Saw: []string{denied}}, []string{faultLoop}},
+		{"a run after Esc", record{Scenario: "esc", Approvals: []string{"completed"}, Runs: 1}, []string{faultLeft}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, f := range c.r.faults() {
+				got = append(got, f.kind)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestDocs demands that docs/hosts.md says what was measured.
 func TestDocs(t *testing.T) {
 	m, err := readMeasured("measured.json")

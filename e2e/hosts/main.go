@@ -69,7 +69,7 @@ func (o options) do(job string) error {
 		if err != nil {
 			return err
 		}
-		return m.writeDocs(docsFile)
+		return errors.Join(m.write(measuredFile), m.writeDocs(docsFile))
 	default:
 		return o.runAll(ctx)
 	}

@@ -19,9 +19,8 @@ import (
 //go:embed scripts/*.mjs
 var scripts embed.FS
 
-// errNoScreen says that a host cannot be in a scenario in which its user presses a
-// key.
-var errNoScreen = errors.New("this host has no screen, so its user has no Esc")
+// errUnsuited says that a host cannot do what its user does in a scenario.
+var errUnsuited = errors.New("the host has no screen for Esc, or no second turn for a user who is back")
 
 // A place is where a host runs, and what its settings and its command line may
 // refer to.
@@ -95,6 +94,7 @@ func (c *cell) environment(p place) ([]string, error) {
 	return append([]string{
 		"PATH=" + path, "HOME=" + p.Home, "TMPDIR=" + p.Home, "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1",
 		"GATE_URL=" + p.URL, "MODEL_URL=" + p.Model + "/v1", "PROMPT=" + p.Prompt, "TOOL=" + p.Tool, "ARGUMENTS=" + p.Arguments,
+		fmt.Sprintf("MAX_CALLS=%d", c.scenario.maxCalls()), "LATER=" + c.scenario.laterText(),
 	}, own...), err
 }
 

@@ -31,7 +31,7 @@ func claudeCode() host {
 			save:   "`mcp.json`, and start `claude --mcp-config mcp.json`; or `.mcp.json` in the project",
 			waits:  "It keeps the request open and asks for progress. With a server of 2026-07-28 the interactive program makes a background task of the call and polls.",
 			limits: "None seen in 660 s.",
-			user:   "The messages of progress below the call. Esc cancels the call.",
+			user:   "The call with the time it takes, and the latest message of progress below it. Esc cancels the call at the gate. A background task is counted in the last line of the screen; the user goes on working, and Esc does not stop it.",
 			model:  "The text of the result, marked as an error if it is one.",
 		},
 	}
@@ -64,7 +64,7 @@ trust_level = "trusted"
 			save:   "`~/.codex/config.toml`",
 			waits:  "It keeps the request open and asks for progress.",
 			limits: "300 s for one call; progress does not extend it. `tool_timeout_sec` of the server's table changes it.",
-			user:   "That the call runs, without the messages of progress. Esc and the time limit cancel with the same words.",
+			user:   "The call with the time it takes, without messages of progress. Esc cancels the call at the gate, with the same words as the time limit.",
 			model:  "The text of the result; of an error also its `data`.",
 		},
 	}
@@ -89,7 +89,7 @@ func geminiCLI() host {
 			save:   "`~/.gemini/settings.json`",
 			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
 			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
-			user:   "That the call runs. Esc is not told to the server.",
+			user:   "The call with a bar and the latest message of progress. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
 			model:  "The text of the result.",
 		},
 	}
@@ -114,7 +114,7 @@ func qwenCode() host {
 			save:   "`~/.qwen/settings.json`",
 			waits:  "It keeps the request open and asks for progress.",
 			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
-			user:   "That the call runs. Esc cancels the call.",
+			user:   "The call with the time it takes and the latest message of progress. Esc cancels the call at the gate.",
 			model:  "The text of the result.",
 		},
 	}
@@ -138,11 +138,12 @@ func opencode() host {
 		env:     []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
 		command: []string{program, "run", "--print-logs", "{{.Prompt}}"},
 		screen:  []string{program, "--prompt", "{{.Prompt}}"},
+		escapes: 2,
 		doc: hostDoc{
 			save:   "`~/.config/opencode/opencode.json`",
 			waits:  "It keeps the request open and asks for progress, which extends its limit.",
 			limits: "None seen in 660 s.",
-			user:   "That the call runs.",
+			user:   "The call, without messages of progress. Esc, pressed twice, cancels the call at the gate.",
 			model:  "The text of the result.",
 		},
 	}
@@ -172,11 +173,12 @@ func copilotCLI() host {
 		},
 		command: append(program, "-p", "{{.Prompt}}"),
 		screen:  append(program, "-i", "{{.Prompt}}"),
+		escapes: 2,
 		doc: hostDoc{
 			save:   "`~/.copilot/mcp-config.json`",
 			waits:  "It keeps the request open and asks for progress.",
 			limits: "None seen in 660 s.",
-			user:   "That the call runs.",
+			user:   "The call with the time it takes, and the latest message of progress below it. Esc must be pressed twice.",
 			model:  "The text of the result.",
 		},
 	}
@@ -192,11 +194,12 @@ func cline() host {
 		},
 		command: []string{program, "--json", "{{.Prompt}}"},
 		screen:  []string{program, "-i", "{{.Prompt}}"},
+		escapes: 2,
 		doc: hostDoc{
 			save:   "no file: a command adds the gate",
 			waits:  "It keeps the request open and sends no progress token.",
 			limits: "60 s for one call; it stops after 5 identical calls.",
-			user:   "That the call runs.",
+			user:   "The call with a spinner. Esc cancels the call at the gate.",
 			model:  "The text of the result.",
 		},
 	}
@@ -228,7 +231,7 @@ mcpServers:
 			save:   "`~/.continue/config.yaml`, below your models",
 			waits:  "It keeps the request open and sends no progress token.",
 			limits: "60 s for one call.",
-			user:   "That the call runs.",
+			user:   "The call with a spinner. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
 			model:  "The text of the result.",
 		},
 	}

@@ -86,13 +86,19 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	r.write(n, "> %s %s [%s] %s", q.Method, q.URL.Path, strings.Join(shown, "; "), body)
 	q.Body = io.NopCloser(bytes.NewReader(body))
+	defer r.abandoned(q.Context(), n) // the proxy may panic in order to break a connection off
 	r.proxy.ServeHTTP(w, q.WithContext(context.WithValue(q.Context(), numberKey{}, n)))
-	if q.Context().Err() != nil {
-		r.write(n, "> the host gave this request up")
-		r.mu.Lock()
-		r.traffic.Abandoned++
-		r.mu.Unlock()
+}
+
+// abandoned takes note of a request that the host did not wait for.
+func (r *recorder) abandoned(ctx context.Context, number int) {
+	if ctx.Err() == nil {
+		return
 	}
+	r.write(number, "> the host gave this request up")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traffic.Abandoned++
 }
 
 // message is what the recorder reads of a message.

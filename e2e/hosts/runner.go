@@ -72,7 +72,7 @@ func (r *runner) run(ctx context.Context, hosts []host, scenarios []scenario) er
 	group.SetLimit(r.parallel)
 	for _, s := range scenarios {
 		for _, h := range hosts {
-			if s.escape && h.screen == nil {
+			if !s.suits(h) {
 				continue
 			}
 			group.Go(func() error {

@@ -18,12 +18,13 @@ type scenario struct {
 	leave   time.Duration // when the user ends the host or presses Esc, if not 0
 	escape  bool          // the user presses Esc instead of ending the host
 	back    time.Duration // when the user starts the host again, if not 0
+	later   time.Duration // when the user asks again in the same conversation, if not 0
 	limit   time.Duration // how long the host may run
 	about   string        // for docs/hosts.md
 }
 
 // names of all scenarios, in the order of the table.
-const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never esc kill back"
+const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never esc kill back later"
 
 const (
 	startup  = 2 * time.Minute // for a host to start, to ask its model and to end
@@ -47,6 +48,11 @@ func scenarioOf(name string) (scenario, error) {
 	case "never":
 		s.limit = 400 * time.Second
 		s.about = "nobody decides; the host is ended after 400 s"
+		return s, nil
+	case "later":
+		s = s.decided("approve", 80*time.Second)
+		s.later = 90 * time.Second
+		s.about = "the model does not call again; the call is approved after 1m20s, and the user asks again in the same conversation after 1m30s"
 		return s, nil
 	case "esc", "kill", "back":
 		return s.left(name), nil
@@ -96,6 +102,27 @@ func (s scenario) left(name string) scenario {
 		s.about = "the host is killed after 20 s; a call that is still pending after 40 s is approved"
 	}
 	return s
+}
+
+// suits reports whether a scenario makes sense for a host.
+func (s scenario) suits(h host) bool {
+	return !s.escape && s.later == 0 || s.escape && h.screen != nil || s.later > 0 && h.talks
+}
+
+// laterText returns what tells a script that its user will come back.
+func (s scenario) laterText() string {
+	if s.later > 0 {
+		return "yes"
+	}
+	return ""
+}
+
+// maxCalls returns how often the model calls the tool before it gives up.
+func (s scenario) maxCalls() int {
+	if s.later > 0 {
+		return 1
+	}
+	return 12
 }
 
 // scenariosNamed returns the scenarios whose names are given, separated by spaces

@@ -36,6 +36,9 @@ func (r *chatRequest) question(s Script) question {
 	calls := map[string]bool{}
 	for _, m := range r.Messages {
 		q.prompt += string(m.Content)
+		if s.begins(m.Content) {
+			q.results = nil
+		}
 		for _, c := range m.ToolCalls {
 			calls[c.ID] = s.wants(c.Function.Name)
 			q.searched = q.searched || isSearch(c.Function.Name)

@@ -28,13 +28,14 @@ type Script struct {
 	Tool      string // the end of the tool's name: hosts put the server's name before it
 	Arguments string // a JSON object
 	MaxCalls  int    // the model gives up after so many calls
+	Again     string // when the user says this, everything begins anew
 }
 
 // A Turn is one request that the model answered.
 type Turn struct {
 	At      time.Time
 	API     string
-	Results []string // what the calls of the tool returned so far
+	Results []string // what the calls of the tool returned so far, or since the user said Again
 	Called  bool     // the answer is a call of the tool
 }
 

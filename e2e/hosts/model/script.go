@@ -3,6 +3,8 @@ package model
 import (
 	"regexp"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A question is what a request of any API asks the model.
@@ -37,6 +39,11 @@ func (s *Server) answer(q question) action {
 // have one tool through which all hidden tools are called.
 func (s Script) wants(name string) bool {
 	return strings.HasSuffix(name, s.Tool) || name == indirect
+}
+
+// begins reports whether a message is the user's wish to try again.
+func (s Script) begins(content jsontext.Value) bool {
+	return s.Again != "" && strings.Contains(text(content), s.Again)
 }
 
 const indirect = "tool_call"

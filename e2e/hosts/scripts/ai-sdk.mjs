@@ -1,6 +1,7 @@
 // An agent of the AI SDK with the tools of the gate.
 import { generateText, stepCountIs } from 'ai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { prompts } from './prompts.mjs';
 
 // setup:
 import { createMCPClient } from '@ai-sdk/mcp';
@@ -10,9 +11,14 @@ const tools = await gate.tools();
 // end of setup
 
 const provider = createOpenAICompatible({ name: 'scripted', baseURL: process.env.MODEL_URL, apiKey: 'none' });
+const messages = [];
 try {
-  const { text } = await generateText({ model: provider('scripted'), tools, stopWhen: stepCountIs(20), prompt: process.env.PROMPT });
-  console.log(text);
+  for await (const content of prompts()) {
+    messages.push({ role: 'user', content });
+    const { text, response } = await generateText({ model: provider('scripted'), tools, stopWhen: stepCountIs(20), messages });
+    messages.push(...response.messages);
+    console.log(text);
+  }
 } finally {
   await gate.close();
 }

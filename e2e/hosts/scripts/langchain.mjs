@@ -1,6 +1,7 @@
 // A LangChain agent with the tools of the gate.
 import { ChatOpenAI } from '@langchain/openai';
 import { createReactAgent } from '@langchain/langgraph/prebuilt';
+import { prompts } from './prompts.mjs';
 
 // setup:
 import { MultiServerMCPClient } from '@langchain/mcp-adapters';
@@ -12,9 +13,13 @@ const tools = await gate.getTools();
 // end of setup
 
 const llm = new ChatOpenAI({ model: 'scripted', apiKey: 'none', configuration: { baseURL: process.env.MODEL_URL } });
+const agent = createReactAgent({ llm, tools });
+let messages = [];
 try {
-  const { messages } = await createReactAgent({ llm, tools }).invoke({ messages: [{ role: 'user', content: process.env.PROMPT }] });
-  console.log(messages.at(-1).content);
+  for await (const content of prompts()) {
+    ({ messages } = await agent.invoke({ messages: [...messages, { role: 'user', content }] }));
+    console.log(messages.at(-1).content);
+  }
 } finally {
   await gate.close();
 }

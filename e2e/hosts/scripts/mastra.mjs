@@ -1,6 +1,7 @@
 // A Mastra agent with the tools of the gate.
 import { Agent } from '@mastra/core/agent';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { prompts } from './prompts.mjs';
 
 // setup:
 import { MCPClient } from '@mastra/mcp';
@@ -11,6 +12,12 @@ const tools = await gate.listTools();
 
 const provider = createOpenAICompatible({ name: 'scripted', baseURL: process.env.MODEL_URL, apiKey: 'none' });
 const agent = new Agent({ id: 'assistant', name: 'assistant', instructions: 'Do what the user asks.', model: provider('scripted'), tools });
-console.log((await agent.generate(process.env.PROMPT)).text);
+const messages = [];
+for await (const content of prompts()) {
+  messages.push({ role: 'user', content });
+  const { text } = await agent.generate(messages);
+  messages.push({ role: 'assistant', content: text });
+  console.log(text);
+}
 await gate.disconnect();
 process.exit();

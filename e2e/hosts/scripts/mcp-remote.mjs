@@ -1,22 +1,29 @@
 // A client that knows stdio only and reaches the gate through mcp-remote, as
 // mcp.json says. It makes the call itself, again if it is told to, and prints what
-// it gets.
+// it gets, a line for each call.
 import { readFileSync } from 'node:fs';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { prompts } from './prompts.mjs';
 
 const { command, args } = JSON.parse(readFileSync(`${process.env.HOME}/mcp.json`, 'utf8')).mcpServers.gate;
 const client = new Client({ name: 'stdio-only', version: '1.0.0' });
 await client.connect(new StdioClientTransport({ command, args, env: process.env, stderr: 'inherit' }));
-for (let calls = 1; ; calls++) {
-  let text;
+
+async function call() {
   try {
-    const result = await client.callTool({ name: process.env.TOOL, arguments: JSON.parse(process.env.ARGUMENTS) });
-    text = result.content.map((part) => part.text).join(' ');
+    const { content } = await client.callTool({ name: process.env.TOOL, arguments: JSON.parse(process.env.ARGUMENTS) });
+    return content.map((part) => part.text).join(' ');
   } catch (e) {
-    text = `error ${e.code}: ${e.message}`;
+    return `error ${e.code}: ${e.message}`;
   }
-  console.log(text);
-  if (calls === 12 || /do not call/i.test(text) || !/again.*same arguments/i.test(text)) break;
+}
+
+for await (const _ of prompts()) {
+  for (let left = Number(process.env.MAX_CALLS); left > 0; left--) {
+    const text = await call();
+    console.log(text.replaceAll('\n', ' '));
+    if (/do not call/i.test(text) || !/again.*same arguments/i.test(text)) break;
+  }
 }
 await client.close();

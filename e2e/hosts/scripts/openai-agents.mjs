@@ -1,6 +1,7 @@
 // An agent of the OpenAI Agents SDK with the tools of the gate.
 import OpenAI from 'openai';
 import { run, setDefaultOpenAIClient, setOpenAIAPI, setTracingDisabled } from '@openai/agents';
+import { prompts } from './prompts.mjs';
 
 setTracingDisabled(true);
 setOpenAIAPI('chat_completions');
@@ -14,8 +15,13 @@ await gate.connect();
 const agent = new Agent({ name: 'assistant', model: 'scripted', mcpServers: [gate] });
 // end of setup
 
+let history = [];
 try {
-  console.log((await run(agent, process.env.PROMPT)).finalOutput);
+  for await (const content of prompts()) {
+    const result = await run(agent, [...history, { role: 'user', content }]);
+    history = result.history;
+    console.log(result.finalOutput);
+  }
 } finally {
   await gate.close();
 }
