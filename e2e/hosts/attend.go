@@ -74,14 +74,15 @@ func (c *cell) runHeadless(ctx context.Context, s *site, p place, leave time.Dur
 	return how, text, errors.Join(err, ctx.Err())
 }
 
-// speakLater has the user say something when it is time, and nothing more.
+// speakLater has the user ask again when it is time, unless the call has run by
+// then: its host has waited for it.
 func (c *cell) speakLater(ctx context.Context, s *site, cmd *exec.Cmd) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	s.background(ctx, func(ctx context.Context) {
-		if s.approver.wait(ctx, c.scenario.later) == nil {
+		if s.approver.wait(ctx, c.scenario.later) == nil && len(s.upstream.Calls()) == 0 {
 			_, _ = io.WriteString(in, comeBack+"\n") // a host that has ended does not hear it
 		}
 		_ = in.Close() // the same

@@ -52,7 +52,7 @@ func scenarioOf(name string) (scenario, error) {
 	case "later":
 		s = s.decided("approve", 80*time.Second)
 		s.later = 90 * time.Second
-		s.about = "the model does not call again; the call is approved after 1m20s, and the user asks again in the same conversation after 1m30s"
+		s.about = "the model does not call again; the call is approved after 1m20s, and a user who has no result yet asks again in the same conversation after 1m30s"
 		return s, nil
 	case "esc", "kill", "back":
 		return s.left(name), nil
