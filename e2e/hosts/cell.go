@@ -20,6 +20,7 @@ const (
 	toolName  = "delete_file"
 	arguments = `{"path":"/payroll/bonuses.csv"}`
 	prompt    = "Delete /payroll/bonuses.csv with the delete_file tool, then tell me what the tool said."
+	endpoint  = "/mcp"                              // of the gate
 	comeBack  = "I am back. Please try that again." // what the user says later
 )
 
@@ -101,7 +102,7 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 	if s.gateURL, err = s.serve(ctx, s.recorder); err != nil {
 		return s, err
 	}
-	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Again: comeBack}, c.now)
+	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Retry: c.scenario.retry, Again: comeBack}, c.now)
 	if s.modelURL, err = s.serve(ctx, s.model); err != nil {
 		return s, err
 	}

@@ -29,7 +29,7 @@ func (m *measured) writeDocs(file string) error {
 func (m *measured) docs() (string, error) {
 	var sections strings.Builder
 	for _, h := range allHosts() {
-		if h.modern {
+		if h.variant {
 			continue // it is in the section of its host
 		}
 		setup, err := h.setup()
@@ -68,7 +68,12 @@ func (h host) setup() (string, error) {
 		return "", err
 	}
 	kind := f.path[strings.LastIndex(f.path, ".")+1:]
-	return fmt.Sprintf("Save as %s:\n\n```%s\n%s```\n", h.doc.save, kind, texts[0]), nil
+	text := fmt.Sprintf("Save as %s:\n\n```%s\n%s```\n", h.doc.save, kind, texts[0])
+	if h.patience.line != "" {
+		_, setting, _ := strings.Cut(h.patience.with, "\n")
+		text += fmt.Sprintf("\nWith `%s` in the same entry it lets a call run for an hour.\n", strings.TrimSpace(setting))
+	}
+	return text, nil
 }
 
 // commandLine returns the command that tells a host of the gate.
@@ -150,18 +155,18 @@ func (m *measured) brief(h host, name string) string {
 	return "not run"
 }
 
-// details returns what was seen of a host in either era.
+// details returns what was seen of a host and its variants.
 func (m *measured) details(h host) string {
 	var table strings.Builder
-	for _, era := range allHosts() {
-		if era.pins != h.pins || len(m.of(era)) == 0 {
+	for _, v := range append([]host{h}, h.variants()...) {
+		if len(m.of(v)) == 0 {
 			continue
 		}
-		if era.modern {
-			fmt.Fprintf(&table, "%s:\n\n", era.title)
+		if v.variant {
+			fmt.Fprintf(&table, "%s:\n\n", v.title)
 		}
 		table.WriteString("| scenario | calls | approvals | runs | answer after | the model saw last | remarks |\n|---|---|---|---|---|---|---|\n")
-		for _, r := range m.of(era) {
+		for _, r := range m.of(v) {
 			fmt.Fprintf(&table, "| `%s` | %d | %s | %d | %s | %s | %s |\n",
 				r.Scenario, r.Traffic.Calls, r.approvals(), r.Runs, r.answer(), cellText(short(r.last(), 240)), cellText(r.remarks()))
 		}

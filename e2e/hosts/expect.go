@@ -52,14 +52,27 @@ func (r record) faults() []fault {
 	told := plainText(r.last())
 	check(r.Ended != overTime, faultEnded, "the host does not end")
 	check(told != "", faultSaw, "the model saw no result")
-	if slices.Contains(r.Approvals, "input_required") {
-		check(false, faultLost, "the host gave up before the decision")
+	if lost := r.lost(s); lost != "" {
+		check(false, faultLost, "%s", lost)
 		return all
 	}
-	check(s.verdict != "approve" || r.Runs > 0, faultLost, "approved, but it did not run")
 	check(told == "" || strings.Contains(told, s.text()), faultReason, "the model was not told: %s", s.text())
 	check(r.Answer == nil || *r.Answer <= maxAnswer || s.back > 0 || s.later > 0, faultSlow, "told %s after the decision", r.answer())
 	return all
+}
+
+// lost returns why a call that would have been approved did not run, or nothing.
+func (r record) lost(s scenario) string {
+	switch {
+	case slices.Contains(r.Approvals, "input_required"):
+		return "the host gave up before the decision"
+	case s.verdict != "approve" || r.Runs > 0:
+		return ""
+	case slices.Contains(r.Approvals, "cancelled"):
+		return "the call was withdrawn before the decision"
+	default:
+		return "approved, but it did not run"
+	}
 }
 
 // asks returns how often approvers should be asked.

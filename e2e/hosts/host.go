@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A host is a program that runs agents, set up as its users do it, with the
@@ -19,12 +20,18 @@ type host struct {
 	before  [][]string
 	env     []string
 	command []string
-	screen  []string // how people start it at a terminal
-	typed   bool     // there its user types the prompt
-	escapes int      // how often a user presses Esc to stop it; once if 0
-	talks   bool     // its script takes what its user says later from stdin
-	person  bool     // it runs at a terminal in every scenario
+	screen  []string      // how people start it at a terminal
+	typed   bool          // there its user types the prompt
+	escapes int           // how often a user presses Esc to stop it; once if 0
+	limit   time.Duration // how long it lets one call run, if it gives up before the gate answers
+	variant bool          // it is described with another host
+	least   time.Duration // it makes a difference only if the decision takes longer than this
+	talks   bool          // its script takes what its user says later from stdin
+	person  bool          // it runs at a terminal in every scenario
 	doc     hostDoc
+
+	// patience changes its settings so that it lets a call run for an hour.
+	patience struct{ line, with string }
 }
 
 // An output says what is printed by a host that has no model.
@@ -47,22 +54,36 @@ type hostDoc struct {
 	model  string
 }
 
-// allHosts returns every host. Those that speak both eras are there twice. Claude
-// Code with a person makes other calls than without, so it is there once more.
+// allHosts returns every host, and after it its variants.
 func allHosts() []host {
 	var all []host
 	for _, h := range slices.Concat(libraries(), tools(), programs()) {
-		all = append(all, h)
-		if !bothEras[h.name] {
-			continue
+		all = append(append(all, h), h.variants()...)
+	}
+	return all
+}
+
+// variants returns the same host in other circumstances: with a server of
+// 2026-07-28, if it speaks that, and with a limit of its own that a user has
+// raised. Claude Code with a person makes other calls than without.
+func (h host) variants() []host {
+	var all []host
+	if bothEras[h.name] {
+		modern := h
+		modern.name, modern.title, modern.modern, modern.variant = h.name+"-modern", h.title+" (2026-07-28)", true, true
+		all = append(all, modern)
+		if h.name == "claude-code" {
+			modern.name, modern.title, modern.person = h.name+"-person", h.title+" (2026-07-28, interactive)", true
+			all = append(all, modern)
 		}
-		name, title := h.name, h.title
-		h.name, h.title, h.modern = name+"-modern", title+" (2026-07-28)", true
-		all = append(all, h)
-		if name == "claude-code" {
-			h.name, h.title, h.person = name+"-person", title+" (2026-07-28, interactive)", true
-			all = append(all, h)
-		}
+	}
+	if h.patience.line != "" {
+		patient := h
+		patient.name, patient.title, patient.variant = h.name+"-patient", h.title+" (one hour)", true
+		patient.limit, patient.least = 0, h.limit
+		patient.files = slices.Clone(h.files)
+		patient.files[0].text = strings.Replace(h.files[0].text, h.patience.line, h.patience.with, 1)
+		all = append(all, patient)
 	}
 	return all
 }

@@ -41,7 +41,7 @@ type place struct {
 // prepare makes a home with the host's settings.
 func (c *cell) prepare(ctx context.Context, s *site) (place, error) {
 	p := place{
-		URL: s.gateURL + "/mcp", Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
+		URL: s.gateURL + endpoint, Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
 		App: filepath.Join(c.dir, "app"), Home: filepath.Join(c.dir, "home"), Work: filepath.Join(c.dir, "home", "work"),
 		Prompt: prompt, Tool: toolName, Arguments: arguments, Modern: c.host.modern,
 	}

@@ -1,8 +1,28 @@
 package main
 
+import (
+	"strings"
+	"time"
+)
+
 // programs are hosts that people install and talk to.
 func programs() []host {
-	return []host{claudeCode(), codex(), geminiCLI(), qwenCode(), opencode(), copilotCLI(), cline(), continueCLI()}
+	return []host{
+		claudeCode(),
+		patient(codex(), `url = "{{.URL}}"`, "tool_timeout_sec = 3600"),
+		patient(geminiCLI(), `"httpUrl": "{{.URL}}"`, `"timeout": 3600000`),
+		patient(qwenCode(), `"httpUrl": "{{.URL}}"`, `"timeout": 3600000`),
+		opencode(), copilotCLI(), cline(), continueCLI(),
+	}
+}
+
+// patient adds to a host how its limit is raised: by a setting after a line.
+func patient(h host, line, setting string) host {
+	h.patience.line, h.patience.with = line, line+"\n"+setting
+	if strings.HasSuffix(h.files[0].path, ".json") {
+		h.patience.with = line + ",\n      " + setting
+	}
+	return h
 }
 
 func claudeCode() host {
@@ -40,7 +60,7 @@ func claudeCode() host {
 func codex() host {
 	program := []string{"{{.Node}}", "{{.Modules}}/@openai/codex/bin/codex.js"}
 	return host{
-		name: "codex", title: "Codex CLI 0.166.0", pins: "codex",
+		name: "codex", title: "Codex CLI 0.166.0", pins: "codex", limit: 5 * time.Minute,
 		files: []file{
 			{path: ".codex/config.toml", text: `[mcp_servers.gate]
 url = "{{.URL}}"
@@ -63,7 +83,7 @@ trust_level = "trusted"
 		doc: hostDoc{
 			save:   "`~/.codex/config.toml`",
 			waits:  "It keeps the request open and asks for progress.",
-			limits: "300 s for one call; progress does not extend it. `tool_timeout_sec` of the server's table changes it.",
+			limits: "300 s for one call; progress does not extend it.",
 			user:   "The call with the time it takes, without messages of progress. Esc cancels the call at the gate, with the same words as the time limit.",
 			model:  "The text of the result; of an error also its `data`.",
 		},
@@ -73,7 +93,7 @@ trust_level = "trusted"
 func geminiCLI() host {
 	program := []string{"{{.Node}}", "{{.Modules}}/@google/gemini-cli/bundle/gemini.js", "--yolo", "--skip-trust", "-m", "gemini-2.5-flash"}
 	return host{
-		name: "gemini-cli", title: "Gemini CLI 0.61.0", pins: "gemini-cli",
+		name: "gemini-cli", title: "Gemini CLI 0.61.0", pins: "gemini-cli", limit: 10 * time.Minute,
 		files: []file{{path: ".gemini/settings.json", text: `{
   "mcpServers": {
     "gate": {
@@ -88,7 +108,7 @@ func geminiCLI() host {
 		doc: hostDoc{
 			save:   "`~/.gemini/settings.json`",
 			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
-			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
+			limits: "600 s for one call; progress does not extend it.",
 			user:   "The call with a bar and the latest message of progress. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
 			model:  "The text of the result.",
 		},
@@ -98,7 +118,7 @@ func geminiCLI() host {
 func qwenCode() host {
 	program := []string{"{{.Node}}", "{{.Modules}}/@qwen-code/qwen-code/cli-entry.js", "--yolo"}
 	return host{
-		name: "qwen-code", title: "Qwen Code 0.24.4", pins: "qwen-code",
+		name: "qwen-code", title: "Qwen Code 0.24.4", pins: "qwen-code", limit: 10 * time.Minute,
 		files: []file{{path: ".qwen/settings.json", text: `{
   "mcpServers": {
     "gate": {
@@ -113,7 +133,7 @@ func qwenCode() host {
 		doc: hostDoc{
 			save:   "`~/.qwen/settings.json`",
 			waits:  "It keeps the request open and asks for progress.",
-			limits: "600 s for one call; progress does not extend it. `timeout` (milliseconds) of the server's entry changes it.",
+			limits: "600 s for one call; progress does not extend it.",
 			user:   "The call with the time it takes and the latest message of progress. Esc cancels the call at the gate.",
 			model:  "The text of the result.",
 		},

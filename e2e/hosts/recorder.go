@@ -36,7 +36,7 @@ type recorder struct {
 type traffic struct {
 	Calls     int      `json:"calls"`              // requests of tools/call
 	Polls     int      `json:"polls,omitzero"`     // requests of tasks/get
-	Streams   int      `json:"streams,omitzero"`   // GET requests
+	Streams   int      `json:"streams,omitzero"`   // GET requests to the endpoint
 	Cancels   []string `json:"cancels,omitempty"`  // reasons of notifications/cancelled
 	Versions  []string `json:"versions,omitempty"` // of the protocol, as the headers say
 	Client    string   `json:"client,omitzero"`    // its name and version
@@ -141,7 +141,7 @@ func (t *traffic) note(q *http.Request, m message) {
 		t.Versions = append(t.Versions, v)
 	}
 	switch {
-	case q.Method == http.MethodGet:
+	case q.Method == http.MethodGet && q.URL.Path == endpoint:
 		t.Streams++
 	case q.Method == http.MethodDelete:
 		t.Deletes++

@@ -19,12 +19,13 @@ type scenario struct {
 	escape  bool          // the user presses Esc instead of ending the host
 	back    time.Duration // when the user starts the host again, if not 0
 	later   time.Duration // when the user asks again in the same conversation, if not 0
+	retry   bool          // the model calls again when a call took too long for its host
 	limit   time.Duration // how long the host may run
 	about   string        // for docs/hosts.md
 }
 
 // names of all scenarios, in the order of the table.
-const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never esc kill back later"
+const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never t400 t660 esc kill back later"
 
 const (
 	startup  = 2 * time.Minute // for a host to start, to ask its model and to end
@@ -32,8 +33,8 @@ const (
 	reason   = "deleting is final"
 )
 
-// scenarioOf returns the scenario with a name. Names of the form aN and rN say
-// after how many seconds the call is approved or rejected.
+// scenarioOf returns the scenario with a name. Names of the form aN and tN say
+// after how many seconds the call is approved, rN when it is rejected.
 func scenarioOf(name string) (scenario, error) {
 	s := scenario{name: name, action: "approve", expiry: 30 * time.Minute, limit: startup}
 	switch name {
@@ -62,6 +63,12 @@ func scenarioOf(name string) (scenario, error) {
 	}
 	if seconds, ok := numbered(name, "a"); ok {
 		return s.decided("approve", seconds), nil
+	}
+	if seconds, ok := numbered(name, "t"); ok {
+		s = s.decided("approve", seconds)
+		s.retry = true
+		s.about += "; the model calls again when a call took too long for its host"
+		return s, nil
 	}
 	if seconds, ok := numbered(name, "r"); ok {
 		return s.decided("reject", seconds), nil
@@ -106,7 +113,18 @@ func (s scenario) left(name string) scenario {
 
 // suits reports whether a scenario makes sense for a host.
 func (s scenario) suits(h host) bool {
-	return !s.escape && s.later == 0 || s.escape && h.screen != nil || s.later > 0 && h.talks
+	switch {
+	case s.after < h.least:
+		return false
+	case s.escape:
+		return h.screen != nil
+	case s.later > 0:
+		return h.talks
+	case s.retry:
+		return h.limit > 0 && h.limit < s.after
+	default:
+		return true
+	}
 }
 
 // laterText returns what tells a script that its user will come back.
@@ -122,7 +140,7 @@ func (s scenario) maxCalls() int {
 	if s.later > 0 {
 		return 1
 	}
-	return 12
+	return 20
 }
 
 // scenariosNamed returns the scenarios whose names are given, separated by spaces

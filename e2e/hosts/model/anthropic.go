@@ -52,6 +52,8 @@ func (r *anthropicRequest) question(s Script) question {
 	return q
 }
 
+const notification = "<task-notification>"
+
 // read takes note of a block. Claude Code reports the end of a call that went on
 // in the background in a message of its own.
 func (q *question) read(s Script, b anthropicBlock, calls map[string]bool) {
@@ -66,8 +68,9 @@ func (q *question) read(s Script, b anthropicBlock, calls map[string]bool) {
 			result = "[error] " + result
 		}
 		q.results = append(q.results, result)
-	case b.Type == "text" && strings.Contains(b.Text, "<task-notification>"):
-		q.results = append(q.results, "[later] "+b.Text)
+	case b.Type == "text" && strings.Contains(b.Text, notification):
+		_, event, _ := strings.Cut(b.Text, notification)
+		q.results = append(q.results, "[later] "+event)
 	}
 }
 

@@ -28,6 +28,7 @@ type Script struct {
 	Tool      string // the end of the tool's name: hosts put the server's name before it
 	Arguments string // a JSON object
 	MaxCalls  int    // the model gives up after so many calls
+	Retry     bool   // the model also calls again when a call took too long for the host
 	Again     string // when the user says this, everything begins anew
 }
 

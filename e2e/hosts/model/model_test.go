@@ -86,6 +86,14 @@ func TestHiddenTool(t *testing.T) {
 		`"name":"mcp__gate__remove"`)
 }
 
+// TestTimedOut has the model call again after a host's time limit, if it is to.
+func TestTimedOut(t *testing.T) {
+	for retry, want := range map[bool]string{true: `"tool_calls"`, false: "The tool said"} {
+		m := model.New(model.Script{Tool: "remove", Arguments: `{}`, MaxCalls: 2, Retry: retry}, time.Now)
+		contains(t, post(t, m, "/v1/chat/completions", strings.NewReplacer("STREAM", "false", "RESULT", "Request timed out").Replace(requests[1].then)), want)
+	}
+}
+
 // TestUnknownRequest demands that the model reports what it does not know.
 func TestUnknownRequest(t *testing.T) {
 	m := model.New(model.Script{Tool: "remove", Arguments: `{}`, MaxCalls: 2}, time.Now)

@@ -51,7 +51,7 @@ const indirect = "tool_call"
 func (s Script) next(q question) action {
 	if n := len(q.results); n > 0 {
 		last := q.results[n-1]
-		if !callAgain(last) || n >= s.MaxCalls {
+		if !s.callAgain(last) || n >= s.MaxCalls {
 			return action{text: "The tool said: " + last}
 		}
 	}
@@ -90,11 +90,15 @@ func isSearch(name string) bool {
 }
 
 var (
-	repeat = regexp.MustCompile(`(?i)\bagain\b.*\bsame arguments\b`)
-	refuse = regexp.MustCompile(`(?i)\b(do not|don't|never) call\b.*\bagain\b`)
+	repeat      = regexp.MustCompile(`(?i)\bagain\b.*\bsame arguments\b`)
+	tookTooLong = regexp.MustCompile(`(?i)\btimed out\b|\btime-?out\b`)
+	refuse      = regexp.MustCompile(`(?i)\b(do not|don't|never) call\b.*\bagain\b`)
 )
 
-// callAgain reports whether a result tells the model to make the same call again.
-func callAgain(result string) bool {
+// callAgain reports whether the model makes the same call again after a result.
+func (s Script) callAgain(result string) bool {
+	if s.Retry && tookTooLong.MatchString(result) {
+		return true
+	}
 	return repeat.MatchString(result) && !refuse.MatchString(result)
 }

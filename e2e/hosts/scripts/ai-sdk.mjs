@@ -15,7 +15,7 @@ const messages = [];
 try {
   for await (const content of prompts()) {
     messages.push({ role: 'user', content });
-    const { text, response } = await generateText({ model: provider('scripted'), tools, stopWhen: stepCountIs(20), messages });
+    const { text, response } = await generateText({ model: provider('scripted'), tools, stopWhen: stepCountIs(30), messages });
     messages.push(...response.messages);
     console.log(text);
   }
