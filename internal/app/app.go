@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
@@ -47,6 +48,7 @@ type App struct {
 	keep      keep
 	desk      *approval.Desk
 	workflows atomic.Pointer[[]config.Workflow]
+	hub       *conversation.Hub
 	handler   *mcphttp.Handler
 	paths     []string // of the upstreams
 	agents    *listener
@@ -115,7 +117,8 @@ func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (e
 		}
 	}
 	a.identity = recogniser
-	a.handler.Configure(mcphttp.Settings{Waiting: a.waiting(cfg), Guard: a.guard(a.agents, cfg), Identity: recogniser})
+	a.hub.Configure(a.waiting(cfg))
+	a.handler.Configure(mcphttp.Settings{Guard: a.guard(a.agents, cfg), Identity: recogniser})
 	a.agents.handler.set(operator.WithoutCookies(recogniser.Metadata(a.paths, a.handler)))
 	return nil
 }
@@ -144,6 +147,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	if err := a.govern(); err != nil {
 		return nil, err
 	}
+	a.hub = conversation.NewHub(a.hubConfig())
 	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
 	a.paths = slices.Collect(maps.Keys(routes))
 	if err := a.serveAgents(cfg, nil); err != nil {

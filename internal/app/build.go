@@ -15,6 +15,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -122,17 +123,16 @@ func clientTLS(cfg config.TLS) (*tls.Config, error) {
 func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config {
 	limits := a.cfg.Limits
 	return mcphttp.Config{
-		Routes:   routes,
-		Gate:     a.gate,
-		Desk:     a.desk,
-		Bodies:   a.bodies,
-		Settings: mcphttp.Settings{Waiting: a.waiting(a.cfg)}, // the rest follows from serveAgents
+		Routes: routes,
+		Gate:   a.gate,
+		Hub:    a.hub,
+		Bodies: a.bodies,
 		Limits: mcphttp.Limits{
 			Requests:     a.shares(limits.MaxConcurrentRequests, limits.MaxRequestsPerClient),
 			Streams:      a.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
 			Anonymous:    a.anonymous(int64(a.room.agents)),
 			Body:         limits.MaxRequestBody,
-			Parse:        jsonrpc.Limits{Depth: limits.MaxDepth, Batch: limits.MaxBatch},
+			Parse:        a.parseLimits(),
 			ReadTimeout:  limits.ReadTimeout,
 			WriteTimeout: limits.WriteTimeout,
 		},
@@ -140,6 +140,19 @@ func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config
 		Metrics: a.metrics,
 		Tracing: a.tracing,
 	}
+}
+
+// hubConfig says what the requests of all clients share.
+func (a *App) hubConfig() conversation.Config {
+	return conversation.Config{
+		Gate: a.gate, Desk: a.desk, Waiting: a.waiting(a.cfg), Texts: a.keep.ring, Parse: a.parseLimits(),
+		Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
+	}
+}
+
+// parseLimits bounds the messages that the gate reads.
+func (a *App) parseLimits() jsonrpc.Limits {
+	return jsonrpc.Limits{Depth: a.cfg.Limits.MaxDepth, Batch: a.cfg.Limits.MaxBatch}
 }
 
 // listen binds an address for a server whose handler is still to be set.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -170,8 +170,8 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 }
 
 // waiting says how clients wait in their requests.
-func (a *App) waiting(cfg config.Config) mcphttp.Waiting {
-	return mcphttp.Waiting{
+func (a *App) waiting(cfg config.Config) conversation.Waiting {
+	return conversation.Waiting{
 		Hold:     cfg.Waiting.Hold,
 		Longest:  cfg.Tasks.MaxTTL,
 		Beat:     cfg.Waiting.Keepalive,
@@ -180,8 +180,7 @@ func (a *App) waiting(cfg config.Config) mcphttp.Waiting {
 		Drafts:   cfg.Drafts,
 
 		WholeBatches: cfg.WholeBatches,
-		Texts:        a.keep.ring,
-		Events: mcphttp.Events{
+		Events: conversation.Events{
 			Idle: cfg.Notifications.IdleTimeout, PerOwner: cfg.Notifications.MaxPerOwner,
 			SkipUpstreams:  !cfg.Notifications.Forward,
 			ReconnectDelay: cfg.Notifications.ReconnectDelay, ReconnectAttempts: cfg.Notifications.ReconnectAttempts,

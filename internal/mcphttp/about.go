@@ -60,10 +60,6 @@ func (c *requestContext) LogRequest() logging.Request {
 	return logging.Request{CorrelationID: c.correlationID(), Principal: c.principal, ClientIP: c.clientIP()}
 }
 
-// correlationID returns the name under which logs and answers speak of the
-// exchange.
-func (x *exchange) correlationID() string { return x.ctx.correlationID() }
-
 // received logs that a request has arrived. Plain forwarding is nearly all that
 // the gate does, so only a log of level debug has it.
 func (x *exchange) received() {

@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -18,13 +18,7 @@ import (
 // finish counts and logs the exchange, given how it ended. The server breaks the
 // connection of one that has no complete answer.
 func (x *exchange) finish(err error) {
-	x.gone = x.gone || errors.Is(err, errGone)
-	if x.answered != nil {
-		x.release(x.answered)
-	}
-	for _, remove := range x.holds {
-		x.release(remove)
-	}
+	x.gone = x.gone || errors.Is(err, conversation.ErrGone)
 	x.account()
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -39,7 +33,7 @@ func (x *exchange) safely(serve func() error) (err error) {
 			return
 		}
 		x.h.cfg.Log.ErrorContext(x.ctx, "panic", "panic", cause, "stack", string(debug.Stack()))
-		err = x.refuse(&wire.Problem{Type: wire.Internal})
+		err = x.Refuse(&wire.Problem{Type: wire.Internal})
 	}()
 	return serve()
 }
@@ -63,7 +57,7 @@ func (x *exchange) endSpan() {
 	if x.h.cfg.Tracing == nil {
 		return
 	}
-	x.span.SetAttrs(tracing.Attrs{Method: x.label, CorrelationID: x.correlationID(), TaskAugmented: x.augmented})
+	x.span.SetAttrs(tracing.Attrs{Method: x.label, CorrelationID: x.Correlation(), TaskAugmented: x.augmented})
 	x.span.End()
 }
 
@@ -99,12 +93,12 @@ func (x *exchange) aboutProblem(t wire.Type) context.Context {
 	case wire.ApprovalPending, wire.UpstreamTaskGone, wire.StoreUnavailable, wire.Internal:
 		return x.ctx
 	default:
-		return x.repeatable(x.ctx, string(t))
+		return x.repeatable(string(t))
 	}
 }
 
 // repeatable returns a context for lines that the client can cause as often as it
 // likes.
-func (x *exchange) repeatable(ctx context.Context, reason string) context.Context {
-	return logging.Limited(ctx, reason, admission.Address(x.r.RemoteAddr).Network())
+func (x *exchange) repeatable(reason string) context.Context {
+	return logging.Limited(x.ctx, reason, x.Network())
 }

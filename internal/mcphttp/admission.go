@@ -23,12 +23,12 @@ func (x *exchange) within(pool *admission.Pool, serve func() error) error {
 	x.guest = x.room()
 	if !x.guest.Identified() {
 		if err := x.h.anonymous.Try(x.guest, 1); err != nil {
-			return x.refuseCrowded(err)
+			return x.Fail(err)
 		}
 		defer x.h.anonymous.Release(x.guest, 1)
 	}
 	if err := x.moveTo(pool); err != nil {
-		return x.refuseCrowded(err)
+		return x.Fail(err)
 	}
 	defer func() {
 		x.place.Release(x.guest, 1)
@@ -53,8 +53,13 @@ func (x *exchange) moveTo(pool *admission.Pool) error {
 	return nil
 }
 
-// refuseCrowded tells a client that there is no room for its request.
-func (x *exchange) refuseCrowded(err error) error { return x.refuse(x.crowded(err)) }
+// Park implements [conversation.Reply]. A stream keeps the place that it has.
+func (x *exchange) Park() error {
+	if x.place != x.h.requests {
+		return nil
+	}
+	return x.moveTo(x.h.waiting)
+}
 
 // crowded returns the problem of a request for which there is no room, because
 // of what its client does or because of what all do.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -46,7 +46,7 @@ var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
 // An agent cannot approve its own call with anything that it has ever seen,
 // neither where agents are served nor where operators are.
 func TestAgentCannotApprove(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	auth, err := operator.New(operator.Config{
 		Tokens:  []operator.Token{{Hash: operator.HashOf("the operators' own token"), Name: "operator", Role: operator.Admin}},
 		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
@@ -164,7 +164,7 @@ func TestForeignTask(t *testing.T) {
 
 // The contact of a stranger does not start what was approved for its owner.
 func TestForeignContactStartsNothing(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
@@ -197,7 +197,7 @@ func TestIdenticalCallByAnother(t *testing.T) {
 
 // Arguments that differ in anything but order and white space are another call.
 func TestArgumentsChangedOnRetry(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	call := func(name, arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":` + arguments + `}}`
 	}
@@ -272,7 +272,7 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 			h.approve(task.ID(id))
 			h.gate.Swap(&gate.Settings{Policy: compile(t, tt.rule)})
@@ -287,7 +287,7 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 // States and cursors work as they were given, for whom, and for what; nothing
 // else that looks like them does anything.
 func TestTamperedSeals(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	state := stateIn(t, h.ask(modernCall("hold_x", ""), headers...))
 	resume := func(state string, headers ...string) string {

@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
@@ -124,7 +124,7 @@ func startReader(t *testing.T) func(body []byte) []reading {
 // arguments of ask_*, holds hold_*, and forwards all else.
 func newStrictHouse(t *testing.T) *house {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+	return newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules: []policy.Rule{
 				{Match: "drop_*", Action: policy.Deny},
@@ -160,7 +160,7 @@ func TestReadersAgree(t *testing.T) {
 	})
 	h := newStrictHouse(t)
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Millisecond, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Millisecond, Beat: time.Second}
 	})
 	javaScript := startReader(t)
 	passed := 0

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -86,7 +86,7 @@ func TestForgedAnswers(t *testing.T) {
 // that it was not sent.
 func TestForgedAnswerInBatch(t *testing.T) {
 	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
-		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 1 })
+		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
 		h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
 			tell(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"text":"fine"}}`, forged[0]})
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -23,7 +23,7 @@ import (
 // upstream that answers them in reverse order, as tell tells them.
 func newBatchHouse(t *testing.T, tell func(w http.ResponseWriter, answers []string)) *house {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = true })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = true })
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
 		var answers []string
 		for i := range p.Messages {
@@ -82,7 +82,7 @@ func TestWholeBatch(t *testing.T) {
 // The same batch comes again, under other ids: it attaches, and gets its answers
 // under those ids.
 func TestWholeBatchComesAgain(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches, w.Hold = true, 1 })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = true, 1 })
 	h.batch = newBatchHouse(t, tellArray).batch
 	first := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), `{"jsonrpc":"2.0","id":3,"method":"ping"}`))
 	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"This call is waiting`, `"id":2,"result"`, `"id":3,"error"`)
@@ -151,7 +151,7 @@ func TestOutcomeInBatchThatFails(t *testing.T) {
 func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 	var mu sync.Mutex
 	judged := make(map[string]policy.Annotations)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		w.WholeBatches = true
 		judge := c.Judge
 		c.Judge = func(call policy.Call) policy.Verdict {
@@ -249,7 +249,7 @@ func TestWholeBatchToolsUnchanged(t *testing.T) {
 func TestBatchAsksForToolsOnce(t *testing.T) {
 	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, func(_ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
+			p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
 			p.shop.intercepted(replying("tools/list", `{"tools":[]}`))
 			p.ask(batch(toolCall("1", "hold_a", ""), toolCall("2", "hold_b", ""), toolCall("3", "hold_c", "")))
 			if lists := p.shop.heard("tools/list"); len(lists) != 1 {
@@ -268,7 +268,7 @@ func cancelling(id string) string {
 func TestCancelledInBatch(t *testing.T) {
 	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = whole })
+			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
 			h.batch = newBatchHouse(t, tellArray).batch
 			first := h.send(toolCall("7", "hold_a", ""))
 			h.pending(1)

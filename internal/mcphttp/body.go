@@ -1,7 +1,6 @@
 package mcphttp
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
@@ -23,7 +23,7 @@ func (x *exchange) expectBody() error {
 	}
 	x.unread = true
 	if err := x.control.SetReadDeadline(time.Now().Add(x.h.cfg.Limits.ReadTimeout)); err != nil {
-		return errGone
+		return conversation.ErrGone
 	}
 	return nil
 }
@@ -133,18 +133,12 @@ func (x *exchange) giveBack(keep int64) {
 // an exchange that is going to last. It keeps what is still needed of the body,
 // so that nothing refers to all of it any more. A small body stays with the
 // request to the upstream.
-func (x *exchange) forgetBody(p *plan) {
+func (x *exchange) forgetBody(p *conversation.Plan) {
 	if x.reserved <= upstream.PieceSize {
 		return
 	}
-	x.id, x.asked = bytes.Clone(x.id), x.asked.Clone()
-	kept := len(x.id) + len(x.asked.Bytes)
-	for i, id := range x.ids {
-		x.ids[i] = bytes.Clone(id)
-		kept += len(id)
-	}
-	p.body = nil
-	x.giveBack(int64(kept))
+	p.Body = nil
+	x.giveBack(int64(x.request.Keep()))
 }
 
 func bodyProblem(err error) *wire.Problem {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -28,7 +28,7 @@ type storm struct {
 	kill    func()
 }
 
-func newStorm(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *storm {
+func newStorm(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *storm {
 	t.Helper()
 	p := newPlant(t, adjust)
 	s := &storm{plant: p, addr: "127.0.0.1:0"}
@@ -195,7 +195,7 @@ func TestNetworkCutDuringResult(t *testing.T) {
 func TestNetworkTooSlow(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
-			s := newStorm(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 200 * time.Millisecond })
+			s := newStorm(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 200 * time.Millisecond })
 			id, get := s.taken(era)
 			s.network.Set(netfault.Fault{Down: netfault.Way{Delay: time.Second}})
 			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
@@ -214,8 +214,8 @@ func TestNetworkTooSlow(t *testing.T) {
 // word is not.
 func TestNetworkCutDuringNotification(t *testing.T) {
 	r := &radio{greets: true}
-	s := newStorm(t, func(_ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 1000}
+	s := newStorm(t, func(_ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 1000}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
 	s.shop.mu.Lock()
@@ -383,7 +383,7 @@ func TestUpstreamSpeaksNowAndThen(t *testing.T) {
 	_, leave := subscribe()
 	listened(1)
 	leave()
-	eventually(t, "nobody listens", func() bool { return p.handler.Listening() == 0 })
+	eventually(t, "nobody listens", func() bool { return p.hub.Listening() == 0 })
 
 	set(0)
 	early, _ := subscribe()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -17,7 +17,7 @@ import (
 // "Deferred sync: no storage" does not stand: the result can be had again.
 // GOV-004 F-003.2, F-003.4, F-005.3.
 func TestDeferredUntilResult(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Start = approval.StartOnResult })
+	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
 	p.approve(task.ID(id))
 	for range 3 {
@@ -39,7 +39,7 @@ func TestDeferredUntilResult(t *testing.T) {
 // come back once it is approved never runs.
 func TestDeferredIsAbandoned(t *testing.T) {
 	var shift atomic.Int64
-	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start = approval.StartOnResult
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
@@ -57,7 +57,7 @@ func TestDeferredIsAbandoned(t *testing.T) {
 // GOV-004 10.1 "Deferred sync: timeout": an upstream that does not answer in time
 // fails the task.
 func TestDeferredTakesTooLong(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start, c.Execution = approval.StartOnResult, 100*time.Millisecond
 	})
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -107,7 +107,7 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(result)))
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	h.approve(task.ID(id))
@@ -161,7 +161,7 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 		}
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Minute}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Minute}
 	})
 	resp := make(chan *http.Response, 1)
 	go func() { resp <- h.post(t, toolCall("7", "hold_x", "")) }()
@@ -187,7 +187,7 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 // with retry when it is called again.
 func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *house {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 	})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +209,7 @@ func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter,
 		}
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	return h
 }

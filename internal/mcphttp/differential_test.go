@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -166,7 +166,7 @@ func TestPaddedListRequest(t *testing.T) {
 	})
 	h := newHouse(t, nil)
 	g := startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{}
 	})
 	h.gateway = g
 	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
@@ -201,7 +201,7 @@ func cursorIn(t *testing.T, answer string) string {
 // A tool that must be called as a task is not called otherwise by a client that
 // has not asked what tools there are.
 func TestForcedWithoutList(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.ForceRequired = []string{"get_x", "hold_x"}
 	})
 	for _, name := range []string{"get_x", "hold_x"} {
@@ -263,7 +263,7 @@ func TestContactCannotChangeCall(t *testing.T) {
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Beat: time.Second}
 	})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), append(modernHeaders("hold_x"), "Mcp-Param-Region", "eu")...))
 	message, headers := about("tasks/get", id)
@@ -322,7 +322,7 @@ func TestTaskInBatch(t *testing.T) {
 // A token that is no token is no reason to keep a client waiting for a day.
 func TestProgressTokens(t *testing.T) {
 	for _, token := range []string{"null", "{\n\"a\":\n1}", "[]", "true"} {
-		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 100 * time.Millisecond })
+		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 100 * time.Millisecond })
 		req := h.send(toolCall("1", "hold_x", `,"_meta":{"progressToken":`+token+`}`))
 		wantText(t, token, req.wait(t), "has not run")
 		if strings.Contains(req.body, "notifications/progress") {
@@ -470,7 +470,7 @@ func TestMirrorsOfHeldCall(t *testing.T) {
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	modern := h.send(toolCall("24", "hold_x", `,"uri":"get_x","taskId":"get_x",`+modernMeta("")), modernHeaders("hold_x")...)
 	h.approve(h.pending(1)[0])

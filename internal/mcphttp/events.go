@@ -9,16 +9,14 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/time/rate"
-
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // relayEvents passes a stream of events on, each as soon as it is complete.
-func (x *exchange) relayEvents(ctx context.Context, p *plan, resp *http.Response) error {
+func (x *exchange) relayEvents(ctx context.Context, p *conversation.Plan, resp *http.Response) error {
 	kind := metrics.StreamPost
 	if x.r.Method == http.MethodGet {
 		kind = metrics.StreamGet
@@ -26,21 +24,20 @@ func (x *exchange) relayEvents(ctx context.Context, p *plan, resp *http.Response
 	x.h.cfg.Metrics.StreamOpened(kind)
 	defer x.h.cfg.Metrics.StreamClosed(kind)
 	s := x.newRelay(p)
-	if x.listens {
-		defer x.h.listeners.add(x.peer(), s, x.hearing())()
-		s.awaitFollower(ctx)
+	if x.request.Listens() {
+		defer x.request.Hear(ctx, s)()
 	}
 	x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	x.w.Header().Del("Content-Length")
 	x.begin(resp.StatusCode)
-	if err := s.begin(ctx, p); err != nil {
+	if err := s.beginBatch(ctx, p); err != nil {
 		return err
 	}
-	if p.own != nil {
-		defer x.merge(ctx, s, p.own)()
+	if p.Own != nil {
+		defer s.merge(ctx, p)()
 	}
 	body := resp.Body
-	if x.id != nil && !x.listens { // the client waits for an answer
+	if x.id() != nil && !x.request.Listens() { // the client waits for an answer
 		patient := &patientBody{ReadCloser: body, patience: x.silence}
 		defer patient.stop()
 		body = patient
@@ -51,94 +48,70 @@ func (x *exchange) relayEvents(ctx context.Context, p *plan, resp *http.Response
 }
 
 // newRelay returns the relay of a stream, which changes what p says.
-func (x *exchange) newRelay(p *plan) *eventRelay {
-	s := &eventRelay{x: x, torn: true, merged: p.own != nil}
+func (x *exchange) newRelay(p *conversation.Plan) *eventRelay {
+	s := &eventRelay{stream: x.newStream(), merged: p.Own != nil}
 	switch {
-	case p.rewrite != nil:
+	case p.Rewrite != nil:
 		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewritten(p, raw) }, true
-	case p.lists != nil:
+	case p.HasLists():
 		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewrittenBatch(p, raw) }, true
-	case x.r.Method == http.MethodGet && x.h.cfg.Gate.Governs():
-		s.change = s.overheard
-	case x.h.cfg.Gate.Governs():
+	case x.r.Method == http.MethodGet && x.h.cfg.Hub.Governs():
+		filter := x.request.Filter()
+		s.change = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }
+	case x.h.cfg.Hub.Governs():
 		s.change = s.answersOnly
 	}
 	return s
 }
 
-// begin sends the answers to what does not go to the upstream of a batch.
-func (s *eventRelay) begin(ctx context.Context, p *plan) error {
-	for _, refusal := range p.refusals {
-		if err := s.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: refusal})); err != nil {
+// beginBatch sends the answers to what does not go to the upstream of a batch.
+func (s *eventRelay) beginBatch(ctx context.Context, p *conversation.Plan) error {
+	for _, answer := range p.Answers {
+		if err := s.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
 			return err
 		}
 	}
 	if err := s.send(nil); err != nil {
 		return err
 	}
-	s.x.handOver(ctx, p)
+	s.x.request.HandOver(ctx, p)
 	return nil
 }
 
 // ended deals with the end of a stream, given why the upstream's part ended.
-func (x *exchange) ended(ctx context.Context, p *plan, s *eventRelay, err error) error {
+func (x *exchange) ended(ctx context.Context, p *conversation.Plan, s *eventRelay, err error) error {
 	drained := ctx.Err() != nil && x.h.drain.Err() != nil
 	switch {
 	case errors.Is(err, upstream.ErrRefused):
-		return x.listenAlone(ctx, p, &eventRelay{x: x})
+		return x.request.ListenAlone(ctx, p, x.newStream())
 	case drained, errors.Is(err, io.EOF):
 		return nil
-	case errors.Is(err, errGone), s.isLost(), x.ctx.Err() != nil:
-		return errGone
+	case errors.Is(err, conversation.ErrGone), s.isLost(), x.ctx.Err() != nil:
+		return conversation.ErrGone
 	default:
 		return s.cutOff(err)
 	}
 }
 
-// An eventRelay holds back no more than the event that is still incomplete, so
-// that a stream which breaks off can be ended properly, and so that an event of
-// the gate's own can be inserted at any time.
+// An eventRelay passes the events of an upstream on. It holds back no more than
+// the event that is still incomplete, so that a stream which breaks off can be
+// ended properly, and so that an event of the gate's own can be inserted at any
+// time.
 type eventRelay struct {
-	x      *exchange
-	about  task.ID // the one task that the stream is about, if it is
-	framer jsonrpc.Framer
-	last   []byte // the last events that were sent
-	huge   bool   // whether an event was too large to be held until it was complete
+	*stream
 
-	check *answerCheck // of the event that is too large to be held, while it passes
+	framer jsonrpc.Framer
+	huge   bool                // whether an event was too large to be held until it was complete
+	check  *conversation.Check // of the event that is too large to be held, while it passes
 
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
 	merged bool                         // events of the gate's own are merged into the stream
-	after  func()                       // to be called once when the next event has been sent
-
-	origins map[string]origin // see originOf; only for the goroutine that reads
-	lookups *rate.Limiter
-
-	followed <-chan struct{} // closed when the client's tasks are followed; nil if they are not
-
-	mu     sync.Mutex  // guards what the client is sent
-	torn   bool        // the client has been sent part of an event, or nothing yet
-	queue  []insertion // events to insert when that is complete
-	closed bool
-	lost   bool // the client did not take what it was sent
-}
-
-// awaitFollower waits until nothing that happens to the client's tasks escapes
-// the gate: from the moment a client sees its stream, it relies on that.
-func (s *eventRelay) awaitFollower(ctx context.Context) {
-	if s.followed == nil {
-		return
-	}
-	select {
-	case <-s.followed:
-	case <-ctx.Done():
-	}
 }
 
 // run passes events on until body ends, and returns why.
 func (s *eventRelay) run(body io.Reader) error {
-	defer s.close()
+	defer s.Close()
 	seat := s.x.upstream.Room().Seat()
 	defer seat.Leave()
 	piece := make([]byte, 1<<10) // most streams are idle: they start small
@@ -210,9 +183,41 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 	return start, nil
 }
 
+// passPart sends part of an event that is too large to be held.
+func (s *eventRelay) passPart(part []byte) error {
+	if s.strict || s.change != nil && s.x.r.Method == http.MethodGet && !s.x.request.Resumed() {
+		return upstream.ErrUnchecked
+	}
+	if s.change != nil {
+		if s.check == nil {
+			s.check = s.x.request.CheckEvent()
+		}
+		if err := s.check.Pass(part); err != nil {
+			return err
+		}
+	}
+	s.huge = true
+	return s.sendPart(part)
+}
+
+// changed returns what the client is to see of an event, which may be the rest
+// of one that was too large to be held.
+func (s *eventRelay) changed(raw []byte) ([]byte, error) {
+	switch {
+	case s.change == nil:
+		return raw, nil
+	case s.check != nil:
+		err := s.check.Pass(raw)
+		s.check = nil
+		return raw, err
+	default:
+		return s.change(raw)
+	}
+}
+
 // rewritten returns the event with its message changed, if that is the response
 // that the exchange is about, and as it is otherwise.
-func (s *eventRelay) rewritten(p *plan, raw []byte) ([]byte, error) {
+func (s *eventRelay) rewritten(p *conversation.Plan, raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil // nothing but comments, or a place to resume from
@@ -221,25 +226,20 @@ func (s *eventRelay) rewritten(p *plan, raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, upstream.ErrUnchecked
 	}
-	if !s.x.answeredBy(m) {
+	if !s.x.request.IsAnswer(m) {
 		return s.withoutUnasked(raw, event)
 	}
-	data := p.rewrite(m)
-	if bytes.Equal(data, event.Data) {
-		return raw, nil
-	}
-	event.Data = data
-	return jsonrpc.AppendEvent(nil, event), nil
+	return withData(raw, event, p.Rewrite(m)), nil
 }
 
 // rewrittenBatch returns the event with those of its messages changed that are
 // lists.
-func (s *eventRelay) rewrittenBatch(p *plan, raw []byte) ([]byte, error) {
+func (s *eventRelay) rewrittenBatch(p *conversation.Plan, raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil
 	}
-	messages, err := s.x.readBatch(p.lists, event.Data)
+	messages, err := s.x.request.ReadBatch(p, event.Data)
 	if err != nil {
 		return nil, upstream.ErrUnchecked
 	}
@@ -252,6 +252,69 @@ func (s *eventRelay) rewrittenBatch(p *plan, raw []byte) ([]byte, error) {
 		event.Data = messages[0]
 	}
 	return jsonrpc.AppendEvent(nil, event), nil
+}
+
+// filtered returns what a client is to see of an event on its GET stream.
+func (s *eventRelay) filtered(f *conversation.StreamFilter, raw []byte) ([]byte, error) {
+	if !f.Concerns(raw) {
+		return raw, nil
+	}
+	event := eventOf(raw)
+	m, err := s.x.readMessage(event.Data)
+	if err != nil || !f.Expects(m) {
+		return s.withoutUnasked(raw, event)
+	}
+	message, shown := f.Shown(m)
+	if !shown {
+		return placeOf(event), nil
+	}
+	return withData(raw, event, message), nil
+}
+
+// answersOnly returns an event on the stream that answers a request without
+// responses to any other request.
+func (s *eventRelay) answersOnly(raw []byte) ([]byte, error) {
+	if !conversation.MayAnswer(raw) {
+		return raw, nil
+	}
+	return s.withoutUnasked(raw, eventOf(raw))
+}
+
+// withoutUnasked returns an event without the responses in it that the client
+// must not be given.
+func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, error) {
+	text := bytes.TrimSpace(event.Data)
+	if len(text) == 0 {
+		return raw, nil
+	}
+	rest, err := s.x.request.WithoutUnasked(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case rest.All:
+		return raw, nil
+	case len(rest.Messages) == 0:
+		return placeOf(event), nil
+	default:
+		event.Data = jsonrpc.Array(rest.Messages)
+		return jsonrpc.AppendEvent(nil, event), nil
+	}
+}
+
+// placeOf returns an event without its message. The place to resume from stays.
+func placeOf(event jsonrpc.Event) []byte {
+	event.Data, event.Name = nil, ""
+	return jsonrpc.AppendEvent(nil, event)
+}
+
+// withData returns the event of raw with other data, and raw itself if its data is
+// the same.
+func withData(raw []byte, event jsonrpc.Event, data []byte) []byte {
+	if bytes.Equal(data, event.Data) {
+		return raw
+	}
+	event.Data = data
+	return jsonrpc.AppendEvent(nil, event)
 }
 
 // eventOf returns the event in raw, or none.
@@ -269,9 +332,33 @@ func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
 	return jsonrpc.ParseMessage(data, x.h.cfg.Limits.Parse)
 }
 
-// answeredBy reports whether m is the response to the exchange's request.
-func (x *exchange) answeredBy(m *jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, x.id)
+// merge has the events of the gate's own inserted into the upstream's stream,
+// once that has told what it acknowledges. It returns what ends that.
+func (s *eventRelay) merge(ctx context.Context, p *conversation.Plan) (end func()) {
+	request := s.x.request
+	var following sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	s.change = func(raw []byte) ([]byte, error) {
+		event := eventOf(raw)
+		m, err := s.x.readMessage(event.Data)
+		switch {
+		case err == nil && request.IsAnswer(m) && m.Error.Present():
+			return nil, upstream.ErrRefused
+		case err == nil && conversation.IsAcknowledgement(m):
+			known := request.Known(ctx, p.Own)
+			s.change, s.after = s.answersOnly, func() {
+				following.Go(func() { request.FollowTasks(ctx, s, known) })
+			}
+			event.Data = conversation.Acknowledged(m, known)
+			return jsonrpc.AppendEvent(nil, event), nil
+		default:
+			return s.answersOnly(raw)
+		}
+	}
+	return func() {
+		cancel()
+		following.Wait()
+	}
 }
 
 // end sends what was held back when the stream ended as it should. There are
@@ -295,128 +382,18 @@ func (s *eventRelay) end(held []byte, err error) error {
 	return err
 }
 
-// send sends complete events.
-func (s *eventRelay) send(p []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.x.write(p); err != nil {
-		return err
-	}
-	for _, event := range s.queue {
-		s.writeAside(event)
-	}
-	if err := s.x.flush(); err != nil {
-		return err
-	}
-	s.torn, s.queue = false, nil
-	if s.x.id != nil {
-		s.last = append(s.last[:0], p...)
-	}
-	if s.after != nil {
-		s.after()
-		s.after = nil
-	}
-	return nil
-}
-
-// sendPart sends part of an event.
-func (s *eventRelay) sendPart(p []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.torn = true
-	return s.x.sendNow(p)
-}
-
-// maxQueue is how many events may wait for the end of one that is torn.
-const maxQueue = 1000
-
-// An insertion writes an event of the gate's own, of any size.
-type insertion func(io.Writer) error
-
-// insert is insertWith for an event that is at hand.
-func (s *eventRelay) insert(event []byte) bool {
-	return s.insertWith(func(w io.Writer) error {
-		_, err := w.Write(event)
-		return err
-	})
-}
-
-// insertWith sends an event of the gate's own between two of the upstream's, and
-// reports whether the client is still there. It may be called from any
-// goroutine. A client that does not take it in time loses its stream: it would
-// be told of everything that follows too late as well.
-func (s *eventRelay) insertWith(event insertion) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-	case !s.torn:
-		s.writeAside(event)
-	case len(s.queue) < maxQueue:
-		s.queue = append(s.queue, event)
-	default:
-		s.lose()
-	}
-	return !s.closed
-}
-
-// writeAside sends an event from a goroutine that may not be the exchange's. An
-// event that breaks off breaks the stream off, so that nobody takes what comes
-// after for its end.
-func (s *eventRelay) writeAside(event insertion) {
-	out := &aside{x: s.x}
-	if err := event(out); err != nil && out.begun || s.x.control.Flush() != nil {
-		s.lose()
-	}
-}
-
-// lose gives up a client.
-func (s *eventRelay) lose() {
-	s.closed, s.lost = true, true
-	s.x.cut()
-}
-
-// isLost reports whether the client was given up.
-func (s *eventRelay) isLost() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost
-}
-
-// An aside writes what does not come from the exchange's own goroutine.
-type aside struct {
-	x     *exchange
-	begun bool
-}
-
-// Write implements [io.Writer].
-func (a *aside) Write(p []byte) (int, error) {
-	a.begun = true
-	if err := a.x.tryWrite(p); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// close makes sure that nothing is inserted once the exchange has ended.
-func (s *eventRelay) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-}
-
 // cutOff ends a stream whose upstream broke off. A client that can resume it
 // must see the break; another one gets an answer, unless it has it already.
 func (s *eventRelay) cutOff(cause error) error {
 	x := s.x
 	x.problem = brokenOff(cause)
-	if s.huge || x.id == nil || s.framer.HasIDs() {
-		return errBrokenOff
+	if s.huge || x.id() == nil || s.framer.HasIDs() {
+		return conversation.ErrBrokenOff
 	}
 	if s.answered() {
 		return nil
 	}
-	data := x.problem.AppendResponse(nil, x.era, x.id, x.correlationID())
+	data := x.problem.AppendResponse(nil, x.era, x.id(), x.Correlation())
 	return x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }
 
@@ -428,7 +405,7 @@ func (s *eventRelay) answered() bool {
 		if err != nil {
 			return false
 		}
-		if m, err := s.x.readMessage(event.Data); err == nil && s.x.answeredBy(m) {
+		if m, err := s.x.readMessage(event.Data); err == nil && s.x.request.IsAnswer(m) {
 			return true
 		}
 	}

@@ -4,19 +4,21 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// An exchange is one HTTP request on its way through the gate.
+// An exchange is one HTTP request on its way through the gate. It implements
+// [conversation.Client] and [conversation.Reply].
 type exchange struct {
 	h        *Handler
 	w        http.ResponseWriter
@@ -27,16 +29,14 @@ type exchange struct {
 	start    time.Time
 
 	era     wire.Era
-	id      []byte   // of the JSON-RPC request that awaits an answer, if it is one
-	ids     [][]byte // of all requests that the upstream, or the gate in its place, is to answer
-	label   string   // what metrics and logs call the exchange
+	request *conversation.Request // what the client sent; before its body is read, nothing
+	label   string                // what metrics and logs call the exchange
 	problem *wire.Problem
 	status  int           // of the HTTP answer that the client was sent
 	failed  bool          // whether the upstream answered the request with a JSON-RPC error
 	silence time.Duration // how long the upstream may say nothing
 	began   bool          // whether the client has been sent anything
 	gone    bool          // whether the client left before its answer
-	told    bool          // whether it was being told the outcome of a task by then
 	unread  bool          // whether the client may still be sending its body
 
 	agent         identity.Agent   // see recognise
@@ -45,13 +45,8 @@ type exchange struct {
 	authorization []string         // the header of this name, which may have been taken off
 	place         *admission.Pool  // in which the exchange counts; see moveTo
 	reserved      int64            // bytes of memory for the body; see reserve
-	sender        gate.Client      // see from
+	sender        gate.Client      // see From
 	augmented     bool             // whether the client asks for a task
-	listens       bool             // whether the answer is a stream without an end of its own
-	asked         jsonrpc.Value    // what a client that listens wants to hear of
-	lookup        *upstream.Lookup // see tools
-	answered      func()           // see await
-	holds         []func()         // see cancellable
 
 	span, upstreamSpan tracing.Span
 }
@@ -62,21 +57,29 @@ func (x *exchange) post() error {
 	if err != nil {
 		return x.refuseUnread(err)
 	}
+	defer x.request.End()
 	var ctx context.Context = x.ctx
 	if x.h.cfg.Tracing != nil {
 		ctx = x.traceRequest(ctx, packet)
 	}
-	if x.listens {
+	if x.request.Listens() {
 		if err := x.moveTo(x.h.streams); err != nil {
-			return x.refuseCrowded(err)
+			return x.Fail(err)
 		}
 		var stop func()
 		ctx, stop = x.endable(ctx)
 		defer stop()
 	}
-	p := x.plan(ctx, packet, body)
-	if p.answer != nil {
-		return p.answer(ctx)
+	p := x.request.Plan(ctx)
+	if p.Answer != nil {
+		return p.Answer(ctx)
+	}
+	if p.Own != nil { // the stream lasts as long as the client likes
+		leave, err := x.request.EnterWaiting()
+		if err != nil {
+			return x.Fail(err)
+		}
+		defer leave()
 	}
 	return x.forwardTraced(ctx, packet, body, p)
 }
@@ -99,6 +102,7 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 		Method:  x.r.Header["Mcp-Method"],
 		Name:    x.r.Header["Mcp-Name"],
 	})
+	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{Packet: packet, Body: body, Era: x.era})
 	return packet, body, err
 }
 
@@ -111,40 +115,39 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 	}
 	m := &p.Messages[0]
 	x.label, x.augmented = m.Method, m.Params.Task.Present()
-	if x.listens = m.Method == "subscriptions/listen"; x.listens {
-		x.asked = m.Params.Member("notifications")
-	}
-	switch m.Kind {
-	case jsonrpc.Request:
-		x.id, x.ids = m.ID.Bytes, [][]byte{m.ID.Bytes}
-	case jsonrpc.Response:
+	if m.Kind == jsonrpc.Response {
 		x.label = "response"
-	case jsonrpc.Notification:
 	}
 }
 
 // get opens the stream on which a legacy server speaks unasked.
 func (x *exchange) get() error {
 	if x.unread {
-		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
+		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
 	}
 	x.received()
-	if place := x.r.Header.Get("Last-Event-Id"); x.h.cfg.Desk != nil && isSealed(place) {
-		return x.comeBack(x.ctx, place)
+	place := x.r.Header.Get("Last-Event-Id")
+	if x.h.cfg.Hub.Holds() && conversation.IsSealed(place) {
+		x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
+		defer x.request.End()
+		return x.request.Resume(x.ctx, place)
 	}
-	x.listens = true
+	x.request = x.h.cfg.Hub.BeginStream(x, x, place != "")
+	defer x.request.End()
 	ctx, stop := x.endable(x.ctx)
 	defer stop()
-	return x.forward(ctx, &plan{})
+	return x.forward(ctx, &conversation.Plan{})
 }
 
 // delete ends a session.
 func (x *exchange) delete() error {
 	if x.unread {
-		return x.refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
+		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
 	}
 	x.received()
-	return x.forward(x.ctx, &plan{})
+	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
+	defer x.request.End()
+	return x.forward(x.ctx, &conversation.Plan{})
 }
 
 // endable returns a context that also ends with [Handler.EndStreams], and when
@@ -158,12 +161,12 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 
 // forward sends what passed of the request upstream, and what comes back to the
 // client.
-func (x *exchange) forward(ctx context.Context, p *plan) error {
+func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	defer x.upstreamSpan.End()
 	measurement := x.upstream.Sending()
 	use := x.use()
 	x.silence = x.upstream.Silence(use)
-	resp, err := x.upstream.Do(ctx, use, x.r, p.body)
+	resp, err := x.upstream.Do(ctx, use, x.r, p.Body)
 	if err != nil {
 		measurement.Ended(httpclient.OutcomeOf(err))
 		return x.failUpstream(ctx, p, err)
@@ -185,9 +188,9 @@ func (x *exchange) forward(ctx context.Context, p *plan) error {
 		return x.listenWithout(ctx, p)
 	case x.hasOwnStream(resp):
 		_ = resp.Body.Close() // it may be long until the client leaves
-		return x.streamAlone(ctx)
-	case resp.StatusCode == http.StatusNotFound && p.unknown != nil:
-		return x.answerError(p.unknown)
+		return x.request.StreamAlone(ctx)
+	case resp.StatusCode == http.StatusNotFound && p.Unknown != nil:
+		return x.request.AnswerError(p.Unknown)
 	default:
 		return x.relay(ctx, p, resp)
 	}
@@ -207,14 +210,14 @@ func (x *exchange) use() httpclient.Use {
 
 // failUpstream answers a client whose request got no usable answer from the
 // upstream, because of err.
-func (x *exchange) failUpstream(ctx context.Context, p *plan, err error) error {
+func (x *exchange) failUpstream(ctx context.Context, p *conversation.Plan, err error) error {
 	if message := x.substitute(p); message != nil {
-		return x.answer(message)
+		return x.Answer(conversation.Answered, message)
 	}
 	if ctx.Err() == nil && x.hearsGateOnly(p, nil) {
 		return x.listenWithout(ctx, p)
 	}
-	return x.fail(err)
+	return x.Fail(err)
 }
 
 // traceRequest starts the span of the exchange, as a child of the one that the
@@ -235,9 +238,9 @@ func (x *exchange) traceRequest(ctx context.Context, p jsonrpc.Packet) context.C
 
 // forwardTraced forwards what passed of a body, as a step of its trace if there
 // is one.
-func (x *exchange) forwardTraced(ctx context.Context, packet jsonrpc.Packet, body []byte, p *plan) error {
+func (x *exchange) forwardTraced(ctx context.Context, packet jsonrpc.Packet, body []byte, p *conversation.Plan) error {
 	if x.h.cfg.Tracing != nil {
-		ctx, p.body = x.traceUpstream(ctx, packet, body, p.body)
+		ctx, p.Body = x.traceUpstream(ctx, packet, body, p.Body)
 	}
 	return x.forward(ctx, p)
 }
@@ -265,4 +268,51 @@ func metaOf(p jsonrpc.Packet) jsonrpc.Value {
 		return jsonrpc.Value{}
 	}
 	return p.Messages[0].Params.Meta
+}
+
+// streams reports whether an answer of the upstream's is a stream of events.
+func streams(resp *http.Response) bool { return kindOf(resp) == "text/event-stream" }
+
+// hearsGateOnly reports whether a client that listens gets the gate's own events
+// instead of the upstream's answer, which is nil if there is none. A client that
+// must identify itself better to be let in has to see that. A client that only
+// wants to hear of changed lists, which the gate declares to tell of, is served if
+// the upstream has no such method.
+func (x *exchange) hearsGateOnly(p *conversation.Plan, resp *http.Response) bool {
+	switch {
+	case p.Own == nil:
+		return resp != nil && resp.StatusCode == http.StatusNotFound && x.request.WantsLists()
+	case resp == nil:
+		return true
+	default:
+		return !streams(resp) && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden
+	}
+}
+
+// listenWithout serves a modern client that wants to hear of the gate as well as
+// of the upstream, if the upstream does not answer with a stream.
+func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) error {
+	if p.Own == nil {
+		leave, err := x.request.EnterWaiting()
+		if err != nil {
+			return x.Fail(err)
+		}
+		defer leave()
+	}
+	x.h.cfg.Log.InfoContext(ctx, "no notifications from the upstream: the client gets only those about held calls")
+	return x.request.ListenAlone(ctx, p, x.newStream())
+}
+
+// hasOwnStream reports whether a legacy client whose upstream has no GET stream
+// gets one of the gate's own: the gate has declared that it tells of tasks, and of
+// changed lists.
+func (x *exchange) hasOwnStream(resp *http.Response) bool {
+	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Hub.Governs() &&
+		!x.request.Resumed() && x.takesEvents() && x.Version() < wire.Version20260728
+}
+
+// takesEvents reports whether the client takes an answer that is a stream of
+// events.
+func (x *exchange) takesEvents() bool {
+	return strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream")
 }

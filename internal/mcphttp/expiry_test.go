@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // impatient gives approvers almost no time.
-func impatient(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+func impatient(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 	c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: 50 * time.Millisecond}, true }
 	c.Sweep = 10 * time.Millisecond
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -24,7 +24,7 @@ func extending(id, ttl string) (string, []string) {
 func newExtendingHouse(t *testing.T) (*house, *logBuffer) {
 	t.Helper()
 	log := new(logBuffer)
-	return newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	return newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.MaxTTL, c.Log = 4*time.Hour, slog.New(slog.NewJSONHandler(log, nil))
 	}), log
 }

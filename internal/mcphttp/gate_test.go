@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -26,6 +29,7 @@ type gateway struct {
 
 	addr    string
 	target  string // where the upstream is
+	hub     *conversation.Hub
 	handler *mcphttp.Handler
 	metrics *metrics.Metrics
 	log     *logBuffer
@@ -38,7 +42,16 @@ const patience = time.Minute
 // settings are what tests change about the gate they start.
 type settings struct {
 	upstream *httpclient.Config
-	handler  *mcphttp.Config
+	handler  *handlerConfig
+}
+
+// A handlerConfig is what a handler and its hub are made of.
+type handlerConfig struct {
+	mcphttp.Config
+
+	Desk    *approval.Desk
+	Waiting conversation.Waiting
+	Texts   *keyring.Ring
 }
 
 // startGate starts a gate in front of the upstream at target. The limits are
@@ -54,7 +67,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		Name: "test", URL: u, ForwardAuthorization: true, Metrics: g.metrics,
 		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
-	cfg := mcphttp.Config{
+	cfg := handlerConfig{Config: mcphttp.Config{
 		Gate:     gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
 		Settings: mcphttp.Settings{Guard: mcphttp.Guard{Loopback: true}},
 		Limits: mcphttp.Limits{
@@ -63,13 +76,17 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		},
 		Log:     logging.New(g.log, "json", slog.LevelInfo),
 		Metrics: g.metrics,
-	}
+	}}
 	if adjust != nil {
 		adjust(settings{&upstream, &cfg})
 	}
 	client := httpclient.New(upstream)
 	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
-	g.handler = mcphttp.NewHandler(cfg)
+	cfg.Hub = conversation.NewHub(conversation.Config{
+		Gate: cfg.Gate, Desk: cfg.Desk, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
+		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
+	})
+	g.hub, g.handler = cfg.Hub, mcphttp.NewHandler(cfg.Config)
 	g.Server = httptest.NewServer(g.handler)
 	g.addr = g.Listener.Addr().String()
 	t.Cleanup(func() {

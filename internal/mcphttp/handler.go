@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
-	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -37,7 +36,7 @@ type Limits struct {
 type Config struct {
 	Routes  map[string]*httpclient.Client // by path
 	Gate    *gate.Gate
-	Desk    *approval.Desk // nil if nothing can be held
+	Hub     *conversation.Hub
 	Limits  Limits
 	Bodies  *admission.Pool // the memory of requests' bodies in bytes; nil bounds nothing
 	Log     *slog.Logger
@@ -48,9 +47,7 @@ type Config struct {
 }
 
 // Settings are the part of a [Config] that can change while the handler serves.
-// Texts of Waiting cannot.
 type Settings struct {
-	Waiting  Waiting
 	Guard    Guard
 	Identity *identity.Recogniser // recognises agents; nil takes all of them for anonymous
 }
@@ -63,19 +60,8 @@ type Handler struct {
 	streams   *admission.Pool
 	waiting   *admission.Pool // requests that are kept open until somebody decides
 	anonymous *admission.Pool // whatever clients without an identity have open, in addition to the above
-	sessions  sessions
-	listeners listeners
-	held      heldRequests
-	awaited   awaited
-	waiters   waiters
-	watchers  waiters // of the events of one task
-
-	eventClients eventClients
-	upstreams    subscriptions
-	texts        keyring.Sealer
-	reports      *reports
-	drain        context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
-	endAll       context.CancelFunc
+	drain     context.Context //nolint:containedctx // ends the streams of all requests, and belongs to none
+	endAll    context.CancelFunc
 }
 
 // NewHandler returns a handler for the endpoints of cfg.
@@ -83,18 +69,13 @@ func NewHandler(cfg Config) *Handler {
 	if cfg.Bodies == nil {
 		cfg.Bodies = admission.NewPool(admission.Limits{})
 	}
-	ring := cfg.Waiting.Texts
-	if ring == nil {
-		ring = keyring.Ephemeral()
-	}
 	h := &Handler{
-		cfg: cfg, texts: ring.Sealer(keyring.Agents),
+		cfg:      cfg,
 		requests: admission.NewPool(cfg.Limits.Requests),
 		streams:  admission.NewPool(cfg.Limits.Streams),
 		waiting:  admission.NewPool(cfg.Limits.Streams),
 
 		anonymous: admission.NewPool(admission.Limits{Total: cfg.Limits.Anonymous}),
-		reports:   newReports(),
 	}
 	h.Configure(cfg.Settings)
 	h.drain, h.endAll = context.WithCancel(context.Background())
@@ -132,9 +113,7 @@ func (h *Handler) settings() *Settings { return &h.current.Load().Settings }
 // clients like. Requests that await an answer go on.
 func (h *Handler) EndStreams() {
 	h.endAll()
-	h.listeners.close()
-	h.upstreams.close()
-	h.reports.close()
+	h.cfg.Hub.Close()
 }
 
 // ServeHTTP implements [http.Handler].
@@ -150,7 +129,7 @@ func (x *exchange) serve() error {
 	}
 	events, problem := x.enter()
 	if problem != nil {
-		return x.refuse(problem)
+		return x.Refuse(problem)
 	}
 	if events != "" {
 		return x.within(x.h.streams, func() error { return x.taskEvents(events) })
@@ -164,7 +143,7 @@ func (x *exchange) serve() error {
 		return x.within(x.h.streams, x.get)
 	default:
 		x.w.Header().Set("Allow", "POST, GET, DELETE")
-		return x.refuse(&wire.Problem{Type: wire.MethodNotAllowed})
+		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -34,7 +35,8 @@ type house struct {
 	gate  *gate.Gate
 	store *memstore.Store
 
-	waiting mcphttp.Waiting
+	waiting conversation.Waiting
+	texts   *keyring.Ring // nil: a key of the gate's own
 
 	mu     sync.Mutex
 	ledger []string
@@ -139,7 +141,7 @@ func compile(t *testing.T, rules ...policy.Rule) *policy.Snapshot {
 }
 
 // newHouse starts a gate that forwards get_*, holds hold_* and denies the rest.
-func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcphttp.Waiting)) *house {
+func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *conversation.Waiting)) *house {
 	t.Helper()
 	h := &house{t: t, store: memstore.New(memstore.Options{})}
 	rules := &gate.Settings{Policy: compile(t,
@@ -157,7 +159,7 @@ func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *mcpht
 		},
 		Judge: func(c policy.Call) policy.Verdict { return h.gate.Recheck(c) },
 	}
-	waiting := mcphttp.Waiting{Hold: patience, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
+	waiting := conversation.Waiting{Hold: patience, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
 	if adjust != nil {
 		adjust(rules, &desk, &waiting)
 	}
@@ -345,7 +347,7 @@ func TestHeldRequestRejected(t *testing.T) {
 // CORE-003 5.4: approval received, client disconnected: it is not run.
 func TestClientGoneBeforeApproval(t *testing.T) {
 	abandoned := make(chan struct{}, 1)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Observe = func(_ context.Context, e approval.Event) {
 			if e.Step == approval.Abandoned {
 				abandoned <- struct{}{}
@@ -375,7 +377,7 @@ func TestClientGoneBeforeApproval(t *testing.T) {
 // A client that has waited long enough is told to come again; an identical call
 // attaches, to the decision and then to the result, and only once.
 func TestPendingAnswerAndAttach(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 30 * time.Millisecond })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 30 * time.Millisecond })
 	for i := range 3 {
 		wantText(t, "pending", h.ask(toolCall(fmt.Sprint(i), "hold_x", "")), `"isError":true`, "has not run", "same arguments")
 	}
@@ -419,7 +421,7 @@ func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 // told to call again, like any other, and finds its call.
 func TestWaitOverBeforeTheFirstLook(t *testing.T) {
 	var store slowStore
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		store.Store = c.Store
 		c.Store, w.Hold = &store, 20*time.Millisecond
 	})

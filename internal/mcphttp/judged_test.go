@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -17,7 +17,7 @@ import (
 // docs://hold/*, and forwards all else.
 func newOpenHouse(t *testing.T) *house {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.Policy = compile(t,
 			policy.Rule{Match: "file:///etc/*", Action: policy.Deny},
 			policy.Rule{Match: "drop_*", Action: policy.Deny},
@@ -117,7 +117,7 @@ func TestReferences(t *testing.T) {
 func TestOwnTasksInBatch(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		t.Run(fmt.Sprintf("whole %v", whole), func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.WholeBatches = whole })
+			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
 			h.batch = newBatchHouse(t, tellArray).batch
 			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 			ask := func(requestID, method, id string) string {
@@ -182,7 +182,7 @@ func TestListInBatch(t *testing.T) {
 	}
 	for name, tell := range tells {
 		for _, whole := range []bool{false, true} {
-			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 				s.HideDenied, w.WholeBatches = true, whole
 			})
 			h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) { tell(w, answers(p)) }
@@ -199,7 +199,7 @@ func TestListInBatch(t *testing.T) {
 
 // A list in a batch that was held does not show what is hidden either.
 func TestListInHeldBatch(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		s.HideDenied, w.WholeBatches = true, true
 	})
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 )
 
 // leakRequests is how many requests TestNothingLeaks makes, unless LEAK_REQUESTS
@@ -29,7 +29,7 @@ func TestNothingLeaks(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LEAK_REQUESTS")); err == nil {
 		total = n
 	}
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Hold, w.Beat = 10*time.Millisecond, time.Millisecond
 	})
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {

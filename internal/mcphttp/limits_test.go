@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // One client that has many requests wait is told to come again; it takes no
 // place from others.
 func TestManyWaitForOneClient(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.PerOwner = 2 })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 2 })
 	sentAway := make(chan string, 3)
 	for range 3 {
 		req := h.send(toolCall("1", "hold_x", ""))
@@ -66,7 +66,7 @@ func TestUnseenIsNotSent(t *testing.T) {
 // A store that fails refuses what needs approval, in words that are true, and
 // leaves everything else alone.
 func TestStoreFails(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Store = failing{c.Store} })
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store} })
 	wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, "did not run", `"retry_after"`)
 	modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
 	wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, "did not run")

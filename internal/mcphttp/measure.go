@@ -19,21 +19,21 @@ func (x *exchange) upstreamOutcome(status int) string {
 
 // endless reports whether the answer is a stream that lasts as long as the
 // client likes.
-func (x *exchange) endless() bool { return x.listens || x.r.Method == http.MethodGet }
+func (x *exchange) endless() bool { return x.request.Listens() || x.r.Method == http.MethodGet }
 
 // noteAnswer notes whether the upstream answered the exchange's request with a
 // JSON-RPC error.
 func (x *exchange) noteAnswer(message []byte) {
-	if x.id == nil || !bytes.Contains(message, []byte(`"error"`)) {
+	if x.id() == nil || !bytes.Contains(message, []byte(`"error"`)) {
 		return
 	}
 	m, err := x.readMessage(message)
-	x.failed = x.failed || err == nil && x.answeredBy(m) && m.Error.Present()
+	x.failed = x.failed || err == nil && x.request.IsAnswer(m) && m.Error.Present()
 }
 
 // noteEvents is noteAnswer for the messages of complete events.
 func (x *exchange) noteEvents(events []byte) {
-	if x.id == nil || !bytes.Contains(events, []byte(`"error"`)) {
+	if x.id() == nil || !bytes.Contains(events, []byte(`"error"`)) {
 		return
 	}
 	for r := jsonrpc.NewEventReader(bytes.NewReader(events), len(events)); ; {

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
@@ -171,7 +171,7 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Store, c.Execution = store, time.Hour
 		w.Hold, w.Beat = time.Hour, time.Second
 	})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -231,7 +231,7 @@ func (p *plant) state(id string) task.Task {
 // changes nothing; the client may ask again.
 // GOV-004 F-005.7.
 func TestPollFailsTaskGoesOn(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Poll = 100 * time.Millisecond })
+	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 100 * time.Millisecond })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	stuck := make(chan struct{})
@@ -311,7 +311,7 @@ func TestOneFetchForAllReaders(t *testing.T) {
 // 10.4 "ThoughtGate restart": tasks are not lost. After a crash of the gate a call that is the upstream's task goes on being
 // asked for, by whoever is there; it is not unknown.
 func TestAnotherReplicaGoesOn(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) { c.Durable, c.Lease = true, time.Second })
+	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Durable, c.Lease = true, time.Second })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	if x := p.state(id).Execution; !x.Detached() || x.Executor != "" {
@@ -333,7 +333,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 	defer next.Close(t.Context())
 	p.desk = next
 	p.gateway = startGate(t, p.target, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, next, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, next, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
 	p.shop.done(madeIt)
@@ -443,7 +443,7 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64
 	var p *plant
-	p = newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+	p = newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
@@ -498,7 +498,7 @@ func TestCancelCallUnderWay(t *testing.T) {
 // upstreams are told (F-007.3).
 func TestShutdownCancelsUpstream(t *testing.T) {
 	var p *plant
-	p = newPlant(t, func(c *approval.Config, _ *mcphttp.Waiting) {
+	p = newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 	})
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))

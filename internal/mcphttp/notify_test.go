@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -149,7 +149,7 @@ func TestStatusOfEveryStep(t *testing.T) {
 // no error.
 func TestStatusOfExpiry(t *testing.T) {
 	var shift atomic.Int64
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
 	})
@@ -180,7 +180,7 @@ func TestStatusOnResultStream(t *testing.T) {
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	other := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
 	result := h.stream(t, http.MethodPost, legacyAbout("tasks/result", id))
-	eventually(t, "the client listens", func() bool { return h.handler.Listening() == 1 })
+	eventually(t, "the client listens", func() bool { return h.hub.Listening() == 1 })
 	h.reject(task.ID(other), "") // is not what this stream is about
 	h.approve(task.ID(id))
 	message := ""
@@ -215,7 +215,7 @@ func TestStatusUnknownToOldVersions(t *testing.T) {
 	held := h.send(toolCall("3", "hold_x", ""), "MCP-Protocol-Version", "2025-06-18")
 	h.approve(h.pending(1)[0])
 	wantText(t, "the call", held.wait(t), "done hold_x")
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	wantText(t, "the first thing told", old(), "tools/list_changed")
 }
 
@@ -223,7 +223,7 @@ func TestStatusUnknownToOldVersions(t *testing.T) {
 func TestStatusFromAnotherReplica(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
-	share := func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Store = store }
+	share := func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = store }
 	a, b := newHouse(t, share), newHouse(t, share)
 	a.get = silent
 	get := a.stream(t, http.MethodGet, "")
@@ -283,7 +283,7 @@ func TestSubscriptionMerged(t *testing.T) {
 	wantText(t, "how it stands", next(), id, "Waiting for approval", `"io.modelcontextprotocol/subscriptionId":"l1"`)
 	close(release)
 	wantText(t, "the upstream's event", next(), `{"half":1}`)
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	wantText(t, "lists", next(), "tools/list_changed")
 	h.approve(task.ID(id))
 	for _, want := range []string{"Approved", "Running", "done hold_x"} {
@@ -358,7 +358,7 @@ func TestListsChanged(t *testing.T) {
 	modern := h.stream(t, http.MethodPost, `{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true},`+modernMeta("")+`}}`, headers...)
 	wantText(t, "modern", modern(), "hello")
 
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		wantText(t, "legacy", legacy(), `{"jsonrpc":"2.0","method":"notifications/`+kind+`/list_changed"}`)
@@ -370,7 +370,7 @@ func TestListsChanged(t *testing.T) {
 // the one on which it had asked, is shown like any other; all else on that stream
 // stays as it is.
 func TestListOnResumedStream(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.HideDenied = true })
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
 	const call = `{"jsonrpc":"2.0","id":2,"result":{"content":[],"tools":[{"name":"secret"}]}}`
 	big := `{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", 100_000) + `"}]}}`
 	h.get = func(w http.ResponseWriter, r *http.Request) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
@@ -135,7 +135,7 @@ func TestLateResultType(t *testing.T) {
 func TestResultTooLarge(t *testing.T) {
 	for _, limit := range []string{"of a result", "of the store"} {
 		t.Run(limit, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 				if limit == "of a result" {
 					c.MaxResult = 100 << 10
 					return

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -28,7 +28,7 @@ func TestStreamWithoutUpstreams(t *testing.T) {
 	wantText(t, "held", next(), `"method":"notifications/tasks/status"`, id, `"status":"working"`)
 	h.reject(task.ID(id), "no")
 	wantText(t, "rejected", next(), id, `"status":"failed"`)
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	for _, stream := range []func() string{next, other} {
 		wantText(t, "tools", stream(), "notifications/tools/list_changed")
 		wantText(t, "prompts", stream(), "notifications/prompts/list_changed")
@@ -52,7 +52,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 				if !tt.rules {
 					s.Policy = nil
 				}
@@ -90,7 +90,7 @@ func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
 	message, headers := listenFor(`"toolsListChanged":true,"promptsListChanged":false`)
 	next := h.stream(t, http.MethodPost, message, headers...)
 	wantText(t, "acknowledged", next(), "subscriptions/acknowledged", `"notifications":{"toolsListChanged":true}`)
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	wantText(t, "changed", next(), "notifications/tools/list_changed", `"l1"`)
 
 	message, headers = listenFor(`"promptsListChanged":false`)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -133,7 +133,7 @@ func TestDecisionAndCancelRace(t *testing.T) {
 // A decision at the moment when time is up either counts or does not.
 func TestDecisionAndExpiryRace(t *testing.T) {
 	const timeout = 5 * time.Millisecond
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: timeout}, true }
 	})
 	ran := 0
@@ -236,7 +236,7 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 // this name in package approval has ten thousand of them.
 func TestManyPending(t *testing.T) {
 	const tasks, waiters, approved = 2000, 300, 100
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Beat = time.Minute })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Beat = time.Minute })
 	ids := make([]task.ID, tasks)
 	verdict := policy.Verdict{Action: policy.Approve, Workflow: "default"}
 	for i := range ids {

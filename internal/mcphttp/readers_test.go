@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
@@ -15,7 +15,7 @@ import (
 // allow all else.
 func newArgumentHouse(t *testing.T) *house {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) {
+	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules:     []policy.Rule{{Match: "*", Action: policy.AskPolicies}},
 			Default:   policy.Rule{Action: policy.Deny},

@@ -12,19 +12,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
-	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 var pieces = sync.Pool{New: func() any { return new([upstream.PieceSize]byte) }}
 
 // relay passes the upstream's answer on.
-func (x *exchange) relay(ctx context.Context, p *plan, resp *http.Response) error {
+func (x *exchange) relay(ctx context.Context, p *conversation.Plan, resp *http.Response) error {
 	x.copyReplyHeader(resp.Header)
 	kind := kindOf(resp)
-	if x.h.cfg.Gate.Governs() {
+	if x.h.cfg.Hub.Governs() {
 		x.plainType(kind)
 	}
 	if kind == "text/event-stream" {
@@ -32,15 +32,15 @@ func (x *exchange) relay(ctx context.Context, p *plan, resp *http.Response) erro
 	}
 	if resp.StatusCode >= http.StatusInternalServerError {
 		if message := x.substitute(p); message != nil {
-			return x.answer(message)
+			return x.Answer(conversation.Answered, message)
 		}
 	}
 	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
 	defer body.stop()
 	switch {
-	case (p.refusals != nil || p.lists != nil) && resp.StatusCode < http.StatusMultipleChoices:
+	case p.ChangesBatch() && resp.StatusCode < http.StatusMultipleChoices:
 		return x.relayBatch(ctx, p, body)
-	case p.rewrite != nil && resp.StatusCode == http.StatusOK:
+	case p.Rewrite != nil && resp.StatusCode == http.StatusOK:
 		return x.relayRewritten(ctx, p, resp, kind, body)
 	default:
 		return x.relayBody(resp, kind, body)
@@ -64,9 +64,9 @@ func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) e
 	n, err := fill(body, piece[:])
 	whole := errors.Is(err, io.EOF)
 	problem := x.nonsense(resp, kind, piece[:n], err)
-	if problem == nil && x.h.cfg.Gate.Governs() {
+	if problem == nil && x.h.cfg.Hub.Governs() {
 		if whole {
-			problem = x.unasked(piece[:n])
+			problem = x.request.Unasked(piece[:n])
 		} else {
 			body, problem = x.checked(piece[:n], body)
 		}
@@ -95,11 +95,11 @@ func (x *exchange) relayWhole(status int, body []byte) error {
 // failRelay tells the client that the upstream's answer is not one to pass on.
 func (x *exchange) failRelay(problem *wire.Problem) error {
 	clear(x.w.Header())
-	return x.fail(problem)
+	return x.Fail(problem)
 }
 
 // relayRewritten passes on an answer that the gate has to change.
-func (x *exchange) relayRewritten(ctx context.Context, p *plan, resp *http.Response, kind string, body io.Reader) error {
+func (x *exchange) relayRewritten(ctx context.Context, p *conversation.Plan, resp *http.Response, kind string, body io.Reader) error {
 	message, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
 	defer seat.Leave()
 	if err == nil {
@@ -107,45 +107,30 @@ func (x *exchange) relayRewritten(ctx context.Context, p *plan, resp *http.Respo
 	}
 	problem := x.nonsense(resp, kind, message, err)
 	m, parseErr := x.readMessage(message)
-	if problem == nil && (parseErr != nil || !x.answeredBy(m)) {
+	if problem == nil && (parseErr != nil || !x.request.IsAnswer(m)) {
 		problem = uncheckable(parseErr)
 	}
 	if problem != nil {
 		return x.failRelay(problem)
 	}
 	x.failed = m.Error.Present()
-	return x.relayWhole(resp.StatusCode, p.rewrite(m))
+	return x.relayWhole(resp.StatusCode, p.Rewrite(m))
 }
 
 // relayBatch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
-func (x *exchange) relayBatch(ctx context.Context, p *plan, body io.Reader) error {
+func (x *exchange) relayBatch(ctx context.Context, p *conversation.Plan, body io.Reader) error {
 	answered, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
 	defer seat.Leave()
 	var elements [][]byte
-	if err == nil && (len(x.ids) > 0 || len(answered) > 0) {
-		elements, err = x.readBatch(p.lists, answered)
+	if err == nil && (x.request.Asks() || len(answered) > 0) {
+		elements, err = x.request.ReadBatch(p, answered)
 	}
 	if err != nil {
 		return x.failRelay(brokenOff(err))
 	}
 	x.w.Header().Del("Content-Length")
-	return x.answerBatch(ctx, p, elements)
-}
-
-// readBatch returns the messages of an upstream's answer to a batch.
-func (x *exchange) readBatch(lists []listRequest, answered []byte) ([][]byte, error) {
-	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: x.h.cfg.Limits.Parse.Depth, Batch: upstream.MaxWhole})
-	var messages [][]byte
-	for i := range packet.Messages {
-		if !x.expects(&packet.Messages[i]) {
-			x.dropped()
-			continue
-		}
-		shown, shownErr := x.shownInBatch(lists, packet.Messages[i].Raw)
-		messages, err = append(messages, shown), errors.Join(err, shownErr)
-	}
-	return messages, err
+	return x.request.AnswerBatch(ctx, p, elements)
 }
 
 // nonsense returns the problem if a request was answered by something that is
@@ -155,7 +140,7 @@ func (x *exchange) nonsense(resp *http.Response, kind string, begin []byte, err 
 	if err != nil && !errors.Is(err, io.EOF) {
 		return brokenOff(err)
 	}
-	if x.id == nil || resp.StatusCode >= http.StatusMultipleChoices {
+	if x.id() == nil || resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
 	text := bytes.TrimSpace(begin)
@@ -192,6 +177,32 @@ func brokenOff(err error) *wire.Problem {
 	return problem
 }
 
+// A checkedBody is a body of which each piece is checked before it is given on.
+type checkedBody struct {
+	io.Reader
+
+	check *conversation.Check
+}
+
+// Read implements [io.Reader].
+func (b *checkedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if refused := b.check.Pass(p[:n]); refused != nil {
+		return 0, refused
+	}
+	return n, err
+}
+
+// checked returns the rest of a body that begins with the given bytes, checked
+// while it is read, or the problem with those bytes.
+func (x *exchange) checked(begin []byte, rest io.Reader) (io.Reader, *wire.Problem) {
+	check := x.request.CheckText()
+	if err := check.Pass(begin); err != nil {
+		return nil, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
+	}
+	return &checkedBody{Reader: rest, check: check}, nil
+}
+
 // fill reads until p is full (nil error) or the reader has no more.
 func fill(r io.Reader, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
@@ -213,7 +224,7 @@ func (x *exchange) copy(body io.Reader, piece []byte, n int) error {
 			return nil
 		}
 		if err != nil {
-			return x.fail(brokenOff(err))
+			return x.Fail(brokenOff(err))
 		}
 		n, err = body.Read(piece)
 	}

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -137,12 +137,13 @@ func sealedIn(t *testing.T, pattern, text string) string {
 // texts to come again with.
 func newReplayHouse(t *testing.T, adjust func(*approval.Config)) *house {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
-		w.Hold, w.Texts = 10*time.Millisecond, keyring.Ephemeral()
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+		w.Hold = 10 * time.Millisecond
 		if adjust != nil {
 			adjust(c)
 		}
 	})
+	h.texts = keyring.Ephemeral()
 	h.inFrontOf("test")
 	for _, who := range []replayer{one, two, ann, annElse, bob} {
 		key := gate.ClientKey(policy.Principal{ID: who.name, Anonymous: who.name == ""}, who.session, "")
@@ -168,6 +169,7 @@ func (h *house) inFrontOf(upstream string) {
 	h.gateway = startGate(h.t, h.target, func(s settings) {
 		s.upstream.Name = upstream
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Identity = h.gate, h.desk, h.waiting, recogniser
+		s.handler.Texts = h.texts
 	})
 }
 

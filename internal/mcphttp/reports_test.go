@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -37,13 +37,13 @@ const floodSize = 5000
 
 // most is how much work a flood may cause: a little at once, and then some in
 // each interval that it lasts, however slow the machine is.
-func most(start time.Time) int64 { return 20 + 4*int64(time.Since(start)/mcphttp.ReportInterval) }
+func most(start time.Time) int64 { return 20 + 4*int64(time.Since(start)/conversation.ReportInterval) }
 
 // An upstream that floods its GET stream with statuses of its task costs the
 // store no more than one write per interval, and the last status is not lost.
 func TestFloodOfStatuses(t *testing.T) {
 	store := &countedStore{}
-	p := newPlant(t, func(c *approval.Config, w *mcphttp.Waiting) {
+	p := newPlant(t, func(c *approval.Config, w *conversation.Waiting) {
 		store.Store = c.Store
 		c.Store = store
 		w.Beat = time.Hour

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
@@ -110,8 +110,8 @@ func TestHundredListenersInLittleMemory(t *testing.T) {
 func TestHundredUpstreamSubscriptions(t *testing.T) {
 	const subscriptions = 100
 	r := &radio{greets: true}
-	s := newStorm(t, func(_ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 3}
+	s := newStorm(t, func(_ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 3}
 		w.Beat = time.Hour
 	})
 	s.shop.mu.Lock()
@@ -148,8 +148,8 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	var waiting mcphttp.Waiting
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	var waiting conversation.Waiting
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Store, c.Execution = store, time.Hour
 		waiting = *w
 	})

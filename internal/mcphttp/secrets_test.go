@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -19,7 +19,7 @@ import (
 // whatever becomes of the call; and only answers reach the agent.
 func TestNoSecretsInLogs(t *testing.T) {
 	log := new(logBuffer)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Log = logging.New(log, "json", slog.LevelDebug)
 		w.Hold = 10 * time.Millisecond
 	})

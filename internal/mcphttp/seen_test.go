@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -70,7 +70,7 @@ func TestHeldCallsOverForgottenConnections(t *testing.T) {
 	h := newHouse(t, nil)
 	h.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk = h.gate, h.desk
-		s.handler.Waiting = mcphttp.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: time.Second}
+		s.handler.Waiting = conversation.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: time.Second}
 	})
 	const calls = 20
 	for i := range calls {

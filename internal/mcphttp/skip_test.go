@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 )
 
 // GOV-004 5.1 THOUGHTGATE_SSE_FORWARDING_ENABLED: a gate that is not to forward
@@ -14,8 +14,8 @@ import (
 // listens still hears of what the gate knows.
 func TestUpstreamsSkipped(t *testing.T) {
 	r := &radio{greets: true}
-	p := newPlant(t, func(_ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{SkipUpstreams: true, ReconnectDelay: time.Millisecond, ReconnectAttempts: 3}
+	p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{SkipUpstreams: true, ReconnectDelay: time.Millisecond, ReconnectAttempts: 3}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
 	p.shop.mu.Lock()

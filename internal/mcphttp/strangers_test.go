@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -59,7 +59,7 @@ func TestStrangerHearsNothing(t *testing.T) {
 		id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), nobody...))
 		h.reject(task.ID(id), "no")
 	}
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	if got := next(); !strings.Contains(got, "list_changed") {
 		t.Errorf("a stranger was told %s", got)
 	}
@@ -75,7 +75,7 @@ func TestStrangersHearOfLists(t *testing.T) {
 		wantText(t, "the upstream's", next(), "notifications/hello")
 		listening = append(listening, next)
 	}
-	h.handler.ListsChanged()
+	h.hub.ListsChanged()
 	for _, next := range listening {
 		wantText(t, "stranger", next(), "notifications/tools/list_changed")
 	}
@@ -196,7 +196,7 @@ func TestPanicWhileCalling(t *testing.T) {
 	h := newHouse(t, nil)
 	h.gateway = startGate(t, "http://127.0.0.1:1", func(s settings) {
 		s.upstream.URL = nil
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), `"internal_error"`)
 	unlisted := h.send(toolCall("1", "hold_x", ""))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -104,8 +104,8 @@ func (r *radio) spread(n int) time.Duration {
 // listens again after delay.
 func newRadioPlant(t *testing.T, delay time.Duration) (*plant, *radio) {
 	r := &radio{greets: true}
-	p := newPlant(t, func(_ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{ReconnectDelay: delay, ReconnectAttempts: 3}
+	p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{ReconnectDelay: delay, ReconnectAttempts: 3}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
 	p.shop.mu.Lock()

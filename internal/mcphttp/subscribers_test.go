@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -35,7 +35,7 @@ func TestHundredSubscribersReconnect(t *testing.T) {
 			streams[i] = h.open(t, h.as(i)...)
 			streams[i].next() // the upstream's hello
 		})
-		eventually(t, "all listen", func() bool { return h.handler.Listening() == subscribers })
+		eventually(t, "all listen", func() bool { return h.hub.Listening() == subscribers })
 		if round == 2 {
 			each(subscribers, func(i int) {
 				h.reject(task.ID(ids[i]), "")
@@ -47,7 +47,7 @@ func TestHundredSubscribersReconnect(t *testing.T) {
 		for _, s := range streams {
 			s.conn.Close()
 		}
-		eventually(t, "nobody listens", func() bool { return h.handler.Listening() == 0 })
+		eventually(t, "nobody listens", func() bool { return h.hub.Listening() == 0 })
 	}
 }
 
@@ -117,7 +117,7 @@ func newNarrowHouse(t *testing.T, writeTimeout time.Duration) *house {
 	h := newHouse(t, nil)
 	h.get = silent
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, mcphttp.Waiting{Hold: patience, Beat: 20 * time.Millisecond}
+		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: patience, Beat: 20 * time.Millisecond}
 		s.handler.Limits.WriteTimeout = writeTimeout
 	})
 	narrow := httptest.NewUnstartedServer(h.handler)
@@ -134,7 +134,7 @@ func newNarrowHouse(t *testing.T, writeTimeout time.Duration) *house {
 	t.Cleanup(func() { slow.Close() })
 	slow.(*net.TCPConn).SetReadBuffer(1 << 10)
 	io.WriteString(slow, "GET /mcp HTTP/1.1\r\nHost: "+h.addr+"\r\nAccept: text/event-stream\r\nMcp-Session-Id: slow\r\n\r\n")
-	eventually(t, "it listens", func() bool { return h.handler.Listening() == 1 })
+	eventually(t, "it listens", func() bool { return h.hub.Listening() == 1 })
 	return h
 }
 
@@ -163,7 +163,7 @@ func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
 		h.ask(legacyAbout("tasks/cancel", id))
 		wantText(t, "quick", quick(), id, "cancelled")
 	}
-	if n := h.handler.Listening(); n != 2 {
+	if n := h.hub.Listening(); n != 2 {
 		t.Errorf("%d listen; want the slow one to be there all the while", n)
 	}
 }
@@ -173,13 +173,13 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 	h := newNarrowHouse(t, 100*time.Millisecond)
 	eventually(t, "it is dropped", func() bool {
 		h.fill(t)
-		return h.handler.Listening() == 0
+		return h.hub.Listening() == 0
 	})
 }
 
 // The last event that a listener gets is true, however many things happen at once.
 func TestLastToldIsTrue(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.PerOwner = 100 })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 100 })
 	h.get = silent
 	next := h.stream(t, http.MethodGet, "")
 	next()

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -162,8 +162,8 @@ func TestTaskEventsRefused(t *testing.T) {
 // F-009.6, F-009.8: signs of life while nothing happens, and the end when that
 // has lasted too long; and not too many streams of one owner.
 func TestTaskEventsBounded(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{Idle: time.Hour, PerOwner: 2}
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{Idle: time.Hour, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	other := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
@@ -192,8 +192,8 @@ func TestTaskEventsBounded(t *testing.T) {
 
 // F-009.6: a stream on which nothing happens for too long ends.
 func TestTaskEventsIdle(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) {
-		w.Events = mcphttp.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+		w.Events = conversation.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	if body := readBody(t, h.watch(t, eventsOf(id))); strings.Count(body, "data: ") != 1 {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -215,7 +215,7 @@ func otherDigit(r rune) rune {
 // A modern client without tasks is sent round with a sealed state, and comes
 // back to the same task; after the last round it gets the pending answer.
 func TestModernRounds(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *mcphttp.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	answer := h.ask(modernCall("hold_x", ""), headers...)
 	wantText(t, "first round", answer, `"resultType":"input_required"`, `"inputRequests":{}`, `"requestState":"tg1.`)
@@ -276,7 +276,7 @@ func TestModernDisconnectWithdraws(t *testing.T) {
 // page, and then the upstream's, of which the first come with the last of the
 // gate's; cursors are for whom they were made.
 func TestListTasks(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) { c.Limits.PerOwner = 100 })
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 100 })
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
@@ -378,7 +378,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 // EC-TASK-014, 015: limits on what is pending.
 // GOV-001 F-009.1, F-009.5.
 func TestTooManyPending(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Limits = task.Limits{PerOwner: 1, Total: 2}
 	})
 	h.ask(toolCall("1", "hold_a", `,"task":{}`))
@@ -401,7 +401,7 @@ func TestAcceleratedTask(t *testing.T) {
 
 // Strict mode: without a task there is no approval.
 func TestTasksOnly(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *mcphttp.Waiting) { s.TasksOnly = true })
+	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.TasksOnly = true })
 	wantText(t, "legacy", h.ask(toolCall("3", "hold_x", "")), `"code":-32601`, `"task_required"`)
 	modern := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	wantText(t, "modern", modern.wait(t), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
@@ -429,7 +429,7 @@ func TestHeldInBatch(t *testing.T) {
 // CORE-003 F-003.2; CORE-007 F-004.3, F-004.5: the ttl of the task is read and checked.
 func TestTTLLimits(t *testing.T) {
 	log := new(logBuffer)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *mcphttp.Waiting) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.MaxTTL, c.Log = 24*time.Hour, logging.New(log, "json", slog.LevelInfo)
 	})
 	wantText(t, "within the limit", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":86400000}`)), `"ttl":86400000,`)

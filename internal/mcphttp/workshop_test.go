@@ -15,8 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -90,17 +90,17 @@ type plant struct {
 
 	shop    *workshop
 	up      string // where the workshop is
-	waiting mcphttp.Waiting
+	waiting conversation.Waiting
 }
 
 // newPlant starts a gate in front of a workshop, of which the client of the
 // legacy session s-1 knows what it says at first.
-func newPlant(t *testing.T, adjust func(*approval.Config, *mcphttp.Waiting)) *plant {
+func newPlant(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *plant {
 	t.Helper()
 	shop := newWorkshop(t)
 	up := serve(t, shop.serve)
-	var kept mcphttp.Waiting
-	p := &plant{shop: shop, up: up, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *mcphttp.Waiting) {
+	var kept conversation.Waiting
+	p := &plant{shop: shop, up: up, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		// An owner counts as there for two intervals after it has asked. The
 		// workshop's tasks are asked about as often as the workshop says.
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}

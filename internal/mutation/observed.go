@@ -35,7 +35,7 @@ var observed = []mutation{
 		appPkg, "^TestHeldCallsAreCounted$",
 	},
 	{
-		"a wait without a decision is not counted", "internal/mcphttp/hold.go",
+		"a wait without a decision is not counted", "internal/conversation/hold.go",
 		`x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))`, `_ = began`,
 		appPkg, "^TestHeldCallIsObserved$",
 	},
@@ -82,7 +82,7 @@ var observed = []mutation{
 		mcphttpPkg, "^TestStepsAreTraced$",
 	},
 	{
-		"listening is no span", "internal/mcphttp/subscribe.go",
+		"listening is no span", "internal/conversation/subscribe.go",
 		`c.Step(ctx, tracing.StepListen, t)`, `c.Step(ctx, tracing.StepPoll, t)`,
 		mcphttpPkg, "^TestListeningIsTraced$",
 	},

@@ -268,8 +268,8 @@ var mutations = []mutation{
 		approvalPkg, "^TestRevokedOwnerIsGone$",
 	},
 	{
-		"a revoked agent waits on", "internal/mcphttp/waiting.go",
-		`if revoked = !valid(); revoked {`, `if revoked = false; revoked {`,
+		"a revoked agent waits on", "internal/conversation/waiting.go",
+		`if revoked = !recognition.Valid(); revoked {`, `if revoked = false; revoked {`,
 		"internal/app", "^TestReloadRevokes$",
 	},
 	{
@@ -362,12 +362,12 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestReplayedTexts$",
 	},
 	{
-		"a state is good for another call", "internal/mcphttp/hold.go",
+		"a state is good for another call", "internal/conversation/hold.go",
 		`if !approval.SameCall(t, m.Raw) {`, `if false {`,
 		mcphttpPkg, "^TestModernRounds$",
 	},
 	{
-		"a wait that saw nothing seals no task", "internal/mcphttp/waiting.go",
+		"a wait that saw nothing seals no task", "internal/conversation/waiting.go",
 		`if e.task.ID == "" { // the store`, `if false { // the store`,
 		mcphttpPkg, "^TestWaitOverBeforeTheFirstLook$",
 	},
@@ -417,7 +417,7 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestStepsAreTraced$",
 	},
 	{
-		"listening is a span without its clients", "internal/mcphttp/subscribe.go",
+		"listening is a span without its clients", "internal/conversation/subscribe.go",
 		`span.SetStep(tracing.StepAttrs{Clients: u.clients()})`, `span.SetStep(tracing.StepAttrs{Clients: 0})`,
 		mcphttpPkg, "^TestListeningIsTraced$",
 	},
@@ -427,18 +427,18 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestReplyHeaders$",
 	},
 	{
-		"a large answer is not checked while it passes", "internal/mcphttp/check.go",
-		"if !c.x.expects(", "if false && !c.x.expects(",
+		"a large answer is not checked while it passes", "internal/conversation/check.go",
+		"if !c.request.Expects(", "if false && !c.request.Expects(",
 		mcphttpPkg, "^TestSlowForgery",
 	},
 	{
-		"an upstream answers what it was not asked", "internal/mcphttp/awaited.go",
-		`return slices.ContainsFunc(x.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })`, `return true`,
+		"an upstream answers what it was not asked", "internal/conversation/awaited.go",
+		`return slices.ContainsFunc(r.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })`, `return true`,
 		mcphttpPkg, "^TestForgedAnswers$",
 	},
 	{
-		"an upstream answers for the gate", "internal/mcphttp/awaited.go",
-		`return x.resumes() && !x.h.awaited.has(x.peer(), m.ID.Bytes)`, `return x.resumes()`,
+		"an upstream answers for the gate", "internal/conversation/awaited.go",
+		`return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, `return r.resumed`,
 		mcphttpPkg, "^TestForgedAnswer",
 	},
 }

@@ -222,6 +222,8 @@ func (c *Caller) Ping(ctx context.Context, session string) bool {
 
 // List makes a request for a list, and returns its result.
 func (c *Caller) List(ctx context.Context, m *jsonrpc.Message) (jsonrpc.Value, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.upstream.cfg.ListTimeout)
+	defer cancel()
 	a, err := c.exchange(ctx, m, nil)
 	if err != nil {
 		return jsonrpc.Value{}, err

@@ -65,6 +65,7 @@ type Config struct {
 	Name         string
 	Server       Server
 	Room         Room          // for answers that are read as a whole
+	ListTimeout  time.Duration // until a page of a list was answered; 30 s if zero
 	ToolsTimeout time.Duration // until all tools were listed; 30 s if zero
 	ToolsPages   int           // how many pages of their list are read; 100 if zero
 	MaxTaskTTL   time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
@@ -81,6 +82,7 @@ func New(cfg Config) *Upstream {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.ListTimeout = cmp.Or(cfg.ListTimeout, 30*time.Second)
 	cfg.ToolsTimeout = cmp.Or(cfg.ToolsTimeout, 30*time.Second)
 	cfg.ToolsPages = cmp.Or(cfg.ToolsPages, 100)
 	return &Upstream{cfg: cfg}

@@ -118,7 +118,7 @@ func New(cfg Config) *Client {
 	c.streams.ReadBufferSize, c.streams.WriteBufferSize = 2<<10, 1<<10
 	cfg.Connections.onShortage(c.Close)
 	c.asks = upstream.New(upstream.Config{
-		Name: cfg.Name, Server: c, Room: c.room, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
+		Name: cfg.Name, Server: c, Room: c.room, ListTimeout: cfg.ResponseTimeout, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
 		MaxTaskTTL: cfg.MaxTaskTTL,
 		Log:        cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})

@@ -1,4 +1,4 @@
-package mcphttp
+package conversation
 
 import (
 	"context"
@@ -39,20 +39,20 @@ func (c *eventClients) remove(id task.ID) {
 
 // connect counts the client as one that is told of tasks, and returns what counts
 // it out again.
-func (x *exchange) connect(ctx context.Context, ids []task.ID) (leave func()) {
+func (r *Request) connect(ctx context.Context, ids []task.ID) (leave func()) {
 	for _, id := range ids {
-		count := x.h.eventClients.add(id)
-		x.h.cfg.Log.DebugContext(ctx, "SSE client connected", "task_id", id, "client_count", count)
+		count := r.hub.eventClients.add(id)
+		r.hub.cfg.Log.DebugContext(ctx, "SSE client connected", "task_id", id, "client_count", count)
 	}
 	return func() {
 		for _, id := range ids {
-			x.h.eventClients.remove(id)
+			r.hub.eventClients.remove(id)
 		}
 	}
 }
 
 // notified counts and logs that a client was told the status of a task.
-func (h *Handler) notified(ctx context.Context, t task.Task, status mcptask.Status) {
+func (h *Hub) notified(ctx context.Context, t task.Task, status mcptask.Status) {
 	h.cfg.Metrics.Notified(metrics.FromGate)
 	if h.cfg.Log.Enabled(ctx, slog.LevelDebug) {
 		h.cfg.Log.LogAttrs(approval.About(ctx, t), slog.LevelDebug, "SSE notification forwarded", slog.String("status", string(status)))

@@ -1,4 +1,4 @@
-package mcphttp
+package conversation
 
 import (
 	"context"
@@ -34,13 +34,13 @@ type subscription struct {
 	stop    context.CancelFunc
 }
 
-// A listener listens to an upstream until its context ends. Clients returns how
+// A listenFunc listens to an upstream until its context ends. Clients returns how
 // many clients, at most, listened at a time so far.
-type listener func(ctx context.Context, clients func() int)
+type listenFunc func(ctx context.Context, clients func() int)
 
 // join counts one more client that listens to a task, and returns what counts it
 // out again. The first one has listen run.
-func (s *subscriptions) join(id task.ID, listen listener) (leave func()) {
+func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -88,7 +88,7 @@ func (s *subscriptions) close() {
 
 // followedUpstreams are the subscriptions that one client's stream takes part in.
 type followedUpstreams struct {
-	x      *exchange
+	r      *Request
 	joined map[task.ID]func()
 }
 
@@ -100,14 +100,14 @@ func (f *followedUpstreams) hear(t task.Task) {
 	case t.State.Terminal() && leave != nil:
 		leave()
 		delete(f.joined, t.ID)
-	case leave == nil && upstream.CanListen(t) && !f.x.h.settings().Waiting.Events.SkipUpstreams:
+	case leave == nil && upstream.CanListen(t) && !f.r.hub.Waiting().Events.SkipUpstreams:
 		if f.joined == nil {
 			f.joined = make(map[task.ID]func())
 		}
-		x := f.x
-		c := x.caller()
-		f.joined[t.ID] = x.h.upstreams.join(t.ID, func(ctx context.Context, clients func() int) {
-			x.h.listenUpstream(ctx, upstreamTask{caller: c, task: t, clients: clients})
+		r := f.r
+		c := r.client.Caller()
+		f.joined[t.ID] = r.hub.upstreams.join(t.ID, func(ctx context.Context, clients func() int) {
+			r.hub.listenUpstream(ctx, upstreamTask{caller: c, task: t, clients: clients})
 		})
 	}
 }
@@ -128,7 +128,7 @@ type upstreamTask struct {
 
 // listenUpstream listens to the upstream's task that t has become, until ctx
 // ends or there is no use in it: whoever has tasks can be asked as well.
-func (h *Handler) listenUpstream(ctx context.Context, u upstreamTask) {
+func (h *Hub) listenUpstream(ctx context.Context, u upstreamTask) {
 	ctx = approval.About(ctx, u.task)
 	for attempt := 0; ; attempt++ {
 		again := attempt > 0
@@ -146,12 +146,12 @@ func (h *Handler) listenUpstream(ctx context.Context, u upstreamTask) {
 		if ctx.Err() != nil || errors.Is(err, upstream.ErrRefused) {
 			return
 		}
-		if attempt >= h.settings().Waiting.Events.ReconnectAttempts {
+		if attempt >= h.Waiting().Events.ReconnectAttempts {
 			h.cfg.Log.WarnContext(ctx, "no more notifications from an upstream; it is asked when a client asks", "cause", err)
 			return
 		}
 		// Those who lost the same upstream do not come again all at once.
-		delay := h.settings().Waiting.Events.ReconnectDelay
+		delay := h.Waiting().Events.ReconnectDelay
 		pause := time.NewTimer(delay/2 + rand.N(max(delay, 1))) //nolint:gosec // nothing depends on nobody guessing it
 		select {
 		case <-ctx.Done():
@@ -163,7 +163,7 @@ func (h *Handler) listenUpstream(ctx context.Context, u upstreamTask) {
 
 // hearUpstream listens on one stream, and returns why that ended. It calls begun
 // when the upstream has acknowledged.
-func (h *Handler) hearUpstream(ctx context.Context, u upstreamTask, begun func()) error {
+func (h *Hub) hearUpstream(ctx context.Context, u upstreamTask, begun func()) error {
 	c, t := u.caller, u.task
 	ctx, span := c.Step(ctx, tracing.StepListen, t)
 	defer func() {
@@ -198,7 +198,7 @@ func (h *Handler) hearUpstream(ctx context.Context, u upstreamTask, begun func()
 
 // upstreamSays takes note of what the upstream says of its task, from where all
 // who listen to t hear of it. For the outcome it is asked: that may be large.
-func (h *Handler) upstreamSays(ctx context.Context, c *upstream.Caller, t task.Task, m *jsonrpc.Message) {
+func (h *Hub) upstreamSays(ctx context.Context, c *upstream.Caller, t task.Task, m *jsonrpc.Message) {
 	said, err := upstream.ReadReport(m.Params.Value, wire.Modern)
 	if err != nil || said.Task != t.Execution.UpstreamTask {
 		return
@@ -213,7 +213,7 @@ func (h *Handler) upstreamSays(ctx context.Context, c *upstream.Caller, t task.T
 
 // note takes note of what an upstream says of the task that a held call has
 // become.
-func (h *Handler) note(ctx context.Context, ref task.Ref, said approval.Report) {
+func (h *Hub) note(ctx context.Context, ref task.Ref, said approval.Report) {
 	h.reports.take(ctx, ref.ID, report{final: said.State.Ended() || said.Cancelled, act: func(ctx context.Context) {
 		_, err := h.cfg.Desk.Report(ctx, ref, said)
 		h.unnoted(ctx, ref.ID, err)
@@ -221,13 +221,13 @@ func (h *Handler) note(ctx context.Context, ref task.Ref, said approval.Report) 
 }
 
 // catchUp asks the upstream how its task stands that t has become.
-func (h *Handler) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) {
+func (h *Hub) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) {
 	_, err := h.cfg.Desk.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), c)
 	h.unnoted(ctx, t.ID, err)
 }
 
 // unnoted logs that what an upstream said could not be noted.
-func (h *Handler) unnoted(ctx context.Context, id task.ID, err error) {
+func (h *Hub) unnoted(ctx context.Context, id task.ID, err error) {
 	if err != nil && ctx.Err() == nil {
 		h.cfg.Log.WarnContext(ctx, "cannot store the state of an upstream's task", "task_id", id, "cause", err)
 	}

@@ -1,4 +1,4 @@
-package mcphttp
+package conversation
 
 import (
 	"context"
@@ -47,20 +47,20 @@ func (s *sessions) has(peer string) bool {
 }
 
 // identify says in c whose call it is, and how far that is known.
-func (x *exchange) identify(c *approval.Call) {
-	c.Owner, c.Alone = x.owner()
-	c.Peer, c.Principal = x.from().Key, x.from().Principal
-	if !x.agent.Principal.Anonymous {
+func (r *Request) identify(c *approval.Call) {
+	c.Owner, c.Alone = r.owner()
+	c.Peer, c.Principal = r.client.From().Key, r.client.From().Principal
+	if !r.client.From().Principal.Anonymous {
 		return
 	}
-	c.Room = x.guest.Network()
+	c.Room = r.client.Network()
 	session, has := gate.SessionIn(c.Peer)
 	switch {
-	case has && x.h.sessions.has(x.peer()):
+	case has && r.hub.sessions.has(r.peer()):
 		c.Standing = approval.Proven
 	case has:
 		c.Standing = approval.Unknown
-		c.Prove = func(ctx context.Context) bool { return x.proves(ctx, session) }
+		c.Prove = func(ctx context.Context) bool { return r.proves(ctx, session) }
 	case c.Peer != "":
 		c.Standing = approval.Claimed
 	default:
@@ -71,12 +71,12 @@ func (x *exchange) identify(c *approval.Call) {
 // proves reports whether the upstream knows a session that the gate has not seen
 // it give: one that is older than this process, or comes from another replica.
 // An upstream that takes a made-up session for its own proves nothing.
-func (x *exchange) proves(ctx context.Context, session string) bool {
+func (r *Request) proves(ctx context.Context, session string) bool {
 	ctx, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
-	if caller := x.caller(); !caller.Ping(ctx, session) || caller.Ping(ctx, "tg-"+rand.Text()) {
+	if caller := r.client.Caller(); !caller.Ping(ctx, session) || caller.Ping(ctx, "tg-"+rand.Text()) {
 		return false
 	}
-	x.h.sessions.add(x.peer())
+	r.hub.sessions.add(r.peer())
 	return true
 }

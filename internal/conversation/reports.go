@@ -1,4 +1,4 @@
-package mcphttp
+package conversation
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// reportInterval is how often the gate acts on what an upstream says, unasked,
+// ReportInterval is how often the gate acts on what an upstream says, unasked,
 // of one of its tasks: by a write to the store, or by a question to the upstream.
-const reportInterval = 500 * time.Millisecond
+const ReportInterval = 500 * time.Millisecond
 
 // reportTimeout is how long acting on one report may take.
 const reportTimeout = 30 * time.Second
@@ -76,7 +76,7 @@ func (r *reports) begin(id task.ID, one report) bool {
 // nothing is.
 func (r *reports) rest(ctx context.Context, id task.ID) {
 	for {
-		pause := time.NewTimer(reportInterval)
+		pause := time.NewTimer(ReportInterval)
 		select {
 		case <-pause.C:
 		case <-r.closing:

@@ -1,4 +1,4 @@
-package mcphttp
+package conversation
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
-	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -25,9 +24,48 @@ type listeners struct {
 	running sync.WaitGroup // those who follow the tasks of a client
 }
 
+// A listener is a stream on which the gate can speak unasked.
+type listener struct {
+	*Request
+
+	stream Stream
+	about  task.ID // the one task that the stream is about, if it is
+}
+
+// Hear takes in a stream on which the client hears of its tasks and of changed
+// lists, and returns what ends that. It waits until nothing that happens to the
+// client's tasks escapes the gate: from the moment a client sees its stream, it
+// relies on that.
+func (r *Request) Hear(ctx context.Context, s Stream) (leave func()) {
+	followed, leave := r.hub.listeners.add(r.peer(), &listener{Request: r, stream: s}, r.following())
+	if followed != nil {
+		select {
+		case <-followed:
+		case <-ctx.Done():
+		}
+	}
+	return leave
+}
+
+// Listening returns on how many streams the gate can speak unasked, and is
+// ready to.
+func (h *Hub) Listening() int {
+	h.listeners.mu.Lock()
+	defer h.listeners.mu.Unlock()
+	n := 0
+	for _, a := range h.listeners.clients {
+		select {
+		case <-a.begun:
+			n += len(a.streams)
+		default:
+		}
+	}
+	return n
+}
+
 // An audience is the streams of one client.
 type audience struct {
-	streams map[*eventRelay]struct{}
+	streams map[*listener]struct{}
 	hearing int                // how many of them hear of tasks unasked
 	stop    context.CancelFunc // ends the following of the client's tasks
 	begun   chan struct{}      // closed when that has begun
@@ -40,7 +78,9 @@ type follower func(ctx context.Context, begun func())
 // add takes a stream in and returns what takes it out again. As long as streams
 // are there that hear of the client's tasks unasked, one follower runs: the
 // first one begins it, the last one ends it. A stream without one hears of none.
-func (l *listeners) add(client string, s *eventRelay, follow follower) (remove func()) {
+// The channel is closed when the client's tasks are followed; it is nil if they
+// are not.
+func (l *listeners) add(client string, s *listener, follow follower) (followed <-chan struct{}, remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.clients == nil {
@@ -48,16 +88,16 @@ func (l *listeners) add(client string, s *eventRelay, follow follower) (remove f
 	}
 	a := l.clients[client]
 	if a == nil {
-		a = &audience{streams: make(map[*eventRelay]struct{})}
+		a = &audience{streams: make(map[*listener]struct{})}
 		l.clients[client] = a
 	}
 	a.streams[s] = struct{}{}
 	if follow == nil || l.closed {
-		return func() { l.remove(client, a, s, 0) }
+		return nil, func() { l.remove(client, a, s, 0) }
 	}
 	if a.hearing++; a.hearing == 1 {
 		var ctx context.Context
-		ctx, a.stop = context.WithCancel(context.WithoutCancel(s.x.ctx)) // other streams may outlive this one
+		ctx, a.stop = context.WithCancel(context.WithoutCancel(s.reply.Context())) // other streams may outlive this one
 		a.begun = make(chan struct{})
 		begun := sync.OnceFunc(func() { close(a.begun) })
 		l.running.Go(func() {
@@ -65,11 +105,10 @@ func (l *listeners) add(client string, s *eventRelay, follow follower) (remove f
 			follow(ctx, begun)
 		})
 	}
-	s.followed = a.begun
-	return func() { l.remove(client, a, s, 1) }
+	return a.begun, func() { l.remove(client, a, s, 1) }
 }
 
-func (l *listeners) remove(client string, a *audience, s *eventRelay, hearing int) {
+func (l *listeners) remove(client string, a *audience, s *listener, hearing int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(a.streams, s)
@@ -98,10 +137,10 @@ func (l *listeners) close() {
 
 // audience returns one stream of each legacy client, since the same message
 // must not be sent on several, and every stream of modern ones.
-func (l *listeners) audience() []*eventRelay {
+func (l *listeners) audience() []*listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []*eventRelay
+	var all []*listener
 	for _, a := range l.clients {
 		all = append(all, oneIfLegacy(a.streams)...)
 	}
@@ -111,12 +150,12 @@ func (l *listeners) audience() []*eventRelay {
 // oneIfLegacy leaves out all but one of a legacy client's streams, and those
 // that are about one task only. Those of clients that cannot be told apart may
 // be somebody else's each.
-func oneIfLegacy(streams map[*eventRelay]struct{}) []*eventRelay {
-	var chosen []*eventRelay
+func oneIfLegacy(streams map[*listener]struct{}) []*listener {
+	var chosen []*listener
 	told := false
 	for s := range streams {
-		_, shared := s.x.owner()
-		legacy := s.x.era == wire.Legacy && !shared
+		_, shared := s.owner()
+		legacy := s.era == wire.Legacy && !shared
 		if s.about != "" || legacy && told {
 			continue
 		}
@@ -129,17 +168,17 @@ func oneIfLegacy(streams map[*eventRelay]struct{}) []*eventRelay {
 // of returns the streams on which a legacy client can be told of a task, the
 // best one first: one that is about nothing in particular, and else that of a
 // request for the task's result.
-func (l *listeners) of(client string, id task.ID) []*eventRelay {
+func (l *listeners) of(client string, id task.ID) []*listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.clients[client]
 	if a == nil {
 		return nil
 	}
-	var general, particular []*eventRelay
+	var general, particular []*listener
 	for s := range a.streams {
 		switch {
-		case s.x.era != wire.Legacy:
+		case s.era != wire.Legacy:
 		case s.about == "":
 			general = append(general, s)
 		case s.about == id:
@@ -154,14 +193,14 @@ var listKinds = []string{"tools", "prompts", "resources"}
 
 // ListsChanged tells clients that they may see other tools, prompts and
 // resources than before, or see them otherwise.
-func (h *Handler) ListsChanged() {
+func (h *Hub) ListsChanged() {
 	var telling errgroup.Group
 	telling.SetLimit(tellingAtOnce)
 	for _, s := range h.listeners.audience() {
 		telling.Go(func() error {
 			for _, kind := range listKinds {
-				if s.x.wants(kind) {
-					s.insert(s.x.listChanged(kind))
+				if s.wants(kind) {
+					s.stream.Insert(writes(s.listChanged(kind)))
 				}
 			}
 			return nil
@@ -172,20 +211,20 @@ func (h *Handler) ListsChanged() {
 
 // wants reports whether the listening client wants to hear of changes. Legacy
 // clients cannot choose.
-func (x *exchange) wants(kind string) bool {
-	return x.era == wire.Legacy || x.asked.Member(kind+"ListChanged").IsTrue()
+func (r *Request) wants(kind string) bool {
+	return r.era == wire.Legacy || r.asked.Member(kind+"ListChanged").IsTrue()
 }
 
-// listChanged returns the event that tells of a change, in the form of the
+// listChanged returns the message that tells of a change, in the form of the
 // client's era.
-func (x *exchange) listChanged(kind string) []byte {
+func (r *Request) listChanged(kind string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","method":"notifications/` + kind + `/list_changed"`)
-	if x.era == wire.Modern {
+	if r.era == wire.Modern {
 		b.WriteString(`,"params":{"_meta":{"` + wire.MetaSubscription + `":`)
-		b.Write(x.id)
+		b.Write(r.id)
 		b.WriteString(`}}`)
 	}
 	b.WriteString("}")
-	return jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: []byte(b.String())})
+	return []byte(b.String())
 }

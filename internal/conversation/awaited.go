@@ -1,0 +1,209 @@
+package conversation
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// Clients know an answer by its id, on whichever stream it comes. So an upstream
+// could answer a call that it was never sent, while that waits for approval. What
+// it answers is therefore passed on only where it was asked: on the stream, or in
+// the body, that belongs to the request; and on a stream that the client has
+// taken up again, unless the gate itself owes the client that answer.
+
+// awaited are the ids of the requests that the gate itself is going to answer, by
+// client.
+type awaited struct {
+	mu  sync.Mutex
+	ids map[string][][]byte
+}
+
+// add takes ids in and returns what takes them out again.
+func (a *awaited) add(peer string, ids [][]byte) (remove func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ids == nil {
+		a.ids = make(map[string][][]byte)
+	}
+	a.ids[peer] = append(a.ids[peer], ids...)
+	return func() { a.remove(peer, ids) }
+}
+
+func (a *awaited) remove(peer string, ids [][]byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := a.ids[peer]
+	for _, id := range ids {
+		if i := slices.IndexFunc(left, func(other []byte) bool { return bytes.Equal(id, other) }); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		}
+	}
+	if a.ids[peer] = left; len(left) == 0 {
+		delete(a.ids, peer)
+	}
+}
+
+// any reports whether the client waits for the gate at all.
+func (a *awaited) any(peer string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.ids[peer]) > 0
+}
+
+// has reports whether the client waits for the gate's answer to a request whose
+// id it may take for the given one.
+func (a *awaited) has(peer string, id []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.ids[peer], func(other []byte) bool { return alike(id, other) })
+}
+
+// alike reports whether some client takes two ids for the same: there are those
+// that make a number of every id.
+func alike(a, b []byte) bool {
+	if jsonrpc.SameID(a, b) {
+		return true
+	}
+	one, err := strconv.ParseFloat(idText(a), 64)
+	other, otherErr := strconv.ParseFloat(idText(b), 64)
+	return err == nil && otherErr == nil && one == other
+}
+
+func idText(id []byte) string {
+	if text, ok := (jsonrpc.Value{Bytes: id}).Text(); ok {
+		return strings.TrimSpace(text)
+	}
+	return string(id)
+}
+
+// claimAnswer notes that the gate itself is going to answer these requests.
+func (r *Request) claimAnswer() {
+	if r.state.answered != nil {
+		return
+	}
+	ids := r.ids
+	if len(ids) == 0 && r.id != nil {
+		ids = [][]byte{r.id}
+	}
+	r.state.answered = r.hub.awaited.add(r.peer(), ids)
+}
+
+// Expects reports whether the upstream may say m to the client, where it answers
+// this request or on the stream that the client opened.
+func (r *Request) Expects(m *jsonrpc.Message) bool {
+	switch {
+	case m.Kind != jsonrpc.Response:
+		return true
+	case r.unasked:
+		return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)
+	case !m.ID.Present() || m.ID.IsNull():
+		return true // that the request could not be read
+	default:
+		return slices.ContainsFunc(r.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })
+	}
+}
+
+// IsAnswer reports whether m is the response to the request.
+func (r *Request) IsAnswer(m *jsonrpc.Message) bool {
+	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, r.id)
+}
+
+// MayAnswer reports whether a text may hold a response, for a client that may
+// ignore the case of names. A text with escapes may be anything.
+func MayAnswer(text []byte) bool {
+	return containsFold(text, "result") || containsFold(text, "error") ||
+		bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("\u017f")) // which is an s in another case
+}
+
+// containsFold reports whether text contains an ASCII word in lower case, or the
+// same in another case.
+func containsFold(text []byte, word string) bool {
+	for i := 0; i+len(word) <= len(text); i++ {
+		if text[i]|0x20 == word[0] && strings.EqualFold(string(text[i:i+len(word)]), word) {
+			return true
+		}
+	}
+	return false
+}
+
+// Dropped counts and logs an answer that nobody asked for.
+func (r *Request) Dropped() {
+	r.hub.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
+	r.hub.cfg.Log.WarnContext(logging.Limited(r.reply.Context(), string(wire.UpstreamUnasked), r.upstream()),
+		"the upstream sent an answer to no request of this client; it was dropped", "upstream", r.upstream())
+}
+
+// A Remainder is what a client gets of a text of the upstream's.
+type Remainder struct {
+	All      bool     // the client gets the text as it is
+	Messages [][]byte // what it gets otherwise; it may be nothing
+}
+
+// WithoutUnasked returns what the client gets of a text that holds messages: all
+// but the responses that it must not be given. If the gate cannot read the text,
+// and some client may take it for another answer, the text is dropped or refused
+// with [upstream.ErrUnchecked].
+func (r *Request) WithoutUnasked(text []byte) (Remainder, error) {
+	packet, err := r.readPacket(text)
+	if err != nil {
+		return r.unreadable(text)
+	}
+	var kept [][]byte
+	for i := range packet.Messages {
+		if r.Expects(&packet.Messages[i]) {
+			kept = append(kept, packet.Messages[i].Raw)
+		} else {
+			r.Dropped()
+		}
+	}
+	return Remainder{All: len(kept) == len(packet.Messages), Messages: kept}, nil
+}
+
+func (r *Request) readPacket(text []byte) (jsonrpc.Packet, error) {
+	return jsonrpc.Parse(text, jsonrpc.Limits{Depth: r.hub.cfg.Parse.Depth, Batch: upstream.MaxWhole})
+}
+
+// unreadable is WithoutUnasked for a text that the gate cannot read, and that
+// another parser may take for a response.
+func (r *Request) unreadable(text []byte) (Remainder, error) {
+	switch {
+	case r.unasked && MayAnswer(text):
+		r.Dropped()
+		return Remainder{}, nil
+	case !r.unasked && r.mayDeceive(text):
+		return Remainder{}, upstream.ErrUnchecked
+	default:
+		return Remainder{All: true}, nil
+	}
+}
+
+// mayDeceive reports whether the client may take a text that the gate cannot
+// parse for an answer to another request.
+func (r *Request) mayDeceive(text []byte) bool {
+	return r.hub.awaited.any(r.peer()) || r.CheckText().Pass(text) != nil
+}
+
+// Unasked returns the problem of a body that answers another request than it
+// belongs to.
+func (r *Request) Unasked(body []byte) *wire.Problem {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 {
+		return nil
+	}
+	packet, err := r.readPacket(body)
+	if !MayAnswer(body) || err != nil && !r.mayDeceive(body) {
+		return nil
+	}
+	if err == nil && !slices.ContainsFunc(packet.Messages, func(m jsonrpc.Message) bool { return !r.Expects(&m) }) {
+		return nil
+	}
+	return &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
+}

@@ -1,0 +1,286 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// maxRounds is how often a modern client is sent round again before it gets the
+// pending answer. Clients give up after about ten.
+const maxRounds = 9
+
+// A hold is a request whose call needs approval.
+type hold struct{ *Request }
+
+// toDesk makes a task of a call.
+func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, send approval.Sender) (task.Task, error) {
+	variables, err := clientVariables(m)
+	if err != nil {
+		return task.Task{}, err
+	}
+	var ttl time.Duration
+	if h.era == wire.Legacy { // modern requests have no such member
+		ttl, _ = task.ParseTTL(m.Params.Task.Member("ttl").Bytes) // was checked before
+	}
+	call := approval.Call{
+		Upstream: h.upstream(),
+		Message:  m.Raw, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
+		Trace: h.reply.Trace(), Correlation: h.reply.Correlation(),
+		Tool: approval.Tool{
+			Description: judged.Tool.Description, Annotations: judged.Tool.Annotations, Digest: judged.Tool.DigestText(),
+		},
+	}
+	h.identify(&call)
+	t, _, err := h.hub.cfg.Desk.Hold(ctx, call)
+	if err != nil {
+		h.hub.cfg.Log.InfoContext(ctx, "call not held", "cause", err)
+	}
+	return t, err
+}
+
+// asTask answers a client that knows tasks with one.
+func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
+	t, err := h.toDesk(ctx, m, judged, h.send())
+	if err != nil {
+		return h.notHeld(err)
+	}
+	result, err := h.dialect().CreateResult(t)
+	if err != nil {
+		return h.reply.Fail(err)
+	}
+	return h.answer(jsonrpc.AppendResult(nil, h.id, result))
+}
+
+// request keeps a client that does not know tasks waiting in its request.
+func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
+	t, err := h.toDesk(ctx, m, judged, nil)
+	if err != nil {
+		return h.notHeld(err)
+	}
+	return h.await(ctx, m, t, 0)
+}
+
+// notHeld answers a call that could not become a task.
+func (h hold) notHeld(err error) error {
+	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
+		return h.reply.Refuse(h.StoreFailed(err))
+	}
+	status := Answered
+	if h.era == wire.Modern && errors.Is(err, task.ErrClosed) {
+		status = NotNow
+	}
+	return h.reply.Answer(status, h.messageOf(h.dialect().Refuse(err)))
+}
+
+// await waits for the task of m and answers with what became of it, or with when
+// to come again. Round counts the requests in which a modern client has waited
+// already.
+func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) (err error) {
+	if !t.State.Terminal() {
+		leave, err := h.EnterWaiting()
+		if err != nil {
+			return h.answer(h.stillPending(t)) // too many wait already: this one comes again later
+		}
+		defer leave()
+	}
+	w := &waiting{Request: h.Request, token: progressToken(m)}
+	ref := h.ref(t.ID)
+	h.hub.held.join(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
+	defer func() {
+		if last := h.hub.held.leave(ref.ID); last && errors.Is(err, ErrGone) && !w.told {
+			h.withdraw(ref, round)
+		}
+	}()
+	defer h.release(h.hub.held.add(h.peer(), h.id, ref))
+	if err := w.begin(); err != nil {
+		return err
+	}
+	if err := w.mark(t.ID); err != nil {
+		return err
+	}
+	began := time.Now()
+	t, err = w.wait(ctx, t, h.patience(m), w.sender())
+	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
+	return h.endWaiting(ctx, w, t, err, round)
+}
+
+// endWaiting answers a client whose wait for t has ended with err.
+func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error, round int) error {
+	switch {
+	case err == nil && t.Asks():
+		return w.end(h.comeAgain(t, max(1, round))) // with the state it can come again
+	case err == nil:
+		return w.deliver(ctx, t, h.dialect().Answer)
+	case errors.Is(err, ErrGone), h.gone():
+		return ErrGone
+	case !errors.Is(err, task.ErrNotReady):
+		return w.end(h.waitFailed(err))
+	default:
+		return w.end(h.notYet(t, round))
+	}
+}
+
+// notYet answers a client that has waited long enough in this request: a modern
+// one is sent round again, as long as it will go.
+func (h hold) notYet(t task.Task, round int) []byte {
+	if h.era == wire.Modern && round < maxRounds {
+		return h.comeAgain(t, round+1)
+	}
+	return h.stillPending(t)
+}
+
+// patience is how long the client may be kept waiting: as long as approval can
+// take if it is shown progress, which is what keeps clients from giving up.
+func (h hold) patience(m *jsonrpc.Message) time.Duration {
+	if progressToken(m).Present() {
+		return h.hub.Waiting().Longest
+	}
+	return h.hub.Waiting().Hold
+}
+
+// withdraw cancels the task of a modern client that left, if no other request
+// waits for it: closing the stream is its way to say so, unless it holds a state
+// with which it can come again.
+func (h hold) withdraw(ref task.Ref, round int) {
+	if h.era != wire.Modern || round > 0 {
+		return
+	}
+	ctx := context.WithoutCancel(h.reply.Context())
+	if _, err := h.hub.cfg.Desk.Cancel(ctx, ref, h.withdrawal("the client closed its request")); err != nil {
+		h.hub.cfg.Log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "cause", err)
+	}
+}
+
+// comeAgain sends a modern client round once more, with what the upstream asks,
+// if it does, and a state that finds the task again.
+func (h hold) comeAgain(t task.Task, round int) []byte {
+	ctx := context.WithoutCancel(h.reply.Context()) // the answer may be the last before the gate stops
+	state, err := h.seal(ctx, useWait, string(t.ID)+" "+strconv.Itoa(round))
+	if err != nil {
+		return jsonrpc.AppendErrorResponse(nil, h.id, h.dialect().Error(err))
+	}
+	asked := []byte("{}")
+	if t.Asks() && t.Execution.InputRequests != nil {
+		asked = t.Execution.InputRequests
+	}
+	result := append([]byte(`{"resultType":"input_required","inputRequests":`), asked...)
+	result = append(result, `,"requestState":`...)
+	result = append(result, jsonrpc.AppendString(nil, state)...)
+	return jsonrpc.AppendResult(nil, h.id, append(result, '}'))
+}
+
+// again takes up a modern client that comes again. The state says which task;
+// the call must be the same.
+func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error {
+	text, err := h.unseal(ctx, useWait, state)
+	if errors.Is(err, keyring.ErrForeign) {
+		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState was not issued to this client, or the gate's key was replaced; " +
+			"repeat the call without it: a held call is found again"})
+	}
+	if err != nil {
+		return h.answerFailure(err)
+	}
+	id, count, _ := strings.Cut(text, " ")
+	round, err := strconv.Atoi(count)
+	if err != nil {
+		return h.reply.Fail(err)
+	}
+	ref := h.ref(task.ID(id))
+	t, err := h.hub.cfg.Desk.Get(ctx, ref)
+	if err != nil {
+		return h.answerFailure(err)
+	}
+	if !approval.SameCall(t, m.Raw) {
+		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
+	}
+	if responses := m.Params.Member("inputResponses"); responses.IsObject() {
+		if t, err = h.hub.cfg.Desk.Respond(ctx, ref, responses.Bytes, h.send()); err != nil {
+			return h.refuseTask(err)
+		}
+	}
+	return h.await(ctx, m, t, round)
+}
+
+// Resume takes up a client that lost the stream of a request which is held. Place
+// is what the client was told to come back with.
+func (r *Request) Resume(ctx context.Context, place string) error {
+	text, err := r.unseal(ctx, useResume, place)
+	if errors.Is(err, keyring.ErrForeign) {
+		return r.reply.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID was not issued to this client, or the gate's key was replaced"})
+	}
+	if err != nil {
+		return r.answerFailure(err)
+	}
+	id, request, _ := strings.Cut(text, " ")
+	r.id = []byte(request)
+	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(task.ID(id)))
+	if err != nil {
+		return r.answerFailure(err)
+	}
+	return hold{r}.await(ctx, new(jsonrpc.Message), t, 0)
+}
+
+// waitResult says, for metrics, how a wait ended.
+func (r *Request) waitResult(t task.Task, err error) string {
+	switch {
+	case r.gone():
+		return metrics.WaitGone
+	case err != nil || t.State == task.Expired:
+		return metrics.WaitTimeout
+	case t.Execution == nil:
+		return metrics.WaitRejected
+	default:
+		return metrics.WaitApproved
+	}
+}
+
+// Texts for a model whose call has no answer yet. They say that the call ran, or
+// did not run, only if that is so.
+const (
+	textUndecided = "This call is waiting for a person to approve it. It has not run. " +
+		"Call the tool again with the same arguments to wait for it and get its result."
+	textRunning = "This call was approved and is running. " +
+		"Call the tool again with the same arguments to get its result; it will not run twice."
+)
+
+// stillPending tells a model how its call stands, and what to do.
+func (r *Request) stillPending(t task.Task) []byte { return r.pendingAnswer(t, t.Call.Method) }
+
+// pendingAnswer is stillPending for a request with the given method that t is
+// about, maybe among others.
+func (r *Request) pendingAnswer(t task.Task, method string) []byte {
+	if method != "tools/call" {
+		return r.pendingError(t)
+	}
+	text := textRunning
+	if t.State == task.InputRequired {
+		text = textUndecided
+	}
+	result := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
+	result = append(result, `}],"isError":true`...)
+	if r.era == wire.Modern {
+		result = append(result, `,"resultType":"complete"`...)
+		if meta := r.dialect().Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID); meta != nil {
+			result = append(append(result, `,"_meta":`...), meta...)
+		}
+	}
+	return jsonrpc.AppendResult(nil, r.id, append(result, '}'))
+}
+
+// pendingError returns the error that tells that t has not ended.
+func (r *Request) pendingError(t task.Task) []byte {
+	pending := &wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}
+	return r.errorMessage(pending.RPCError(r.era, r.reply.Correlation()))
+}

@@ -1,0 +1,112 @@
+package conversation
+
+import (
+	"cmp"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+)
+
+// Config is what a [Hub] is made of.
+type Config struct {
+	Gate    *gate.Gate
+	Desk    *approval.Desk // nil if nothing can be held
+	Waiting Waiting        // until [Hub.Configure]
+	Texts   *keyring.Ring  // seals what clients hand back; shared by all replicas. Nil: a key of this hub's own
+	Parse   jsonrpc.Limits // of one message
+	Log     *slog.Logger
+	Metrics *metrics.Metrics // nil counts nothing
+	Tracing *tracing.Tracing // nil traces nothing
+}
+
+// Waiting says how long clients are kept waiting in their requests.
+type Waiting struct {
+	Hold     time.Duration // before a client is told to come again
+	Longest  time.Duration // for a client that is told of progress meanwhile
+	Beat     time.Duration // between two signs of life
+	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
+	Pending  mcptask.Status
+	Drafts   bool // tell modern clients of approvals as drafts of MCP propose
+
+	WholeBatches bool // hold all of a batch of which something needs approval
+
+	Events Events
+}
+
+// Events says how long, and by how many, the events of a task are listened to.
+type Events struct {
+	Idle     time.Duration // after which a stream that has nothing to tell is ended; 0 means never
+	PerOwner int           // how many streams one owner may have open; 0 means any number
+
+	SkipUpstreams     bool          // listen to no upstream for news of its tasks
+	ReconnectDelay    time.Duration // before an upstream is connected to again, on average
+	ReconnectAttempts int           // how often that is tried in a row
+}
+
+// A Hub holds what the requests of all clients share, whichever transport they
+// come by: which of them wait, which streams the gate can speak on, and which
+// upstreams are listened to.
+type Hub struct {
+	cfg     Config
+	current atomic.Pointer[Waiting]
+	texts   keyring.Sealer
+
+	sessions  sessions
+	listeners listeners
+	held      heldRequests
+	awaited   awaited
+	waiters   waiters
+	watchers  waiters // of the events of one task
+
+	eventClients eventClients
+	upstreams    subscriptions
+	reports      *reports
+}
+
+// NewHub returns the hub that cfg describes.
+func NewHub(cfg Config) *Hub {
+	ring := cfg.Texts
+	if ring == nil {
+		ring = keyring.Ephemeral()
+	}
+	h := &Hub{cfg: cfg, texts: ring.Sealer(keyring.Agents), reports: newReports()}
+	h.Configure(cfg.Waiting)
+	return h
+}
+
+// Configure replaces the settings. Requests under way may see the old ones, the
+// new ones, or both in turn.
+func (h *Hub) Configure(w Waiting) { h.current.Store(&w) }
+
+// Waiting returns the settings in force.
+func (h *Hub) Waiting() *Waiting { return h.current.Load() }
+
+// Governs reports whether there are rules at all. Without any, messages pass
+// unread.
+func (h *Hub) Governs() bool { return h.cfg.Gate.Governs() }
+
+// Holds reports whether calls can be held.
+func (h *Hub) Holds() bool { return h.cfg.Desk != nil }
+
+// Close ends what goes on between requests: following tasks, listening to
+// upstreams, and acting on what those say.
+func (h *Hub) Close() {
+	h.cfg.Log.Debug("ending streams", "listening", h.Listening())
+	h.listeners.close()
+	h.upstreams.close()
+	h.reports.close()
+}
+
+// defaultBeat is how often a stream shows that it is alive if nothing else is set.
+const defaultBeat = 15 * time.Second
+
+// Beat returns how often a client gets a sign of life.
+func (h *Hub) Beat() time.Duration { return cmp.Or(h.Waiting().Beat, defaultBeat) }

@@ -1,0 +1,197 @@
+package conversation
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Kind says in one word what becomes of a message.
+type Kind string
+
+// The kinds of plans.
+const (
+	Forward     Kind = "forward"      // the upstream answers
+	Refuse      Kind = "refuse"       // it may not pass
+	HoldTask    Kind = "hold as task" // the client gets a task
+	HoldRequest Kind = "hold request" // the client waits in its request
+	AnswerSelf  Kind = "answer"       // the gate answers by itself
+)
+
+// A Plan is what becomes of what a client sent. It is decided once, and everything
+// that follows goes by it.
+type Plan struct {
+	Kind    Kind
+	Verdict policy.Verdict // of the message, if it was judged alone
+
+	// Answer answers in place of the upstream. It is nil if and only if Kind is
+	// Forward; then the other fields say what the upstream gets, and what the
+	// client sees of its answer.
+	Answer func(context.Context) error
+
+	Body    []byte                        // what goes to the upstream
+	Rewrite func(*jsonrpc.Message) []byte // what the client sees of the response; nil leaves it as it is
+	Instead func() []byte                 // the answer if the upstream fails to give one; nil if there is none
+	Unknown *jsonrpc.Error                // the answer if the upstream does not know the method; nil leaves its own
+	Own     []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
+	Answers [][]byte                      // the gate's answers to those of a batch that do not go to the upstream
+
+	lists []listRequest // those of a batch
+	told  []task.Task   // whose outcomes are among Answers
+}
+
+// LogValue implements [slog.LogValuer].
+func (p *Plan) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("kind", string(p.Kind))}
+	if p.Verdict.Action != "" {
+		attrs = append(attrs, slog.String("action", string(p.Verdict.Action)), slog.String("rule", p.Verdict.Label))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// ChangesBatch reports whether the client sees something else of a batch than the
+// upstream's answer to it.
+func (p *Plan) ChangesBatch() bool { return p.Answers != nil || p.lists != nil }
+
+// HasLists reports whether the batch asks for lists, which the gate has to see.
+func (p *Plan) HasLists() bool { return p.lists != nil }
+
+// forward returns the plan of what passes as it is.
+func forward(body []byte) *Plan { return &Plan{Kind: Forward, Body: body} }
+
+// answers returns the plan of what the gate answers by itself.
+func answers(answer func(context.Context) error) *Plan {
+	return &Plan{Kind: AnswerSelf, Answer: answer}
+}
+
+// refuses returns the plan of what may not pass.
+func (r *Request) refuses(problem *wire.Problem) *Plan {
+	return &Plan{Kind: Refuse, Answer: func(context.Context) error { return r.reply.Refuse(problem) }}
+}
+
+// Plan decides what becomes of the request.
+func (r *Request) Plan(ctx context.Context) *Plan {
+	if !r.hub.Governs() {
+		return forward(r.body)
+	}
+	p := r.plan(ctx)
+	if r.hub.cfg.Log.Enabled(ctx, slog.LevelDebug) {
+		r.hub.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "planned", slog.Any("plan", p))
+	}
+	return p
+}
+
+func (r *Request) plan(ctx context.Context) *Plan {
+	if r.packet.Batch {
+		return batch{r}.plan(ctx)
+	}
+	m := &r.packet.Messages[0]
+	if r.listens {
+		return r.planListening(ctx, m)
+	}
+	return r.planOne(ctx, m)
+}
+
+// planOne is plan for one message.
+func (r *Request) planOne(ctx context.Context, m *jsonrpc.Message) *Plan {
+	var own *Plan
+	if r.hub.Holds() {
+		own = r.planOwn(ctx, m)
+	}
+	if own != nil && own.Answer != nil {
+		return own
+	}
+	judged, problem := judge{r}.message(ctx, m)
+	p := r.planJudged(ctx, m, own, judged, problem)
+	p.Verdict = judged.Verdict
+	return p
+}
+
+// planJudged is planOne for a message that policy has judged. If it is one that
+// the gate has a plan for, that goes if the message may pass.
+func (r *Request) planJudged(ctx context.Context, m *jsonrpc.Message, own *Plan, judged gate.Judged, problem *wire.Problem) *Plan {
+	switch {
+	case problem != nil:
+		return r.refuses(problem)
+	case own != nil && judged.Handling == policy.PassOn:
+		return own
+	case judged.Handling == policy.PassOn:
+		return r.planForward(ctx, m)
+	case judged.Handling == policy.HoldRequest:
+		r.claimAnswer() // from now on, before anybody else knows of it
+		return &Plan{Kind: HoldRequest, Answer: func(ctx context.Context) error { return hold{r}.request(ctx, m, judged) }}
+	default:
+		return &Plan{Kind: HoldTask, Answer: func(ctx context.Context) error { return hold{r}.asTask(ctx, m, judged) }}
+	}
+}
+
+// planListening is plan for a client that wants to hear of things. What it asks of
+// the upstream is judged before any of it is answered by the gate.
+func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
+	if _, problem := (judge{r}).message(ctx, m); problem != nil {
+		return r.refuses(problem)
+	}
+	if r.hub.Holds() {
+		if own := r.planOwn(ctx, m); own != nil {
+			return own
+		}
+	}
+	return forward(r.body)
+}
+
+// planOwn returns the plan of what is addressed to the gate itself: requests about
+// its tasks, and what clients say of requests that it holds. It returns nil for
+// everything else.
+func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
+	if m.Method == "notifications/cancelled" {
+		return r.planCancel(m)
+	}
+	if tellsOfOwnTask(m) {
+		return answers(func(context.Context) error { return r.answer(nil) })
+	}
+	if p := (taskRequest{r}).plan(ctx, m); p != nil {
+		return p
+	}
+	if p := (listening{r}).plan(m); p != nil {
+		return p
+	}
+	state, _ := m.Params.Member("requestState").Text()
+	if r.era != wire.Modern || m.Kind != jsonrpc.Request || !IsSealed(state) {
+		return nil
+	}
+	return answers(func(ctx context.Context) error { return hold{r}.again(ctx, m, state) })
+}
+
+// planForward returns the plan of a message that passes: which answers the gate
+// has to see, and what it makes of them.
+func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
+	p := forward(r.body)
+	if r.hub.Holds() {
+		p.Body = r.toUpstreamTask(ctx, m)
+	}
+	switch {
+	case m.Kind != jsonrpc.Request:
+	case wire.IsList(m.Method):
+		cursor, _ := m.Params.Member("cursor").Text()
+		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists{r}.show(m.Method, cursor, answer) }
+		p.Instead = func() []byte { return lists{r}.remembered(m.Method, cursor) }
+	case m.Method == "initialize" || m.Method == "server/discover":
+		session := policy.Session{Protocol: r.protocol(m)}
+		session.Client, session.Version = clientInfo(m)
+		p.Rewrite = func(answer *jsonrpc.Message) []byte { return r.meet(session, answer) }
+	}
+	return p
+}
+
+// protocol returns the version of the protocol that a message names.
+func (r *Request) protocol(m *jsonrpc.Message) string {
+	if version, ok := m.Params.Member("protocolVersion").Text(); ok {
+		return version
+	}
+	return r.client.Version()
+}

@@ -1,0 +1,437 @@
+// Package conversation is the gate's side of what one client says: it takes a
+// message and a [Reply], and answers by the gate's own means or plans what the
+// transport forwards. It knows the faces of a held call, requests about tasks,
+// batches, lists and notifications, and neither HTTP nor pipes.
+package conversation
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Why a request can end without an answer, or in the middle of one. Transports
+// return these from every method of [Reply] and [Stream] that writes.
+var (
+	ErrGone      = errors.New("the client is gone")
+	ErrBrokenOff = errors.New("the answer was broken off")
+)
+
+// A Client is the sender of a message, as its transport knows it.
+type Client interface {
+	// From returns who the client is, in the session that its message belongs to.
+	From() gate.Client
+	// Joining returns who the client is in the session that the upstream gives it
+	// with its answer.
+	Joining() gate.Client
+	// Caller returns what makes requests to the upstream in the client's name.
+	Caller() *upstream.Caller
+	// Recognition returns what tells whether the client is still who it was.
+	Recognition() Recognition
+	// Network returns where the client comes from. Clients without an identity
+	// share what they may use with all of their network.
+	Network() string
+	// Mirrors returns the headers of the message, some of which may repeat its
+	// arguments; nil if the transport has none.
+	Mirrors() http.Header
+	// Version returns the protocol version that the transport names, if it does.
+	Version() string
+}
+
+// A Recognition is what the gate goes by when it takes a client for an agent.
+type Recognition interface {
+	// Valid reports whether the gate, as it is configured now, takes the client
+	// for the same agent as it did.
+	Valid() bool
+	// Changed returns a channel that is closed when Valid may return something
+	// else than it did last.
+	Changed() <-chan struct{}
+}
+
+// A Status says how an answer of the gate's own went, for transports that show
+// that outside the message.
+type Status uint8
+
+// The statuses.
+const (
+	Answered      Status = iota
+	BadRequest           // the client must ask in another way
+	UnknownMethod        // there is no such method
+	NotNow               // the gate cannot answer for the time being
+)
+
+// An Envelope is what a transport knows of a message besides its text and its
+// sender.
+type Envelope interface {
+	// Context returns the context of the message. It ends when the client leaves.
+	Context() context.Context
+	// Correlation returns the name under which logs and answers speak of the
+	// message.
+	Correlation() string
+	// Trace returns the span of the message as a traceparent; empty if it has none.
+	Trace() string
+	// Note notes a problem that an answer tells of, for metrics and logs.
+	Note(problem *wire.Problem)
+	// Park makes room for messages that are being served, since this one is going
+	// to wait.
+	Park() error
+}
+
+// A Reply is how the gate answers one message. After one of Refuse, Fail, Answer
+// and Compose has been called there is nothing left to say. Errors of writing are
+// [ErrGone] and [ErrBrokenOff].
+type Reply interface {
+	Envelope
+
+	// Refuse tells of a problem.
+	Refuse(problem *wire.Problem) error
+	// Fail tells of an error that has no place in the protocol.
+	Fail(err error) error
+	// Answer sends a message. If that is nil, the client learns that what it sent
+	// needs no answer.
+	Answer(status Status, message []byte) error
+	// Compose answers with what write writes, of any size, and calls note before
+	// the client can have read all of it. The error of write is returned if nothing
+	// has been sent by then.
+	Compose(write func(io.Writer) error, note func()) error
+
+	// Wait begins an answer for which the client has to wait.
+	Wait() (Stream, error)
+	// Listen returns a stream of messages that has no end of its own. The client
+	// sees it, and others can insert messages, from the first call of Send on.
+	Listen() Stream
+}
+
+// A Stream is an answer that takes its time.
+type Stream interface {
+	// Early reports whether messages can be sent before the answer.
+	Early() bool
+	// Send sends a message that is not the answer, or nothing if it is nil.
+	Send(message []byte) error
+	// Mark tells the client how to come back to this stream if it loses it.
+	Mark(place string) error
+	// Beat shows that the gate is still there, from any goroutine, and reports
+	// whether the client is.
+	Beat(why string) bool
+	// Insert has a message written between two others, from any goroutine, and
+	// reports whether the client is still there.
+	Insert(write func(io.Writer) error) bool
+	// Compose ends the stream with an answer, as [Reply] does.
+	Compose(write func(io.Writer) error, note func()) error
+	// Close makes sure that nothing more is inserted.
+	Close()
+}
+
+// A Request is what a client sent, a message or a batch, on its way through the
+// gate.
+type Request struct {
+	hub    *Hub
+	client Client
+	reply  Reply
+
+	era     wire.Era
+	packet  jsonrpc.Packet
+	body    []byte
+	id      []byte        // of the request that awaits an answer, if it is one
+	ids     [][]byte      // of all requests that the upstream, or the gate in its place, is to answer
+	listens bool          // the answer is a stream without an end of its own
+	asked   jsonrpc.Value // what a client that listens wants to hear of
+	unasked bool          // the client opened a stream on which the upstream speaks unasked
+	resumed bool          // that stream may have been another request's
+
+	lookup *upstream.Lookup // see tools
+	ends   ending
+	state  *ending
+}
+
+// An ending is what the end of a request undoes, for all parts of a batch.
+type ending struct {
+	answered func()   // see claimAnswer
+	holds    []func() // see cancellable
+}
+
+// A Message is what a transport received.
+type Message struct {
+	Packet jsonrpc.Packet
+	Body   []byte // as it came
+	Era    wire.Era
+}
+
+// Begin takes what a client sent. The caller calls [Request.End] in the end.
+func (h *Hub) Begin(c Client, reply Reply, m Message) *Request {
+	r := &Request{hub: h, client: c, reply: reply, era: m.Era, packet: m.Packet, body: m.Body}
+	r.state = &r.ends
+	if m.Packet.Batch || len(m.Packet.Messages) == 0 {
+		return r
+	}
+	one := &m.Packet.Messages[0]
+	if r.listens = one.Method == "subscriptions/listen"; r.listens {
+		r.asked = one.Params.Member("notifications")
+	}
+	if one.Kind == jsonrpc.Request {
+		r.id, r.ids = one.ID.Bytes, [][]byte{one.ID.Bytes}
+	}
+	return r
+}
+
+// BeginStream takes a client that opens a stream on which the upstream speaks
+// unasked. If the client takes up one that it lost, the answer to its request may
+// come on it.
+func (h *Hub) BeginStream(c Client, reply Reply, resumed bool) *Request {
+	r := h.Begin(c, reply, Message{})
+	r.listens, r.unasked, r.resumed = true, true, resumed
+	return r
+}
+
+// Resumed reports whether the client takes up a stream that it lost.
+func (r *Request) Resumed() bool { return r.resumed }
+
+// End forgets the request.
+func (r *Request) End() {
+	if r.state.answered != nil {
+		r.release(r.state.answered)
+	}
+	for _, remove := range r.state.holds {
+		r.release(remove)
+	}
+}
+
+// ID returns the id of the request that awaits an answer, nil if none does.
+func (r *Request) ID() []byte { return r.id }
+
+// Asks reports whether any of what goes to the upstream awaits an answer.
+func (r *Request) Asks() bool { return len(r.ids) > 0 }
+
+// Listens reports whether the answer is a stream without an end of its own.
+func (r *Request) Listens() bool { return r.listens }
+
+// Keep makes the request independent of the body that it came in, and returns how
+// many bytes of that it keeps.
+func (r *Request) Keep() int {
+	r.id, r.asked = append([]byte(nil), r.id...), r.asked.Clone()
+	kept := len(r.id) + len(r.asked.Bytes)
+	for i, id := range r.ids {
+		r.ids[i] = append([]byte(nil), id...)
+		kept += len(id)
+	}
+	r.body, r.packet = nil, jsonrpc.Packet{}
+	return kept
+}
+
+// part returns the request as if it were the one of its batch with the given id.
+func (r *Request) part(id []byte) *Request {
+	one := *r
+	one.id = id
+	return &one
+}
+
+// owner returns whose tasks those of this client are; see [gate.Client.Owner].
+func (r *Request) owner() (owner string, shared bool) { return r.client.From().Owner() }
+
+// ref returns the name of a task of this client's.
+func (r *Request) ref(id task.ID) task.Ref {
+	owner, _ := r.owner()
+	return task.OwnedBy(owner).Ref(id)
+}
+
+// peer names the client itself; see [gate.Client.Peer].
+func (r *Request) peer() string { return r.client.From().Peer() }
+
+// upstream returns the name of the upstream.
+func (r *Request) upstream() string { return r.client.From().Upstream }
+
+// gone reports whether the client has left.
+func (r *Request) gone() bool { return r.reply.Context().Err() != nil }
+
+// repeatable returns a context for lines of the log that the client can cause as
+// often as it likes.
+func (r *Request) repeatable(ctx context.Context, reason string) context.Context {
+	return logging.Limited(ctx, reason, r.client.Network())
+}
+
+// read reads a message. Offsets in it count from the start of its Raw.
+func (r *Request) read(data []byte) (*jsonrpc.Message, error) {
+	return jsonrpc.ParseMessage(data, r.hub.cfg.Parse)
+}
+
+func (r *Request) dialect() mcptask.Dialect {
+	w := r.hub.Waiting()
+	return mcptask.Dialect{Era: mcptask.Era(r.era), PendingStatus: w.Pending, Drafts: w.Drafts}
+}
+
+// A clientSender makes a held call with the credentials of a request.
+type clientSender struct {
+	*upstream.Caller
+
+	recognition Recognition
+}
+
+// Revoked implements [approval.Revocable].
+func (s clientSender) Revoked() bool { return !s.recognition.Valid() }
+
+// send returns what makes a held call in the name of this request: with its
+// session and its credentials, which are those of a client that is there now.
+func (r *Request) send() approval.Sender { return r.sendBy(r.client.Caller()) }
+
+func (r *Request) sendBy(c *upstream.Caller) approval.Sender {
+	return clientSender{Caller: c, recognition: r.client.Recognition()}
+}
+
+// answer answers with a message of the gate's own.
+func (r *Request) answer(message []byte) error { return r.reply.Answer(Answered, message) }
+
+// problemMessage returns the message that tells of a problem.
+func (r *Request) problemMessage(problem *wire.Problem) []byte {
+	r.reply.Note(problem)
+	return problem.AppendResponse(nil, r.era, r.id, r.reply.Correlation())
+}
+
+// errorMessage returns the message that carries e, with the name under which
+// logs speak of it.
+func (r *Request) errorMessage(e *jsonrpc.Error) []byte {
+	data := jsonrpc.Value{Bytes: e.Data}
+	if data.IsObject() {
+		var patch jsonrpc.Patch
+		patch.Set(data, "correlation_id", jsonrpc.AppendString(nil, r.reply.Correlation()))
+		e.Data = patch.Apply(e.Data)
+	}
+	kind, _ := data.Member("error_type").Text()
+	r.reply.Note(&wire.Problem{Type: wire.Type(kind), Detail: e.Message})
+	return jsonrpc.AppendErrorResponse(nil, r.id, e)
+}
+
+// failure is errorMessage for an error of the gate or of its store.
+func (r *Request) failure(err error) []byte { return r.errorMessage(r.dialect().Error(err)) }
+
+// AnswerError answers with an error that belongs to the request.
+func (r *Request) AnswerError(e *jsonrpc.Error) error {
+	status := Answered
+	if r.era == wire.Modern {
+		switch e.Code {
+		case wire.CodeMissingCapability:
+			status = BadRequest
+		case jsonrpc.CodeMethodNotFound:
+			status = UnknownMethod
+		}
+		if kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); kind == string(wire.StoreUnavailable) {
+			status = NotNow
+		}
+	}
+	return r.reply.Answer(status, r.errorMessage(e))
+}
+
+// answerFailure answers with an error of the gate or of its store.
+func (r *Request) answerFailure(err error) error { return r.AnswerError(r.dialect().Error(err)) }
+
+// resultText returns the message with a result.
+func (r *Request) resultText(result mcptask.Text) mcptask.Text {
+	return result.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"result":`, "}")
+}
+
+// outcomeText returns the message that tells what became of t. What the upstream
+// has answered stays as it is.
+func (r *Request) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
+	switch {
+	case !a.Error.Present():
+		return r.resultText(a.Result)
+	case t.Result == nil:
+		return mcptask.Text{}.Around(string(r.errorMessage(a.Err(nil))), "")
+	default:
+		return a.Error.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"error":`, "}")
+	}
+}
+
+// messageOf returns an answer of the gate's own as a message.
+func (r *Request) messageOf(a mcptask.Answer) []byte {
+	if a.Error.Present() {
+		return r.errorMessage(a.Err(nil))
+	}
+	message, err := r.resultText(a.Result).Whole(nil)
+	if err != nil {
+		return r.failure(err)
+	}
+	return message
+}
+
+// StoreFailed returns the problem of a request for which the store is needed and
+// cannot be used, because of err.
+func (r *Request) StoreFailed(err error) *wire.Problem {
+	p := wire.StoreFailed(r.era, err)
+	if errors.Is(err, task.ErrOutdated) {
+		p.Detail = "this gate is older than its store and must be updated before it can hold calls; it did not run"
+	}
+	return p
+}
+
+// delivered notes that the client was told what became of t.
+func (r *Request) delivered(ctx context.Context, t task.Task) {
+	if r.gone() {
+		return // what was written has not arrived, as far as can be known
+	}
+	if err := r.hub.cfg.Desk.Delivered(context.WithoutCancel(ctx), r.ref(t.ID)); err != nil {
+		r.hub.cfg.Log.WarnContext(approval.About(ctx, t), "delivery not noted", "cause", err)
+	}
+}
+
+// clientInfo returns what the client says of itself: in the params of
+// initialize, and in the metadata of modern requests.
+func clientInfo(m *jsonrpc.Message) (name, version string) {
+	info := m.Params.Member("clientInfo")
+	if !info.Present() {
+		info = m.Params.Meta.Member(wire.MetaClientInfo)
+	}
+	name, _ = info.Member("name").Text()
+	version, _ = info.Member("version").Text()
+	return name, version
+}
+
+// declaresTasks reports whether a modern request says that its sender knows
+// tasks.
+func declaresTasks(m *jsonrpc.Message) bool {
+	return m.Params.Meta.Member(wire.MetaCapabilities).Member("extensions").Member(wire.ExtensionTasks).IsObject()
+}
+
+// join returns the texts one after the other.
+func join(texts ...string) []byte { return []byte(strings.Join(texts, "")) }
+
+// tools returns what asks the upstream for tools in the name of this request.
+func (r *Request) tools() *upstream.Lookup {
+	if r.lookup == nil {
+		r.lookup = upstream.NewLookup(r.client.Caller())
+	}
+	return r.lookup
+}
+
+// toUpstreamTask returns the body as it goes to the upstream if it is a message
+// that belongs to one of the client's tasks: the upstream knows that by another
+// name, if at all.
+func (r *Request) toUpstreamTask(ctx context.Context, received *jsonrpc.Message) []byte {
+	meta := received.Params.Meta
+	if received.Kind == jsonrpc.Response {
+		meta = received.Result.Member("_meta")
+	}
+	id, _ := meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
+	if r.era != wire.Legacy || !task.ID(id).Own() {
+		return r.body
+	}
+	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(task.ID(id)))
+	if err != nil || t.Execution == nil || t.Execution.UpstreamTask == "" {
+		return r.body
+	}
+	m, err := r.read(received.Raw)
+	if err != nil {
+		return r.body
+	}
+	return upstream.RenameTask(m, id, t.Execution.UpstreamTask).Raw
+}
