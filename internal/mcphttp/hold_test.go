@@ -30,13 +30,12 @@ import (
 type house struct {
 	*gateway
 
-	t     *testing.T
-	desk  *approval.Desk
-	gate  *gate.Gate
-	store *memstore.Store
-
+	t       *testing.T
+	desk    *approval.Desk
+	gate    *gate.Gate
+	store   *memstore.Store
 	waiting conversation.Waiting
-	texts   *keyring.Ring // nil: a key of the gate's own
+	texts   *keyring.Ring
 
 	mu     sync.Mutex
 	ledger []string

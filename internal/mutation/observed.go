@@ -36,7 +36,7 @@ var observed = []mutation{
 	},
 	{
 		"a wait without a decision is not counted", "internal/conversation/hold.go",
-		`x.h.cfg.Metrics.WaitEnded(x.waitResult(t, err), time.Since(began))`, `_ = began`,
+		`h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))`, `_ = began`,
 		appPkg, "^TestHeldCallIsObserved$",
 	},
 	{
