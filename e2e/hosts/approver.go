@@ -59,24 +59,37 @@ func (a *approver) work(ctx context.Context) {
 	}
 }
 
+// look sees how all calls stand, and decides on those whose time has come.
 func (a *approver) look(ctx context.Context) error {
-	var page struct {
-		Approvals []heldCall `json:"approvals"`
-	}
-	if err := a.request(ctx, http.MethodGet, "?state=all&limit=100", "", &page); err != nil {
+	calls, err := a.list(ctx)
+	if err != nil {
 		return err
 	}
-	for _, c := range page.Approvals {
-		known := a.note(c)
-		due := a.scenario.verdict != "" && a.now().Sub(known.first) >= a.scenario.after
-		if c.State != "input_required" || known.decided || !due {
+	for _, c := range calls {
+		due := a.scenario.verdict != "" && a.now().Sub(c.first) >= a.scenario.after
+		if c.State != "input_required" || c.decided || !due {
 			continue
 		}
-		if err := a.decide(ctx, known); err != nil {
+		if err := a.decide(ctx, c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// list returns how all calls stand.
+func (a *approver) list(ctx context.Context) ([]*heldCall, error) {
+	var page struct {
+		Approvals []heldCall `json:"approvals"`
+	}
+	if err := a.request(ctx, http.MethodGet, "?state=all&limit=100", "", &page); err != nil {
+		return nil, err
+	}
+	var calls []*heldCall
+	for _, c := range page.Approvals {
+		calls = append(calls, a.note(c))
+	}
+	return calls, nil
 }
 
 // note remembers how a call stands.

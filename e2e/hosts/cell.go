@@ -44,6 +44,7 @@ type site struct {
 	approver *approver
 	gateURL  string
 	modelURL string
+	stop     func() // ends the approver's work
 	closers  []func()
 }
 
@@ -71,6 +72,10 @@ func (c *cell) run(ctx context.Context) (record, error) {
 		return record{}, err
 	}
 	pause(ctx, c.linger)
+	s.stop() // from here on nobody decides
+	if _, err := s.approver.list(ctx); err != nil {
+		return record{}, err
+	}
 	return c.collect(s, e)
 }
 
@@ -107,7 +112,7 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 		return s, err
 	}
 	s.approver = newApprover(gate.operators, token, c.scenario, c.now)
-	s.background(ctx, s.approver.work)
+	s.stop = s.background(ctx, s.approver.work)
 	return s, nil
 }
 
@@ -119,12 +124,14 @@ func (s *site) serve(ctx context.Context, h http.Handler) (string, error) {
 	return url, err
 }
 
-// background does something until the site is closed.
-func (s *site) background(ctx context.Context, work func(context.Context)) {
+// background does something until it is stopped or the site is closed.
+func (s *site) background(ctx context.Context, work func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { work(ctx) })
-	s.closers = append(s.closers, func() { cancel(); group.Wait() })
+	stop = func() { cancel(); group.Wait() }
+	s.closers = append(s.closers, stop)
+	return stop
 }
 
 // play runs the host as the scenario says: once, or again when its user is back.
