@@ -90,11 +90,9 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 
 // await is Wait, with whatever error ended it.
 func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	visiting, stop := context.WithCancel(ctx)
-	defer stop()
-	v := visit{ref: ref, send: send, begun: d.beginning(), again: time.NewTimer(maxSilence)}
-	defer v.again.Stop()
-	next, err := d.arrive(visiting, &v)
+	v := visit{ref: ref, send: send, begun: d.beginning(), changes: task.WatchChanges(ctx, d.cfg.Store, maxSilence, ref)}
+	defer v.changes.Close()
+	next, err := d.arrive(ctx, &v)
 	defer d.depart(ctx, &v)
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the store is in trouble; the task still exists, and its owner waits on
@@ -104,15 +102,14 @@ func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task,
 			}
 			soon = d.lookAgain(v.last)
 		}
-		v.again.Reset(soon)
-		next, err = d.next(visiting, &v)
+		v.changes.PollIn(soon)
+		next, err = d.next(ctx, &v)
 	}
 	return v.last, err
 }
 
 // arrive begins a visit: it looks at the task and notes the contact.
 func (d *Desk) arrive(ctx context.Context, v *visit) (task.Task, error) {
-	v.watch(ctx, d.cfg.Store)
 	// A caller whose deadline has passed still counts as present.
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		ctx = context.WithoutCancel(ctx)
@@ -148,45 +145,30 @@ func waitedFor(t task.Task) bool {
 type visit struct {
 	ref     task.Ref
 	send    Sender
-	last    task.Task       // as it was last seen; zero if it has not been seen yet
-	changed <-chan struct{} // nil while the store does not tell of changes
+	last    task.Task // as it was last seen; zero if it has not been seen yet
+	changes *task.Changes
 	begun   <-chan struct{} // closed when an answer begins to be kept
-	again   *time.Timer     // when to look without having been woken
 	tried   bool            // the outcome was to be fetched since then
 	joined  bool            // the desk counts this owner as one that waits
 }
 
-// watch has the store tell of changes, unless it does already. If it cannot do
-// so now, the timer finds changes, and watch is called again.
-func (v *visit) watch(ctx context.Context, s task.Store) {
-	if v.changed != nil {
-		return
-	}
-	if changed, err := s.Watch(ctx, v.ref); err == nil {
-		v.changed = changed
-	}
-}
-
 // next looks at the task that v waits for when there is a reason to.
 func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
-	select {
-	case <-d.closing:
-		return task.Task{}, closedError(v.ref.ID, task.ActionWatch)
-	case <-ctx.Done():
-		return task.Task{}, ctx.Err()
-	case _, open := <-v.changed:
-		if !open {
-			v.changed = nil // the timer goes on
-		}
-		return d.look(ctx, v, d.get)
-	case <-v.begun:
-		v.begun = d.beginning()
-		return d.look(ctx, v, d.get)
-	case <-v.again.C:
-		v.tried = false
-		v.watch(ctx, d.cfg.Store)
-		return d.look(ctx, v, d.polling(v))
+	reason, err := v.changes.Next(ctx, v.begun, d.closing)
+	if err != nil {
+		return task.Task{}, err
 	}
+	switch reason {
+	case task.Ended:
+		return task.Task{}, closedError(v.ref.ID, task.ActionWatch)
+	case task.Polled:
+		v.tried = false
+		return d.look(ctx, v, d.polling(v))
+	case task.Woken:
+		v.begun = d.beginning()
+	case task.Changed:
+	}
+	return d.look(ctx, v, d.get)
 }
 
 // look returns what at says of the task that v waits for, and starts it, or

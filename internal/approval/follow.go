@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -30,10 +29,7 @@ type Following struct {
 	named   []task.ID // or else those that have not ended
 	told    map[task.ID]mark
 	looked  time.Time // the last look
-	changed <-chan struct{}
-	again   *time.Timer
-	stop    context.CancelFunc
-	merging sync.WaitGroup
+	changes *task.Changes
 }
 
 // A mark is how much of a task has been told.
@@ -59,11 +55,10 @@ func (d *Desk) FollowAll(ctx context.Context, owner string) (*Following, error) 
 }
 
 func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
-	f.told, f.again = make(map[task.ID]mark, len(f.named)), time.NewTimer(0)
-	var watching context.Context
-	watching, f.stop = context.WithCancel(ctx)
-	err := f.watch(watching)
-	if err == nil && f.all {
+	f.told = make(map[task.ID]mark, len(f.named))
+	f.changes = task.WatchChanges(ctx, d.cfg.Store, followPoll, f.watched()...)
+	var err error
+	if f.all {
 		onOwnStack(func() { err = f.begin(ctx) })
 	}
 	if err != nil {
@@ -80,40 +75,19 @@ func (f *Following) After(id task.ID, steps int) {
 }
 
 // Close ends following.
-func (f *Following) Close() {
-	f.stop()
-	f.again.Stop()
-	f.merging.Wait()
-}
+func (f *Following) Close() { f.changes.Close() }
 
-// watch has changed receive when one of the tasks changes.
-func (f *Following) watch(ctx context.Context) (err error) {
+// watched names the tasks that are watched.
+func (f *Following) watched() []task.Ref {
 	scope := task.OwnedBy(f.owner)
-	switch {
-	case f.all:
-		f.changed, err = f.desk.cfg.Store.Watch(ctx, scope.Ref(""))
-		return err
-	case len(f.named) == 1:
-		f.changed, err = f.desk.cfg.Store.Watch(ctx, scope.Ref(f.named[0]))
-		return err
+	if f.all {
+		return []task.Ref{scope.Ref("")}
 	}
-	merged := make(chan struct{}, 1)
-	f.changed = merged
-	for _, id := range f.named {
-		one, err := f.desk.cfg.Store.Watch(ctx, scope.Ref(id))
-		if err != nil {
-			return err
-		}
-		f.merging.Go(func() {
-			for range one {
-				select {
-				case merged <- struct{}{}:
-				default: // it has been woken and has not looked yet
-				}
-			}
-		})
+	refs := make([]task.Ref, len(f.named))
+	for i, id := range f.named {
+		refs[i] = scope.Ref(id)
 	}
-	return nil
+	return refs
 }
 
 // skew is by how much the clocks of replicas may differ.
@@ -200,19 +174,12 @@ func (f *Following) retry(ctx context.Context, err error) (time.Duration, error)
 
 // await waits for a reason to look.
 func (f *Following) await(ctx context.Context, most time.Duration) error {
-	f.again.Reset(max(most, time.Millisecond))
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-f.desk.closing:
-		return closedError("", task.ActionWatch)
-	case _, open := <-f.changed:
-		if !open {
-			f.changed = nil // the timer goes on
-		}
-	case <-f.again.C:
+	f.changes.PollIn(most)
+	reason, err := f.changes.Next(ctx, nil, f.desk.closing)
+	if reason == task.Ended {
+		err = closedError("", task.ActionWatch)
 	}
-	return nil
+	return err
 }
 
 // lookAgain returns when to look without having been woken: when the time of a
@@ -322,23 +289,18 @@ func (f *Following) forget(now time.Time) {
 // until it returns false.
 func (f *Following) each(ctx context.Context, states []task.State, do func(task.Task) bool) error {
 	q := task.Query{Scope: task.OwnedBy(f.owner), States: states, Limit: sweepBatch}
-	for {
-		page, err := f.desk.cfg.Store.List(ctx, q)
+	for t, err := range task.Each(ctx, f.desk.cfg.Store, q) {
+		if err == nil {
+			t, err = f.desk.settled(ctx, t)
+		}
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Tasks {
-			if t, err = f.desk.settled(ctx, t); err != nil {
-				return err
-			}
-			if !do(t) {
-				return nil
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
+		if !do(t) {
 			return nil
 		}
 	}
+	return nil
 }
 
 // hear returns what there is to tell of t, and takes it as told.

@@ -19,54 +19,28 @@ const dispatchPause = 50 * time.Millisecond
 // more, and starts what another replica approved for an owner that was here a
 // moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
-	sweep := time.NewTicker(d.settings().Sweep)
-	defer sweep.Stop()
-	changed := d.watchAll(ctx)
-	var paying sync.WaitGroup
-	defer paying.Wait()
-	paying.Go(func() { d.payDebts(ctx) })
-	var last signpost
+	changes := task.WatchChanges(ctx, d.cfg.Store, d.settings().Sweep, task.AnyOwner().Ref(""))
+	defer changes.Close()
+	var cancelling sync.WaitGroup
+	defer cancelling.Wait()
+	cancelling.Go(func() { d.payDebts(ctx) })
+	var last loggedHead
 	for {
 		d.report(ctx, d.sweep(ctx))
 		d.report(ctx, d.trim(ctx))
 		last = d.logHead(ctx, last)
-		for tick := false; !tick; {
-			var again <-chan time.Time
-			if changed == nil {
-				again = time.After(rewatch)
+		changes.PollIn(d.settings().Sweep) // it may have been changed
+		for reason := task.Changed; reason != task.Polled; {
+			var err error
+			if reason, err = changes.Next(ctx, nil, nil); err != nil {
+				return nil // the end of ctx
 			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-sweep.C:
-				sweep.Reset(d.settings().Sweep) // it may have been changed
-				tick = true
-			case <-again:
-				changed = d.watchAll(ctx)
-			case _, open := <-changed:
-				if !open {
-					changed = nil
-					continue
-				}
+			if reason == task.Changed {
 				d.report(ctx, d.dispatch(ctx))
 				pause(ctx, dispatchPause)
 			}
 		}
 	}
-}
-
-// rewatch is how long to wait before a store that cannot tell of changes is
-// asked to once more.
-const rewatch = time.Second
-
-// watchAll returns a channel that tells of changes, or nil if there is none to
-// be had now.
-func (d *Desk) watchAll(ctx context.Context) <-chan struct{} {
-	changed, err := d.cfg.Store.Watch(ctx, task.AnyOwner().Ref(""))
-	if err != nil {
-		return nil
-	}
-	return changed
 }
 
 // report logs why housekeeping was not done, unless everybody knows: of a store
@@ -160,22 +134,17 @@ func (d *Desk) count(ctx context.Context) error {
 		pending[s] = 0
 	}
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: sweepBatch, Heads: true}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Tasks {
-			pending[t.State]++
-			if t.State == task.InputRequired && (oldest.IsZero() || t.CreatedAt.Before(oldest)) {
-				oldest = t.CreatedAt
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			d.tell(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest})
-			return nil
+		pending[t.State]++
+		if t.State == task.InputRequired && (oldest.IsZero() || t.CreatedAt.Before(oldest)) {
+			oldest = t.CreatedAt
 		}
 	}
+	d.tell(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest})
+	return nil
 }
 
 // overdue tells of a task whose time is over.
@@ -242,18 +211,13 @@ func (d *Desk) dispatchOne(ctx context.Context, t task.Task) error {
 func (d *Desk) eachApproved(ctx context.Context, do func(task.Task) error) error {
 	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Approved}, Limit: sweepBatch}
 	var failed error
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
-		if err != nil {
-			return errors.Join(failed, err)
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
+		if err == nil {
+			err = do(t)
 		}
-		for _, t := range page.Tasks {
-			failed = errors.Join(failed, do(t))
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return failed
-		}
+		failed = errors.Join(failed, err)
 	}
+	return failed
 }
 
 // trimBatch is how many entries of the journal are removed at a time.
@@ -275,8 +239,8 @@ func (d *Desk) trim(ctx context.Context) error {
 // headEvery is how often the head of the journal is logged.
 const headEvery = time.Hour
 
-// A signpost is where the journal ended when its head was last logged.
-type signpost struct {
+// A loggedHead is where the journal ended when that was last logged.
+type loggedHead struct {
 	at  time.Time
 	seq int64
 }
@@ -284,7 +248,7 @@ type signpost struct {
 // logHead writes where the journal ends into the log, now and then if it goes
 // on. Logs are kept elsewhere: whoever can write to the store can make a new
 // chain, but not one with a head that somebody else has seen.
-func (d *Desk) logHead(ctx context.Context, last signpost) signpost {
+func (d *Desk) logHead(ctx context.Context, last loggedHead) loggedHead {
 	now := d.cfg.Now()
 	if now.Before(last.at.Add(headEvery)) {
 		return last
@@ -295,7 +259,7 @@ func (d *Desk) logHead(ctx context.Context, last signpost) signpost {
 		return last
 	}
 	d.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head.String(), "anchor", ends.Anchor.String())
-	return signpost{now, ends.Head.Seq}
+	return loggedHead{now, ends.Head.Seq}
 }
 
 // lastWords is how long a run that is interrupted has to record its end.
@@ -321,7 +285,7 @@ func (d *Desk) Close(ctx context.Context) error {
 	if d.cfg.Durable {
 		brief, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer stop()
-		d.logHead(brief, signpost{})
+		d.logHead(brief, loggedHead{})
 		return err
 	}
 	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence+d.settings().Cancel)

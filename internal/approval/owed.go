@@ -59,20 +59,15 @@ func (d *Desk) payDebts(ctx context.Context) {
 func (d *Desk) debts(ctx context.Context) (owed []task.ID, err error) {
 	const few = 10 // at a time: each may hold large arguments
 	q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: few}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return owed, err
 		}
-		for _, t := range page.Tasks {
-			if t.Owes() {
-				owed = append(owed, t.ID)
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return owed, nil
+		if t.Owes() {
+			owed = append(owed, t.ID)
 		}
 	}
+	return owed, nil
 }
 
 // payDebt tells the upstream of a task what it is owed, if it is time to.

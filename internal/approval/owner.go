@@ -61,20 +61,15 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task.ID, error) {
 	ids := make(map[string]task.ID)
 	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page.Tasks {
-			if t.Execution != nil && t.Execution.UpstreamTask != "" {
-				ids[t.Execution.UpstreamTask] = t.ID
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return ids, nil
+		if upstream := upstreamTask(t); upstream != "" {
+			ids[upstream] = t.ID
 		}
 	}
+	return ids, nil
 }
 
 // Cancel withdraws a task on behalf of its owner. A call that runs is

@@ -237,26 +237,18 @@ func (d *Desk) alive(t task.Task) bool {
 // answer that somebody reads is let finish, though t was cancelled.
 func (d *Desk) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 	ref := task.AnyOwner().Ref(t.ID)
-	changed, err := d.cfg.Store.Watch(ctx, ref)
-	if err != nil {
-		changed = nil // the ticker finds out, later
-	}
-	renew := time.NewTicker(d.cfg.Lease / 3)
-	defer renew.Stop()
+	changes := task.WatchChanges(ctx, d.cfg.Store, d.cfg.Lease/3, ref)
+	defer changes.Close()
 	ahead := d.ahead(t)
 	for ended := d.isOver(ctx, ref); !ended; {
-		select {
-		case <-ctx.Done():
+		reason, err := changes.Next(ctx, nil, over)
+		switch {
+		case err != nil || reason == task.Ended:
 			return
-		case <-over:
-			return
-		case _, open := <-changed:
-			if !open {
-				changed = nil
-			}
-			ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)
-		case <-renew.C:
+		case reason == task.Polled:
 			ended = !d.renew(About(ctx, t), ref, ahead) && !d.beingRead(t.ID)
+		default:
+			ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)
 		}
 	}
 }

@@ -347,18 +347,12 @@ func (d *Desk) cancelAll(ctx context.Context) {
 	var telling errgroup.Group
 	telling.SetLimit(cancelAtOnce)
 	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Executing}, Limit: sweepBatch}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
-		for _, t := range page.Tasks {
-			if nested(t) && !t.Execution.Upstream.Ended() {
-				telling.Go(func() error {
-					d.cancelUpstream(ctx, t, d.cfg.Send(t))
-					return nil
-				})
-			}
-		}
-		if q.Cursor = page.Next; err != nil || q.Cursor == "" {
-			break
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
+		if err == nil && nested(t) && !t.Execution.Upstream.Ended() {
+			telling.Go(func() error {
+				d.cancelUpstream(ctx, t, d.cfg.Send(t))
+				return nil
+			})
 		}
 	}
 	_ = telling.Wait() // none fails
@@ -370,22 +364,16 @@ func (d *Desk) cancelAll(ctx context.Context) {
 // when it was cancelled, whose task is not known yet.
 func (d *Desk) MadeOf(ctx context.Context, owner, upstreamTask string) (id task.ID, maybe bool, err error) {
 	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
-	for {
-		page, err := d.cfg.Store.List(ctx, q)
-		if err != nil {
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
+		switch {
+		case err != nil:
 			return "", false, err
-		}
-		for _, t := range page.Tasks {
-			switch {
-			case t.Execution == nil:
-			case t.Execution.UpstreamTask != "" && t.Execution.UpstreamTask == upstreamTask:
-				return t.ID, false, nil
-			case t.Execution.UpstreamTask == "" && t.Result == nil && d.busy(t):
-				maybe = true
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return "", maybe, nil
+		case t.Execution == nil:
+		case t.Execution.UpstreamTask != "" && t.Execution.UpstreamTask == upstreamTask:
+			return t.ID, false, nil
+		case t.Execution.UpstreamTask == "" && t.Result == nil && d.busy(t):
+			maybe = true
 		}
 	}
+	return "", maybe, nil
 }
