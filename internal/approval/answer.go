@@ -11,40 +11,40 @@ import (
 
 // ending returns how the run of t ends: with the answer, which it keeps, with
 // what is known of a call without one, or with the upstream having taken it.
-func (d *Desk) ending(ctx context.Context, t task.Task, o Outcome, failed error) task.Event {
+func (rn *runner) ending(ctx context.Context, t task.Task, o Outcome, failed error) task.Event {
 	if failed == nil && o.Report != nil {
-		return o.Report.note(d.cfg.Name, true)
+		return o.Report.note(rn.cfg.Name, true)
 	}
 	if failed == nil && o.Body == nil {
 		failed = &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: errors.New("no answer")}
 	}
 	if failed != nil {
-		return d.failure(ctx, t, failed)
+		return rn.failure(ctx, t, failed)
 	}
-	return d.answered(ctx, t, o)
+	return rn.answered(ctx, t, o)
 }
 
 // answered keeps the answer to t, and returns how the run ends with it.
-func (d *Desk) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
+func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
 	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
-	answer := &source{Reader: object, left: d.settings().MaxResult}
-	spooler := d.spooled(t, o.Error)
+	answer := &source{Reader: object, left: rn.settings().MaxResult}
+	spooler := rn.spooled(t, o.Error)
 	kept, err := task.WriteResult(ctx, spooler, task.AnyOwner().Ref(t.ID), answer)
 	if err != nil {
 		spooler.discard(ctx)
 	}
 	switch {
 	case answer.err != nil:
-		return d.failure(ctx, t, unusable(answer.err))
+		return rn.failure(ctx, t, unusable(answer.err))
 	case errors.Is(err, task.ErrCapacityExceeded):
-		return d.failure(ctx, t, &SendError{Stage: task.StageResultTooLarge, Ran: task.RanYes, Err: err})
+		return rn.failure(ctx, t, &SendError{Stage: task.StageResultTooLarge, Ran: task.RanYes, Err: err})
 	case err != nil:
-		return d.failure(ctx, t, &SendError{Stage: task.StageExecutorLost, Ran: task.RanYes, Err: err})
+		return rn.failure(ctx, t, &SendError{Stage: task.StageExecutorLost, Ran: task.RanYes, Err: err})
 	case o.Error:
 		kept.Kind = task.ResultRPCError
 		const reason = "the upstream answered with an error"
 		return task.Fail{
-			By: d.cfg.Name, Result: &kept,
+			By: rn.cfg.Name, Result: &kept,
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanYes},
 		}
 	case object.Member(memberIsError).IsTrue():
@@ -52,7 +52,7 @@ func (d *Desk) answered(ctx context.Context, t task.Task, o Outcome) task.Event 
 	default:
 		kept.Kind = task.ResultOK
 	}
-	return task.Complete{By: d.cfg.Name, Result: kept}
+	return task.Complete{By: rn.cfg.Name, Result: kept}
 }
 
 // memberIsError is the member of a tool's result that tells whether the tool has
@@ -75,8 +75,8 @@ func unusable(err error) error {
 
 // failure returns the end of a call that has no answer. What went wrong is for
 // the log; the trail has a fixed sentence.
-func (d *Desk) failure(ctx context.Context, t task.Task, err error) task.Event {
-	d.cfg.Log.WarnContext(About(ctx, t), "call without an answer", "error", err)
+func (rn *runner) failure(ctx context.Context, t task.Task, err error) task.Event {
+	rn.cfg.Log.WarnContext(About(ctx, t), "call without an answer", "error", err)
 	f := task.Failure{Stage: task.StageUpstreamUnreachable, Reason: "the call could not be finished", Ran: task.RanUnknown}
 	known, ok := errors.AsType[*SendError](err)
 	switch {
@@ -91,7 +91,7 @@ func (d *Desk) failure(ctx context.Context, t task.Task, err error) task.Event {
 		f.Stage = task.StageExecutorLost // only a shutdown interrupts a run that others have not ended
 	}
 	f.Retriable = f.Ran == task.RanNo
-	return task.Fail{By: d.cfg.Name, Failure: f}
+	return task.Fail{By: rn.cfg.Name, Failure: f}
 }
 
 // errTooLarge reports an answer that is larger than what is kept.
@@ -116,4 +116,87 @@ func (s *source) Read(p []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
+}
+
+// spooled returns where the chunks of the answer to t are kept, so that those
+// who wait for it hear of them. The first one lets them begin.
+func (rn *runner) spooled(t task.Task, failed bool) *spooler {
+	return &spooler{Blobs: rn.cfg.Store, runner: rn, id: t.ID, spool: &spool{failed: failed, moved: make(chan struct{})}}
+}
+
+// A spooler keeps the chunks of an answer, and tells of them.
+type spooler struct {
+	task.Blobs
+
+	runner *runner
+	id     task.ID
+	spool  *spool
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	err := s.Blobs.WriteChunk(ctx, ref, n, data)
+	if err != nil {
+		return err
+	}
+	if s.spool.kept(n) {
+		s.runner.spools.begin(s.id, s.spool)
+	}
+	return nil
+}
+
+// discard frees the room of an answer that will not be whole, which may be all
+// the room there is: how the task ended must be kept as well. What is left of
+// the chunks goes with the task.
+func (s *spooler) discard(ctx context.Context) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.Lease)
+	defer stop()
+	ref := task.AnyOwner().Ref(s.id)
+	s.spool.change(func() { s.spool.discarded = true }) // first: somebody may be reading it
+	if !s.runner.aloneAt(ctx, ref) {
+		return
+	}
+	for n := s.spool.written - 1; n >= 0; n-- { // nobody else writes it
+		if err := s.Blobs.WriteChunk(ctx, ref, n, []byte{0}); err != nil {
+			s.runner.cfg.Log.WarnContext(ctx, "part of an answer not discarded", "error", err)
+			return
+		}
+	}
+}
+
+// aloneAt reports whether no other replica can be keeping an answer to a task, or
+// have kept one, because this one was silent for too long.
+func (rn *runner) aloneAt(ctx context.Context, ref task.Ref) bool {
+	t, err := rn.cfg.Store.Get(ctx, ref)
+	if err != nil || t.Result != nil || t.Execution == nil {
+		return false
+	}
+	return t.State.Terminal() || t.Execution.Executor == rn.cfg.Name && rn.busy(t)
+}
+
+// openArriving returns a reader of an answer that is being kept.
+func (rn *runner) openArriving(ctx context.Context, t task.Task) io.Reader {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+	s := rn.spools.of(t.ID)
+	if s == nil { // all of it has been kept by now, or none will be
+		after, err := rn.tasks.get(ctx, ref)
+		if err != nil || after.Result == nil {
+			return task.ReadChunks(func() ([]byte, error) { return nil, errors.Join(ErrBrokenOff, err) })
+		}
+		return task.OpenResult(ctx, rn.cfg.Store, after)
+	}
+	s.change(func() { s.readers++ })
+	context.AfterFunc(ctx, func() { s.change(func() { s.readers-- }) })
+	n := 0
+	return task.ReadChunks(func() ([]byte, error) {
+		if err := s.await(ctx, n); err != nil {
+			return nil, err
+		}
+		chunk, err := rn.cfg.Store.ReadChunk(ctx, ref, n)
+		if again := s.await(ctx, n); again != nil {
+			return nil, again // what was read may be what was left of it when it was discarded
+		}
+		n++
+		return chunk, err
+	})
 }

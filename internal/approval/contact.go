@@ -8,12 +8,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A presence is an owner that asked a moment ago, and is expected to ask again.
-type presence struct {
-	send  Sender
-	until time.Time
-}
-
 // Contact notes that the owner is there and asks how the task stands, and
 // returns that. If the task is approved and [StartOnContact] is set, it is
 // started with send; it runs on when the owner goes. While it is pending, send
@@ -22,31 +16,31 @@ type presence struct {
 // stands; a [*SendError] says that it could not be asked, which changes nothing
 // for the task. A nil send starts and asks nothing.
 func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err == nil && !unstarted(t) {
 		if send != nil {
-			d.stopUpstream(ctx, t, send)
+			d.canceller.cancelSoon(ctx, t, send)
 		}
-		if t, err = d.polled(ctx, t, send); err == nil {
-			t, err = d.concluded(ctx, t)
+		if t, err = d.runner.polled(ctx, t, send); err == nil {
+			t, err = d.runner.concluded(ctx, t)
 		}
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	if err != nil {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	if send != nil && d.settings().Start == StartOnContact {
 		// Before the task is looked at again: either the decision finds the
 		// sender, or we find the decision.
-		d.remember(t, send)
+		d.contacts.remember(t, send)
 	}
 	if t, err = d.note(ctx, ref, t); err != nil {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	if t.State == task.Approved && send != nil && d.settings().Start == StartOnContact {
-		t, err = d.launch(ctx, ref, send)
+		t, err = d.runner.launch(ctx, ref, send)
 	}
-	return d.told(t), err
+	return d.withInterval(t), err
 }
 
 // unstarted reports whether t still waits to be run.
@@ -62,7 +56,7 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 	}
 	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: interval}, now)
 	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired) {
-		return d.get(ctx, ref)
+		return d.tasks.get(ctx, ref)
 	}
 	return t, err
 }
@@ -85,19 +79,19 @@ func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, 
 	if err != nil && ctx.Err() != nil {
 		err = d.notReady(ref.ID, t, ctx.Err())
 	}
-	return d.told(t), err
+	return d.withInterval(t), err
 }
 
 // await is Wait, with whatever error ended it.
 func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	v := visit{ref: ref, send: send, begun: d.beginning(), changes: task.WatchChanges(ctx, d.cfg.Store, maxSilence, ref)}
+	v := visit{ref: ref, send: send, begun: d.spools.begun(), changes: task.WatchChanges(ctx, d.cfg.Store, maxSilence, ref)}
 	defer v.changes.Close()
 	next, err := d.arrive(ctx, &v)
 	defer d.depart(ctx, &v)
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the store is in trouble; the task still exists, and its owner waits on
 		if err == nil {
-			if v.last = d.asAnswered(next); waitedFor(v.last) {
+			if v.last = d.spools.asAnswered(next); waitedFor(v.last) {
 				break
 			}
 			soon = d.lookAgain(v.last)
@@ -114,14 +108,14 @@ func (d *Desk) arrive(ctx context.Context, v *visit) (task.Task, error) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		ctx = context.WithoutCancel(ctx)
 	}
-	t, err := d.get(ctx, v.ref)
+	t, err := d.tasks.get(ctx, v.ref)
 	if err == nil {
 		v.last = t
 	}
 	if err != nil && !errors.Is(err, task.ErrUnavailable) || waitedFor(v.last) {
 		return t, err
 	}
-	d.join(v.ref.ID)
+	d.contacts.join(v.ref.ID)
 	v.joined = true
 	if err != nil {
 		return t, err
@@ -154,7 +148,7 @@ type visit struct {
 
 // next looks at the task that v waits for when there is a reason to.
 func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
-	reason, err := v.changes.Next(ctx, v.begun, d.closing)
+	reason, err := v.changes.Next(ctx, v.begun, d.work.closing)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -165,10 +159,10 @@ func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 		v.tried = false
 		return d.look(ctx, v, d.polling(v))
 	case task.Woken:
-		v.begun = d.beginning()
+		v.begun = d.spools.begun()
 	case task.Changed:
 	}
-	return d.look(ctx, v, d.get)
+	return d.look(ctx, v, d.tasks.get)
 }
 
 // look returns what at says of the task that v waits for, and starts it, or
@@ -179,15 +173,15 @@ func (d *Desk) look(ctx context.Context, v *visit, at func(context.Context, task
 	case err != nil || v.send == nil:
 		return t, err
 	case t.State == task.Approved:
-		return d.launch(ctx, v.ref, v.send)
+		return d.runner.launch(ctx, v.ref, v.send)
 	case !nested(t) || v.tried:
 		return t, nil
 	case t.Execution.Upstream.Ended():
 		v.tried = true
-		return d.fetch(ctx, t, v.send)
+		return d.runner.fetch(ctx, t, v.send)
 	case t.Asks() && t.Execution.InputRequests == nil:
 		v.tried = true
-		return d.attend(ctx, t, v.send)
+		return d.runner.attend(ctx, t, v.send)
 	default:
 		return t, nil
 	}
@@ -201,18 +195,11 @@ func (d *Desk) polling(v *visit) func(context.Context, task.Ref) (task.Task, err
 		if err != nil {
 			return t, err
 		}
-		after, err := d.polled(ctx, t, v.send)
+		after, err := d.runner.polled(ctx, t, v.send)
 		if _, unasked := errors.AsType[*SendError](err); unasked {
 			return t, nil
 		}
 		return after, err
-	}
-}
-
-func (d *Desk) notReady(id task.ID, t task.Task, cause error) error {
-	return &task.Error{
-		Kind: task.KindNotReady, ID: id, State: t.State, Action: task.ActionWatch, Err: cause,
-		RetryAfter: d.told(t).PollInterval,
 	}
 }
 
@@ -226,22 +213,16 @@ const maxSilence = 5 * time.Second
 // and often enough to stay in contact.
 func (d *Desk) lookAgain(t task.Task) time.Duration {
 	due := t.Due().Sub(d.cfg.Now()) + time.Microsecond
-	return max(time.Millisecond, min(maxSilence, d.told(t).PollInterval, due))
+	return max(time.Millisecond, min(maxSilence, d.withInterval(t).PollInterval, due))
 }
 
 // beat looks at a task that is waited for, and shows that its owner is there.
 func (d *Desk) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err != nil || !unstarted(t) {
 		return t, err
 	}
 	return d.note(ctx, ref, t)
-}
-
-func (d *Desk) join(id task.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting[id]++
 }
 
 // gone is the poll interval of an owner that is not expected to ask.
@@ -250,7 +231,7 @@ const gone = time.Microsecond
 // leave ends a wait. The last one to leave because its client has gone notes
 // that nobody is there any more, for whichever replica the decision comes to.
 func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
-	if !d.last(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || t.ID == "" || !unstarted(t) || d.recentSender(ref.ID) != nil {
+	if !d.contacts.leave(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || t.ID == "" || !unstarted(t) || d.contacts.recentSender(ref.ID) != nil {
 		return
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
@@ -259,52 +240,4 @@ func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, task.ErrExpired) {
 		d.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
 	}
-}
-
-// last ends one wait for a task and reports whether there is none left here.
-func (d *Desk) last(id task.ID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting[id]--
-	if d.waiting[id] > 0 {
-		return false
-	}
-	delete(d.waiting, id)
-	return true
-}
-
-// awaited reports whether somebody waits here for a task.
-func (d *Desk) awaited(id task.ID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.waiting[id] > 0
-}
-
-func (d *Desk) remember(t task.Task, send Sender) {
-	until := d.cfg.Now().Add(2 * d.told(t).PollInterval)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.present[t.ID] = presence{send, until}
-	}
-}
-
-// recentSender returns the sender of an owner that asked a moment ago.
-func (d *Desk) recentSender(id task.ID) Sender {
-	d.mu.Lock()
-	p, ok := d.present[id]
-	d.mu.Unlock()
-	if !ok || d.cfg.Now().After(p.until) {
-		return nil
-	}
-	if r, ok := p.send.(Revocable); ok && r.Revoked() {
-		return nil
-	}
-	return p.send
-}
-
-func (d *Desk) forget(id task.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.present, id)
 }

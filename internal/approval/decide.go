@@ -65,7 +65,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 		return after, err
 	}
 	d.cfg.Log.InfoContext(About(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "from", before.State, "to", after.State)
-	d.tell(ctx, Event{Step: Decided, Task: after, By: who.Name})
+	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
 		d.approved(ctx, after)
 	}
@@ -143,32 +143,15 @@ func (d *Desk) counts(t task.Task, who Approver) bool {
 // has gone since.
 func (d *Desk) approved(ctx context.Context, t task.Task) {
 	ctx = context.WithoutCancel(ctx)
-	send := d.senderFor(t)
+	send := d.contacts.senderFor(t)
 	if send == nil {
 		// A request that waits for t, here or elsewhere, is woken by the store.
-		if !t.InContact(d.cfg.Now()) && !d.awaited(t.ID) {
-			d.abandon(ctx, t)
+		if !t.InContact(d.cfg.Now()) && !d.contacts.awaited(t.ID) {
+			d.tasks.abandon(ctx, t)
 		}
 		return
 	}
-	if _, err := d.launch(ctx, task.AnyOwner().Ref(t.ID), send); err != nil {
+	if _, err := d.runner.launch(ctx, task.AnyOwner().Ref(t.ID), send); err != nil {
 		d.cfg.Log.WarnContext(About(ctx, t), "approved call not started", "error", err)
 	}
-}
-
-// senderFor returns who may make the call of t without being asked, or nil.
-func (d *Desk) senderFor(t task.Task) Sender {
-	switch d.settings().Start {
-	case StartOnApproval:
-		return d.cfg.Send(t)
-	case StartOnContact:
-		return d.recentSender(t.ID)
-	default:
-		return nil
-	}
-}
-
-func (d *Desk) abandon(ctx context.Context, t task.Task) {
-	d.cfg.Log.WarnContext(About(ctx, t), "approved call not run: its owner is not present", "state", t.State)
-	d.tell(ctx, Event{Step: Abandoned, Task: t})
 }

@@ -13,9 +13,9 @@ import (
 // decide than their workflow gives them. A task that lives that long already,
 // or that has ended, is returned as it is.
 func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err != nil || t.State.Terminal() {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	most := d.ttlRules().Longest()
 	if ttl > most {
@@ -26,9 +26,9 @@ func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (tas
 	case errors.Is(err, task.ErrInvalidTTL), errors.Is(err, task.ErrAlreadyTerminal):
 		err = nil // after is the task as it stands
 	case errors.Is(err, task.ErrExpired):
-		after, err = d.get(ctx, ref)
+		after, err = d.tasks.get(ctx, ref)
 	}
-	return d.told(after), err
+	return d.withInterval(after), err
 }
 
 // extendJoined gives the task that a call has joined the time that the client
@@ -43,5 +43,5 @@ func (d *Desk) extendJoined(ctx context.Context, t task.Task, asked time.Duratio
 // ttlLimited tells that an owner asked for more time than there is.
 func (d *Desk) ttlLimited(ctx context.Context, asked, given time.Duration) {
 	d.cfg.Log.WarnContext(ctx, "time to live limited", "asked", asked, "given", given)
-	d.tell(ctx, Event{Step: TTLLimited})
+	d.observe(ctx, Event{Step: TTLLimited})
 }

@@ -175,7 +175,7 @@ func (f *Following) retry(ctx context.Context, err error) (time.Duration, error)
 // await waits for a reason to look.
 func (f *Following) await(ctx context.Context, most time.Duration) error {
 	f.changes.PollIn(most)
-	reason, err := f.changes.Next(ctx, nil, f.desk.closing)
+	reason, err := f.changes.Next(ctx, nil, f.desk.work.closing)
 	if reason == task.Ended {
 		err = closedError("", task.ActionWatch)
 	}
@@ -222,7 +222,7 @@ func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
 		if failed != nil {
 			return false
 		}
-		t, err := f.desk.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		t, err := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		switch {
 		case err == nil:
 			news = append(news, f.hear(t)...)
@@ -251,7 +251,7 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 		if err != nil || seen[id] || m.due.IsZero() {
 			continue
 		}
-		t, getErr := f.desk.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		t, getErr := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		if errors.Is(getErr, task.ErrNotFound) {
 			delete(f.told, id)
 			continue
@@ -291,7 +291,7 @@ func (f *Following) each(ctx context.Context, states []task.State, do func(task.
 	q := task.Query{Scope: task.OwnedBy(f.owner), States: states, Limit: sweepBatch}
 	for t, err := range task.Each(ctx, f.desk.cfg.Store, q) {
 		if err == nil {
-			t, err = f.desk.settled(ctx, t)
+			t, err = f.desk.tasks.settled(ctx, t)
 		}
 		if err != nil {
 			return err
@@ -312,9 +312,9 @@ func (f *Following) hear(t task.Task) []task.Task {
 	}
 	var steps []task.Task
 	for n := m.steps + 1; known && n < len(t.Transitions); n++ {
-		steps = append(steps, f.desk.told(asOf(t, n)))
+		steps = append(steps, f.desk.withInterval(asOf(t, n)))
 	}
-	return append(steps, f.desk.told(t))
+	return append(steps, f.desk.withInterval(t))
 }
 
 // asOf returns t as it was after its nth change of state, which is not the last.

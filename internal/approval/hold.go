@@ -81,7 +81,7 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 		held, err = d.extendJoined(ctx, held, c.TTL)
 	}
 	if err != nil {
-		d.tell(ctx, Event{Step: Refused, Task: t, Err: err})
+		d.observe(ctx, Event{Step: Refused, Task: t, Err: err})
 		return task.Task{}, false, err
 	}
 	step := Held
@@ -89,7 +89,7 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 		step = Attached
 		d.cfg.Log.InfoContext(About(ctx, held), "identical call joins a held one", "state", held.State)
 	}
-	d.tell(ctx, Event{Step: step, Task: held})
+	d.observe(ctx, Event{Step: step, Task: held})
 	return d.begin(ctx, held, c.Send), attached, nil
 }
 
@@ -101,7 +101,7 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 	switch {
 	case t.State.Terminal():
 	case d.settings().Start == StartOnApproval && t.State == task.Approved:
-		after, err = d.launch(ctx, ref, d.cfg.Send(t))
+		after, err = d.runner.launch(ctx, ref, d.cfg.Send(t))
 	case send != nil:
 		after, err = d.Contact(ctx, ref, send)
 	}
@@ -110,13 +110,13 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 		d.cfg.Log.WarnContext(About(ctx, t), "held call not started", "error", err)
 		after = t
 	}
-	return d.told(after)
+	return d.withInterval(after)
 }
 
 // prepare returns the task that c becomes, as it is to be stored: all that
 // happens to it at first happens before, so that nobody ever finds it halfway.
 func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
-	if d.isClosed() {
+	if d.work.isClosed() {
 		return task.Task{}, closedError("", task.ActionCreate)
 	}
 	call, err := readCall(c.Upstream, c.Message)
@@ -203,7 +203,7 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 		return t, false, err
 	}
 	for {
-		err := d.cfg.Store.Create(ctx, t, limits, arrival(t)...)
+		err := d.cfg.Store.Create(ctx, t, limits, creationNotes(t)...)
 		refused, ok := errors.AsType[*task.Error](err)
 		if !ok || refused.Kind != task.KindDuplicate {
 			return t, false, err
@@ -244,7 +244,7 @@ func (d *Desk) identical(ctx context.Context, t task.Task) (task.Task, error) {
 
 // joined returns t as it is now if an identical call can join it, or none.
 func (d *Desk) joined(ctx context.Context, t task.Task) (task.Task, error) {
-	t, err := d.settled(ctx, t)
+	t, err := d.tasks.settled(ctx, t)
 	if errors.Is(err, task.ErrNotFound) {
 		return task.Task{}, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
@@ -14,44 +13,15 @@ import (
 
 // Get returns a task as it stands. It does not count as contact.
 func (d *Desk) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	t, err := d.get(ctx, ref)
-	return d.told(t), err
-}
-
-func (d *Desk) get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	t, err := d.cfg.Store.Get(ctx, ref)
-	if err != nil {
-		return t, err
-	}
-	return d.settled(ctx, t)
-}
-
-// settled ends t if its time is over: nobody should see a task as pending that
-// cannot go on.
-func (d *Desk) settled(ctx context.Context, t task.Task) (task.Task, error) {
-	now := d.cfg.Now().Truncate(time.Microsecond) // as precise as tasks are
-	for !t.State.Terminal() && now.After(t.Due()) && (!t.Lost(now) || !d.alive(t)) {
-		var e task.Event = task.Expire{By: d.cfg.Name}
-		if t.Lost(now) {
-			e = task.Lapse{By: d.cfg.Name}
-		}
-		after, err := d.clerk().Advance(ctx, task.AnyOwner().Ref(t.ID), e, now)
-		switch {
-		case err == nil:
-			d.overdue(ctx, after)
-		case !overtaken(err) && !errors.Is(err, task.ErrNotReady):
-			return t, err
-		}
-		t = after
-	}
-	return t, nil
+	t, err := d.tasks.get(ctx, ref)
+	return d.withInterval(t), err
 }
 
 // List returns a page of an owner's tasks, newest first.
 func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.Page, error) {
 	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(owner), Cursor: cursor, Limit: limit})
 	for i, t := range page.Tasks {
-		page.Tasks[i] = d.told(t)
+		page.Tasks[i] = d.withInterval(t)
 	}
 	return page, err
 }
@@ -79,15 +49,15 @@ func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Tas
 	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, casefile.MaxReason)}
 	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyTerminal) {
-		d.stopUpstream(ctx, t, w.Send) // in case that the upstream could not be told before
+		d.canceller.cancelSoon(ctx, t, w.Send) // in case that the upstream could not be told before
 	}
 	if err != nil {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
-	d.tell(ctx, Event{Step: Cancelled, Task: t})
-	d.stopUpstream(ctx, t, w.Send)
-	d.forget(t.ID)
-	return d.told(t), nil
+	d.observe(ctx, Event{Step: Cancelled, Task: t})
+	d.canceller.cancelSoon(ctx, t, w.Send)
+	d.contacts.forget(t.ID)
+	return d.withInterval(t), nil
 }
 
 // A Withdrawal says who withdraws a task, and why.
@@ -100,7 +70,7 @@ type Withdrawal struct {
 func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Variables) (task.Task, error) {
 	set := task.SetVariables{Side: task.ClientSide, Values: values, Limits: d.settings().Variables}
 	t, err := task.Advance(ctx, d.cfg.Store, ref, set, d.cfg.Now())
-	return d.told(t), err
+	return d.withInterval(t), err
 }
 
 // Result writes the answer to a task that has ended to w, if there is one, and
@@ -111,17 +81,17 @@ func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Varia
 // identical call is a new call. Use [Desk.Open] and [Desk.Delivered] to have
 // the one before the other.
 func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err != nil {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	if !t.State.Terminal() {
-		return d.told(t), d.notReady(t.ID, t, nil)
+		return d.withInterval(t), d.notReady(t.ID, t, nil)
 	}
 	if _, err := io.Copy(w, d.Open(ctx, t)); err != nil {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
-	return d.told(t), d.Delivered(ctx, ref)
+	return d.withInterval(t), d.Delivered(ctx, ref)
 }
 
 // Open returns a reader of the answer to a task that has ended, to be read
@@ -133,7 +103,7 @@ func (d *Desk) Open(ctx context.Context, t task.Task) io.Reader {
 	case t.State.Terminal() && t.Result == nil:
 		return strings.NewReader("")
 	case t.Result != nil && t.Result.Size == arriving:
-		return d.openArriving(ctx, t)
+		return d.runner.openArriving(ctx, t)
 	}
 	return task.OpenResult(ctx, d.cfg.Store, t)
 }
@@ -145,7 +115,7 @@ func (d *Desk) Delivered(ctx context.Context, ref task.Ref) error {
 		return nil
 	}
 	if err == nil {
-		d.tell(ctx, Event{Step: Delivered, Task: t})
+		d.observe(ctx, Event{Step: Delivered, Task: t})
 	}
 	return err
 }

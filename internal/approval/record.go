@@ -8,7 +8,6 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -84,26 +83,8 @@ func failed(err error) bool {
 	}
 }
 
-// clerk returns who changes tasks, and has the journal told.
-func (d *Desk) clerk() task.Clerk {
-	return task.Clerk{Tasks: d.cfg.Store, Tell: tell, Alive: d.alive}
-}
-
-// rechecker is clerk for a task that was judged again.
-func (d *Desk) rechecker(v policy.Verdict) task.Clerk {
-	return task.Clerk{Tasks: d.cfg.Store, Tell: func(before, after task.Task, e task.Event) []task.Note {
-		notes := tell(before, after, e)
-		for i := range notes {
-			if v.Snapshot != "" {
-				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plain.Text(v.Reason, casefile.MaxReason)
-			}
-		}
-		return notes
-	}}
-}
-
-// arrival returns what is told of a call that is held.
-func arrival(t task.Task) []task.Note {
+// creationNotes returns what the journal says of a call that is held.
+func creationNotes(t task.Task) []task.Note {
 	held := note(t, Held, t.CreatedAt)
 	held.Actor, held.To = held.Requester, task.Working
 	notes := []task.Note{held}
@@ -119,9 +100,9 @@ func arrival(t task.Task) []task.Note {
 	return notes
 }
 
-// tell returns what is told of a change. Contact, variables, leases and the
+// notesOf returns what the journal says of a change. Contact, variables, leases and the
 // like are no steps.
-func tell(before, after task.Task, e task.Event) []task.Note {
+func notesOf(before, after task.Task, e task.Event) []task.Note {
 	n := change(before, after)
 	switch e := e.(type) {
 	case task.Approve:
@@ -132,12 +113,12 @@ func tell(before, after task.Task, e task.Event) []task.Note {
 		n.Approver, n.Outcome = e.By, string(Reject)
 		return steps(n, Decided)
 	case task.Claim:
-		return claimed(n)
+		return claimNotes(n)
 	case task.Complete:
 		n.Outcome, n.Ran = string(e.Result.Kind), task.RanYes
 		return steps(n, Finished)
 	case task.Fail:
-		return fallen(n)
+		return failureNotes(n)
 	case task.Lapse, task.Cancel, task.Expire:
 		return steps(n, endings[e.Action()])
 	case task.Deliver:
@@ -188,14 +169,14 @@ func steps(n task.Note, all ...Step) []task.Note {
 	return notes
 }
 
-func claimed(n task.Note) []task.Note {
+func claimNotes(n task.Note) []task.Note {
 	notes := steps(n, Rechecked, Started)
 	notes[0].Outcome = "allowed"
 	return notes
 }
 
-// fallen returns what is told of a task that failed.
-func fallen(n task.Note) []task.Note {
+// failureNotes returns what the journal says of a task that failed.
+func failureNotes(n task.Note) []task.Note {
 	switch {
 	case n.Outcome == string(task.StageShutdown):
 		return steps(n, Failed)

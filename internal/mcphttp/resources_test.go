@@ -71,7 +71,7 @@ func TestHundredExecutingTasks(t *testing.T) {
 	}
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, work := range []string{"approval.(*Desk).run", "approval.(*Desk).collect", "upstream.(*Caller)"} {
+	for _, work := range []string{"approval.(*runner).run", "approval.(*runner).collect", "upstream.(*Caller)"} {
 		if strings.Contains(string(stacks), work) {
 			t.Errorf("%s is still at work", work)
 		}

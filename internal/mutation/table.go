@@ -166,12 +166,12 @@ var mutations = []mutation{
 	},
 	{
 		"an old approval is good for ever", "internal/approval/run.go",
-		`case d.stale(t, now):`, `case false:`,
+		`case rn.stale(t, now):`, `case false:`,
 		approvalPkg, "^TestR(echeck|unValidity)",
 	},
 	{
 		"what policy denies now runs", "internal/approval/run.go",
-		`if drift := d.drift(t, v); drift != nil {`, `if drift := d.drift(t, v); drift != nil && false {`,
+		`if drift := rn.drift(t, v); drift != nil {`, `if drift := rn.drift(t, v); drift != nil && false {`,
 		approvalPkg, "^TestRecheck$",
 	},
 	{
@@ -185,13 +185,13 @@ var mutations = []mutation{
 		approvalPkg, "^TestShownArguments$",
 	},
 	{
-		"an upstream is waited for without end when it is told to stop", "internal/approval/owed.go",
-		`telling, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)`, `telling, stop := context.WithCancel(About(ctx, t))`,
+		"an upstream is waited for without end when it is told to stop", "internal/approval/cancel.go",
+		`sending, stop := context.WithTimeout(About(ctx, t), c.settings().Cancel)`, `sending, stop := context.WithCancel(About(ctx, t))`,
 		approvalPkg, "^TestCancelTimeout$",
 	},
 	{
-		"expiries are not logged", "internal/approval/keep.go",
-		`d.cfg.Log.WarnContext(About(ctx, t), "task overdue",`, `d.cfg.Log.DebugContext(About(ctx, t), "task overdue",`,
+		"expiries are not logged", "internal/approval/tasks.go",
+		`ts.cfg.Log.WarnContext(About(ctx, t), "task overdue",`, `ts.cfg.Log.DebugContext(About(ctx, t), "task overdue",`,
 		approvalPkg, "^TestExpiryIsLogged$",
 	},
 	{
@@ -263,7 +263,7 @@ var mutations = []mutation{
 		operatorPkg, "^TestSessionEndsWithoutStore$",
 	},
 	{
-		"a revoked agent is there", "internal/approval/contact.go",
+		"a revoked agent is there", "internal/approval/contacts.go",
 		`if r, ok := p.send.(Revocable); ok && r.Revoked() {`, `if r, ok := p.send.(Revocable); ok && r == nil {`,
 		approvalPkg, "^TestRevokedOwnerIsGone$",
 	},
@@ -397,8 +397,8 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestTTLLimits$",
 	},
 	{
-		"a stuck upstream holds up housekeeping", "internal/approval/owed.go",
-		"	go func() {\n		defer d.running.Done()\n		d.logDebt(", "	func() {\n		defer d.running.Done()\n		d.logDebt(",
+		"a stuck upstream holds up housekeeping", "internal/approval/cancel.go",
+		"	go func() {\n		defer c.work.running.Done()\n		c.logUnsettled(", "	func() {\n		defer c.work.running.Done()\n		c.logUnsettled(",
 		mcphttpPkg, "^TestExpiryCancelsUpstream$",
 	},
 	{

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
@@ -22,32 +21,32 @@ func nested(t task.Task) bool {
 // polled returns t, which runs, as it is once the upstream has been asked how
 // it stands, in the name of an owner that is there. The error is a [*SendError]
 // if the upstream could not be asked; that changes nothing for t.
-func (d *Desk) polled(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+func (rn *runner) polled(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
 	switch {
 	case send == nil || t.State != task.Executing:
 		return t, nil
 	case t.Execution.Answered():
-		return d.resume(ctx, t, send)
+		return rn.resume(ctx, t, send)
 	case !nested(t) || t.Execution.Upstream.Ended():
 		return t, nil // there is nobody to ask, or nothing new to learn
 	}
-	d.remember(t, send) // in case that it has to be cancelled
+	rn.contacts.remember(t, send) // in case that it has to be cancelled
 	asking, stop := context.WithCancelCause(About(ctx, t))
 	defer stop(nil)
-	late := time.AfterFunc(d.settings().Poll, func() { stop(context.DeadlineExceeded) })
+	late := time.AfterFunc(rn.settings().Poll, func() { stop(context.DeadlineExceeded) })
 	report, err := send.Poll(asking, t)
 	late.Stop() // what is still to be read of the report may take longer
 	if err == nil {
-		return d.noted(ctx, t, report)
+		return rn.noted(ctx, t, report)
 	}
 	if ctx.Err() != nil {
 		return t, ctx.Err()
 	}
 	failed := sendError(asking, err)
 	if failed.Stage == task.StageUpstreamGone {
-		return d.gone(ctx, t, err)
+		return rn.gone(ctx, t, err)
 	}
-	d.cfg.Log.WarnContext(About(ctx, t), "upstream not asked", "error", err)
+	rn.cfg.Log.WarnContext(About(ctx, t), "upstream not asked", "error", err)
 	return t, failed
 }
 
@@ -65,22 +64,22 @@ func sendError(ctx context.Context, err error) *SendError {
 
 // gone ends a task that the upstream no longer knows. It will not know it later
 // either, and what became of the call cannot be known.
-func (d *Desk) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
-	d.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
+func (rn *runner) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
+	rn.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
 	failure := task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"}
-	return d.fail(ctx, t, failure)
+	return rn.fail(ctx, t, failure)
 }
 
 // fail ends a task that runs.
-func (d *Desk) fail(ctx context.Context, t task.Task, why task.Failure) (task.Task, error) {
+func (rn *runner) fail(ctx context.Context, t task.Task, why task.Failure) (task.Task, error) {
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := d.clerk().Advance(ctx, ref, task.Fail{By: d.cfg.Name, From: task.Executing, Failure: why}, d.cfg.Now())
+	after, err := rn.clerk().Advance(ctx, ref, task.Fail{By: rn.cfg.Name, From: task.Executing, Failure: why}, rn.cfg.Now())
 	if overtaken(err) {
-		return d.get(ctx, ref)
+		return rn.tasks.get(ctx, ref)
 	}
 	if err == nil {
-		d.forget(t.ID)
-		d.settledAs(ctx, after)
+		rn.contacts.forget(t.ID)
+		rn.settledAs(ctx, after)
 	}
 	return after, err
 }
@@ -89,51 +88,46 @@ func (d *Desk) fail(ctx context.Context, t task.Task, why task.Failure) (task.Ta
 // it, and returns t as it is then. An upstream that tells more than how far it
 // is ends t.
 func (d *Desk) Report(ctx context.Context, ref task.Ref, r Report) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err != nil || !nested(t) || t.Execution.UpstreamTask != r.Task {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
-	t, err = d.noted(ctx, t, r)
-	return d.told(t), err
+	t, err = d.runner.noted(ctx, t, r)
+	return d.withInterval(t), err
 }
 
 // concluded returns t, whose owner asks no more than how it stands, as ended if
 // its upstream has failed: such an owner does not come for the outcome, and has
 // with the upstream's words all that it will look at.
-func (d *Desk) concluded(ctx context.Context, t task.Task) (task.Task, error) {
-	if !nested(t) || t.Execution.Upstream != task.UpstreamFailed || d.busy(t) {
+func (rn *runner) concluded(ctx context.Context, t task.Task) (task.Task, error) {
+	if !nested(t) || t.Execution.Upstream != task.UpstreamFailed || rn.busy(t) {
 		return t, nil
 	}
 	failure := task.Failure{Stage: task.StageUpstreamError, Reason: t.Execution.Message, Ran: task.RanYes}
-	return d.fail(ctx, t, failure)
+	return rn.fail(ctx, t, failure)
 }
 
-// busy reports whether somebody is at work on t.
-func (d *Desk) busy(t task.Task) bool {
-	return !t.Execution.Detached() && !d.cfg.Now().After(t.Execution.LeaseUntil)
-}
-
-func (d *Desk) noted(ctx context.Context, t task.Task, r Report) (task.Task, error) {
+func (rn *runner) noted(ctx context.Context, t task.Task, r Report) (task.Task, error) {
 	switch {
 	case r.Outcome != nil:
-		return d.take(ctx, t, *r.Outcome)
+		return rn.take(ctx, t, *r.Outcome)
 	case r.Cancelled:
 		reason := plain.Text(r.Message, casefile.MaxReason)
-		return d.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
+		return rn.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
 	case !r.news(t.Execution):
 		return t, nil
-	case d.busy(t):
+	case rn.busy(t):
 		t = t.Clone()
 		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, casefile.MaxReason), r.InputRequests
 		return t, nil
 	}
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := d.clerk().Advance(ctx, ref, r.note("", false), d.cfg.Now())
+	after, err := rn.clerk().Advance(ctx, ref, r.note("", false), rn.cfg.Now())
 	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
-		return d.get(ctx, ref)
+		return rn.tasks.get(ctx, ref)
 	}
 	if err == nil {
-		d.settledAs(ctx, after)
+		rn.settledAs(ctx, after)
 	}
 	return after, err
 }
@@ -157,67 +151,67 @@ func (r Report) note(by string, release bool) task.NoteUpstream {
 
 // claim makes this desk the executor of t, whose run needed none. It reports
 // false, and how t stands, if somebody else was faster.
-func (d *Desk) claim(ctx context.Context, t task.Task) (task.Task, bool, error) {
-	if !d.enter() {
+func (rn *runner) claim(ctx context.Context, t task.Task) (task.Task, bool, error) {
+	if !rn.work.enter() {
 		return t, false, closedError(t.ID, task.ActionResume)
 	}
-	now := d.cfg.Now()
+	now := rn.cfg.Now()
 	ref := task.AnyOwner().Ref(t.ID)
-	claimed, err := d.clerk().Advance(ctx, ref, task.Resume{By: d.cfg.Name, LeaseUntil: now.Add(d.cfg.Lease)}, now)
+	claimed, err := rn.clerk().Advance(ctx, ref, task.Resume{By: rn.cfg.Name, LeaseUntil: now.Add(rn.cfg.Lease)}, now)
 	if err == nil {
 		return claimed, true, nil
 	}
-	d.running.Done()
+	rn.work.running.Done()
 	if overtaken(err) || errors.Is(err, task.ErrNotReady) {
-		t, err = d.get(ctx, ref)
+		t, err = rn.tasks.get(ctx, ref)
 	}
 	return t, false, err
 }
 
 // resume calls the upstream again with the client's answers. It is the same
 // call, which the upstream interrupted to ask; policy may have changed since.
-func (d *Desk) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	if _, drift := d.recheck(t); drift != nil {
+func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	if _, drift := rn.recheck(t); drift != nil {
 		drift.Ran, drift.Retriable = task.RanUnknown, false
-		return d.fail(ctx, t, *drift)
+		return rn.fail(ctx, t, *drift)
 	}
-	claimed, ok, err := d.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t)
 	if !ok {
 		return claimed, err
 	}
-	go d.run(context.WithoutCancel(ctx), claimed, send)
+	go rn.run(context.WithoutCancel(ctx), claimed, send)
 	return claimed, nil
 }
 
 // take keeps an outcome that the upstream told unasked. If somebody else is
 // keeping it, this one is dropped.
-func (d *Desk) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
+func (rn *runner) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
 	defer o.close()
-	claimed, ok, err := d.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t)
 	if !ok {
 		return claimed, err
 	}
-	defer d.running.Done()
+	defer rn.work.running.Done()
 	own := context.WithoutCancel(ctx)
-	working, stop := d.working(own, claimed)
+	working, stop := rn.working(own, claimed)
 	defer context.AfterFunc(working, o.close)()
-	d.keep(own, working, claimed, o)
+	rn.keep(own, working, claimed, o)
 	stop()
-	return d.get(ctx, task.AnyOwner().Ref(t.ID))
+	return rn.tasks.get(ctx, task.AnyOwner().Ref(t.ID))
 }
 
 // fetch has the outcome of the upstream's task kept, as work of the desk's own:
 // it goes on when ctx ends, so that others who wait for it get it too.
-func (d *Desk) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := d.claim(ctx, t)
+func (rn *runner) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	claimed, ok, err := rn.claim(ctx, t)
 	if !ok {
 		return claimed, err
 	}
 	go func() {
-		defer d.running.Done()
+		defer rn.work.running.Done()
 		own := context.WithoutCancel(ctx)
-		working, stop := d.working(own, claimed)
-		d.collect(own, working, claimed, send)
+		working, stop := rn.working(own, claimed)
+		rn.collect(own, working, claimed, send)
 		stop()
 	}()
 	return claimed, nil
@@ -225,54 +219,54 @@ func (d *Desk) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, 
 
 // attend has the outcome of the upstream's task kept while the owner is there
 // to answer what the upstream asks before that, which ends with ctx.
-func (d *Desk) attend(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := d.claim(ctx, t)
+func (rn *runner) attend(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+	claimed, ok, err := rn.claim(ctx, t)
 	if !ok {
 		return claimed, err
 	}
-	defer d.running.Done()
-	attending, stop := d.during(About(ctx, claimed), claimed, d.closing)
-	d.collect(context.WithoutCancel(ctx), attending, claimed, send)
+	defer rn.work.running.Done()
+	attending, stop := rn.during(About(ctx, claimed), claimed, rn.work.closing)
+	rn.collect(context.WithoutCancel(ctx), attending, claimed, send)
 	stop()
-	return d.get(ctx, task.AnyOwner().Ref(t.ID))
+	return rn.tasks.get(ctx, task.AnyOwner().Ref(t.ID))
 }
 
 // collect fetches the outcome of the upstream's task, within working, and keeps
 // it. If it cannot be had now, the upstream still has it for the next one.
-func (d *Desk) collect(ctx, working context.Context, t task.Task, send Sender) {
+func (rn *runner) collect(ctx, working context.Context, t task.Task, send Sender) {
 	outcome, err := send.Fetch(working, t)
 	defer outcome.close()
 	if err != nil {
-		d.release(ctx, t, sendError(working, err))
+		rn.release(ctx, t, sendError(working, err))
 		return
 	}
-	d.keep(ctx, working, t, outcome)
+	rn.keep(ctx, working, t, outcome)
 }
 
 // keep keeps the outcome of the upstream's task, or leaves it to the next one
 // if it breaks off.
-func (d *Desk) keep(ctx, working context.Context, t task.Task, o Outcome) {
-	e := d.ending(working, t, o, nil)
-	defer d.spoolEnds(t.ID, e)
+func (rn *runner) keep(ctx, working context.Context, t task.Task, o Outcome) {
+	e := rn.ending(working, t, o, nil)
+	defer rn.spools.end(t.ID, e)
 	if fail, failed := e.(task.Fail); failed && fail.Result == nil && fail.Failure.Ran == task.RanUnknown {
-		d.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
+		rn.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
 		return
 	}
-	d.settle(ctx, t, e)
+	rn.settle(ctx, t, e)
 }
 
 // release gives up being at work on t, for another to try.
-func (d *Desk) release(ctx context.Context, t task.Task, why *SendError) {
+func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
 	if why.Stage == task.StageUpstreamGone {
-		if _, err := d.gone(ctx, t, why); err != nil {
-			d.cfg.Log.ErrorContext(About(ctx, t), "task not ended", "error", err)
+		if _, err := rn.gone(ctx, t, why); err != nil {
+			rn.cfg.Log.ErrorContext(About(ctx, t), "task not ended", "error", err)
 		}
 		return
 	}
-	d.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
+	rn.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
 	x := t.Execution
-	d.settle(ctx, t, task.NoteUpstream{
-		By: d.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
+	rn.settle(ctx, t, task.NoteUpstream{
+		By: rn.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
 		InputRequests: x.InputRequests, RequestState: x.RequestState, Release: true,
 	})
 }
@@ -282,31 +276,31 @@ func (d *Desk) release(ctx context.Context, t task.Task, why *SendError) {
 // questions are answered; then the upstream is called again. Answers to what
 // nobody asks are dropped.
 func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Value, send Sender) (task.Task, error) {
-	t, err := d.get(ctx, ref)
+	t, err := d.tasks.get(ctx, ref)
 	if err != nil || !t.Asks() {
-		return d.told(t), err
+		return d.withInterval(t), err
 	}
 	answers := make(map[string]jsontext.Value)
 	if err := json.Unmarshal(responses, &answers); err != nil {
-		return d.told(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
+		return d.withInterval(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
 	}
 	if nested(t) {
 		asking, stop := context.WithTimeout(About(ctx, t), d.settings().Poll)
 		defer stop()
 		if err := send.Answer(asking, t, responses); err != nil {
-			return d.told(t), sendError(asking, err)
+			return d.withInterval(t), sendError(asking, err)
 		}
-		t, err = d.noted(ctx, t, stillAsked(t, answers))
-		return d.told(t), err
+		t, err = d.runner.noted(ctx, t, stillAsked(t, answers))
+		return d.withInterval(t), err
 	}
 	t, err = d.clerk().Advance(ctx, ref, task.Answer{Responses: answers}, d.cfg.Now())
 	if errors.Is(err, task.ErrInvalidTransition) {
-		t, err = d.get(ctx, ref) // others have answered
+		t, err = d.tasks.get(ctx, ref) // others have answered
 	}
 	if err == nil {
-		t, err = d.polled(ctx, t, send)
+		t, err = d.runner.polled(ctx, t, send)
 	}
-	return d.told(t), err
+	return d.withInterval(t), err
 }
 
 // stillAsked returns what the upstream of t asks, as far as is known, once it
@@ -325,37 +319,6 @@ func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
 		r.State, r.InputRequests = task.UpstreamAsks, rest
 	}
 	return r
-}
-
-// cancelUpstream tells the upstream once that nobody waits for t.
-func (d *Desk) cancelUpstream(ctx context.Context, t task.Task, send Sender) {
-	ctx, stop := context.WithTimeout(About(ctx, t), d.settings().Cancel)
-	defer stop()
-	if err := send.Cancel(ctx, t); err != nil {
-		d.cfg.Log.WarnContext(ctx, "cancellation not sent to the upstream", "error", err)
-		return
-	}
-	d.cfg.Log.InfoContext(ctx, "cancellation sent to the upstream")
-}
-
-// cancelAll tells upstreams that nobody waits any more for the tasks that they
-// made of calls, because the store that knows of them is about to go.
-func (d *Desk) cancelAll(ctx context.Context) {
-	if d.cfg.Send == nil {
-		return
-	}
-	var telling errgroup.Group
-	telling.SetLimit(cancelAtOnce)
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Executing}, Limit: sweepBatch}
-	for t, err := range task.Each(ctx, d.cfg.Store, q) {
-		if err == nil && nested(t) && !t.Execution.Upstream.Ended() {
-			telling.Go(func() error {
-				d.cancelUpstream(ctx, t, d.cfg.Send(t))
-				return nil
-			})
-		}
-	}
-	_ = telling.Wait() // none fails
 }
 
 // MadeOf returns the owner's task of whose held call the upstream made a task,

@@ -1,0 +1,106 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A core is what all parts of a desk share: the store, the clock, the settings
+// and who is informed.
+type core struct {
+	cfg     Config // without its settings
+	current atomic.Pointer[Settings]
+	leases  leases
+	work    work
+}
+
+func newCore(c Config) *core {
+	return &core{cfg: c, work: work{closing: make(chan struct{}), kill: make(chan struct{})}}
+}
+
+func (c *core) settings() *Settings { return c.current.Load() }
+
+func (c *core) observe(ctx context.Context, e Event) {
+	if c.cfg.Observe != nil {
+		c.cfg.Observe(ctx, e)
+	}
+}
+
+// withInterval returns t as its owner sees it: with the poll interval that fits
+// the time that is left, or that the upstream wants, within bounds.
+func (c *core) withInterval(t task.Task) task.Task {
+	t.PollInterval = c.settings().Polling.Interval(t.Remaining(c.cfg.Now()))
+	if nested(t) && t.Execution.PollInterval > 0 {
+		t.PollInterval = c.settings().Polling.Clamp(t.Execution.PollInterval)
+	}
+	return t
+}
+
+// clerk returns who changes tasks, and has the journal told.
+func (c *core) clerk() task.Clerk {
+	return task.Clerk{Tasks: c.cfg.Store, Tell: notesOf, Alive: c.alive}
+}
+
+// rechecker is clerk for a task that was judged again.
+func (c *core) rechecker(v policy.Verdict) task.Clerk {
+	return task.Clerk{Tasks: c.cfg.Store, Tell: func(before, after task.Task, e task.Event) []task.Note {
+		notes := notesOf(before, after, e)
+		for i := range notes {
+			if v.Snapshot != "" {
+				notes[i].PolicySnapshot, notes[i].Verdict = v.Snapshot, plain.Text(v.Reason, casefile.MaxReason)
+			}
+		}
+		return notes
+	}}
+}
+
+// report logs why housekeeping was not done, unless everybody knows: of a store
+// that is in trouble others tell.
+func (c *core) report(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, task.ErrUnavailable) {
+		c.cfg.Log.ErrorContext(ctx, "housekeeping", "error", err)
+	}
+}
+
+// busy reports whether somebody is at work on t.
+func (c *core) busy(t task.Task) bool {
+	return !t.Execution.Detached() && !c.cfg.Now().After(t.Execution.LeaseUntil)
+}
+
+// alive reports whether this desk is at work on t, so that its executor is not
+// dead, even if a clock that was set forward makes it seem so.
+func (c *core) alive(t task.Task) bool {
+	return t.Execution != nil && t.Execution.Executor == c.cfg.Name && c.leases.held(t.ID)
+}
+
+// stale reports whether t was approved too long ago. A task past its own time
+// expires instead.
+func (c *core) stale(t task.Task, now time.Time) bool {
+	w, _ := c.cfg.Workflow(t.Workflow)
+	until := casefile.ValidUntil(t, w.Validity)
+	return until.Before(t.ExpiresAt) && now.After(until)
+}
+
+func (c *core) notReady(id task.ID, t task.Task, cause error) error {
+	return &task.Error{
+		Kind: task.KindNotReady, ID: id, State: t.State, Action: task.ActionWatch, Err: cause,
+		RetryAfter: c.withInterval(t).PollInterval,
+	}
+}
+
+func closedError(id task.ID, a task.Action) error {
+	return &task.Error{Kind: task.KindClosed, ID: id, Action: a, Suggest: "try again in a moment"}
+}
+
+// overtaken reports whether err means that somebody else was faster.
+func overtaken(err error) bool {
+	return errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrInvalidTransition) ||
+		errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
+}

@@ -1,0 +1,42 @@
+package approval
+
+import (
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Step is something that happened at the desk.
+type Step string
+
+// The steps.
+const (
+	Held       Step = "held"        // a call became a task
+	Attached   Step = "attached"    // a call joined the task of an identical one
+	Refused    Step = "refused"     // a call could not become a task
+	Decided    Step = "decided"     // an approver approved or rejected
+	Abandoned  Step = "abandoned"   // approved, but not run because its owner is not there
+	NotRun     Step = "not_run"     // approved, but not allowed to run any more
+	Started    Step = "started"     // the call is being made
+	Reported   Step = "reported"    // the upstream said how far it is; the state is as before
+	Finished   Step = "finished"    // the call has ended
+	Delivered  Step = "delivered"   // the owner has the outcome
+	Cancelled  Step = "cancelled"   // the owner withdrew it
+	Overdue    Step = "overdue"     // its time ran out, or its executor died
+	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count tells how many
+	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count tells how many
+	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
+	Counted    Step = "counted"     // Pending tells how many tasks there are
+)
+
+// An Event tells of a [Step].
+type Event struct {
+	Step  Step
+	Task  task.Task // as it is after the step, if it is about one
+	By    string    // the approver of Decided
+	Count int
+	Err   error // of Refused
+
+	Pending map[task.State]int // of Counted: every state that does not end a task
+	Oldest  time.Time          // of Counted: when the oldest task was made that awaits a decision; zero if none does
+}

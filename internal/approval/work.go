@@ -1,0 +1,102 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Work counts what a desk does in the background, and has it end when the desk is
+// closed.
+type work struct {
+	running sync.WaitGroup
+	closing chan struct{} // closed when the desk is
+	kill    chan struct{} // closed when what runs must end
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// enter counts one more run, unless the desk is closed.
+func (w *work) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.running.Add(1)
+	return true
+}
+
+func (w *work) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+// close lets nothing new begin. It reports false if it was called before.
+func (w *work) close() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.closed = true
+	close(w.closing)
+	return true
+}
+
+// recordTime is how long a run that is interrupted has to record its end.
+const recordTime = time.Second
+
+// drain waits for the calls that run.
+func (w *work) drain(ctx context.Context, cancel time.Duration) error {
+	done := make(chan struct{})
+	go func() { // ends with the last run, each of which ends soon after it is interrupted
+		w.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	close(w.kill)
+	late := time.NewTimer(recordTime + cancel) // the upstream is told as well
+	defer late.Stop()
+	select {
+	case <-done:
+		return ctx.Err()
+	case <-late.C:
+		return errors.Join(ctx.Err(), errors.New("approval: a call does not end"))
+	}
+}
+
+// Leases count the work that is under way here on tasks of which this desk has a
+// lease.
+type leases struct {
+	mu    sync.Mutex
+	under map[task.ID]int
+}
+
+// count notes that work on a task begins or ends here.
+func (l *leases) count(id task.ID, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.under == nil {
+		l.under = make(map[task.ID]int)
+	}
+	if l.under[id] += n; l.under[id] == 0 {
+		delete(l.under, id)
+	}
+}
+
+// held reports whether work on a task is under way here.
+func (l *leases) held(id task.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.under[id] > 0
+}
