@@ -168,7 +168,7 @@ func (m *measured) details(h host) string {
 		table.WriteString("| scenario | calls | approvals | runs | answer after | the model saw last | remarks |\n|---|---|---|---|---|---|---|\n")
 		for _, r := range m.of(v) {
 			fmt.Fprintf(&table, "| `%s` | %d | %s | %d | %s | %s | %s |\n",
-				r.Scenario, r.Traffic.Calls, r.approvals(), r.Runs, r.answer(), cellText(short(r.last(), 240)), cellText(r.remarks()))
+				r.Scenario, r.Traffic.Calls, r.approvals(), r.Runs, r.answer(), cellText(short(relevant(r.last()), 240)), cellText(r.remarks()))
 		}
 		table.WriteString("\n")
 	}
@@ -196,6 +196,15 @@ func (r record) remarks() string {
 		remarks = append(remarks, fmt.Sprintf("the host cancelled: %q", short(r.Traffic.Cancels[0], 80)))
 	}
 	return strings.Join(remarks, "; ")
+}
+
+// relevant returns what a result says, without what Claude Code adds to all of them.
+func relevant(result string) string {
+	if _, event, found := strings.Cut(result, "<task-notification>"); found {
+		return event
+	}
+	text, _, _ := strings.Cut(result, "<system-reminder>")
+	return text
 }
 
 // cellText makes a text harmless in a table.

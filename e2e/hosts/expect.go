@@ -111,8 +111,23 @@ func (s scenario) text() string {
 // stands for any. A line goes when its fault is repaired.
 var known = []struct{ host, scenario, kind, why string }{
 	{"*", "deny", faultReason, "the gate answers with an error whose data has the reason; hosts show the message only"},
+	{"*", "back", faultAsked, "a host that is started again has another session, and the gate does not know it again"},
 	{"openai-agents", "*", faultReason, "the SDK replaces every JSON-RPC error by a sentence of its own"},
-	{"inspector-modern", "*", faultSlow, "it polls as seldom as the gate's pollIntervalMs says"},
+	{"openai-agents", "*", faultLost, "the SDK stops after 10 turns of its model"},
+	{"langchain", "*", faultLost, "LangGraph stops after 25 steps"},
+	{"mastra", "*", faultLost, "the agent stops after 5 steps"},
+	{"cline", "*", faultLost, "it stops after some identical calls"},
+	{"inspector", "*", faultLost, "it makes one call, and the gate answers before the decision"},
+	{"inspector-modern", "*", faultSlow, "it polls as seldom as the gate tells it to"},
+	{"inspector-modern", "kill", faultLeft, "a client that has polled within two intervals counts as present"},
+	{"claude-code-person", "*", faultSlow, "it polls as seldom as the gate tells it to"},
+	{"claude-code-person", "esc", faultLeft, "the call is a background task, which Esc does not stop"},
+	{"claude-code-modern", "esc", faultLeft, "the call is a background task, which Esc does not stop"},
+	{"codex", "*", faultLost, "the host gives up after 300 s and cancels, which the gate takes for a withdrawal"},
+	{"gemini-cli", "*", faultLost, "the host gives up after 600 s and cancels, which the gate takes for a withdrawal"},
+	{"qwen-code", "*", faultLost, "the host gives up after 600 s and cancels, which the gate takes for a withdrawal"},
+	{"gemini-cli", "esc", faultLeft, "the host does not tell the server"},
+	{"continue", "esc", faultLeft, "the host does not tell the server"},
 }
 
 // explanation returns why a fault is there, or nothing if that is not known.

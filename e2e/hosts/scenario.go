@@ -28,7 +28,7 @@ type scenario struct {
 const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never t400 t660 esc kill back later"
 
 const (
-	startup  = 2 * time.Minute // for a host to start, to ask its model and to end
+	startup  = 4 * time.Minute // for a host to start, to ask its model and to end
 	rejected = "not during the release freeze, ask Ops"
 	reason   = "deleting is final"
 )

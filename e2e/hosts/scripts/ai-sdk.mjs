@@ -21,4 +21,5 @@ try {
   }
 } finally {
   await gate.close();
+  process.exit(); // the client may leave a stream open that it opened before it had a session
 }
