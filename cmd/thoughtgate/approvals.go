@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,34 +89,63 @@ func told(err error) error {
 func newList(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List held calls, newest first",
-		Args:  noArguments,
+		Short: "List held calls",
+		Long: "List the calls that a gate holds, pending ones with the least time left first, others newest first.\n\n" +
+			"RISK is what may come of a call, by what the tool's server says of the tool.",
+		Args: noArguments,
 	}
-	state := cmd.Flags().String("state", "pending", "pending, all, or a `state` such as rejected")
+	var s client.Selection
+	cmd.Flags().StringVar(&s.State, "state", "pending", "pending, all, or a `state` such as rejected")
+	cmd.Flags().StringVar(&s.Tool, "tool", "", "only calls of tools with this `text` in their name")
+	cmd.Flags().StringVar(&s.Agent, "agent", "", "only calls of agents with this `text` in their name")
+	cmd.Flags().StringVar(&s.Workflow, "workflow", "", "only calls of workflows with this `text` in their name")
+	cmd.Flags().StringVar(&s.Text, "text", "", "only calls that have all these `words` in their names, arguments or reasons")
+	order := cmd.Flags().String("sort", "", "left (least time left first) or newest; by default left for pending calls (`order`)")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		byTimeLeft, err := sortsByTimeLeft(*order, s.State)
+		if err != nil {
+			return err
+		}
 		c, err := g.client()
 		if err != nil {
 			return err
 		}
-		listed, err := c.List(cmd.Context(), *state)
+		listed, err := c.List(cmd.Context(), s)
 		if err != nil {
 			return told(err)
 		}
-		out := newScreen(cmd.OutOrStdout())
-		if *asJSON {
-			return out.json(casefile.Page{Approvals: listed})
+		if byTimeLeft {
+			slices.SortStableFunc(listed, func(a, b casefile.Approval) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
 		}
+		out := newScreen(cmd.OutOrStdout())
 		switch {
+		case *asJSON:
+			return out.json(casefile.Page{Approvals: listed})
 		case len(listed) > 0:
 			return out.table(listed, time.Now())
-		case *state == "pending":
+		case s != client.Selection{State: s.State}:
+			return out.line("No such approvals.")
+		case s.State == "pending":
 			return out.line("No pending approvals.")
 		default:
 			return out.line("No approvals in this state.")
 		}
 	}
 	return cmd
+}
+
+// sortsByTimeLeft reports whether calls in a state are listed with the least time
+// left first.
+func sortsByTimeLeft(order, state string) (bool, error) {
+	switch order {
+	case "":
+		return state == "pending", nil
+	case "left", "newest":
+		return order == "left", nil
+	default:
+		return false, fmt.Errorf("--sort must be left or newest, not %q", order)
+	}
 }
 
 func newShow(g gateFlags) *cobra.Command {

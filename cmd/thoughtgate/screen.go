@@ -75,15 +75,15 @@ func (s *screen) json(v any) error {
 // table prints one line for each approval.
 func (s *screen) table(listed []casefile.Approval, now time.Time) error {
 	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "ID\tTOOL\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
+	_, _ = fmt.Fprintln(t, "ID\tTOOL\tRISK\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
 	n := distinct(listed)
 	for _, a := range listed {
 		left := span(a.ExpiresAt.Sub(now))
 		if a.State.Terminal() {
 			left = "-"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), requester(a), oneLine(a.Workflow, 60),
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), a.Hints.Risk(), requester(a), oneLine(a.Workflow, 60),
 			span(now.Sub(a.CreatedAt)), left, stateName(a), oneLine(a.Reason, maxCell))
 	}
 	if err := t.Flush(); err != nil {
@@ -92,10 +92,10 @@ func (s *screen) table(listed []casefile.Approval, now time.Time) error {
 	return s.warnings(listed, n)
 }
 
-// warnings says below a table which of its names may be taken for others.
+// warnings says below a table what of it may be taken for something else.
 func (s *screen) warnings(listed []casefile.Approval, n int) error {
 	for _, a := range listed {
-		for _, warning := range nameWarnings(a) {
+		for _, warning := range casefile.Alike(a) {
 			if err := s.line("%s", s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning)); err != nil {
 				return err
 			}
@@ -134,6 +134,7 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	row("tool", markedName(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
 	row("warning", s.warningText(a))
 	row("description", paragraph(a.Description))
+	row("risk", s.riskText(a.Hints.Risk()))
 	row("hints", hintText(a.Hints))
 	row("requester", requester(a))
 	row("held", oneLine(a.Reason, maxText))
@@ -157,6 +158,14 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	row("result", resultText(a.Result))
 	_, err := io.WriteString(s.w, b.String())
 	return err
+}
+
+// riskText returns a risk in red if it is the worst.
+func (s *screen) riskText(r casefile.Risk) string {
+	if r == casefile.RiskDestroys {
+		return s.paint(red, string(r))
+	}
+	return string(r)
 }
 
 // resultText returns what the tool answered, or nothing if there is no answer.

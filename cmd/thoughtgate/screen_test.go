@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("%d lines:\n%s", len(lines), out.String())
 	}
-	want := []string{"tg_aaaaaaaa-2", `x\ny\u0009z`, "ann", "w", "1m0s", "-", "expired", "because"}
+	want := []string{"tg_aaaaaaaa-2", `x\ny\u0009z`, "effects", "unknown", "ann", "w", "1m0s", "-", "expired", "because"}
 	if diff := cmp.Diff(want, strings.Fields(lines[2])); diff != "" {
 		t.Error(diff)
 	}
@@ -152,7 +152,8 @@ func TestAlike(t *testing.T) {
 			t.Errorf("%s does not mark the names:\n%s", what, text)
 		}
 	}
-	for _, warning := range []string{tool, requester, argument} {
+	value := "value \u0456d: Letters of different scripts in one word: \u0456 is U+0456 Cyrillic"
+	for _, warning := range []string{tool, requester, argument, value} {
 		if !strings.Contains(list.String(), "(!) tg_aaaaaaaa "+warning) || !strings.Contains(shown.String(), warning) {
 			t.Errorf("no warning %q in\n%s\n%s", warning, &list, &shown)
 		}

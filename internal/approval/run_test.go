@@ -177,6 +177,7 @@ func TestCancelExecuting(t *testing.T) {
 			return answer(`{}`), nil // it has answered all the same
 		}))
 		<-started
+		synctest.Wait() // whoever watches over the run does so
 		mustState(t, o.now(t, held.ID), task.Executing)
 		began := time.Now()
 		after, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})

@@ -46,6 +46,7 @@ func TestShow(t *testing.T) {
 				Hints:        &casefile.Hints{Title: "Delete", Destructive: &yes},
 				ClientReason: &casefile.Untrusted{Text: "trust me", Untrusted: true},
 			},
+			Cautions:  casefile.Cautions{Risk: casefile.RiskDestroys},
 			Digests:   casefile.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
 			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
 			Name: "delete_file",

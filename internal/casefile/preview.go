@@ -28,6 +28,9 @@ func (p *preview) size() int {
 	for _, a := range p.Approvals {
 		size += 256 + len(a.Reason)
 	}
+	for _, warning := range p.Warnings {
+		size += len(warning)
+	}
 	return size
 }
 

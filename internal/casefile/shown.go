@@ -33,9 +33,10 @@ func (v *Viewer) viewToDecide(t task.Task, most int) Approval {
 }
 
 // shownDigest returns the digest of everything in a that an approver decides
-// on. How the call stands is not part of it: that changes while it waits.
+// on. How the call stands is not part of it: that changes while it waits. Nor are
+// the cautions, which follow from the rest.
 func shownDigest(a Approval) string {
-	a.ShownDigest, a.State, a.ExpiresAt = "", "", time.Time{}
+	a.ShownDigest, a.State, a.ExpiresAt, a.Cautions = "", "", time.Time{}, Cautions{}
 	a.Approvals, a.Rejection, a.Failure, a.Result = nil, nil, nil, nil
 	text, err := json.Marshal(a, json.Deterministic(true))
 	if err != nil {

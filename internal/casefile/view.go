@@ -28,6 +28,7 @@ type Approval struct {
 	Anonymous          bool           `json:"anonymous,omitzero"`
 	Client             string         `json:"client,omitzero"` // what the agent's program calls itself
 	Background
+	Cautions
 	Digests
 	CreatedAt        time.Time       `json:"createdAt"`
 	ExpiresAt        time.Time       `json:"expiresAt"`           // of the question while it is pending, then of the task
@@ -52,6 +53,13 @@ type Background struct {
 	Description  string     `json:"description,omitzero"`
 	Hints        *Hints     `json:"hints,omitzero"`
 	ClientReason *Untrusted `json:"clientReason,omitzero"`
+}
+
+// Cautions are what a reader should know before anything else. They follow from the
+// rest of an [Approval].
+type Cautions struct {
+	Risk     Risk     `json:"risk,omitzero"`      // what may come of the call
+	Warnings []string `json:"warnings,omitempty"` // what in it may be taken for something else
 }
 
 // Digests identify a call, and what it was judged by.
@@ -136,6 +144,7 @@ func (v *Viewer) view(t task.Task, most int) Approval {
 	}
 	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, v.redactions(t), most)
 	a.AlsoSent, _ = shown(t.Call.Also, v.redactionsBeside(t), most)
+	a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}
 	a.NoApprovalNeeded = t.Approval == nil && t.State != task.Working
 	if p := t.Approval; p != nil {
 		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection

@@ -253,6 +253,9 @@ func (l *layout) mark(text string, odd func(rune) bool) []run {
 		most = min(most, maxName)
 	}
 	m := marker{find: l.find, odd: odd, most: max(minInline, most)}
+	if odd == nil {
+		m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown
+	}
 	runs, whole := m.runs(text)
 	if !whole {
 		m.found = count(text, l.find)
@@ -278,6 +281,7 @@ func shownBytes(runs []run) int {
 // cut is mark for text in a list, of which the end does not matter much.
 func (l *layout) cut(text string, most int) []run {
 	m := marker{most: max(minInline, min(most, l.bytes))}
+	m.mixed = mixedAt(text[:boundary(text, m.most+longText)])
 	runs, whole := m.runs(text)
 	if !whole {
 		runs = append(runs, run{text: "…"})
@@ -315,8 +319,9 @@ func excerpts(text, part string) [][]run {
 			break
 		}
 		from, to := max(0, past+at-excerpt), min(len(text), past+at+len(part)+excerpt)
-		m := marker{find: part}
-		runs, _ := m.runs("…" + strings.ToValidUTF8(text[from:to], "") + "…")
+		around := "…" + strings.ToValidUTF8(text[from:to], "") + "…"
+		m := marker{find: part, mixed: mixedAt(around)}
+		runs, _ := m.runs(around)
 		found = append(found, runs)
 		past += at + len(part)
 		rest = text[past:]
@@ -406,7 +411,7 @@ func bytesText(n int) string {
 // wholeText returns a value as one text with line numbers, whatever its size.
 func wholeText(v jsontext.Value) []line {
 	text := asText(v)
-	var m marker
+	m := marker{mixed: mixedAt(text)}
 	runs, _ := m.runs(text)
 	var colours colourist
 	if len(text) <= maxGuess {

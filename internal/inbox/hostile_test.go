@@ -68,6 +68,31 @@ func TestHiddenCharacters(t *testing.T) {
 	mustHave(t, alice.get("/approvals/"+string(id)+"/arguments"), `\u202egpj.exe`, `\u200b\u200d`, `\udb40\udc41`)
 }
 
+// Letters of another script inside a word of a value are marked, wherever the value
+// is shown, and said above the arguments. Words in one script are left alone.
+func TestValuesThatLookAlike(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	const marked = `p<span class="odd" title="U+0430 Cyrillic">` + "\u0430" + `</span>ypal.com`
+	long := strings.Repeat(`all is well\n`, 300)
+	tests := map[string]string{
+		"short":       `{"url":"https://pаypal.com"}`,
+		"in an array": `{"urls":[["https://pаypal.com"]]}`,
+		"first lines": `{"text":"https://pаypal.com\n` + long + `"}`,
+		"last lines":  `{"text":"` + long + `https://pаypal.com"}`,
+		"folded":      `{"text":"` + long + `https://pаypal.com\n` + long + `"}`,
+	}
+	for name, args := range tests {
+		path := "/approvals/" + string(o.hold(t, held{args: args, by: name}))
+		page := alice.get(path)
+		mustHave(t, page, marked, "Some letters may be taken for others", "\u0430 is U+0430 Cyrillic")
+		mustHave(t, alice.get(path+"?view=all"), `<span class="odd" title="U+0430 Cyrillic">`)
+	}
+	mustHave(t, alice.get("/"), marked)
+	path := "/approvals/" + string(o.hold(t, held{args: `{"text":"\u0444\u0430\u0439\u043b.txt, \u043f\u0440\u0438\u0432\u0435\u0442, caf\u00e9, iPhone\u3092\u8cb7\u3046"}`}))
+	mustLack(t, alice.get(path), `class="odd"`, "Some letters may be taken for others")
+}
+
 // Names of members that look alike are told apart.
 func TestNamesThatLookAlike(t *testing.T) {
 	o := open(t)

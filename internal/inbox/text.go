@@ -97,13 +97,26 @@ func writeRuns(b *strings.Builder, runs []run) {
 type marker struct {
 	find  string            // what to mark as found
 	found int               // how often it was
-	odd   func(r rune) bool // what may be taken for something else
+	odd   func(r rune) bool // what may be taken for something else, in a name
+	mixed map[int]bool      // where letters are that may be, in a text
 	most  int               // about how many bytes may be shown; 0 means no limit
+}
+
+// mixedAt returns where letters of a text are that may be taken for others.
+func mixedAt(text string) map[int]bool {
+	var at map[int]bool
+	for _, m := range plain.Mixed(text) {
+		if at == nil {
+			at = make(map[int]bool)
+		}
+		at[m.At] = true
+	}
+	return at
 }
 
 // runs returns text as runs, and whether that is all of it.
 func (m *marker) runs(text string) (split []run, whole bool) {
-	b := builder{odd: m.odd, most: m.most}
+	b := builder{odd: m.odd, mixed: m.mixed, most: m.most}
 	for text != "" && !b.full() {
 		at := indexFold(text, m.find)
 		if at < 0 {
@@ -136,6 +149,7 @@ func visible(text string) string {
 type builder struct {
 	runs  []run
 	odd   func(rune) bool
+	mixed map[int]bool
 	most  int
 	spent int
 	cut   bool
@@ -171,7 +185,7 @@ func (b *builder) write(text string) {
 		case isHidden(r) || b.odd != nil && unicode.IsControl(r): // a name has no lines
 			b.plain(text[start:at])
 			b.add(run{kind: hiddenRun, text: plain.CodePoint(r), note: hiddenName(r), at: before + at, size: size})
-		case b.odd != nil && b.odd(r):
+		case b.odd != nil && b.odd(r), b.mixed[before+at]:
 			b.plain(text[start:at])
 			b.add(run{kind: oddRun, text: string(r), note: plain.CodePoint(r) + " " + plain.Script(r), at: before + at, size: size})
 		default:

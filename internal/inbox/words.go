@@ -17,10 +17,11 @@ type detail struct {
 	casefile.Case
 
 	args   outline
-	also   outline // what is sent besides
-	answer outline // what the tool answered
-	whole  []line  // the arguments as one text, if everything is to be shown
-	beside []line  // and what is sent besides
+	also   outline  // what is sent besides
+	answer outline  // what the tool answered
+	whole  []line   // the arguments as one text, if everything is to be shown
+	beside []line   // and what is sent besides
+	alike  []string // which values have letters that may be taken for others
 	find   string
 	reason string // that was typed with a decision that does not count
 }
@@ -30,7 +31,9 @@ const maxFind = 200
 
 // newDetail lays out a call, looking for find in its arguments.
 func newDetail(c casefile.Case, find string) (detail, error) {
-	d := detail{Case: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], "")}
+	d := detail{
+		Case: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], ""), alike: casefile.AlikeValues(c.Whole, c.Beside),
+	}
 	var err error
 	if d.args, err = newOutline(c, d.find); err != nil {
 		return d, err

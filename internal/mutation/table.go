@@ -388,8 +388,18 @@ var mutations = []mutation{
 	},
 	{
 		"a name that looks like another is not marked", "internal/plain/alike.go",
-		`if !Odd(r) || Hidden(r) || seen[r] {`, `if true || !Odd(r) || Hidden(r) || seen[r] {`,
+		`if Odd(r) && !Hidden(r) {`, `if Odd(r) && r == 0 {`,
 		"cmd/thoughtgate", "^TestAlike$",
+	},
+	{
+		"a letter of another script in a value is not marked", "internal/inbox/arguments.go",
+		"m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown", "_ = m.mixed",
+		"internal/inbox", "^TestValuesThatLookAlike$",
+	},
+	{
+		"a letter of another script in a value is not told", "internal/casefile/view.go",
+		`a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}`, `a.Cautions = Cautions{a.Hints.Risk(), nil}`,
+		"internal/approval/api", "^TestWarnings$",
 	},
 	{
 		"a limited time to live is not logged", "internal/approval/extend.go",

@@ -2,7 +2,6 @@ package plain
 
 import (
 	"fmt"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -20,24 +19,16 @@ const maxOdd = 12
 // for. It is empty for a name of ASCII characters. Hidden characters are not
 // named: they are escaped wherever the name is shown.
 func Warning(name string) string {
-	seen := map[rune]bool{}
-	var parts []string
+	var odd []rune
 	for _, r := range name {
-		if !Odd(r) || Hidden(r) || seen[r] {
-			continue
-		}
-		seen[r] = true
-		if len(parts) < maxOdd {
-			parts = append(parts, string(r)+" is "+CodePoint(r)+" "+Script(r))
+		if Odd(r) && !Hidden(r) {
+			odd = append(odd, r)
 		}
 	}
-	if len(parts) == 0 {
+	if len(odd) == 0 {
 		return ""
 	}
-	if more := len(seen) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return "Not plain Latin letters: " + strings.Join(parts, ", ")
+	return "Not plain Latin letters: " + spelled(odd)
 }
 
 // scripts are those whose letters are often taken for others, and some more

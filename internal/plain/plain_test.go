@@ -70,3 +70,60 @@ func TestWarning(t *testing.T) {
 		}
 	}
 }
+
+// Mixed finds letters that do not belong to the script of their word, and leaves
+// ordinary text of any script alone.
+func TestMixed(t *testing.T) {
+	tests := map[string]string{ // the letters that are found
+		"plain text, caf\u00e9, na\u00efve, stra\u00dfe":           "",
+		"\u043f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440": "", // Russian
+		"\u0444\u0430\u0439\u043b.txt":                             "", // a Russian name of a file
+		"USB-\u043a\u0430\u0431\u0435\u043b\u044c":                 "",
+		"\u03b3\u03b5\u03b9\u03b1 \u03c3\u03bf\u03c5":              "", // Greek
+		"\u0394x, 5\u00b5s, \u03c3\u00b2":                          "",
+		"iPhone\u3092\u8cb7\u3046":                                 "", // Japanese
+		"\uff21\uff22\uff23":                                       "", // wide letters among themselves
+		"\u05e9\u05dc\u05d5\u05dd abc":                             "",
+		"p\u0430yp\u0430l.com":                                     "\u0430\u0430",
+		"rm -rf /hom\u0435":                                        "\u0435",
+		"g\u03bfogle":                                              "\u03bf",
+		"\u043f\u0430\u0440\u043e\u043bo":                          "o", // one Latin letter among Cyrillic ones
+		"\u0430\u0440\u0440\u04cf\u0435.com":                       "\u0430\u0440\u0440\u04cf\u0435",
+		"\u0430\u0440\u0440\u04cf\u0435":                           "",
+		"adm\uff49n":                                               "\uff49",
+		"\U0001d41aadmin":                                          "\U0001d41a",
+		"a\u13bfb":                                                 "\u13bf", // Cherokee
+		"x\xff\u0430y":                                             "\u0430",
+	}
+	for text, want := range tests {
+		got := ""
+		for _, m := range plain.Mixed(text) {
+			got += string(m.Rune)
+			if !strings.HasPrefix(text[m.At:], string(m.Rune)) {
+				t.Errorf("Mixed(%q): %q is not at %d", text, m.Rune, m.At)
+			}
+		}
+		if got != want {
+			t.Errorf("Mixed(%q) = %q; want %q", text, got, want)
+		}
+	}
+	if got := plain.MixedWarning("p\u0430y p\u0430l"); got != "Letters of different scripts in one word: \u0430 is U+0430 Cyrillic" {
+		t.Errorf("MixedWarning = %q", got)
+	}
+	if got := plain.MixedWarning("plain"); got != "" {
+		t.Errorf("MixedWarning = %q for plain text", got)
+	}
+}
+
+func FuzzMixed(f *testing.F) {
+	f.Add("p\u0430yp\u0430l.com")
+	f.Fuzz(func(t *testing.T, text string) {
+		last := -1
+		for _, m := range plain.Mixed(text) {
+			if m.At <= last || !strings.HasPrefix(text[m.At:], string(m.Rune)) {
+				t.Fatalf("Mixed(%q) has %q at %d after %d", text, m.Rune, m.At, last)
+			}
+			last = m.At
+		}
+	})
+}

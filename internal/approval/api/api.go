@@ -89,7 +89,9 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, _ operator.Operat
 // filter reads what of the approvals is asked for.
 func filter(r *http.Request) (casefile.Filter, error) {
 	q := r.URL.Query()
-	f := casefile.Filter{Cursor: q.Get("cursor")}
+	f := casefile.Filter{
+		Cursor: q.Get("cursor"), Tool: q.Get("tool"), Principal: q.Get("agent"), Workflow: q.Get("workflow"), Text: q.Get("q"),
+	}
 	switch state := q.Get("state"); state {
 	case "", "pending":
 	case "all":

@@ -240,6 +240,16 @@ func TestListAndShow(t *testing.T) {
 		}
 	}
 
+	for query, want := range map[string]int{
+		"tool=delete": 2, "tool=read": 0, "agent=an": 2, "agent=bob": 0, "workflow=op": 2, "workflow=two": 0, "q=%2Fb+files": 1, "q=hunter2": 0,
+		"tool=file&agent=ann&workflow=ops&q=%2Fa": 1,
+	} {
+		o.do(t, "GET", "/api/approvals?"+query, "", nil).read(t, &page)
+		if len(page.Approvals) != want {
+			t.Errorf("%s: %d approvals; want %d", query, len(page.Approvals), want)
+		}
+	}
+
 	var a map[string]any
 	o.do(t, "GET", "/api/approvals/"+string(first), "", nil).read(t, &a)
 	for name := range strings.FieldsSeq("id state tool upstream arguments principal workflow reason createdAt expiresAt") {
@@ -323,6 +333,28 @@ func TestDecide(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "ended")
+}
+
+// Lists and single calls warn of letters that may be taken for others, in
+// names and in values, and do not warn of ordinary text in another script.
+func TestWarnings(t *testing.T) {
+	o := open(t)
+	id := o.hold(t, "ops", "ann", "/hom\u0435/\u0444\u0430\u0439\u043b.txt")
+	want := []string{"value /hom\u0435/\u0444\u0430\u0439\u043b.txt: Letters of different scripts in one word: \u0435 is U+0435 Cyrillic"}
+	var page casefile.Page
+	o.do(t, "GET", "/api/approvals", "", nil).read(t, &page)
+	var a casefile.Approval
+	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
+	for name, got := range map[string]casefile.Approval{"list": page.Approvals[0], "show": a} {
+		if diff := cmp.Diff(casefile.Cautions{Risk: casefile.RiskUnknown, Warnings: want}, got.Cautions); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	o.hold(t, "ops", "ann", "/\u0444\u0430\u0439\u043b.txt \u4f60\u597d caf\u00e9")
+	o.do(t, "GET", "/api/approvals", "", nil).read(t, &page)
+	if got := page.Approvals[0].Warnings; got != nil {
+		t.Errorf("warned of ordinary text: %q", got)
+	}
 }
 
 // The requests in the documentation work as they are written.

@@ -75,11 +75,28 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// List returns all held calls in a state, newest first. The state is one of a
-// task, or "pending" for those that wait for a decision, or "all".
-func (c *Client) List(ctx context.Context, state string) ([]casefile.Approval, error) {
+// A Selection says which held calls are asked for. Tool, Agent and Workflow are
+// parts of names, and Text is words that are in the call; empty ones select all.
+type Selection struct {
+	State                       string // of a task, or "pending" for those that wait for a decision, or "all"
+	Tool, Agent, Workflow, Text string
+}
+
+// query returns s as the API reads it.
+func (s Selection) query() url.Values {
+	query := url.Values{"state": {s.State}, "limit": {"100"}}
+	for name, value := range map[string]string{"tool": s.Tool, "agent": s.Agent, "workflow": s.Workflow, "q": s.Text} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+// List returns all held calls that s selects, newest first.
+func (c *Client) List(ctx context.Context, s Selection) ([]casefile.Approval, error) {
 	all := []casefile.Approval{}
-	query := url.Values{"state": {state}, "limit": {"100"}}
+	query := s.query()
 	for {
 		var page casefile.Page
 		if err := c.do(ctx, http.MethodGet, approvals+"?"+query.Encode(), nil, &page); err != nil {

@@ -113,7 +113,7 @@ func refused(t *testing.T, err error, status int, kind string) {
 
 func TestRequests(t *testing.T) {
 	o, ctx := open(t), t.Context()
-	if all, err := o.client.List(ctx, "pending"); err != nil || all == nil || len(all) > 0 {
+	if all, err := o.client.List(ctx, client.Selection{State: "pending"}); err != nil || all == nil || len(all) > 0 {
 		t.Errorf("nothing is listed as %v, %v", all, err)
 	}
 	var held []task.ID
@@ -121,7 +121,7 @@ func TestRequests(t *testing.T) {
 		held = append(held, o.hold(t, fmt.Sprint("/", i)))
 	}
 	slices.Reverse(held)
-	all, err := o.client.List(ctx, "pending")
+	all, err := o.client.List(ctx, client.Selection{State: "pending"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +148,9 @@ func TestRequests(t *testing.T) {
 	}
 	_, err = o.client.Show(ctx, "tg_../events?x#y")
 	refused(t, err, http.StatusNotFound, "not_found")
-	_, err = dial(t, client.Config{URL: o.server.URL, Token: "wrong"}).List(ctx, "pending")
+	_, err = dial(t, client.Config{URL: o.server.URL, Token: "wrong"}).List(ctx, client.Selection{State: "pending"})
 	refused(t, err, http.StatusUnauthorized, "unauthorized")
-	_, err = dial(t, client.Config{URL: o.server.URL + "/else/where"}).List(ctx, "pending")
+	_, err = dial(t, client.Config{URL: o.server.URL + "/else/where"}).List(ctx, client.Selection{State: "pending"})
 	refused(t, err, http.StatusNotFound, "not_found")
 }
 
@@ -231,7 +231,7 @@ func TestStrangeServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			_, err := dial(t, client.Config{URL: server.URL, Timeout: 100 * time.Millisecond}).List(t.Context(), "pending")
+			_, err := dial(t, client.Config{URL: server.URL, Timeout: 100 * time.Millisecond}).List(t.Context(), client.Selection{State: "pending"})
 			if err == nil || strings.Contains(err.Error(), secret) {
 				t.Errorf("got %v", err)
 			}

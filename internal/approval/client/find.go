@@ -50,7 +50,7 @@ func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 		return "", &IDError{Text: text}
 	}
 	for _, state := range []string{"pending", "all"} {
-		listed, err := c.List(ctx, state)
+		listed, err := c.List(ctx, Selection{State: state})
 		if err != nil {
 			return "", err
 		}
