@@ -41,7 +41,7 @@ var observed = []mutation{
 	},
 	{
 		"a cancelled call runs on", "internal/approval/run.go",
-		`ended = d.isOver(ctx, ref) && !d.beingRead(t.ID)`, `ended = false`,
+		`ended = rn.isOver(ctx, ref) && !rn.spools.of(t.ID).beingRead()`, `ended = false`,
 		approvalPkg, "^TestCancelExecuting$",
 	},
 	{
@@ -52,7 +52,7 @@ var observed = []mutation{
 		taskPkg, "^TestEdgeCases$",
 	},
 	{
-		"housekeeping takes up what upstreams do by themselves", "internal/approval/keep.go",
+		"housekeeping takes up what upstreams do by themselves", "internal/approval/housekeeping.go",
 		`States: []task.State{task.Approved}, Limit: sweepBatch}`, `States: []task.State{task.Approved, task.Executing}, Limit: sweepBatch}`,
 		approvalPkg, "^TestNestedCallNeedsNoWork$",
 	},
@@ -62,7 +62,7 @@ var observed = []mutation{
 		approvalPkg, "^TestNestedCallNeedsNoWork$",
 	},
 	{
-		"an expiry is logged without its age", "internal/approval/keep.go",
+		"an expiry is logged without its age", "internal/approval/tasks.go",
 		`"age_seconds", age.Seconds(),`, `"age_seconds", 0*age.Seconds(),`,
 		approvalPkg, "^TestExpiryIsLogged$",
 	},
