@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -41,6 +42,12 @@ func TestStrangersLines(t *testing.T) {
 		}
 	}
 	var before net.Conn
+	names := 0
+	deny := func(a *app.App, c *http.Client) {
+		names++
+		post(c, "http://"+a.AgentAddr()+"/mcp", "application/json", "",
+			fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"drop_%d"}}`, names))
+	}
 	tests := map[string]struct {
 		settings string
 		line     string
@@ -50,6 +57,11 @@ func TestStrangersLines(t *testing.T) {
 		"malformed bodies": {"", "request", many, func(a *app.App, c *http.Client) {
 			post(c, "http://"+a.AgentAddr()+"/mcp", "application/json", "", "nonsense")
 		}},
+		"denied calls":     {"rules: [{match: 'get_*', action: forward}]\ndefault: deny\n", "verdict", many, deny},
+		"observed denials": {"mode: observe\nrules: [{match: 'drop_*', action: deny}]\ndefault: deny\n", "verdict", many, deny},
+		"calls beyond the limit": {
+			"tasks: {max_pending: 1, max_pending_per_owner: 1}\nrules: [{match: 'drop_*', action: approve}]\ndefault: deny\nwaiting: {hold: 1ms}\n", "verdict", many, deny,
+		},
 		"bad tokens of agents": {
 			"identity: {anonymous: true, tokens: [{name: ann, hash: 'sha256:" + strings.Repeat("0", 64) + "'}]}\n", "agent not authenticated", many,
 			func(a *app.App, c *http.Client) {
@@ -79,6 +91,7 @@ func TestStrangersLines(t *testing.T) {
 			},
 		},
 	}
+	sources := map[string]string{"denied calls": "anonymous", "observed denials": "anonymous", "calls beyond the limit": "anonymous"}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, log, stop := startLogged(t, gatewayFor("http://127.0.0.1:1")+tt.settings)
@@ -89,12 +102,12 @@ func TestStrangersLines(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			first := log.with(fmt.Sprintf(`"msg":%q`, tt.line), `"level":"WARN"`)
+			first := log.with(fmt.Sprintf(`"msg":%q`, tt.line))
 			told := len(first)
 			summaries := decoded(t, log.with(`"similar lines left out"`, fmt.Sprintf(`"line":%q`, tt.line)))
 			for _, s := range summaries {
 				told += int(s["count"].(float64))
-				if s["source"] != "127.0.0.2" {
+				if s["source"] != cmp.Or(sources[name], "127.0.0.2") {
 					t.Errorf("source: %v", s["source"])
 				}
 			}

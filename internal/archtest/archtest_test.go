@@ -35,7 +35,7 @@ var allowed = map[string]string{
 	"internal/tracing":             "",
 	"internal/wire":                "jsonrpc",
 	"internal/policy":              "jsonrpc",
-	"internal/gate":                "jsonrpc internal/metrics internal/policy",
+	"internal/gate":                "jsonrpc internal/logging internal/metrics internal/policy",
 	"internal/casefile":            "jsonrpc task internal/audit internal/policy internal/plain",
 	"internal/approval":            "jsonrpc task mcptask internal/casefile internal/policy internal/logging internal/plain",
 	"internal/bearer":              "",

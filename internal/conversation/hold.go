@@ -45,7 +45,7 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 	h.identify(&call)
 	t, _, err := h.hub.cfg.Desk.Hold(ctx, call)
 	if err != nil {
-		h.hub.cfg.Log.InfoContext(ctx, "call not held", "cause", err)
+		h.hub.cfg.Log.InfoContext(h.repeatable(ctx, judged.Verdict.Label), "call not held", "cause", err)
 	}
 	return t, err
 }

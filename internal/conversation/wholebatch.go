@@ -143,7 +143,7 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	c.Upstream, c.Trace = b.upstream(), b.reply.Trace()
 	t, _, err := b.hub.cfg.Desk.Hold(ctx, c)
 	if err != nil {
-		b.hub.cfg.Log.InfoContext(ctx, "batch not held", "cause", err)
+		b.hub.cfg.Log.InfoContext(b.repeatable(ctx, c.Verdict.Label), "batch not held", "cause", err)
 		return b.answerEach(func(r *Request, _ int) []byte { return r.notHeldMessage(err) })
 	}
 	for _, id := range b.ids {

@@ -1,11 +1,13 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -101,6 +103,20 @@ func subject(kind policy.Kind, m *jsonrpc.Message) (string, bool) {
 	return m.Params.Name.Text()
 }
 
+// limited returns the context of a line about the verdict v. Of the lines about one
+// principal, one rule and one tool that the upstream has listed, the log has one for
+// a while. A call that is held has lines of its own, which have no limit.
+func limited(ctx context.Context, c Client, j Judged, v policy.Verdict) context.Context {
+	reason, source := string(v.Action)+" by "+cmp.Or(v.Label, "default"), "anonymous"
+	if j.Tool.DigestText() != "" {
+		reason += ": " + shortened(j.Name)
+	}
+	if !c.Principal.Anonymous {
+		source = c.Principal.ID
+	}
+	return logging.Limited(ctx, reason, source)
+}
+
 // terms returns what decides whether calls of a tool are tasks. Only tools can
 // be tasks, so nothing is demanded of anything else.
 func (s *Settings) terms(kind policy.Kind, t Tool, facts Facts) policy.TaskTerms {
@@ -116,7 +132,9 @@ func (s *Settings) terms(kind policy.Kind, t Tool, facts Facts) policy.TaskTerms
 }
 
 // tell counts and logs a verdict. Plain forwarding is told only to those who
-// ask: it is nearly everything.
+// ask: it is nearly everything. Agents can make calls that are denied as often as
+// they like, or held beyond the limit, so the log has few lines of a flood of them,
+// and how many there were.
 func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
 	v := j.Verdict
 	observed := v.Would != nil
@@ -131,7 +149,7 @@ func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
 	if !g.log.Enabled(ctx, level) {
 		return
 	}
-	g.log.LogAttrs(ctx, level, "verdict",
+	g.log.LogAttrs(limited(ctx, c, j, v), level, "verdict",
 		slog.String("action", string(v.Action)),
 		slog.Bool("observed", observed),
 		slog.String("kind", string(j.Kind)),

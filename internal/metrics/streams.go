@@ -9,10 +9,10 @@ const (
 	StreamEvents = "events" // those of one task, for dashboards
 )
 
-// Where a notification comes from that clients are told about tasks.
+// Senders of notifications about held calls.
 const (
-	FromGate     = "gate"
-	FromUpstream = "upstream"
+	FromGate     = "gate"     // to a client
+	FromUpstream = "upstream" // to the gate
 )
 
 // registerStreams makes the metrics about event streams.
@@ -30,7 +30,8 @@ func (m *Metrics) registerStreams() {
 	begin(m.reconnections, Success)
 	begin(m.reconnections, Failed)
 	notified := register(m.registry, prometheus.NewCounterVec(
-		counter("sse_notifications_total", "Notifications about held calls that clients were sent on their streams."), []string{"source"}))
+		counter("sse_notifications_total", "Notifications about held calls: those that the gate sent, one for each client that listens (gate), "+
+			"and those that upstreams sent to the gate about the tasks that they made of held calls (upstream)."), []string{"source"}))
 	m.notified = make(map[string]prometheus.Counter)
 	for _, source := range []string{FromGate, FromUpstream} {
 		m.notified[source] = notified.WithLabelValues(source)
@@ -52,8 +53,8 @@ func (m *Metrics) StreamClosed(kind string) {
 	}
 }
 
-// Notified counts a notification about a task that a client was sent. The
-// source is [FromGate] or [FromUpstream].
+// Notified counts a notification about a held call: one that a client was sent, or
+// one that an upstream sent. The source is [FromGate] or [FromUpstream].
 func (m *Metrics) Notified(source string) {
 	if m != nil {
 		m.notified[source].Inc()
