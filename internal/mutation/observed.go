@@ -15,6 +15,16 @@ var observed = []mutation{
 		mcphttpPkg, "^TestUpstreamErrorsAreCounted$",
 	},
 	{
+		"denied calls fill the log", "internal/gate/judge.go",
+		`g.log.LogAttrs(limited(ctx, c, j, v), level, "verdict",`, `g.log.LogAttrs(ctx, level, "verdict",`,
+		appPkg, "^TestStrangersLines$",
+	},
+	{
+		"denials are not counted", "internal/gate/judge.go",
+		`g.metrics.Verdict(string(j.Kind), string(v.Action), observed)`, `_ = observed`,
+		appPkg, "^TestCountersByOutcome$",
+	},
+	{
 		"held calls are not counted", "internal/app/desk.go",
 		`a.metrics.TaskHeld(e.Task.Call.Name)`, `_ = e.Task.Call.Name`,
 		appPkg, "^TestHeldCallsAreCounted$",

@@ -1,0 +1,185 @@
+package app_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	counterLine  = regexp.MustCompile(`(?m)^thoughtgate_(\w+)_total(?:\{(.*)\})? (\S+)$`)
+	counterLabel = regexp.MustCompile(`\w+="([^"]*)",?`)
+)
+
+// counters returns the series of counters on the page of metrics, each as its name
+// and the values of its labels, with its value. Left out is what may count at any
+// time, and any number of times: what the gate asks upstreams by itself, and how
+// often a client hears of a call on its way.
+func counters(t *testing.T, operators string) map[string]string {
+	t.Helper()
+	_, page := get(t, "http://"+operators+"/metrics")
+	found := make(map[string]string)
+	for _, m := range counterLine.FindAllStringSubmatch(page, -1) {
+		series := strings.TrimSpace(m[1] + " " + strings.TrimSpace(counterLabel.ReplaceAllString(m[2], "$1 ")))
+		if series != "mcp_upstream_requests success" && series != "sse_notifications gate" {
+			found[series] = m[3]
+		}
+	}
+	return found
+}
+
+const unanswered = "mcp_upstream_requests error"
+
+// moved returns the series that are not zero, with how often they counted if that
+// was more than once, in alphabetical order.
+func moved(all map[string]string) []string {
+	var series []string
+	for name, value := range all {
+		switch {
+		case value == "0":
+		case value == "1", name == unanswered: // the gate may have asked by itself as well
+			series = append(series, name)
+		default:
+			series = append(series, name+" = "+value)
+		}
+	}
+	slices.Sort(series)
+	return series
+}
+
+// outcomes are what may become of a call, each with what the agent and an approver
+// do for it, and with the counters that it moves.
+var outcomes = map[string]struct {
+	settings string
+	act      func(t *testing.T, agents, operators string)
+	want     string // separated by semicolons
+}{
+	"forwarded": {
+		"", func(t *testing.T, agents, _ string) { say(t, agents, "tools/call", `{"name":"get_x"}`) },
+		"mcp_requests tools/call success; policy_verdicts forward tool false",
+	},
+	"denied": {
+		"", func(t *testing.T, agents, _ string) { say(t, agents, "tools/call", `{"name":"drop_x"}`) },
+		"mcp_refused policy_denied; mcp_requests tools/call error; policy_verdicts deny tool false",
+	},
+	"held": {
+		"", func(t *testing.T, agents, _ string) { createTask(t, agents, "hold_x") },
+		"audit_events asked; audit_events held; mcp_requests tools/call success; policy_verdicts approve tool false; " +
+			"task_transitions working input_required; tasks_created hold_x",
+	},
+	"approved": {
+		"", func(t *testing.T, agents, operators string) {
+			id := createTask(t, agents, "hold_x")
+			approve(t, operators, id)
+			say(t, agents, "tasks/result", `{"taskId":"`+id+`"}`)
+		},
+		"audit_events asked; audit_events decided; audit_events delivered; audit_events finished; audit_events held; " +
+			"audit_events rechecked; audit_events started; mcp_requests tasks/result success; mcp_requests tools/call " +
+			"success; policy_verdicts approve tool false; task_transitions approved executing; task_transitions executing " +
+			"completed; task_transitions input_required approved; task_transitions working input_required; tasks_completed " +
+			"completed hold_x; tasks_created hold_x; upstream_execution sync success; upstream_result_bytes = 14",
+	},
+	"rejected": {
+		"", func(t *testing.T, agents, operators string) {
+			decide(t, operators, createTask(t, agents, "hold_x"), "reject")
+		},
+		"audit_events asked; audit_events decided; audit_events held; mcp_requests tools/call success; policy_verdicts " +
+			"approve tool false; task_transitions input_required rejected; task_transitions working input_required; " +
+			"tasks_completed rejected hold_x; tasks_created hold_x",
+	},
+	"expired": {
+		"workflows: {default: {timeout: 1s}}\ntasks: {cleanup_interval: 1s}\n", func(t *testing.T, agents, _ string) { createTask(t, agents, "hold_x") },
+		"audit_events asked; audit_events expired; audit_events held; mcp_requests tools/call success; policy_verdicts " +
+			"approve tool false; task_transitions input_required expired; task_transitions working input_required; " +
+			"tasks_completed expired hold_x; tasks_created hold_x",
+	},
+	"cancelled": {
+		"", func(t *testing.T, agents, _ string) {
+			say(t, agents, "tasks/cancel", `{"taskId":"`+createTask(t, agents, "hold_x")+`"}`)
+		},
+		"audit_events asked; audit_events cancelled; audit_events held; mcp_requests tasks/cancel success; mcp_requests " +
+			"tools/call success; policy_verdicts approve tool false; task_transitions input_required cancelled; " +
+			"task_transitions working input_required; tasks_completed cancelled hold_x; tasks_created hold_x",
+	},
+	"upstream error": {
+		"", func(t *testing.T, agents, _ string) { say(t, agents, "tools/call", `{"name":"get_broken"}`) },
+		"mcp_requests tools/call error; mcp_upstream_requests error; policy_verdicts forward tool false",
+	},
+	"upstream unreachable": {
+		"", func(t *testing.T, agents, _ string) { say(t, agents, "tools/call", `{"name":"get_x"}`) },
+		"mcp_refused upstream_unreachable; mcp_requests tools/call error; mcp_upstream_requests error; policy_verdicts " +
+			"forward tool false",
+	},
+}
+
+// Issue 9, C12: before the first request every counter of the documentation is on
+// the page with zero. Each outcome of a call moves the counters that tell of it, and
+// no others.
+func TestCountersByOutcome(t *testing.T) {
+	document, err := os.ReadFile("../../docs/running.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := strings.ReplaceAll(string(document), "`thoughtgate_", "`")
+	for name, tt := range outcomes {
+		t.Run(name, func(t *testing.T) {
+			defer http.DefaultClient.CloseIdleConnections()
+			up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				w.Header().Set("Content-Type", "application/json")
+				if strings.Contains(string(body), "get_broken") {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+				io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
+			}))
+			t.Cleanup(up.Close)
+			address := up.URL
+			if name == "upstream unreachable" {
+				address = "http://127.0.0.1:1"
+			}
+			text := strings.Replace(gatewayFor(address), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
+				"rules: [{match: 'get_*', action: forward}, {match: 'hold_*', action: approve}]\ndefault: deny\n" + tt.settings
+			a, stop := start(t, text)
+			before := counters(t, a.OperatorAddr())
+			if got := moved(before); len(got) > 0 && got[0] != unanswered {
+				t.Errorf("before the first request: %q; want all counters at zero", got)
+			}
+			for _, m := range regexp.MustCompile("`([a-z_]+)_total(\\{[^`]*\\})?`").FindAllStringSubmatch(documented, -1) {
+				if !strings.Contains(m[2], "tool") && !strings.Contains(m[2], "upstream") && !hasSeries(before, m[1]) {
+					t.Errorf("before the first request there is no %s_total", m[1])
+				}
+			}
+			tt.act(t, a.AgentAddr(), a.OperatorAddr())
+			want, got := strings.Split(tt.want, "; "), []string(nil)
+			t.Cleanup(func() {
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Error(diff)
+				}
+			})
+			eventually(t, "the counters are as they should be", func() bool {
+				got = moved(counters(t, a.OperatorAddr()))
+				return slices.Equal(got, want)
+			})
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// hasSeries reports whether there is a counter with that name.
+func hasSeries(all map[string]string, name string) bool {
+	for series := range all {
+		if first, _, _ := strings.Cut(series, " "); first == name {
+			return true
+		}
+	}
+	return false
+}
