@@ -42,12 +42,19 @@ func suites() []suite {
 			{Name: "Transition", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 5},
 			{Name: "Memory", Metric: "B/task", Scale: 1, Unit: "B", Budget: 1024},
 		}},
-		{module + "task/sqlstore", "^Benchmark(SQLite|Postgres)$/^(create_with_[02]_notes|wake)$", []report.GoBudget{
+		{module + "internal/wire", "^Benchmark(Declare|RewriteList)$", []report.GoBudget{
+			{Name: "Declare", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
+			{Name: "RewriteList", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
+		}},
+		{module + "internal/approval", "^BenchmarkLazyPoll$", []report.GoBudget{
+			{Name: "LazyPoll", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 10},
+		}},
+		{module + "task/sqlstore", "^Benchmark(SQLite|Postgres)$/^(create_with_[02]_notes|wake|at_once)$", []report.GoBudget{
 			{Name: "SQLite/create_with_0_notes", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 10_000, Floor: true},
 			{Name: "SQLite/create_with_2_notes", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 10_000, Floor: true},
 			{Name: "Postgres/wake", Metric: "µs-after-swap", Scale: 1e-3, Unit: "ms", Budget: 100},
 		}},
-		{module + "task/redisstore", "^BenchmarkRedis$/^always$/^(create.*|wake)$", []report.GoBudget{
+		{module + "task/redisstore", "^BenchmarkRedis$/^always$/^(create.*|wake|at_once)$", []report.GoBudget{
 			{Name: "Redis/always/wake", Metric: "µs-after-swap", Scale: 1e-3, Unit: "ms", Budget: 100},
 		}},
 	}

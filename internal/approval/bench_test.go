@@ -32,6 +32,32 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
+// BenchmarkLazyPoll asks for a call that runs as a task of an upstream which answers
+// at once. What remains is what the gate adds to each question. GOV-004 NF-001.1
+// allows 10 ms.
+func BenchmarkLazyPoll(b *testing.B) {
+	o, r := open(b, nil), newRemote()
+	held := o.hold(b, call("ann", "/a"))
+	o.approve(b, held.ID)
+	if _, err := o.Contact(b.Context(), mine(held), r); err != nil {
+		b.Fatal(err)
+	}
+	for o.now(b, held.ID).Execution.UpstreamTask == "" {
+		runtime.Gosched()
+	}
+	before, asked := r.count("poll"), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		asked++
+		if _, err := o.Contact(b.Context(), mine(held), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if polls := r.count("poll") - before; polls != asked {
+		b.Errorf("the upstream was asked %d times for %d questions", polls, asked)
+	}
+}
+
 func callInstantly(context.Context, []byte) (approval.Outcome, error) {
 	return answer(`{"content":[]}`), nil
 }

@@ -85,6 +85,23 @@ func TestDeclare(t *testing.T) {
 	}
 }
 
+// CORE-007 NF-001.1: the answer to initialize gets the gate's capabilities within a
+// millisecond.
+func BenchmarkDeclare(b *testing.B) {
+	text := []byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},` +
+		`"prompts":{},"resources":{"subscribe":true},"logging":{},"completions":{}},"serverInfo":{"name":"files","title":"Files",` +
+		`"version":"1.2.3"},"instructions":"` + strings.Repeat("words ", 100) + `"}}`)
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		p, err := jsonrpc.Parse(text, jsonrpc.Limits{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		wire.Declare(&p.Messages[0], wire.Legacy, wire.Abilities{Tasks: true, ListTasks: true, ListChanged: true})
+	}
+}
+
 // CORE-007 NF-001.2: the lists are rewritten well within 5 ms.
 func BenchmarkRewriteList(b *testing.B) {
 	var tools []string

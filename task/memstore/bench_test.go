@@ -8,6 +8,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // many is how many tasks there are while something else is measured.
@@ -173,6 +174,13 @@ func BenchmarkTransition(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkAtOnce makes a thousand transitions at the same time.
+func BenchmarkAtOnce(b *testing.B) {
+	s := memstore.New(memstore.Options{})
+	b.Cleanup(func() { _ = s.Close() })
+	storetest.BenchmarkAtOnce(b, s)
 }
 
 // BenchmarkList reads a page of 20 out of many tasks.

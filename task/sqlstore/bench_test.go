@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const (
@@ -40,6 +41,7 @@ func measure(b *testing.B, open backend) {
 	for _, rooms := range []int{1, 100} {
 		b.Run(fmt.Sprintf("create in %d rooms", rooms), func(b *testing.B) { benchmarkCreate(b, open, 1, rooms) })
 	}
+	b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b)) })
 	b.Run("of many", func(b *testing.B) {
 		s := open(b)
 		ids := fill(b, s)
