@@ -146,7 +146,7 @@ func libraries() []host {
 			waits:  "It keeps the request open; with a server of 2026-07-28 it comes back by itself for up to 10 rounds.",
 			limits: "None seen in 150 s for one request.",
 			user:   "What the program shows.",
-			model:  "The whole result as JSON.",
+			model:  "The content of the result as JSON.",
 		}),
 		library("openai-agents", "OpenAI Agents SDK 0.20.0", hostDoc{
 			waits:  "It keeps the request open; with a server of 2026-07-28 it comes back by itself for up to 10 rounds.",

@@ -85,7 +85,7 @@ trust_level = "trusted"
 			waits:  "It keeps the request open and asks for progress.",
 			limits: "300 s for one call; progress does not extend it.",
 			user:   "The call with the time it takes, without messages of progress. Esc cancels the call at the gate, with the same words as the time limit.",
-			model:  "The text of the result; of an error also its `data`.",
+			model:  "The time the call took and the text of the result; of an error also its `data`.",
 		},
 	}
 }
@@ -110,7 +110,7 @@ func geminiCLI() host {
 			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
 			limits: "600 s for one call; progress does not extend it.",
 			user:   "The call with a bar and the latest message of progress. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
-			model:  "The text of the result.",
+			model:  "The text of the result, marked as untrusted context.",
 		},
 	}
 }
@@ -220,7 +220,7 @@ func cline() host {
 			waits:  "It keeps the request open and sends no progress token.",
 			limits: "60 s for one call; it stops after 5 identical calls.",
 			user:   "The call with a spinner. Esc cancels the call at the gate.",
-			model:  "The text of the result.",
+			model:  "The whole result as JSON.",
 		},
 	}
 }
@@ -252,7 +252,7 @@ mcpServers:
 			waits:  "It keeps the request open and sends no progress token.",
 			limits: "60 s for one call.",
 			user:   "The call with a spinner. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
-			model:  "The text of the result.",
+			model:  "The content of the result as JSON.",
 		},
 	}
 }
