@@ -187,8 +187,9 @@ func (c *cell) collect(s *site, e ending) (record, error) {
 	default:
 		r.Saw, told = lastTurn(s.model.Turns())
 	}
-	if seconds := told.Sub(decided).Seconds(); !decided.IsZero() && len(r.Saw) > 0 && seconds >= 0 {
-		seconds = tenths(seconds)
+	// The approver notices an expiry a moment after it happens.
+	if seconds := told.Sub(decided).Seconds(); !decided.IsZero() && len(r.Saw) > 0 && seconds > -1 {
+		seconds = tenths(max(0, seconds))
 		r.Answer = &seconds
 	}
 	return r, nil
