@@ -15,7 +15,7 @@ import (
 
 // atOnce is how many hosts the test runs at the same time. They wait most of the
 // time.
-const atOnce = 6
+const atOnce = 8
 
 // TestSmallHosts runs the hosts that are installed quickly, in the scenarios that
 // take seconds. They are not isolated, so that the test runs everywhere.
