@@ -27,6 +27,10 @@ type Query struct {
 	// Heads asks for no more of each task than [Task.Head] has, which a store
 	// can tell without reading a call that may be large.
 	Heads bool
+
+	// Outlines asks for no more of each task than [Task.Outline] has. Stores keep
+	// outlines apart from the calls, which may be large.
+	Outlines bool
 }
 
 // A Page is a part of the tasks that a query selects.
@@ -62,6 +66,32 @@ func (t Task) Position() Position { return Position{CreatedAt: t.CreatedAt, ID: 
 // Head returns the part of t by which lists find it, and its version.
 func (t Task) Head() Task {
 	return Task{ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, CreatedAt: t.CreatedAt}
+}
+
+// Outline returns t without what may be large: the request and its arguments, the
+// upstream's questions with the client's answers, and the result.
+func (t Task) Outline() Task {
+	t = t.Clone()
+	t.Call.Message, t.Call.Arguments, t.Call.Also = "", "", ""
+	if x := t.Execution; x != nil {
+		x.InputRequests, x.RequestState, x.Answers = nil, "", nil
+	}
+	if t.Result != nil {
+		t.Result.Inline = nil
+	}
+	return t
+}
+
+// Part returns as much of t as q asks for, in memory of its own.
+func (q Query) Part(t Task) Task {
+	switch {
+	case q.Heads:
+		return t.Head()
+	case q.Outlines:
+		return t.Outline()
+	default:
+		return t.Clone()
+	}
 }
 
 // Compare returns a negative number if a is listed before b, a positive one if

@@ -63,8 +63,7 @@ func (c *canceller) run(ctx context.Context) {
 
 // owed returns the tasks that owe their upstream a cancellation.
 func (c *canceller) owed(ctx context.Context) (owed []task.ID, err error) {
-	const few = 10 // at a time: each may hold large arguments
-	q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: few}
+	q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: sweepBatch, Outlines: true}
 	for t, err := range task.Each(ctx, c.cfg.Store, q) {
 		if err != nil {
 			return owed, err

@@ -123,7 +123,9 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	facts, err := c.facts().Text()
+	known := c.facts()
+	known.Preview = d.cases.Preview(call, c.Verdict.Workflow)
+	facts, err := known.Text()
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}

@@ -326,7 +326,7 @@ func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
 // says that there is none, but that a call is being made, or was a moment ago
 // when it was cancelled, whose task is not known yet.
 func (d *Desk) MadeOf(ctx context.Context, owner, upstreamTask string) (id task.ID, maybe bool, err error) {
-	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
+	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch, Outlines: true}
 	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		switch {
 		case err != nil:

@@ -30,7 +30,7 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 // by which ids the owner knows them.
 func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task.ID, error) {
 	ids := make(map[string]task.ID)
-	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch}
+	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch, Outlines: true}
 	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return nil, err

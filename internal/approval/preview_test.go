@@ -32,7 +32,7 @@ func (s *readStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 }
 
 func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
-	if !q.Heads {
+	if !q.Heads && !q.Outlines {
 		s.wholeLists.Add(1)
 	}
 	if !task.IsAside(ctx) {
@@ -48,8 +48,8 @@ func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	return s.Store.List(ctx, q)
 }
 
-// A list reads each version of a held call once, whatever the size of its
-// arguments, and tells the truth about it all the same.
+// A list reads no held call, whatever the size of its arguments, and shows how it
+// stands all the same.
 func TestListReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
@@ -85,8 +85,8 @@ func TestListReadsPreviews(t *testing.T) {
 			t.Fatalf("%d calls are listed: %.500v", len(found), found[0])
 		}
 	}
-	if n := watched.gets.Load(); n != calls {
-		t.Errorf("%d calls were read to be listed three times; want each once", n)
+	if n := watched.gets.Load(); n > 0 {
+		t.Errorf("%d calls were read to be listed", n)
 	}
 	if n := watched.wholeLists.Load(); n > 0 {
 		t.Errorf("%d lists of whole calls were read", n)

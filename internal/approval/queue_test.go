@@ -143,7 +143,7 @@ func TestQueuePages(t *testing.T) {
 	}
 }
 
-// A queue reads each version of a call at most once, whatever is searched for.
+// A queue reads no call, whatever is searched for.
 func TestQueueReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
@@ -162,8 +162,8 @@ func TestQueueReadsPreviews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := watched.gets.Load(); n > calls {
-		t.Errorf("%d calls were read; want each once at most", n)
+	if n := watched.gets.Load(); n > 0 {
+		t.Errorf("%d calls were read", n)
 	}
 	if w, a := watched.wholeLists.Load(), watched.notAside.Load(); w+a > 0 {
 		t.Errorf("%d lists of whole calls, %d reads that are not aside", w, a)

@@ -3,7 +3,6 @@ package casefile
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -62,8 +61,8 @@ func (v *Viewer) Case(ctx context.Context, id task.ID, objection func(task.Task)
 	c := Case{Approval: v.view(t, MaxShown), Approvers: terms.Approvers, Objection: objection(t)}
 	c.ShownDigest = v.viewToDecide(t, unbounded).ShownDigest
 	c.Result = v.result(ctx, t)
-	c.Whole, c.Redacted = whole(t.Call.Arguments, v.redactions(t))
-	c.Beside, c.RedactedBeside = whole(t.Call.Also, v.redactionsBeside(t))
+	c.Whole, c.Redacted = whole(t.Call.Arguments, v.redactions(t.Call, t.Workflow))
+	c.Beside, c.RedactedBeside = whole(t.Call.Also, v.redactionsBeside(t.Call, t.Workflow))
 	if c.Story, err = v.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 		return Case{}, err
 	}
@@ -74,42 +73,20 @@ func (v *Viewer) Case(ctx context.Context, id task.ID, objection func(task.Task)
 	return c, err
 }
 
-// whole returns JSON without what paths name, and what of it is redacted.
-func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]bool) {
-	text, hidden, err := withoutRedacted(value, paths, 0)
-	if err != nil {
-		return jsontext.Value(`"[unreadable]"`), nil
-	}
-	return text, hidden
-}
-
-// redactions returns the paths that nobody is shown of the arguments of t.
-func (v *Viewer) redactions(t task.Task) []path {
-	paths := parsePaths(v.redactedPaths(t.Workflow))
-	if t.Call.Method == MethodBatch {
-		paths = pathsInBatch(paths)
-	}
-	return paths
-}
-
-// redactionsBeside returns the paths that nobody is shown of what is sent
-// besides the arguments: what is secret there has the same name here.
-func (v *Viewer) redactionsBeside(t task.Task) []path {
-	var beside []path
-	for _, p := range v.redactions(t) {
-		beside = append(beside, append(path{"*"}, p...))
-	}
-	return beside
-}
-
 // earlier returns the calls of the same tool that the owner of t made before t.
 func (v *Viewer) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 	var found []Approval
-	err := v.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) bool {
+	err := v.lookBack(ctx, task.Query{Scope: task.OwnedBy(t.Owner)}, func(other task.Task) (more bool, err error) {
 		if task.Compare(t.Position(), other.Position()) < 0 && sameTool(t, other) {
-			found = append(found, v.view(other, maxListed))
+			one, err := v.item(ctx, other)
+			if err != nil {
+				return false, err
+			}
+			if one != nil {
+				found = append(found, one.Approval)
+			}
 		}
-		return len(found) < maxEarlier
+		return len(found) < maxEarlier, nil
 	})
 	return found, err
 }
@@ -140,11 +117,11 @@ type approvedCall struct {
 func (v *Viewer) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
 	var last *approvedCall
 	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
-	err := v.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) bool {
+	err := v.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) (more bool, err error) {
 		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) && comparableDigests(other.Verdict.ToolDigest, t.Verdict.ToolDigest) {
 			last = &approvedCall{Precedent{other.ID, other.Approval.DecidedAt()}, other.Verdict.ToolDigest}
 		}
-		return last == nil
+		return last == nil, nil
 	})
 	if err != nil || last != nil {
 		return last, err
@@ -187,21 +164,22 @@ func wasApproved(t task.Task) bool {
 	return t.Approval != nil && t.Approval.Rejection == nil && !t.Approval.DecidedAt().IsZero()
 }
 
-// lookBack calls more with the tasks that q selects, newest first, until it
-// returns false or has been called often enough.
-func (v *Viewer) lookBack(ctx context.Context, q task.Query, more func(task.Task) bool) error {
+// lookBack calls more with the outlines of the tasks that q selects, newest
+// first, until it returns false or has been called often enough.
+func (v *Viewer) lookBack(ctx context.Context, q task.Query, more func(task.Task) (bool, error)) error {
+	q.Outlines = true
 	seen := 0
 	for t, err := range task.Each(ctx, v.cfg.Store, q) {
-		if err != nil {
-			return err
+		if errors.Is(err, task.ErrUnreadable) {
+			continue
 		}
-		if seen++; !more(t) || seen == lookback {
-			return nil
+		goOn := false
+		if err == nil {
+			goOn, err = more(t)
+		}
+		if seen++; err != nil || !goOn || seen == lookback {
+			return err
 		}
 	}
 	return nil
-}
-
-func contains(text, part string) bool {
-	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

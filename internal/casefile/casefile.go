@@ -51,9 +51,8 @@ type Terms struct {
 
 // A Viewer shows held calls. It is safe for concurrent use.
 type Viewer struct {
-	cfg      Config
-	reads    *semaphore.Weighted // see operatorReads
-	previews previews
+	cfg   Config
+	reads *semaphore.Weighted // see operatorReads
 }
 
 // New returns a viewer.

@@ -27,6 +27,7 @@ type Facts struct {
 	Correlation string             `json:",omitzero"` // the correlation id of the request
 	Peer        string             `json:",omitzero"` // which of the owner's clients made the call
 	Why         *Why               `json:",omitzero"`
+	Preview     *Preview           `json:",omitzero"`
 
 	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`

@@ -2,6 +2,9 @@ package casefile
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -43,11 +46,14 @@ func (v *Viewer) Pending(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	defer done()
-	q := task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit, Heads: true}
+	q := task.Query{Scope: task.AnyOwner(), States: f.States, Cursor: f.Cursor, Limit: f.Limit, Outlines: true}
 	page := Page{Approvals: make([]Approval, 0, q.PageSize())}
 	for range maxSearch {
 		listed, err := v.cfg.Store.List(ctx, q)
-		if err != nil {
+		switch {
+		case errors.Is(err, task.ErrUnreadable):
+			v.logUnreadable(ctx, err)
+		case err != nil:
 			return Page{}, err
 		}
 		page.Next, q.Cursor = listed.Next, listed.Next
@@ -69,19 +75,45 @@ func (v *Viewer) Pending(ctx context.Context, f Filter) (Page, error) {
 }
 
 // fill adds those of the tasks to a page that f selects, until it is full, and
-// returns the heads that it has not looked at.
-func (v *Viewer) fill(ctx context.Context, page *Page, f Filter, heads []task.Task) (rest []task.Task, err error) {
-	for i, head := range heads {
+// returns those that it has not looked at.
+func (v *Viewer) fill(ctx context.Context, page *Page, f Filter, outlines []task.Task) (rest []task.Task, err error) {
+	for i, t := range outlines {
 		if len(page.Approvals) == cap(page.Approvals) {
-			return heads[i:], nil
+			return outlines[i:], nil
 		}
-		p, err := v.preview(ctx, head)
+		one, err := v.item(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		if p != nil && f.selects(p) {
-			page.Approvals = append(page.Approvals, p.Approval)
+		if one != nil && f.selects(one) {
+			page.Approvals = append(page.Approvals, one.Approval)
 		}
 	}
 	return nil, nil
+}
+
+// selects reports whether f is about i.
+func (f Filter) selects(i *item) bool {
+	return slices.Contains(f.States, i.State) && contains(i.Name, f.Tool) && contains(i.principal, f.Principal) &&
+		contains(i.Workflow, f.Workflow) && (f.Needed == nil || *f.Needed != i.NoApprovalNeeded) && i.hasWords(f.Text)
+}
+
+// hasWords reports whether each word of text is somewhere in i: in a name, in the
+// beginning of the arguments, or in what is said of the call. What is redacted
+// cannot be found.
+func (i *item) hasWords(text string) bool {
+	words := strings.Fields(strings.ToLower(text))
+	if len(words) == 0 {
+		return true
+	}
+	parts := []string{i.Name, i.Upstream, i.principal, i.Client, i.Workflow, i.Reason, i.Description, string(i.Arguments)}
+	if i.ClientReason != nil {
+		parts = append(parts, i.ClientReason.Text)
+	}
+	all := strings.ToLower(strings.Join(parts, "\n"))
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
+}
+
+func contains(text, part string) bool {
+	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

@@ -3,6 +3,7 @@ package casefile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,9 @@ type Group struct {
 // otherwise.
 const queueSize = 50
 
+// waiting are the states of calls that wait for a decision.
+var waiting = []task.State{task.InputRequired}
+
 // Queue returns the part of the queue that f asks for. The states in f do not
 // matter.
 func (v *Viewer) Queue(ctx context.Context, f Filter) (Queue, error) {
@@ -39,14 +43,14 @@ func (v *Viewer) Queue(ctx context.Context, f Filter) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
-	f.States = []task.State{task.InputRequired}
-	pending, err := v.pendingPreviews(ctx)
+	f.States = waiting
+	pending, err := v.pendingItems(ctx)
 	if err != nil {
 		return Queue{}, err
 	}
 	q := Queue{Pending: len(pending)}
 	q.Tools, q.Principals, q.Workflows = choices(pending)
-	pending = slices.DeleteFunc(pending, func(p *preview) bool { return !f.selects(p) })
+	pending = slices.DeleteFunc(pending, func(p *item) bool { return !f.selects(p) })
 	q.Matching = len(pending)
 	groups := slices.DeleteFunc(grouped(pending), func(g Group) bool { return comparePlaces(g.place(), after) <= 0 })
 	most := cmp.Or(max(0, f.Limit), queueSize)
@@ -58,53 +62,54 @@ func (v *Viewer) Queue(ctx context.Context, f Filter) (Queue, error) {
 	return q, nil
 }
 
-// pendingPreviews returns a preview of every call that waits.
-func (v *Viewer) pendingPreviews(ctx context.Context) ([]*preview, error) {
+// pendingItems returns every call that waits.
+func (v *Viewer) pendingItems(ctx context.Context) ([]*item, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	var all []*preview
-	err = v.eachPending(ctx, func(head task.Task) error {
-		p, err := v.preview(ctx, head)
-		if err == nil && p != nil && p.State == task.InputRequired {
-			all = append(all, p)
+	var all []*item
+	for t, err := range task.Each(ctx, v.cfg.Store, task.Query{Scope: task.AnyOwner(), States: waiting, Limit: listSize, Outlines: true}) {
+		if errors.Is(err, task.ErrUnreadable) {
+			v.logUnreadable(ctx, err)
+			continue
 		}
-		return err
-	})
-	return all, err
-}
-
-// eachPending calls do with the head of every task that waits for a decision.
-func (v *Viewer) eachPending(ctx context.Context, do func(head task.Task) error) error {
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: listSize, Heads: true}
-	for head, err := range task.Each(ctx, v.cfg.Store, q) {
+		var one *item
+		if err == nil {
+			one, err = v.item(ctx, t)
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := do(head); err != nil {
-			return err
+		if one != nil && one.State == task.InputRequired {
+			all = append(all, one)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // Waiting returns how many calls wait for a decision.
 func (v *Viewer) Waiting(ctx context.Context) (n int, err error) {
-	err = v.eachPending(task.Aside(ctx), func(task.Task) error { n++; return nil })
-	return n, err
+	q := task.Query{Scope: task.AnyOwner(), States: waiting, Limit: listSize, Heads: true}
+	for _, err := range task.Each(task.Aside(ctx), v.cfg.Store, q) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
-// A sameness is what identical calls have in common.
-type sameness struct {
+// A groupKey is what identical calls have in common.
+type groupKey struct {
 	principal, owner, upstream, method, name, workflow string
 
 	digest task.Digest
 }
 
-func samenessOf(p *preview) sameness {
-	s := sameness{principal: p.principal, upstream: p.Upstream, method: p.Method, name: p.Name, workflow: p.Workflow, digest: p.Digest}
+func keyOf(p *item) groupKey {
+	s := groupKey{principal: p.principal, upstream: p.Upstream, method: p.Method, name: p.Name, workflow: p.Workflow, digest: p.Digest}
 	if p.Anonymous || p.principal == "" {
 		s.owner = p.owner // nobody can tell whether others are the same agent
 	}
@@ -112,12 +117,12 @@ func samenessOf(p *preview) sameness {
 }
 
 // grouped returns calls with identical ones together, in the order of a queue.
-func grouped(calls []*preview) []Group {
-	slices.SortFunc(calls, func(a, b *preview) int { return comparePlaces(placeOf(a.Approval), placeOf(b.Approval)) })
+func grouped(calls []*item) []Group {
+	slices.SortFunc(calls, func(a, b *item) int { return comparePlaces(placeOf(a.Approval), placeOf(b.Approval)) })
 	var groups []Group
-	at := make(map[sameness]int)
+	at := make(map[groupKey]int)
 	for _, p := range calls {
-		same := samenessOf(p)
+		same := keyOf(p)
 		n, known := at[same]
 		if !known {
 			n, at[same] = len(groups), len(groups)
@@ -165,8 +170,8 @@ const maxChoices = 100
 
 // choices returns the names that occur in calls: those of tools, of requesters
 // and of workflows.
-func choices(calls []*preview) (tools, principals, workflows []string) {
-	distinct := func(name func(*preview) string) []string {
+func choices(calls []*item) (tools, principals, workflows []string) {
+	distinct := func(name func(*item) string) []string {
 		seen := make(map[string]bool)
 		var names []string
 		for _, p := range calls {
@@ -178,12 +183,12 @@ func choices(calls []*preview) (tools, principals, workflows []string) {
 		slices.Sort(names)
 		return names
 	}
-	return distinct(func(p *preview) string { return p.Tool }),
-		distinct(func(p *preview) string {
+	return distinct(func(p *item) string { return p.Tool }),
+		distinct(func(p *item) string {
 			if p.Anonymous {
 				return ""
 			}
 			return p.Principal
 		}),
-		distinct(func(p *preview) string { return p.Workflow })
+		distinct(func(p *item) string { return p.Workflow })
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 var redacted = jsontext.String("[redacted]")
@@ -221,4 +222,47 @@ func pathsInBatch(paths []path) []path {
 		inner[i] = append(path{"params", "arguments"}, p...)
 	}
 	return inner
+}
+
+// whole returns JSON without what paths name, and what of it is redacted.
+func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]bool) {
+	text, hidden, err := withoutRedacted(value, paths, 0)
+	if err != nil {
+		return jsontext.Value(`"[unreadable]"`), nil
+	}
+	return text, hidden
+}
+
+// redactions returns the paths that nobody is shown of the arguments of a call that
+// is held for a workflow.
+func (v *Viewer) redactions(call task.Call, workflow string) []path {
+	paths := parsePaths(v.redactedPaths(workflow))
+	if call.Method == MethodBatch {
+		paths = pathsInBatch(paths)
+	}
+	return paths
+}
+
+// redactionsBeside returns the paths that nobody is shown of what is sent
+// besides the arguments: what is secret there has the same name here.
+func (v *Viewer) redactionsBeside(call task.Call, workflow string) []path {
+	var beside []path
+	for _, p := range v.redactions(call, workflow) {
+		beside = append(beside, append(path{"*"}, p...))
+	}
+	return beside
+}
+
+// redacted returns, as one text, what a workflow redacts now.
+func (v *Viewer) redacted(workflow string) string {
+	return strings.Join(v.redactedPaths(workflow), "\n")
+}
+
+// redactedPaths returns what a workflow redacts. If there is no such workflow,
+// that is not known, so everything is.
+func (v *Viewer) redactedPaths(workflow string) []string {
+	if terms, known := v.cfg.Terms(workflow); known {
+		return terms.Redact
+	}
+	return []string{"arguments"}
 }

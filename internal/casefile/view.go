@@ -129,8 +129,13 @@ func (v *Viewer) show(ctx context.Context, id task.ID, most int) (Approval, erro
 // View returns t as approvers see it.
 func (v *Viewer) View(t task.Task) Approval { return v.view(t, maxListed) }
 
+// view returns t with at most so many bytes of its arguments.
 func (v *Viewer) view(t task.Task, most int) Approval {
-	f := ReadFacts(t)
+	return v.describe(t, ReadFacts(t), v.preview(t.Call, t.Workflow, most), most)
+}
+
+// describe returns t, of which an outline is enough, with its facts and a preview.
+func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 	a := Approval{
 		ID: t.ID, State: t.State, Tool: plain.Name(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
 		Principal: plain.Name(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
@@ -142,14 +147,13 @@ func (v *Viewer) view(t task.Task, most int) Approval {
 		Digests:   Digests{Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot},
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
-	a.Arguments, a.ArgumentsTruncated = shown(t.Call.Arguments, v.redactions(t), most)
-	a.AlsoSent, _ = shown(t.Call.Also, v.redactionsBeside(t), most)
+	a.Arguments, a.ArgumentsTruncated, a.AlsoSent = p.Arguments, p.Truncated, p.Also
 	a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}
 	a.NoApprovalNeeded = t.Approval == nil && t.State != task.Working
-	if p := t.Approval; p != nil {
-		a.Quorum, a.Approvals, a.Rejection = p.Quorum, p.Approvals, p.Rejection
+	if asked := t.Approval; asked != nil {
+		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, asked.Approvals, asked.Rejection
 		if t.State == task.InputRequired {
-			a.ExpiresAt = p.Deadline
+			a.ExpiresAt = asked.Deadline
 		}
 		if t.State == task.Approved {
 			terms, _ := v.cfg.Terms(t.Workflow)

@@ -92,8 +92,11 @@ func (w *watcher) look(ctx context.Context, yield func(Approval, error) bool) er
 // all that are pending.
 func (w *watcher) pending(ctx context.Context, yield func(Approval, error) bool) (map[task.ID]bool, error) {
 	pending := make(map[task.ID]bool)
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: listSize}
+	q := task.Query{Scope: task.AnyOwner(), States: waiting, Limit: listSize, Outlines: true}
 	for t, err := range task.Each(ctx, w.viewer.cfg.Store, q) {
+		if errors.Is(err, task.ErrUnreadable) {
+			continue // lists log it
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -101,8 +104,15 @@ func (w *watcher) pending(ctx context.Context, yield func(Approval, error) bool)
 		if n, known := w.known[t.ID]; known && n == len(t.Approval.Approvals) {
 			continue
 		}
+		one, err := w.viewer.item(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if one == nil {
+			continue
+		}
 		w.known[t.ID] = len(t.Approval.Approvals)
-		if !yield(w.viewer.View(t), nil) {
+		if !yield(one.Approval, nil) {
 			return nil, errEnough
 		}
 	}

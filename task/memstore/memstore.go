@@ -299,11 +299,7 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 		listed.Next = q.CursorAfter(position(found[size-1]))
 	}
 	for _, t := range found {
-		if q.Heads {
-			listed.Tasks = append(listed.Tasks, t.Head())
-		} else {
-			listed.Tasks = append(listed.Tasks, t.Clone())
-		}
+		listed.Tasks = append(listed.Tasks, q.Part(*t))
 	}
 	return listed, nil
 }

@@ -56,6 +56,7 @@ type record struct {
 	card
 	task.Task
 	document string
+	outline  string
 	notes    []string
 }
 
@@ -64,8 +65,14 @@ func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {
 	if err != nil {
 		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
 	}
+	outline, err := task.Encode(t.Outline())
+	if err != nil {
+		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+	}
 	texts, err := encodeNotes(notes, a)
-	return record{Task: t, card: cardOf(&t), document: rueidis.BinaryString(document), notes: texts}, err
+	return record{
+		Task: t, card: cardOf(&t), document: rueidis.BinaryString(document), outline: rueidis.BinaryString(outline), notes: texts,
+	}, err
 }
 
 func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10) }
@@ -74,7 +81,7 @@ func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10
 // version.
 func (r *record) fields() []string {
 	notes := append([]string{strconv.Itoa(len(r.notes))}, r.notes...)
-	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document)
+	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline)
 }
 
 // Create implements [task.Tasks].

@@ -56,10 +56,8 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, s.fault(ctx, task.ActionList, err)
 	}
-	if q.Heads {
-		for i := range found {
-			found[i] = found[i].Head()
-		}
+	for i := range found {
+		found[i] = q.Part(found[i])
 	}
 	page := task.Page{Tasks: found}
 	if size := q.PageSize(); len(found) > size {
@@ -109,8 +107,42 @@ func (s *Store) readPart(ctx context.Context, q task.Query, members []string) ([
 	if q.Heads {
 		return s.heads(ctx, members)
 	}
+	if q.Outlines {
+		return s.outlines(ctx, members)
+	}
 	tasks, _, err := s.read(ctx, members)
 	return tasks, err
+}
+
+// outlines returns the outlines of the tasks that members stand for, in their
+// order, and the whole of a task whose outline is missing or of another version:
+// an earlier program wrote it. With [task.ErrUnreadable] it returns all but those
+// that cannot be read.
+func (s *Store) outlines(ctx context.Context, members []string) ([]task.Task, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	found := make([]task.Task, 0, len(members))
+	var unreadable error
+	for i, reply := range s.client.DoMulti(ctx, s.each(members, "version", "outline")...) {
+		fields, err := reply.AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		t, err := task.Decode([]byte(fields[1]))
+		if err == nil && strconv.FormatInt(t.Version, 10) == fields[0] {
+			found = append(found, t)
+			continue
+		}
+		whole, _, err := s.read(ctx, members[i:i+1])
+		if errors.Is(err, task.ErrUnreadable) {
+			unreadable = errors.Join(unreadable, err)
+		} else if err != nil {
+			return nil, err
+		}
+		found = append(found, whole...)
+	}
+	return found, unreadable
 }
 
 // heads returns the heads of the tasks that members stand for.

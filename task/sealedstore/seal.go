@@ -24,8 +24,11 @@ const (
 
 // KeyOf returns the name of the key that t is sealed with, as it is stored, or
 // nothing if it is not sealed.
-func KeyOf(t task.Task) string {
-	rest, sealed := strings.CutPrefix(t.Call.Message, taskMark)
+func KeyOf(t task.Task) string { return keyIn(t.Call.Message) }
+
+// keyIn returns the name of the key that text is sealed with, or nothing.
+func keyIn(text string) string {
+	rest, sealed := strings.CutPrefix(text, taskMark)
 	if !sealed {
 		return ""
 	}
@@ -58,27 +61,50 @@ func (k Keys) Seal(t task.Task) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	sealed := aead.Seal(nil, nil, whole, taskContext(&t)) //nolint:gosec // it makes a random nonce
+	part, err := task.Encode(t.Outline())
+	if err != nil {
+		return task.Task{}, err
+	}
+	seal := func(text, belongsTo []byte) string {
+		sealed := aead.Seal(nil, nil, text, belongsTo) //nolint:gosec // it makes a random nonce
+		return taskMark + first.name + taskEnd + base64.RawStdEncoding.EncodeToString(sealed)
+	}
 	stored := outline(&t)
-	stored.Call.Message = taskMark + first.name + taskEnd + base64.RawStdEncoding.EncodeToString(sealed)
+	stored.Call.Message = seal(whole, taskContext("task", &t))
+	stored.Verdict.Facts = seal(part, taskContext("outline", &t))
 	return stored, nil
+}
+
+// openOutline returns the outline that is sealed in t, as it is stored, and
+// whether there is one.
+func (k Keys) openOutline(t *task.Task) (outline task.Task, sealed bool, err error) {
+	name := keyIn(t.Verdict.Facts)
+	if name == "" {
+		return task.Task{}, false, nil
+	}
+	outline, err = k.open(t, t.Verdict.Facts, taskContext("outline", t))
+	if err != nil {
+		err = &task.Error{Kind: task.KindUnreadable, ID: t.ID, State: t.State, Err: err}
+	}
+	return outline, true, err
 }
 
 // Open returns the task that t, as it is stored, stands for. One that is not
 // sealed stands for itself.
 func (k Keys) Open(t task.Task) (task.Task, error) {
-	name := KeyOf(t)
-	if name == "" {
+	if KeyOf(t) == "" {
 		return t, nil
 	}
-	opened, err := k.open(&t, name)
+	opened, err := k.open(&t, t.Call.Message, taskContext("task", &t))
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindUnreadable, ID: t.ID, State: t.State, Err: err}
 	}
 	return opened, nil
 }
 
-func (k Keys) open(t *task.Task, name string) (task.Task, error) {
+// open returns the task that is sealed in text, which belongs to t.
+func (k Keys) open(t *task.Task, text string, belongsTo []byte) (task.Task, error) {
+	name := keyIn(text)
 	known, err := k.needed(name)
 	if err != nil {
 		return task.Task{}, err
@@ -87,11 +113,11 @@ func (k Keys) open(t *task.Task, name string) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	sealed, err := base64.RawStdEncoding.DecodeString(t.Call.Message[len(taskMark)+len(name)+len(taskEnd):])
+	sealed, err := base64.RawStdEncoding.DecodeString(text[len(taskMark)+len(name)+len(taskEnd):])
 	if err != nil {
 		return task.Task{}, fmt.Errorf("%w: not base64", ErrKey)
 	}
-	whole, err := aead.Open(nil, nil, sealed, taskContext(t))
+	whole, err := aead.Open(nil, nil, sealed, belongsTo)
 	if err != nil {
 		return task.Task{}, fmt.Errorf("%w: wrong key %s, or the task was changed", ErrKey, name)
 	}
@@ -105,9 +131,10 @@ func (k Keys) open(t *task.Task, name string) (task.Task, error) {
 // taskKey names the key of one task and of its blob.
 func taskKey(id task.ID) string { return "task 1 " + string(id) }
 
-// taskContext is what a sealed task belongs to: it opens nowhere else.
-func taskContext(t *task.Task) []byte {
-	b := appendText(nil, "task")
+// taskContext is what a sealed task, or its outline, belongs to: it opens nowhere
+// else.
+func taskContext(kind string, t *task.Task) []byte {
+	b := appendText(nil, kind)
 	b = appendText(b, string(t.ID))
 	b = appendText(b, t.Owner)
 	return binary.BigEndian.AppendUint64(b, uint64(t.Version)) //nolint:gosec // only the bits matter

@@ -131,18 +131,36 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if q.Heads {
 		return page, nil // nothing of them is sealed
 	}
-	opened, unopened := s.openAll(page.Tasks)
+	open := s.keys.Open
+	if q.Outlines {
+		open = func(t task.Task) (task.Task, error) { return s.outline(ctx, t) }
+	}
+	opened, unopened := openAll(page.Tasks, open)
 	page.Tasks = opened
 	s.leftOut(errors.Join(err, unopened))
 	return page, nil
 }
 
+// outline returns the outline that t, as it is stored, stands for. Of a task that
+// an earlier version sealed it opens the whole.
+func (s *Store) outline(ctx context.Context, t task.Task) (task.Task, error) {
+	outline, sealed, err := s.keys.openOutline(&t)
+	if sealed || err != nil {
+		return outline, err
+	}
+	if t.Verdict.Facts != "" {
+		return t, nil // it was never sealed
+	}
+	whole, err := s.Get(ctx, task.AnyOwner().Ref(t.ID))
+	return whole.Outline(), err
+}
+
 // openAll returns those tasks that can be opened, in the place of all, and why
 // the others cannot.
-func (s *Store) openAll(stored []task.Task) (opened []task.Task, unopened error) {
+func openAll(stored []task.Task, open func(task.Task) (task.Task, error)) (opened []task.Task, unopened error) {
 	opened = stored[:0]
 	for _, t := range stored {
-		t, err := s.keys.Open(t)
+		t, err := open(t)
 		if err != nil {
 			unopened = errors.Join(unopened, err)
 			continue
@@ -172,7 +190,7 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 			return nil, err
 		}
 		all := err == nil && len(stored) < ask
-		opened, unopened := s.openAll(stored)
+		opened, unopened := openAll(stored, s.keys.Open)
 		if all || len(opened) >= limit || ask >= maxOverdue {
 			s.leftOut(errors.Join(err, unopened))
 			return opened[:min(limit, len(opened))], nil

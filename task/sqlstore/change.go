@@ -15,6 +15,8 @@ const (
 	updateTask = "UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5, owing = $6 WHERE id = $7"
 	sweepTasks = `DELETE FROM tasks WHERE id IN
 		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2) RETURNING id, owner`
+	putOutline = `INSERT INTO outlines (task, version, document) VALUES ($1, $2, $3)
+		ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document`
 	putChunk = `INSERT INTO chunks (task, n, data) VALUES ($1, $2, $3)
 		ON CONFLICT (task, n) DO UPDATE SET data = excluded.data`
 )
@@ -54,6 +56,9 @@ func (s *session) create(ctx context.Context, r *record, limits task.Limits) (ou
 	}
 	if n, err := result.RowsAffected(); n == 0 || err != nil {
 		return outcome{refused: exists}, err
+	}
+	if _, err := s.exec(ctx, putOutline, string(r.ID), r.Version, r.outline); err != nil {
+		return outcome{}, err
 	}
 	if r.pending() {
 		s.pending.add(r.Owner, 1)
@@ -102,6 +107,9 @@ func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
 		return outcome{refused: overtaken(r.ID, old.state)}, nil
 	}
 	if _, err := s.exec(ctx, updateTask, string(r.State), r.pending(), r.due, r.Version, r.document, r.Owes(), string(r.ID)); err != nil {
+		return outcome{}, err
+	}
+	if _, err := s.exec(ctx, putOutline, string(r.ID), r.Version, r.outline); err != nil {
 		return outcome{}, err
 	}
 	if r.State.Terminal() && !old.state.Terminal() {

@@ -234,7 +234,9 @@ const (
 		freed AS (UPDATE slots SET pending = pending - 1
 			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending)),
 		noted AS (INSERT INTO journal_inbox (note)
-			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i)
+			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i),
+		outlined AS (INSERT INTO outlines (task, version, document) SELECT old.id, $7, $11 FROM old
+			ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document)
 		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8, owing = $10
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
 	// deleteTasks has an array, because the server takes a list whose length it
@@ -352,6 +354,7 @@ func (c creation) insert(ctx context.Context) error {
 	var b pgx.Batch
 	b.Queue(addTask, string(r.ID), r.Owner, string(r.State), r.pending(), r.Digest[:],
 		r.CreatedAt.UnixMicro(), r.due, r.Version, r.document, r.Room, r.Owes())
+	b.Queue(putOutline, string(r.ID), r.Version, r.outline)
 	if r.pending() {
 		b.Queue(countTask, slot(r.ID))
 	}
@@ -382,7 +385,7 @@ func (s *Postgres) Swap(ctx context.Context, t task.Task, notes ...task.Note) er
 	var owner string
 	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.pending(),
-			string(r.State), r.due, r.Version, r.document, documents(r.remarks), r.Owes()).Scan(&owner)
+			string(r.State), r.due, r.Version, r.document, documents(r.remarks), r.Owes(), r.outline).Scan(&owner)
 	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

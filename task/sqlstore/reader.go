@@ -137,11 +137,39 @@ func (r *reader) List(ctx context.Context, q task.Query) (task.Page, error) {
 		}
 		return pageOf(q, heads), nil
 	}
+	if q.Outlines {
+		return r.outlines(ctx, q, rows)
+	}
 	found, unreadable, err := tasksOf(rows)
 	if err != nil {
 		return task.Page{}, r.fault(ctx, task.ActionList, err)
 	}
 	return pageOf(q, found), r.fault(ctx, task.ActionList, unreadable)
+}
+
+// outlines makes a page of outlines. It reads the documents of those tasks alone
+// that have no outline, because an earlier version wrote them.
+func (r *reader) outlines(ctx context.Context, q task.Query, rows *sql.Rows) (task.Page, error) {
+	found, err := outlinesFrom(rows)
+	if err != nil {
+		return task.Page{}, r.fault(ctx, task.ActionList, err)
+	}
+	var unreadable error
+	for i, t := range found {
+		if t.Version != 0 {
+			continue
+		}
+		t, err := r.Get(ctx, task.AnyOwner().Ref(t.ID))
+		switch {
+		case errors.Is(err, task.ErrUnreadable):
+			unreadable = errors.Join(unreadable, err)
+		case err != nil && !errors.Is(err, task.ErrNotFound):
+			return task.Page{}, err
+		case err == nil && q.Matches(&t): // it may have changed since it was listed
+			found[i] = t.Outline()
+		}
+	}
+	return pageOf(q, found), unreadable
 }
 
 // Overdue implements [task.Tasks].

@@ -68,6 +68,7 @@ type record struct {
 	task.Task
 	due      int64
 	document string
+	outline  string
 	remarks  []remark
 }
 
@@ -76,11 +77,15 @@ func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {
 	if err != nil {
 		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
 	}
+	outline, err := task.Encode(t.Outline())
+	if err != nil {
+		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+	}
 	remarks, err := newRemarks(notes, a)
-	return record{Task: t, due: t.Due().UnixMicro(), document: string(document), remarks: remarks}, err
+	return record{Task: t, due: t.Due().UnixMicro(), document: string(document), outline: string(outline), remarks: remarks}, err
 }
 
-func (r *record) size() int { return len(r.document) + sizeOf(r.remarks) }
+func (r *record) size() int { return len(r.document) + len(r.outline) + sizeOf(r.remarks) }
 
 func (r *record) pending() bool { return !r.State.Terminal() }
 
@@ -125,6 +130,26 @@ func headsOf(rows *sql.Rows) (found []task.Task, err error) {
 	return found, rows.Err()
 }
 
+// outlinesFrom reads outlines from rows, and closes them. A task without one, or
+// with one that cannot be read, has no version.
+func outlinesFrom(rows *sql.Rows) (found []task.Task, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var created int64
+		var t task.Task
+		var document sql.RawBytes
+		if err := rows.Scan(&created, &t.ID, &document); err != nil {
+			return nil, err
+		}
+		t.CreatedAt = time.UnixMicro(created).UTC()
+		if outline, err := task.Decode(document); err == nil {
+			t = outline
+		}
+		found = append(found, t)
+	}
+	return found, rows.Err()
+}
+
 // readable returns the tasks that could be read, in the place of all.
 func readable(found []task.Task) []task.Task {
 	return slices.DeleteFunc(found, func(t task.Task) bool { return t.Version == 0 })
@@ -147,7 +172,7 @@ func (s *selection) param(value any) string {
 // selectPage returns the statement that selects the page of q that follows a
 // position, and its arguments.
 func selectPage(q task.Query, after task.Position) (statement string, args []any) {
-	s := selection{size: q.PageSize() + 1, heads: q.Heads}
+	s := selection{size: q.PageSize() + 1, heads: q.Heads || q.Outlines}
 	if owner, limited := q.Scope.Owner(); limited {
 		s.where = append(s.where, "owner = "+s.param(owner))
 	}
@@ -165,8 +190,16 @@ func selectPage(q task.Query, after task.Position) (statement string, args []any
 		}
 		s.where = append(s.where, "state IN ("+strings.Join(states, ", ")+")")
 	}
+	if q.Outlines {
+		return fmt.Sprintf(outlinesOf, s.statement(q)), s.args
+	}
 	return s.statement(q), s.args
 }
+
+// outlinesOf adds the outlines, if they are those of the same version, to the
+// statement that selects heads.
+const outlinesOf = `SELECT h.created_at, h.id, o.document FROM (%s) AS h
+	LEFT JOIN outlines AS o ON o.task = h.id AND o.version = h.version ORDER BY h.created_at DESC, h.id`
 
 // statement asks for pending and terminal tasks apart, so that the few of one
 // kind are found among any number of the other. The digest of a call is rare

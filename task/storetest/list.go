@@ -19,6 +19,7 @@ func listCases() []testCase {
 		{"List has pages of the size asked for", listPages},
 		{"List ends with the last task", listEnd},
 		{"List of heads", listHeads},
+		{"List of outlines", listOutlines},
 		{"List of what is owed to upstreams", listOwing},
 		{"cursors survive new tasks", cursorInserts},
 		{"cursors survive deleted tasks", cursorDeletes},
@@ -108,6 +109,40 @@ func listHeads(t reporter, s task.Store) {
 				whole.Tasks[i] = whole.Tasks[i].Head()
 			}
 			mustEqual(t, "heads", heads, whole)
+			if q.Cursor = whole.Next; q.Cursor == "" {
+				break
+			}
+		}
+	}
+}
+
+// listOutlines: a list of outlines is the same list, without what may be large,
+// and each is of the newest version.
+func listOutlines(t reporter, s task.Store) {
+	for i := range 5 {
+		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
+	}
+	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
+	advance(t, s, "tg_1", epoch, task.Cancel{By: "bob"})
+	advance(t, s, "tg_2", epoch, admit, claim, task.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK, Size: 2, Inline: []byte("{}")}})
+	for _, q := range []task.Query{
+		{Scope: task.AnyOwner()},
+		{Scope: task.AnyOwner(), Limit: 2},
+		{Scope: task.OwnedBy("bob")},
+		{Scope: task.AnyOwner(), States: task.Pending()},
+		{Scope: task.AnyOwner(), States: []task.State{task.Completed}},
+	} {
+		for {
+			whole, err := s.List(t.Context(), q)
+			must(t, err)
+			q.Outlines = true
+			outlines, err := s.List(t.Context(), q)
+			must(t, err)
+			q.Outlines = false
+			for i := range whole.Tasks {
+				whole.Tasks[i] = whole.Tasks[i].Outline()
+			}
+			mustEqual(t, "outlines", outlines, whole)
 			if q.Cursor = whole.Next; q.Cursor == "" {
 				break
 			}

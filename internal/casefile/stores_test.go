@@ -1,0 +1,180 @@
+package casefile_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+// A countingStore counts how often the document of a task is read.
+type countingStore struct {
+	task.Store
+
+	documents atomic.Int64
+}
+
+func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	s.documents.Add(1)
+	return s.Store.Get(ctx, ref)
+}
+
+func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
+	page, err := s.Store.List(ctx, q)
+	if !q.Heads && !q.Outlines {
+		s.documents.Add(int64(len(page.Tasks)))
+	}
+	return page, err
+}
+
+// openers return how each kind of store is opened.
+func openers() map[string]func(*testing.T) task.Store {
+	sqlite := func(t *testing.T) task.Store {
+		return opened[*sqlstore.SQLite](t)(sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")}))
+	}
+	return map[string]func(*testing.T) task.Store{
+		"memory": func(t *testing.T) task.Store {
+			return opened[*memstore.Store](t)(memstore.New(memstore.Options{MaxBytes: 1 << 30}), nil)
+		},
+		"SQLite": sqlite,
+		"sealed SQLite": func(t *testing.T) task.Store {
+			keys, err := sealedstore.ParseKeys("one:" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sealedstore.New(sqlite(t), keys)
+		},
+		"PostgreSQL": func(t *testing.T) task.Store {
+			server, err := testenv.StartPostgres(t.Context())
+			if !testenv.Available(t, err) {
+				t.SkipNow()
+			}
+			t.Cleanup(func() { server.Stop() })
+			return opened[*sqlstore.Postgres](t)(sqlstore.OpenPostgres(t.Context(), sqlstore.PostgresOptions{URL: server.URL()}))
+		},
+		"Redis": func(t *testing.T) task.Store {
+			server, err := testenv.StartRedis(t.Context())
+			if !testenv.Available(t, err) {
+				t.SkipNow()
+			}
+			t.Cleanup(func() { server.Stop() })
+			return opened[*redisstore.Store](t)(redisstore.Open(t.Context(), redisstore.Options{URL: server.URL()}))
+		},
+	}
+}
+
+// opened closes a store at the end of the test.
+func opened[S task.Store](t *testing.T) func(S, error) task.Store {
+	return func(s S, err error) task.Store {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+}
+
+// newDesk returns the desk of a gate that has just been started on a store.
+func newDesk(t *testing.T, store task.Store) *approval.Desk {
+	t.Helper()
+	desk, err := approval.New(approval.Config{
+		Store: store, Judge: func(policy.Call) policy.Verdict { return policy.Verdict{} },
+		Workflow: func(string) (approval.Workflow, bool) {
+			return approval.Workflow{Timeout: time.Hour, Redact: []string{"arguments.password"}}, true
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk
+}
+
+// A gate that has just been started lists 300 pending calls of 1 MB each without
+// reading one of them, whatever the store.
+func TestNewGateListsWithoutDocuments(t *testing.T) {
+	const calls = 300
+	text := strings.Repeat("x", 1<<20)
+	for kind, open := range openers() {
+		t.Run(kind, func(t *testing.T) {
+			store := &countingStore{Store: open(t)}
+			held, _, err := newDesk(t, store).Hold(t.Context(), approval.Call{
+				Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
+				Verdict: policy.Verdict{Action: policy.Approve, Workflow: "ops"},
+				Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"path":"/a","password":"hunter2","text":%q}}}`, text),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range calls - 1 {
+				held.ID = task.NewID()
+				if err := store.Create(t.Context(), held, task.Limits{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cases := newDesk(t, store).Cases()
+			store.documents.Store(0)
+			began := time.Now()
+			queue, err := cases.Queue(t.Context(), casefile.Filter{})
+			if err != nil || queue.Pending != calls || len(queue.Groups) != 1 || len(queue.Groups[0].Calls) != calls {
+				t.Fatalf("%d calls in %d groups are listed, %v", queue.Pending, len(queue.Groups), err)
+			}
+			t.Logf("listed within %v", time.Since(began))
+			for _, a := range queue.Groups[0].Calls {
+				if !a.ArgumentsTruncated || !strings.Contains(string(a.Arguments), "/") || strings.Contains(string(a.Arguments), "hunter2") {
+					t.Fatalf("a call is listed as %.300v", a)
+				}
+			}
+			page, err := cases.Pending(t.Context(), casefile.Filter{Limit: 100})
+			if err != nil || len(page.Approvals) != 100 || page.Next == "" {
+				t.Errorf("%d calls on a page, %v", len(page.Approvals), err)
+			}
+			if n := store.documents.Load(); n > 0 {
+				t.Errorf("%d documents were read", n)
+			}
+		})
+	}
+}
+
+// A call that an earlier version held has no preview: it is listed all the same,
+// and redacted as the workflow says now.
+func TestCallWithoutPreviewIsListed(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	now := time.Now()
+	stored, err := task.New(task.Draft{
+		ID: task.NewID(), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+		Call:    task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: `{"path":"/a","password":"hunter2"}`, Message: `{}`},
+		Verdict: task.Verdict{Facts: `{"Principal":{"ID":"ann"}}`},
+	}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, err = stored.Apply(task.Submit{By: "gate", Quorum: 1, Deadline: now.Add(time.Hour)}, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Create(t.Context(), stored, task.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := newDesk(t, store).Cases().Pending(t.Context(), casefile.Filter{})
+	if err != nil || len(page.Approvals) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	if got, want := string(page.Approvals[0].Arguments), `{"path":"/a","password":"[redacted]"}`; got != want {
+		t.Errorf("arguments = %s; want %s", got, want)
+	}
+}
