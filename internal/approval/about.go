@@ -28,7 +28,7 @@ func logCreated(ctx context.Context, log *slog.Logger, t task.Task, notes []task
 	logMoves(ctx, log, notes)
 }
 
-// logMoves logs the changes of state that notes tell of.
+// logMoves logs the changes of state that notes describe.
 func logMoves(ctx context.Context, log *slog.Logger, notes []task.Note) {
 	for _, n := range notes {
 		if n.From != "" {

@@ -55,7 +55,7 @@ func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Eve
 	return task.Complete{By: rn.cfg.Name, Result: kept}
 }
 
-// memberIsError is the member of a tool's result that tells whether the tool has
+// memberIsError is the member of a tool's result that says whether the tool has
 // failed.
 const memberIsError = "isError"
 
@@ -98,7 +98,7 @@ func (rn *runner) failure(ctx context.Context, t task.Task, err error) task.Even
 var errTooLarge = errors.New("the answer is too large to be kept")
 
 // A source lets an answer pass that is not too large. It remembers why its
-// reader failed, to tell that from a store's failure.
+// reader failed, to distinguish that from a store's failure.
 type source struct {
 	io.Reader
 
@@ -124,7 +124,7 @@ func (rn *runner) spooled(t task.Task, failed bool) *spooler {
 	return &spooler{Blobs: rn.cfg.Store, runner: rn, id: t.ID, spool: &spool{failed: failed, moved: make(chan struct{})}}
 }
 
-// A spooler keeps the chunks of an answer, and tells of them.
+// A spooler keeps the chunks of an answer, and wakes those who read it.
 type spooler struct {
 	task.Blobs
 

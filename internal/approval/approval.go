@@ -14,8 +14,8 @@
 // whoever does. No process is at work on it meanwhile, so any replica can go on
 // with it. See [task.Execution].
 //
-// The package knows neither HTTP nor the messages in which clients are told of
-// tasks; those are the business of transports and of package mcptask.
+// The package knows neither HTTP nor how tasks look in messages to clients; those
+// are matters of transports and of package mcptask.
 package approval
 
 import (

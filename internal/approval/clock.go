@@ -16,8 +16,8 @@ type clock struct {
 
 	mu     sync.Mutex
 	seen   time.Time // the last reading
-	told   time.Time // what was made of it
-	behind bool      // the clock that is read is behind what was told
+	shown  time.Time // the time that was last returned
+	behind bool      // the clock that is read is behind the time that was last returned
 }
 
 // noticeable is by how much a clock must be set back to be worth a line in the
@@ -31,13 +31,13 @@ func (c *clock) now() time.Time {
 	reading := c.read()
 	passed := max(0, reading.Sub(c.seen)) // by the monotonic clock, if there is one
 	c.seen = reading
-	least := c.told.Add(passed / 2)
+	least := c.shown.Add(passed / 2)
 	late := least.Sub(reading.Round(0)) // by what the clock shows
 	if late <= 0 {
-		c.told, c.behind = reading.Round(0), false
+		c.shown, c.behind = reading.Round(0), false
 		return reading
 	}
-	c.told = least
+	c.shown = least
 	if late > noticeable && !c.behind {
 		c.behind = true
 		c.log.WarnContext(context.Background(), "the clock was set back: the gate's own clock runs slower until it has caught up, or until a restart", "seconds", late.Seconds())

@@ -42,9 +42,10 @@ type Config struct {
 	Name    string           // of this replica; must not be another's; random
 	Now     func() time.Time // the clock; the desk makes sure that it never goes back
 	Log     *slog.Logger
-	Observe func(context.Context, Event) // is told of every step; must not block
+	Observe func(context.Context, Event) // is called with every step; must not block
 
-	// Recorded is told of what was added to the journal, or could not be.
+	// Recorded is called with the notes that were added to the journal, or with the
+	// error because of which they could not be.
 	Recorded func(notes []task.Note, err error)
 }
 
@@ -58,7 +59,7 @@ type Settings struct {
 	MaxTTL    time.Duration // see [task.TTLRules] for this and Retrieval
 	Execution time.Duration // how long a call may run, and an outcome take to be fetched; 60 s
 	Poll      time.Duration // how long an upstream may take to say how its task stands; 10 s
-	Cancel    time.Duration // how long it may take to be told that nobody wants it any more; 5 s
+	Cancel    time.Duration // how long it may take to accept a cancellation; 5 s
 	MaxResult int64         // how large an answer may be that is kept, in bytes; 1 GiB
 	Polling   task.Polling
 	Variables task.VariableLimits

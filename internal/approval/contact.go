@@ -62,7 +62,7 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 }
 
 // Wait is for an owner that waits in a request of its own. It returns the task
-// once it has ended, or asks the client something that its InputRequests tell.
+// once it has ended, or asks the client something: see its InputRequests.
 // If a large answer begins to arrive here, it returns the task as it will be
 // when that is whole; see [Desk.Open].
 // It starts the task with send as soon as it is approved, unless something else
@@ -71,7 +71,7 @@ func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, 
 //
 // If ctx ends before, Wait returns the task as it was last seen and
 // [task.ErrNotReady], which wraps the context's error. A context that is
-// cancelled, rather than past its deadline, tells that the client has gone. If
+// cancelled, rather than past its deadline, means that the client has gone. If
 // the desk is closed before, the error is [task.ErrClosed]. A store that is in
 // trouble for a while is waited for.
 func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {

@@ -43,7 +43,7 @@ func (c *core) withInterval(t task.Task) task.Task {
 	return t
 }
 
-// clerk returns who changes tasks, and has the journal told.
+// clerk returns what changes tasks and records each change in the journal.
 func (c *core) clerk() task.Clerk {
 	return task.Clerk{Tasks: c.cfg.Store, Tell: notesOf, Alive: c.alive}
 }
@@ -61,8 +61,8 @@ func (c *core) rechecker(v policy.Verdict) task.Clerk {
 	}}
 }
 
-// report logs why housekeeping was not done, unless everybody knows: of a store
-// that is in trouble others tell.
+// report logs why housekeeping was not done. A store that is in trouble is logged
+// elsewhere.
 func (c *core) report(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, task.ErrUnavailable) {
 		c.cfg.Log.ErrorContext(ctx, "housekeeping", "error", err)

@@ -23,13 +23,13 @@ const (
 	Delivered  Step = "delivered"   // the owner has the outcome
 	Cancelled  Step = "cancelled"   // the owner withdrew it
 	Overdue    Step = "overdue"     // its time ran out, or its executor died
-	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count tells how many
-	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count tells how many
+	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count has their number
+	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count has their number
 	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
-	Counted    Step = "counted"     // Pending tells how many tasks there are
+	Counted    Step = "counted"     // Pending has how many tasks there are
 )
 
-// An Event tells of a [Step].
+// An Event describes a [Step].
 type Event struct {
 	Step  Step
 	Task  task.Task // as it is after the step, if it is about one

@@ -16,8 +16,8 @@ const (
 	followRetry = 5 * time.Second
 )
 
-// A Following tells an owner what becomes of its tasks, whichever replica it
-// happens at. Every change of state is told once and in order, also when
+// A Following reports the steps of an owner's tasks, on whichever replica they
+// happen. Every change of state is reported once and in order, also when
 // several happened since the last look: the trail of a task has them all, so
 // whoever is slow has nothing queued for it and misses nothing.
 //
@@ -25,14 +25,14 @@ const (
 type Following struct {
 	desk    *Desk
 	owner   string
-	all     bool      // whether all of the owner's tasks are followed
-	named   []task.ID // or else those that have not ended
-	told    map[task.ID]mark
-	looked  time.Time // the last look
+	all     bool             // whether all of the owner's tasks are followed
+	named   []task.ID        // or else those that have not ended
+	known   map[task.ID]mark // what has been reported
+	looked  time.Time        // the last look
 	changes *task.Changes
 }
 
-// A mark is how much of a task has been told.
+// A mark is how much of a task has been reported.
 type mark struct {
 	steps int       // changes of state
 	at    time.Time // the last change of anything that the owner can see
@@ -41,7 +41,7 @@ type mark struct {
 }
 
 // Follow begins to follow the tasks of an owner that have the given ids.
-// [Following.Next] first tells how each stands; those that are not the owner's
+// [Following.Next] first reports how each stands; those that are not the owner's
 // do not exist. It does not count as contact. Whoever follows must call
 // [Following.Close].
 func (d *Desk) Follow(ctx context.Context, owner string, ids []task.ID) (*Following, error) {
@@ -49,13 +49,13 @@ func (d *Desk) Follow(ctx context.Context, owner string, ids []task.ID) (*Follow
 }
 
 // FollowAll is [Desk.Follow] for all tasks that the owner has and gets. Only
-// what happens from now on is told.
+// what happens from now on is reported.
 func (d *Desk) FollowAll(ctx context.Context, owner string) (*Following, error) {
 	return d.follow(ctx, &Following{desk: d, owner: owner, all: true})
 }
 
 func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
-	f.told = make(map[task.ID]mark, len(f.named))
+	f.known = make(map[task.ID]mark, len(f.named))
 	f.changes = task.WatchChanges(ctx, d.cfg.Store, followPoll, f.watched()...)
 	var err error
 	if f.all {
@@ -68,10 +68,10 @@ func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
 	return f, nil
 }
 
-// After says that the owner has been told of the first steps of a named task
-// already, so that Next tells those that came later instead of how it stands.
+// After says that the owner knows the first steps of a named task already, so
+// that Next reports the later ones instead of how the task stands.
 func (f *Following) After(id task.ID, steps int) {
-	f.told[id] = mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
+	f.known[id] = mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
 }
 
 // Close ends following.
@@ -93,14 +93,14 @@ func (f *Following) watched() []task.Ref {
 // skew is by how much the clocks of replicas may differ.
 const skew = 10 * time.Second
 
-// begin takes what has happened as told.
+// begin takes what has happened as reported.
 func (f *Following) begin(ctx context.Context) error {
 	f.looked = f.desk.cfg.Now()
-	known := func(t task.Task) { f.told[t.ID] = markOf(t) }
-	if err := f.recent(ctx, known); err != nil {
+	mark := func(t task.Task) { f.known[t.ID] = markOf(t) }
+	if err := f.recent(ctx, mark); err != nil {
 		return err
 	}
-	return f.each(ctx, task.Pending(), func(t task.Task) bool { known(t); return true })
+	return f.each(ctx, task.Pending(), func(t task.Task) bool { mark(t); return true })
 }
 
 // recent calls do with the tasks that were made since the last look, as far as
@@ -124,7 +124,7 @@ func markOf(t task.Task) mark {
 	return m
 }
 
-// Open returns the named tasks that have not ended, as far as was told.
+// Open returns the named tasks that have not ended, as far as was reported.
 func (f *Following) Open() []task.ID { return f.named }
 
 // ended reports whether nothing more can happen to the tasks that were named.
@@ -186,7 +186,7 @@ func (f *Following) await(ctx context.Context, most time.Duration) error {
 // task is over, which somebody must bring home to it, and now and then.
 func (f *Following) lookAgain() time.Duration {
 	wait, now := followPoll, f.desk.cfg.Now()
-	for _, m := range f.told {
+	for _, m := range f.known {
 		if !m.due.IsZero() {
 			wait = min(wait, m.due.Sub(now)+time.Microsecond)
 		}
@@ -225,7 +225,7 @@ func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
 		t, err := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		switch {
 		case err == nil:
-			news = append(news, f.hear(t)...)
+			news = append(news, f.newSteps(t)...)
 			return t.State.Terminal()
 		case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrOwnerMismatch):
 			return true
@@ -247,13 +247,13 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 		seen[t.ID] = true
 		found = append(found, t)
 	})
-	for id, m := range f.told {
+	for id, m := range f.known {
 		if err != nil || seen[id] || m.due.IsZero() {
 			continue
 		}
 		t, getErr := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		if errors.Is(getErr, task.ErrNotFound) {
-			delete(f.told, id)
+			delete(f.known, id)
 			continue
 		}
 		if err = getErr; err == nil {
@@ -266,10 +266,10 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 	slices.SortFunc(found, func(a, b task.Task) int { return task.Compare(b.Position(), a.Position()) })
 	var news []task.Task
 	for _, t := range found {
-		if _, known := f.told[t.ID]; !known {
-			f.told[t.ID] = mark{} // it is new, so all of its steps are
+		if _, known := f.known[t.ID]; !known {
+			f.known[t.ID] = mark{} // it is new, so all of its steps are
 		}
-		news = append(news, f.hear(t)...)
+		news = append(news, f.newSteps(t)...)
 	}
 	f.forget(now)
 	return news, nil
@@ -278,9 +278,9 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 // forget lets go of tasks that have ended and will not be found again.
 func (f *Following) forget(now time.Time) {
 	f.looked = now
-	for id, m := range f.told {
+	for id, m := range f.known {
 		if m.due.IsZero() && m.made.Before(now.Add(-skew)) {
-			delete(f.told, id)
+			delete(f.known, id)
 		}
 	}
 }
@@ -303,10 +303,11 @@ func (f *Following) each(ctx context.Context, states []task.State, do func(task.
 	return nil
 }
 
-// hear returns what there is to tell of t, and takes it as told.
-func (f *Following) hear(t task.Task) []task.Task {
-	m, known := f.told[t.ID]
-	f.told[t.ID] = markOf(t)
+// newSteps returns the steps of t that have not been reported, and takes them as
+// reported.
+func (f *Following) newSteps(t task.Task) []task.Task {
+	m, known := f.known[t.ID]
+	f.known[t.ID] = markOf(t)
 	if known && len(t.Transitions) <= m.steps && !t.UpdatedAt.After(m.at) {
 		return nil
 	}

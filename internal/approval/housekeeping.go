@@ -26,7 +26,7 @@ type housekeeper struct {
 const dispatchPause = 50 * time.Millisecond
 
 // Run keeps house until ctx ends: it ends tasks whose time is over, deletes
-// those that nobody needs, tells upstreams of calls that nobody waits for any
+// those that nobody needs, cancels calls at upstreams that nobody waits for any
 // more, and starts what another replica approved for an owner that was here a
 // moment ago. Every replica may do it at the same time.
 func (d *Desk) Run(ctx context.Context) error {
@@ -128,7 +128,7 @@ func (h *housekeeper) sweepRecords(ctx context.Context) error {
 	return nil
 }
 
-// count tells how many tasks there are in each state that does not end them.
+// count reports how many tasks there are in each state that does not end them.
 func (h *housekeeper) count(ctx context.Context) error {
 	if h.cfg.Observe == nil {
 		return nil

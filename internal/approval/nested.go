@@ -50,7 +50,7 @@ func (rn *runner) polled(ctx context.Context, t task.Task, send Sender) (task.Ta
 	return t, failed
 }
 
-// sendError returns err as one that tells at what stage it happened.
+// sendError returns err with the stage at which it happened.
 func sendError(ctx context.Context, err error) *SendError {
 	if known, ok := errors.AsType[*SendError](err); ok && known.Stage != "" {
 		return known
@@ -85,7 +85,7 @@ func (rn *runner) fail(ctx context.Context, t task.Task, why task.Failure) (task
 }
 
 // Report takes note of what the upstream says of its task of t, whoever heard
-// it, and returns t as it is then. An upstream that tells more than how far it
+// it, and returns t as it is then. An upstream that reports more than how far it
 // is ends t.
 func (d *Desk) Report(ctx context.Context, ref task.Ref, r Report) (task.Task, error) {
 	t, err := d.tasks.get(ctx, ref)
@@ -183,7 +183,7 @@ func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Ta
 	return claimed, nil
 }
 
-// take keeps an outcome that the upstream told unasked. If somebody else is
+// take keeps an outcome that the upstream reported unasked. If somebody else is
 // keeping it, this one is dropped.
 func (rn *runner) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
 	defer o.close()

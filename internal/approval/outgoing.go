@@ -23,9 +23,9 @@ import (
 //   - what else there is in params and in their metadata, shown as [task.Call]'s
 //     Also: members that the gate does not know may mean something to the
 //     upstream;
-//   - nothing of what is meant for the gate alone, or tells nothing of the call:
+//   - nothing of what is meant for the gate alone, or says nothing about the call:
 //     the wish for a task, variables of the client, the token for progress, of
-//     which the gate tells in its own way, the trace, and the request's id.
+//     which the gate reports in its own way, the trace, and the request's id.
 
 // The members of [task.Call.Also].
 const (
@@ -186,7 +186,7 @@ func request(id []byte, method string, params []byte) []byte {
 
 // requestID returns the id of the request, or of the one at a place in a batch,
 // with which the call of t is made. Every replica knows it, to cancel the call,
-// and nobody else can tell the task from it.
+// and nobody else can derive the task from it.
 func requestID(t task.Task, place int) []byte {
 	sum := sha256.Sum256([]byte("request " + strconv.Itoa(place) + " of " + string(t.ID)))
 	return jsonrpc.AppendString(nil, "call-"+hex.EncodeToString(sum[:16]))

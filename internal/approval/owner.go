@@ -49,7 +49,7 @@ func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Tas
 	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, casefile.MaxReason)}
 	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyTerminal) {
-		d.canceller.cancelSoon(ctx, t, w.Send) // in case that the upstream could not be told before
+		d.canceller.cancelSoon(ctx, t, w.Send) // in case that the cancellation could not be sent before
 	}
 	if err != nil {
 		return d.withInterval(t), err

@@ -11,8 +11,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Every step of a held call is told to the journal, together with the change
-// that it is: if one cannot be recorded the other is not made. The steps that
+// Every step of a held call is recorded in the journal together with the change:
+// if it cannot be recorded, the change is not made. The steps that
 // no [Event] has are these.
 const (
 	Asked     Step = "asked"     // the approvers were asked
@@ -20,10 +20,10 @@ const (
 	Expired   Step = "expired"   // its time ran out
 	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
 	Extended  Step = "extended"  // its owner gave it more time to live
-	Stopped   Step = "stopped"   // the upstream was told that nobody waits for a call that it runs, or could not be
+	Stopped   Step = "stopped"   // a call that the upstream runs was cancelled there, or could not be
 )
 
-// Recorded returns the steps that the journal may be told of.
+// Recorded returns the steps that the journal may have.
 func Recorded() []Step {
 	return []Step{
 		Held, Asked, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
@@ -31,7 +31,7 @@ func Recorded() []Step {
 }
 
 // recorded is a store that logs what happens to tasks, and counts what its
-// journal is told.
+// journal records.
 type recorded struct {
 	task.Store
 
@@ -59,7 +59,7 @@ func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) err
 	return err
 }
 
-// count tells of notes that were recorded, or could not be because the store
+// count reports notes that were recorded, or could not be because the store
 // failed. A change that is refused has nothing to record.
 func (r recorded) count(notes []task.Note, err error) {
 	if r.observe != nil && len(notes) > 0 && (err == nil || failed(err)) {
@@ -199,7 +199,7 @@ func note(t task.Task, step Step, at time.Time) task.Note {
 	}
 }
 
-// actor returns who did something: owners are told of as requesters.
+// actor returns who did something: owners are named as requesters.
 func actor(t task.Task, by string) string {
 	if by == t.Owner {
 		return casefile.Requester(t)

@@ -272,7 +272,7 @@ func (rn *runner) settle(ctx context.Context, t task.Task, e task.Event) bool {
 	}
 }
 
-// settledAs tells what became of a run.
+// settledAs reports what became of a run.
 func (rn *runner) settledAs(ctx context.Context, t task.Task) {
 	if !t.State.Terminal() {
 		rn.cfg.Log.DebugContext(About(ctx, t), "Created upstream task",

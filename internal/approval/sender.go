@@ -13,7 +13,7 @@ import (
 // A Sender reaches the upstream of a held call in the name, and with the
 // credentials, of whoever provided it. Its methods must return, and the Body of
 // what they return must fail, soon after ctx has ended. An error that is a
-// [*SendError] tells what went wrong; after any other one that is unknown.
+// [*SendError] says what went wrong; after any other one that is unknown.
 type Sender interface {
 	// Call makes the call of t, which was claimed for that. If t.Execution has
 	// Answers, the upstream has asked for them, and this call goes on where the
@@ -32,8 +32,7 @@ type Sender interface {
 	// upstream made of the call.
 	Answer(ctx context.Context, t task.Task, responses jsontext.Value) error
 
-	// Cancel tells the upstream that nobody waits any more for the call, or for
-	// the task that it made of it.
+	// Cancel cancels the call at the upstream, or the task that it made of it.
 	Cancel(ctx context.Context, t task.Task) error
 }
 
@@ -47,7 +46,7 @@ type Revocable interface {
 type Definer interface {
 	// Definitions returns the digests of the definitions that the tools of t have
 	// now: of a call one, and of a batch as many as there are messages in it. A
-	// digest that cannot be told soon, and that of a message which calls no tool,
+	// digest that is not known soon, and that of a message which calls no tool,
 	// is empty.
 	Definitions(ctx context.Context, t task.Task) []string
 }
@@ -57,7 +56,7 @@ type Outcome struct {
 	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]
 	Error bool      // Body is a JSON-RPC error object
 
-	// Report tells that there is no outcome yet: the call has become a task of
+	// Report says that there is no outcome yet: the call has become a task of
 	// the upstream's, or the upstream asks something before it goes on.
 	Report *Report
 }
@@ -81,7 +80,7 @@ type Report struct {
 	RequestState  string
 
 	Cancelled bool     // its task was cancelled, by somebody else than the gate; there is no outcome
-	Outcome   *Outcome // of its task, if the upstream tells it at once
+	Outcome   *Outcome // of its task, if the upstream reports it at once
 }
 
 // A SendError says how far a call got that has no answer.

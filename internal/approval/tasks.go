@@ -8,8 +8,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Tasks are the held calls as they stand: a task whose time is over is ended by
-// whoever looks at it.
+// Tasks are the held calls as they stand: a task whose time is over ends when
+// somebody looks at it.
 type tasks struct {
 	*core
 
@@ -17,6 +17,7 @@ type tasks struct {
 	canceller *canceller
 }
 
+// get returns a task as it stands.
 func (ts *tasks) get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	t, err := ts.cfg.Store.Get(ctx, ref)
 	if err != nil {
@@ -46,7 +47,7 @@ func (ts *tasks) settled(ctx context.Context, t task.Task) (task.Task, error) {
 	return t, nil
 }
 
-// overdue tells of a task whose time is over.
+// overdue reports a task whose time is over.
 func (ts *tasks) overdue(ctx context.Context, t task.Task) {
 	ts.canceller.cancelSoon(ctx, t, nil)
 	ts.contacts.forget(t.ID)
@@ -58,8 +59,8 @@ func (ts *tasks) overdue(ctx context.Context, t task.Task) {
 	ts.uncollected(ctx, t)
 }
 
-// uncollected tells of a task that was not run because its owner did not come
-// back, unless that was told when it was approved.
+// uncollected reports a task that was not run because its owner did not come
+// back, unless that was reported when it was approved.
 func (ts *tasks) uncollected(ctx context.Context, t task.Task) {
 	if t.Failure != nil && t.Failure.Stage == task.StageUncollected && t.InContact(t.Approval.DecidedAt()) {
 		ts.abandon(ctx, t)

@@ -65,7 +65,7 @@ func (w *work) drain(ctx context.Context, cancel time.Duration) error {
 	case <-ctx.Done():
 	}
 	close(w.kill)
-	late := time.NewTimer(recordTime + cancel) // the upstream is told as well
+	late := time.NewTimer(recordTime + cancel) // with the time to cancel the call at the upstream
 	defer late.Stop()
 	select {
 	case <-done:

@@ -95,7 +95,7 @@ func (v *Viewer) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 // was defined otherwise then.
 func (v *Viewer) changed(ctx context.Context, t task.Task) (*Precedent, error) {
 	if t.Verdict.ToolDigest == "" {
-		return nil, nil // nobody can tell
+		return nil, nil // it cannot be known
 	}
 	last, err := v.lastApproved(ctx, t)
 	if err != nil || last == nil || !Redefined(last.digest, t.Verdict.ToolDigest) {

@@ -125,7 +125,7 @@ func either(a, b *bool) *bool {
 func Redefined(one, other string) bool { return comparableDigests(one, other) && one != other }
 
 // comparableDigests reports whether two digests of definitions were made in the
-// same way, so that they tell whether the definitions differ. A digest that is
+// same way, so that they show whether the definitions differ. A digest that is
 // not known cannot be compared.
 func comparableDigests(one, other string) bool {
 	return one != "" && other != "" && formOf(one) == formOf(other)
@@ -133,8 +133,8 @@ func comparableDigests(one, other string) bool {
 
 // formOf returns how a digest was made. Early digests do not say that.
 func formOf(digest string) string {
-	form, _, told := strings.Cut(digest, "-")
-	if !told {
+	form, _, known := strings.Cut(digest, "-")
+	if !known {
 		return ""
 	}
 	return form

@@ -104,13 +104,16 @@ func newDesk(t *testing.T, store task.Store) *approval.Desk {
 	return desk
 }
 
-// A gate that has just been started lists 300 pending calls of 1 MB each without
-// reading one of them, whatever the store.
+// A gate that has just been started lists 300 pending calls, of up to 1 MB each,
+// without reading one of them, whatever the store.
 func TestNewGateListsWithoutDocuments(t *testing.T) {
 	const calls = 300
-	text := strings.Repeat("x", 1<<20)
 	for kind, open := range openers() {
 		t.Run(kind, func(t *testing.T) {
+			text := strings.Repeat("x", 1<<20)
+			if kind != "memory" && kind != "SQLite" {
+				text = text[:1<<16] // to write 300 MB to each of them takes long
+			}
 			store := &countingStore{Store: open(t)}
 			held, _, err := newDesk(t, store).Hold(t.Context(), approval.Call{
 				Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",

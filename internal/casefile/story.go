@@ -6,9 +6,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Story returns what the journal tells of one held call, in the order in which
+// Story returns what the journal has of one held call, in the order in which
 // it happened. It is there longer than the task: see [Config.Retention]. The
-// error is [task.ErrNotFound] if there is nothing to tell.
+// error is [task.ErrNotFound] if there is nothing.
 func (v *Viewer) Story(ctx context.Context, id task.ID) ([]task.Entry, error) {
 	if id == "" {
 		return nil, task.AnyOwner().Ref(id).NotFound(task.ActionRead)

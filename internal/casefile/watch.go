@@ -9,7 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// watchPause is how long changes may gather before watchers are told, and
+// watchPause is how long changes may gather before they are reported, and
 // watchPoll how long they rely on being woken.
 const (
 	watchPause = 100 * time.Millisecond

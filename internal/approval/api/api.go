@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -102,14 +103,22 @@ func filter(r *http.Request) (casefile.Filter, error) {
 			return f, badRequest("state must be pending, all, or the state of a task")
 		}
 	}
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 100 {
-			return f, badRequest("limit must be a number from 1 to 100")
-		}
-		f.Limit = n
+	var err error
+	f.Limit, err = limit(q, 100)
+	return f, err
+}
+
+// limit reads how many things are asked for at most, or zero.
+func limit(q url.Values, most int) (int, error) {
+	text := q.Get("limit")
+	if text == "" {
+		return 0, nil
 	}
-	return f, nil
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, badRequest("limit must be a number from 1 to " + strconv.Itoa(most))
+	}
+	return n, nil
 }
 
 func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {

@@ -60,14 +60,9 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 		}
 		f.After = n
 	}
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 1000 {
-			return f, badRequest("limit must be a number from 1 to 1000")
-		}
-		f.Limit = n
-	}
-	return f, nil
+	var err error
+	f.Limit, err = limit(q, 1000)
+	return f, err
 }
 
 // auditEnds answers with the two ends of the journal.

@@ -11,7 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A problem is what a client of the API is told of an error.
+// A problem is an error as clients of the API see it.
 type problem struct {
 	status  int
 	Type    string `json:"type"`
@@ -32,8 +32,8 @@ func badRequest(message string) error {
 	return &problem{http.StatusBadRequest, "bad_request", message}
 }
 
-// problems says how errors of the desk are told. An error is the first of them
-// that it is.
+// problems has the errors of the desk as clients see them. The first one that
+// matches counts.
 var problems = []struct {
 	err error
 	problem
@@ -59,7 +59,7 @@ var problems = []struct {
 	{task.ErrClosed, problem{http.StatusServiceUnavailable, "shutting_down", "the gate is shutting down"}},
 }
 
-// explain returns what is told of err. What is not known stays inside.
+// explain returns err as clients see it. An error that is not known is not shown.
 func explain(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -91,7 +91,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.answer(w, r, p.status, refusal{Error: p})
 }
 
-// refuseDecision is refuse for a decision. It also tells how the call stands,
+// refuseDecision is refuse for a decision. It also shows how the call stands,
 // so that whoever decides can look again.
 func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task.ID, err error) {
 	now, lost := h.Cases.Show(r.Context(), id)
