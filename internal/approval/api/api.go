@@ -13,9 +13,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -25,18 +23,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// A Config is what the API is made of.
-type Config struct {
-	Desk      *approval.Desk
-	Cases     *casefile.Viewer
-	Auth      *operator.Auth
-	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
-	Log       *slog.Logger
-}
-
-// A handler serves the API.
-type handler struct{ Config }
 
 // New returns the handler of everything under /api/approvals and /api/audit.
 func New(c Config) (http.Handler, error) {
@@ -106,19 +92,6 @@ func filter(r *http.Request) (casefile.Filter, error) {
 	var err error
 	f.Limit, err = limit(q, 100)
 	return f, err
-}
-
-// limit reads how many things are asked for at most, or zero.
-func limit(q url.Values, most int) (int, error) {
-	text := q.Get("limit")
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, badRequest("limit must be a number from 1 to " + strconv.Itoa(most))
-	}
-	return n, nil
 }
 
 func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
@@ -198,17 +171,4 @@ func readVerdict(w http.ResponseWriter, r *http.Request) (verdict, error) {
 		return v, badRequest(`the body must be a JSON object like {"reason": "…", "shownDigest": "…"}`)
 	}
 	return v, nil
-}
-
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, value any) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		h.refuse(w, r, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if _, err := w.Write(append(text, '\n')); err != nil { //nolint:gosec // JSON, marked as such and not to be sniffed
-		h.Log.DebugContext(r.Context(), "answer not sent", "error", err)
-	}
 }

@@ -2,14 +2,44 @@ package api
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
+
+// A Config is what the API is made of.
+type Config struct {
+	Desk      *approval.Desk
+	Cases     *casefile.Viewer
+	Auth      *operator.Auth
+	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
+	Log       *slog.Logger
+}
+
+// A handler serves the API.
+type handler struct{ Config }
+
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if _, err := w.Write(append(text, '\n')); err != nil { //nolint:gosec // JSON, marked as such and not to be sniffed
+		h.Log.DebugContext(r.Context(), "answer not sent", "error", err)
+	}
+}
 
 // A problem is an error as clients of the API see it.
 type problem struct {
@@ -101,4 +131,17 @@ func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task
 		return
 	}
 	h.answer(w, r, p.status, refusal{Error: p, Approval: &now})
+}
+
+// limit reads how many things are asked for at most, or zero.
+func limit(q url.Values, most int) (int, error) {
+	text := q.Get("limit")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, badRequest("limit must be a number from 1 to " + strconv.Itoa(most))
+	}
+	return n, nil
 }
