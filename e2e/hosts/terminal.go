@@ -76,6 +76,9 @@ func (c *cell) press(ctx context.Context, s *site, t *terminal) error {
 	return nil
 }
 
+// background is in what Claude Code tells its model of a call that goes on.
+const background = "moved to the background"
+
 // untilTold closes told when the model has seen how the call ended. At a terminal
 // no host ends by itself.
 func (c *cell) untilTold(ctx context.Context, s *site, told chan<- error) {
@@ -94,7 +97,7 @@ func (c *cell) untilTold(ctx context.Context, s *site, told chan<- error) {
 		}
 		last := turns[len(turns)-1]
 		known := c.scenario.action != "approve" || !decided.IsZero() && last.At.After(decided)
-		if known && len(last.Results) > 0 && !last.Called {
+		if n := len(last.Results); known && n > 0 && !last.Called && !strings.Contains(last.Results[n-1], background) {
 			close(told)
 			return
 		}
