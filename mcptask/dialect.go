@@ -36,7 +36,27 @@ type Dialect struct {
 	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for modern
 	// clients.
 	Drafts bool
+
+	// Errors tells a legacy client by a JSON-RPC error that its call was not
+	// allowed to run. Otherwise it is told by a tool result, because many hosts
+	// keep errors from their models.
+	Errors bool
+
+	// Correlation is the name of the request in logs, if it has one. What tells
+	// of an outcome names it.
+	Correlation string
+
+	// Page returns where people decide about a task. It may be nil.
+	Page func(task.ID) string
+
+	// Now is the time at which tasks are shown. If it is zero, nothing is said of
+	// the time that is left.
+	Now time.Time
 }
+
+// MetaError is the name in _meta of the code that tells a program why a call was
+// not allowed to run.
+const MetaError = "thoughtgate/error"
 
 // Names of variables that have a meaning; see [task.Variables].
 const (
@@ -94,10 +114,10 @@ func inputRequests(t task.Task) jsontext.Value {
 func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
 	meta := metaOf(t)
 	if d.Era == Modern {
-		return encode(ModernCreateResult{ResultType: TaskResult, ModernTask: modernTask(t, Working), Meta: meta})
+		return encode(ModernCreateResult{ResultType: TaskResult, ModernTask: d.modernTask(t, Working), Meta: meta})
 	}
 	meta = WithImmediateResponse(meta, immediateText(t))
-	return encode(LegacyCreateResult{Task: legacyTask(t, Working), Meta: meta})
+	return encode(LegacyCreateResult{Task: d.legacyTask(t, Working), Meta: meta})
 }
 
 // GetResult returns the answer to tasks/get. That to a legacy client has no
@@ -105,7 +125,7 @@ func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
 func (d Dialect) GetResult(t task.Task) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == Legacy {
-		return encodeText(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta})
+		return encodeText(LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: meta})
 	}
 	meta = d.disposed(meta, t)
 	detailed, payload, err := d.detailed(t)
@@ -129,14 +149,14 @@ func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
 	if d.Era == Modern {
 		return encode(ModernAck{ResultType: Complete})
 	}
-	return encode(LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: metaOf(t)})
+	return encode(LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
 }
 
 // ListResult returns the answer to tasks/list, which only legacy clients have.
 func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
 	list := LegacyListResult{Tasks: make([]LegacyTask, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
-		list.Tasks[i] = legacyTask(t, d.Status(t))
+		list.Tasks[i] = d.legacyTask(t, d.Status(t))
 	}
 	return encode(list)
 }
@@ -147,7 +167,7 @@ func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
 func (d Dialect) StatusNotification(t task.Task, subscription jsontext.Value) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == Legacy {
-		params := LegacyTaskResult{LegacyTask: legacyTask(t, d.Status(t)), Meta: meta}
+		params := LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: meta}
 		return encodeText(notification(MethodLegacyStatus, params))
 	}
 	detailed, payload, err := d.detailed(t)
@@ -167,29 +187,44 @@ func encodeText(v any) (Text, error) {
 	return textOf(text), err
 }
 
-func legacyTask(t task.Task, status Status) LegacyTask {
+func (d Dialect) legacyTask(t task.Task, status Status) LegacyTask {
 	return LegacyTask{
-		TaskID: string(t.ID), Status: status, StatusMessage: statusText(t),
+		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
 		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
-		TTL: new(MillisOf(t.TTL())), PollInterval: pollInterval(t),
+		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
 	}
 }
 
-func modernTask(t task.Task, status Status) ModernTask {
+func (d Dialect) modernTask(t task.Task, status Status) ModernTask {
 	return ModernTask{
-		TaskID: string(t.ID), Status: status, StatusMessage: statusText(t),
+		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
 		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
-		TTL: new(MillisOf(t.TTL())), PollInterval: pollInterval(t),
+		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
 	}
 }
+
+// How often to ask for a task at first. People often decide at once, and a client
+// that asks every half minute would tell of it half a minute late.
+const (
+	firstMinute  = 2 * time.Second
+	secondMinute = 5 * time.Second
+)
 
 // pollInterval returns how often to ask for t, or nil when there is nothing
 // left to ask for.
-func pollInterval(t task.Task) *Millis {
+func (d Dialect) pollInterval(t task.Task) *Millis {
 	if t.State.Terminal() || t.PollInterval <= 0 || t.State == task.Executing && t.Execution != nil && t.Execution.Upstream.Ended() {
 		return nil
 	}
-	return new(MillisOf(t.PollInterval))
+	interval := t.PollInterval
+	switch age := d.Now.Sub(t.CreatedAt); {
+	case d.Now.IsZero():
+	case age < time.Minute:
+		interval = min(interval, firstMinute)
+	case age < 2*time.Minute:
+		interval = min(interval, secondMinute)
+	}
+	return new(MillisOf(interval))
 }
 
 // A payload is an upstream's answer as the last member of a task.
@@ -208,7 +243,7 @@ func (p payload) in(encoded jsontext.Value, tail, after string) Text {
 // upstream, which has yet to get its place.
 func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 	status := d.Status(t)
-	detailed := DetailedTask{ModernTask: modernTask(t, status)}
+	detailed := DetailedTask{ModernTask: d.modernTask(t, status)}
 	switch status {
 	case InputRequired:
 		// A task that waits for people elsewhere asks nothing of the client.

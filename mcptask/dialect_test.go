@@ -21,6 +21,8 @@ import (
 var (
 	legacy = mcptask.Dialect{Era: mcptask.Legacy}
 	modern = mcptask.Dialect{Era: mcptask.Modern}
+
+	literal = mcptask.Dialect{Era: mcptask.Legacy, Errors: true} // the seeds' reading
 )
 
 const (
@@ -143,7 +145,7 @@ const statusTable = `
 new
   working / working: Accepted
 awaiting approval
-  working / working: Waiting for approval
+  working / working: Waiting for approval by ops · tg_786512e2
 approved
   working / working: Approved, about to run
 admitted
@@ -176,32 +178,32 @@ a stage from the future
   modern error -32603 internal_error
 inspection
   failed / completed: Refused before approval was requested. The tool did not run.
-  legacy error -32003 inspection_failed
-  modern tool error
+  legacy tool error -32003 inspection_failed
+  modern tool error -32003 inspection_failed
 rejected
   failed / completed: Rejected by an approver. The tool did not run.
-  legacy error -32007 approval_rejected
-  modern tool error
+  legacy tool error -32007 approval_rejected
+  modern tool error -32007 approval_rejected
 rejected with a reason
   failed / completed: Rejected by an approver: "path not 'allowed'". The tool did not run.
-  legacy error -32007 approval_rejected
-  modern tool error
+  legacy tool error -32007 approval_rejected
+  modern tool error -32007 approval_rejected
 approval expired
   failed / completed: Nobody decided in time. The tool did not run.
-  legacy error -32008 approval_expired
-  modern tool error
+  legacy tool error -32008 approval_expired
+  modern tool error -32008 approval_expired
 approved, never collected
   failed / completed: Approved, but its owner did not come back in time. The tool did not run.
-  legacy error -32008 approval_expired
-  modern tool error
+  legacy tool error -32008 approval_expired
+  modern tool error -32008 approval_expired
 policy drift
   failed / completed: Approved, but the policy has changed and no longer allows it. The tool did not run.
-  legacy error -32011 policy_drift
-  modern tool error
+  legacy tool error -32011 policy_drift
+  modern tool error -32011 policy_drift
 argument drift
   failed / completed: The call is not the one that was approved. The tool did not run.
-  legacy error -32011 argument_drift
-  modern tool error
+  legacy tool error -32011 argument_drift
+  modern tool error -32011 argument_drift
 policy drift, seen too late
   failed / failed: Approved, but the policy has changed and no longer allows it. Outcome unknown: it may have run.
   legacy error -32011 policy_drift
@@ -232,12 +234,12 @@ shutdown
   modern error -32603 shutting_down
 cancelled
   cancelled / cancelled: Cancelled by the requestor. The tool did not run.
-  legacy error -32602 task_cancelled
-  modern error -32603 task_cancelled
+  legacy tool error -32602 task_cancelled
+  modern tool error -32602 task_cancelled
 cancelled while executing
   cancelled / cancelled: Cancelled by the requestor. Outcome unknown: it may have run.
-  legacy error -32602 task_cancelled
-  modern error -32603 task_cancelled
+  legacy tool error -32602 task_cancelled
+  modern tool error -32602 task_cancelled
 `
 
 // GOV-001 F-003.2: internal states are mapped to those of the protocol; GOV-004
@@ -286,14 +288,20 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 		}
 		return fmt.Sprintf("error %d %s", e.Code, name)
 	default:
-		message := jsonrpc.AppendString(nil, statusMessage(t, tk))
-		want := `{"resultType":"complete","content":[{"type":"text","text":` + string(message) + `}],"isError":true}`
-		result := whole(t, a.Result, tk)
-		loadSchemas(t).mustMatch(t, schemaModern, "CallToolResult", result)
-		if diff := cmp.Diff(want, string(result)); diff != "" {
-			t.Errorf("tool error (-want +got):\n%s", diff)
+		result := jsonrpc.Value{Bytes: whole(t, a.Result, tk)}
+		schema := schemaLegacy
+		if result.Member("resultType").Present() {
+			schema = schemaModern
 		}
-		return "tool error"
+		loadSchemas(t).mustMatch(t, schema, "CallToolResult", result.Bytes)
+		for block := range result.Member("content").Elements() {
+			if text, _ := block.Member("text").Text(); text != statusMessage(t, tk) || !result.Member("isError").IsTrue() {
+				t.Errorf("tool error %s", result.Bytes)
+			}
+		}
+		told := result.Member("_meta").Member(mcptask.MetaError)
+		name, _ := told.Member("error_type").Text()
+		return "tool error " + string(told.Member("code").Bytes) + " " + name
 	}
 }
 
@@ -378,7 +386,7 @@ func TestDialectMessages(t *testing.T) {
 	const (
 		vars = `"client.n":1.0,"client.reason":"tidy up",` +
 			`"server.approval":{"state":"pending","workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"}`
-		head = `"taskId":"` + id + `","status":"working","statusMessage":"Waiting for approval",` +
+		head = `"taskId":"` + id + `","status":"working","statusMessage":"Waiting for approval by ops · tg_786512e2",` +
 			`"createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:33:00Z",`
 		doneHead = `"taskId":"` + id + `","status":"completed","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:33:00Z",`
 	)

@@ -67,12 +67,13 @@ func (d Dialect) disposed(meta Object, t task.Task) Object {
 	return meta.With(MetaToolApproval, Object{{"disposition", quote(disposition)}}.text())
 }
 
-// refusal returns the tool result that tells the model of a modern client that
-// t was not allowed to run.
-func (d Dialect) refusal(t task.Task) jsontext.Value {
+// refusal returns the tool result that tells the model of a client that t was not
+// allowed to run. Its metadata has meta as well.
+func (d Dialect) refusal(t task.Task, meta Object) jsontext.Value {
 	r := RemediationUnavailable
-	if t.Failure.Retriable {
+	if t.Failure != nil && t.Failure.Retriable {
 		r = RemediationAvailable
 	}
-	return toolError(endText(t), d.disposed(d.denied(endingOf(t).name, r, ""), t))
+	e := endingOf(t)
+	return d.toolError(endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.denied(e.name, r, "")...), t))
 }

@@ -35,7 +35,7 @@ func TestDrafts(t *testing.T) {
 		}
 		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.Legacy, Drafts: true}} {
 			plain := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}
-			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Present() {
+			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Present() {
 				t.Errorf("%s: a client that should not sees drafts: %s", tt.name, plain.Bytes)
 			}
 		}

@@ -33,7 +33,7 @@ type problem struct {
 	legacy, modern int
 	name           string // error_type
 	text           string
-	tool           bool // a modern client's model should read it, in the place of a tool's result
+	tool           bool // the client's model should read it, in the place of a tool's result
 }
 
 // problems has the kinds of errors that a client may learn about. All others
@@ -83,17 +83,18 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 
 // Refuse returns what a tool call is answered with that could not become a task
 // because of err. It is that of [Dialect.Error], but where there are too many
-// tasks a modern client's model reads so in a tool result.
+// tasks the client's model reads so in a tool result. See also [Dialect.Errors].
 func (d Dialect) Refuse(err error) Answer {
 	e, p := look(err)
-	if !p.tool || d.Era == Legacy {
+	if !p.tool || d.Era == Legacy && d.Errors {
 		return Answer{Error: textOf(errorObject(d.Error(err)))}
 	}
-	text := p.text
+	text, code := p.text, d.code(p.legacy, p.name)
 	if e.RetryAfter > 0 {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
+		code = append(code, Member{"retry_after", seconds(e.RetryAfter)})
 	}
-	return Answer{Result: textOf(toolError(text, d.denied(p.name, RemediationAvailable, "")))}
+	return Answer{Result: textOf(d.toolError(text, code, d.denied(p.name, RemediationAvailable, "")))}
 }
 
 // look returns what of err may be told, and how.

@@ -74,7 +74,10 @@ func TestErrorTable(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%-23s %6d %6s %s %s\n", kind, now.Code, code, now.Message, now.Data)
 
-		s.mustMatch(t, schemaLegacy, "Error", must(legacy.Refuse(err).Error.Whole(nil)))
+		if refusal := legacy.Refuse(err); refusal.Result.Present() {
+			s.mustMatch(t, schemaLegacy, "CallToolResult", must(refusal.Result.Whole(nil)))
+		}
+		s.mustMatch(t, schemaLegacy, "Error", must(literal.Refuse(err).Error.Whole(nil)))
 	}
 	if diff := cmp.Diff(errorTable, b.String()); diff != "" {
 		t.Errorf("the error table changed (-want +got):\n%s", diff)

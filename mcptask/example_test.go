@@ -103,9 +103,9 @@ func ExampleDialect() {
 	}
 	// Output:
 	// failed
-	// {"code":-32007,"message":"Rejected by an approver: \"path not allowed\". The tool did not run.","data":{"error_type":"approval_rejected","tool":"delete_file"}}
+	// {"content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true,"_meta":{"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}
 	// completed
-	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true}
+	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true,"_meta":{"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}
 }
 
 // Servers declare tasks in more than one way.

@@ -1,8 +1,10 @@
 package mcptask
 
 import (
+	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -38,9 +40,9 @@ func (a Answer) Err(payload []byte) *jsonrpc.Error {
 // been answered at once: what the upstream said, or why there is no such thing.
 // It returns [task.ErrNotReady] if t is not terminal.
 //
-// A legacy client learns of a call that was not allowed to run by an error, a
-// modern one by a tool result that its model can read. Both say that the tool
-// did not run.
+// A client learns of a call that was not allowed to run, or that was cancelled, by
+// a tool result that its model can read, and that says whether the tool ran. See
+// also [Dialect.Errors].
 func (d Dialect) Answer(t task.Task) (Answer, error) {
 	switch {
 	case !t.State.Terminal():
@@ -54,8 +56,8 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 		return Answer{Result: result}, nil
 	case t.State == task.Failed && t.Result != nil:
 		return Answer{Error: answerOf(t)}, nil
-	case d.Era == Modern && refused(t):
-		return Answer{Result: textOf(d.refusal(t))}, nil
+	case d.tellsModel(t):
+		return Answer{Result: textOf(d.refusal(t, nil))}, nil
 	default:
 		return Answer{Error: textOf(d.endError(t))}, nil
 	}
@@ -65,7 +67,10 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 // have: that of [Dialect.Answer], with a note that it belongs to t.
 func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
 	answer, err := d.Answer(t)
-	if answer.Result.Present() {
+	switch {
+	case err == nil && t.Result == nil && d.tellsModel(t):
+		answer.Result = textOf(d.refusal(t, WithRelatedTask(nil, string(t.ID))))
+	case answer.Result.Present():
 		answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask, JSON: relatedTask(string(t.ID))}
 	}
 	return answer, err
@@ -119,6 +124,16 @@ func refused(t task.Task) bool {
 
 const methodCall = "tools/call"
 
+// tellsModel reports whether a tool result tells how t ended without an answer of
+// the upstream's. A failure of the upstream is an error, as it would be without a
+// task.
+func (d Dialect) tellsModel(t task.Task) bool {
+	if d.Era == Legacy && d.Errors {
+		return false
+	}
+	return refused(t) || t.State == task.Cancelled && t.Call.Method == methodCall
+}
+
 // ran returns whether the call of a task that ended reached the tool.
 func ran(t task.Task) task.Ran {
 	if t.Failure == nil {
@@ -146,17 +161,14 @@ func immediateText(t task.Task) string {
 	return "The call is being worked on."
 }
 
-// StatusMessage says how t stands, in words that people and models may read.
-func (d Dialect) StatusMessage(t task.Task) string { return statusText(t) }
-
-// statusText says how t stands. It is read by people and by models, so it
+// StatusMessage says how t stands. It is read by people and by models, so it
 // consists of fixed sentences; what others wrote is quoted and made harmless.
-func statusText(t task.Task) string {
+func (d Dialect) StatusMessage(t task.Task) string {
 	switch t.State {
 	case task.Working:
 		return "Accepted"
 	case task.InputRequired:
-		return "Waiting for approval"
+		return d.pendingText(t)
 	case task.Approved:
 		return "Approved, about to run"
 	case task.Executing:
@@ -170,6 +182,47 @@ func statusText(t task.Task) string {
 		return endText(t)
 	}
 }
+
+// pendingText says who is to approve t, how long there is for that, and where.
+func (d Dialect) pendingText(t task.Task) string {
+	text := "Waiting for approval by " + harmless(cmp.Or(t.Workflow, "an approver")) + " · " + ShortID(t.ID)
+	if left := d.timeLeft(t); left != "" {
+		text += " · " + left + " left"
+	}
+	if d.Page != nil {
+		text += " · " + d.Page(t.ID)
+	}
+	return text
+}
+
+// Facts returns who is to approve t, its short id and the time left, such as
+// "ops (tg_5427d904, 9m59s left)".
+func (d Dialect) Facts(t task.Task) string {
+	text := harmless(cmp.Or(t.Workflow, "an approver")) + " (" + ShortID(t.ID)
+	if left := d.timeLeft(t); left != "" {
+		text += ", " + left + " left"
+	}
+	return text + ")"
+}
+
+// timeLeft returns how long there is for the approval of t, such as 9m59s. It is
+// empty if that is not known.
+func (d Dialect) timeLeft(t task.Task) string {
+	if d.Now.IsZero() || t.Approval == nil || t.Approval.Deadline.IsZero() {
+		return ""
+	}
+	left := max(0, t.Approval.Deadline.Sub(d.Now))
+	if left < time.Hour {
+		return left.Truncate(time.Second).String()
+	}
+	return strings.TrimSuffix(left.Truncate(time.Minute).String(), "0s")
+}
+
+// shortID is how many characters of an id people are shown.
+const shortID = len("tg_5427d904")
+
+// ShortID returns the beginning of an id, by which people find a task.
+func ShortID(id task.ID) string { return string(id[:min(len(id), shortID)]) }
 
 // runningText says how a call stands that runs, with the upstream's words.
 func runningText(t task.Task) string {
@@ -253,17 +306,26 @@ func harmless(foreign string) string {
 	return plain.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
 }
 
-// toolError returns a tool result that tells the model of a modern client what
-// went wrong.
-func toolError(text string, meta Object) jsontext.Value {
+// toolError returns a tool result that tells the model of a client what went
+// wrong, and its program by a code.
+func (d Dialect) toolError(text string, code Object, meta Object) jsontext.Value {
 	block := Object{{"type", quote("text")}, {"text", quote(text)}}.text()
-	result := Object{
-		{"resultType", quote(string(Complete))},
-		{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))},
-		{"isError", jsontext.Value("true")},
+	var result Object
+	if d.Era == Modern {
+		result = Object{{"resultType", quote(string(Complete))}}
 	}
-	if len(meta) > 0 {
-		result = append(result, Member{"_meta", meta.text()})
+	return append(result,
+		Member{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))},
+		Member{"isError", jsontext.Value("true")},
+		Member{"_meta", meta.With(MetaError, code.text()).text()},
+	).text()
+}
+
+// code returns what tells a program of an outcome.
+func (d Dialect) code(code int, name string) Object {
+	object := Object{{"code", integer(int64(code))}, {"error_type", quote(name)}}
+	if d.Correlation != "" {
+		object = append(object, Member{"correlation_id", quote(d.Correlation)})
 	}
-	return result.text()
+	return object
 }

@@ -149,11 +149,13 @@ func TestServerResult(t *testing.T) {
 		},
 		{
 			"EC-TASK-006 rejected", newTask(t, submit, task.Reject{By: "bob"}),
-			`-32007 Rejected by an approver. The tool did not run. {"error_type":"approval_rejected","tool":"delete_file"}`,
+			`{"content":[{"type":"text","text":"Rejected by an approver. The tool did not run."}],"isError":true,"_meta":{` + related +
+				`,"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}`,
 		},
 		{
 			"cancelled", newTask(t, submit, task.Cancel{By: "alice"}),
-			`-32602 Cancelled by the requestor. The tool did not run. {"error_type":"task_cancelled","tool":"delete_file"}`,
+			`{"content":[{"type":"text","text":"Cancelled by the requestor. The tool did not run."}],"isError":true,"_meta":{` + related +
+				`,"thoughtgate/error":{"code":-32602,"error_type":"task_cancelled"}}}`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

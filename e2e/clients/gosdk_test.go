@@ -14,10 +14,6 @@ const (
 	modernVersion = "2026-07-28"
 )
 
-// The text for a model whose call is still held.
-const undecided = "This call is waiting for a person to approve it. It has not run. " +
-	"Call the tool again with the same arguments to wait for it and get its result."
-
 // A goClient is a session of the official Go client.
 type goClient struct{ *mcp.ClientSession }
 
@@ -81,17 +77,19 @@ func outcome(res *mcp.CallToolResult, err error) told {
 	return end
 }
 
-// reason returns why a call did not run, if it was told in the way of the era:
-// by an error to legacy clients, by a result that a model reads to modern ones.
-func (end told) reason(version string) string {
-	switch {
-	case version == legacyVersion && end.err != nil:
-		return end.err.Error()
-	case version == modernVersion && end.isError:
-		return end.text
-	default:
+// reason returns the tool result by which a client was told that its call did not
+// run.
+func (end told) reason() string {
+	if end.err != nil || !end.isError {
 		return ""
 	}
+	return end.text
+}
+
+// isUndecided reports whether the client was told that its call waits, and to call
+// again or to tell its user.
+func (end told) isUndecided() bool {
+	return strings.Contains(end.reason(), "It waits for approval by default (tg_") && strings.Contains(end.text, "It has not run.")
 }
 
 // deleted demands that the client was told of the file's end.
@@ -128,7 +126,7 @@ func TestGoRejected(t *testing.T) {
 		s := open(t, longHold)
 		end := connectGo(t, s, version, "").remove(t.Context(), bonuses)
 		s.reject(t, s.pending(t))
-		if got := receive(t, end); !strings.Contains(got.reason(version), "Rejected by an approver") {
+		if got := receive(t, end); !strings.Contains(got.reason(), "Rejected by an approver") {
 			t.Errorf("the client was told %+v", got)
 		}
 		s.ran(t, 0)
@@ -149,7 +147,7 @@ func TestGoPolicy(t *testing.T) {
 			}
 		}
 		got := outcome(c.CallTool(t.Context(), &mcp.CallToolParams{Name: "write_file", Arguments: map[string]any{"path": bonuses, "text": ""}}))
-		if !strings.Contains(got.reason(version), "it did not run") {
+		if !strings.Contains(got.reason(), "It did not run") {
 			t.Errorf("of a denied call the client was told %+v", got)
 		}
 		if asked := s.approvals(t, "all"); len(asked) != 0 || len(s.demo.Calls()) != 0 {
@@ -165,12 +163,12 @@ func TestGoPendingAnswerAndAttach(t *testing.T) {
 	s := open(t, shortHold)
 	c := connectGo(t, s, legacyVersion, "")
 	first := receive(t, c.remove(t.Context(), bonuses))
-	if first.err != nil || !first.isError || first.text != undecided {
+	if !first.isUndecided() {
 		t.Errorf("the client was told %+v", first)
 	}
 	held := s.pending(t)
 	again := receive(t, c.remove(t.Context(), bonuses))
-	if again != first {
+	if !again.isUndecided() {
 		t.Errorf("called again, the client was told %+v", again)
 	}
 	if same := s.pending(t); same.ID != held.ID {
@@ -195,7 +193,7 @@ func untilAnswered(t *testing.T, call func() told) (end told) {
 	t.Helper()
 	eventually(t, func() bool {
 		end = call()
-		return end.err != nil || !strings.Contains(end.text, "Call the tool again")
+		return end.err != nil || !strings.Contains(end.text, "has not run") && !strings.Contains(end.text, "is running")
 	})
 	return end
 }
@@ -213,7 +211,7 @@ func TestGoHeldForProgress(t *testing.T) {
 		held := s.pending(t)
 
 		other := receive(t, connectGo(t, s, legacyVersion, "").remove(t.Context(), "/notes/todo.txt"))
-		if other.text != undecided {
+		if !other.isUndecided() {
 			t.Errorf("a client without progress was told %+v", other)
 		}
 		select {

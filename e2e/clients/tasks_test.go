@@ -71,7 +71,7 @@ func begin(t *testing.T, s *site, a *agent) (*order, approval) {
 	for range 2 {
 		var seen taskView
 		call.await("status", &seen)
-		if seen.Status != "working" || seen.StatusMessage != "Waiting for approval" {
+		if seen.Status != "working" || !strings.HasPrefix(seen.StatusMessage, "Waiting for approval by default · ") {
 			t.Errorf("the task is %+v", seen)
 		}
 	}
@@ -84,7 +84,7 @@ func begin(t *testing.T, s *site, a *agent) (*order, approval) {
 // read.
 func rejection(era string, got ended) string {
 	switch {
-	case era == "legacy" && got.Status == "failed" && got.Error != nil:
+	case era == "legacy" && got.Status == "failed" && got.Error != nil: // by the client, with the status message
 		return got.Error.Message
 	case era == "modern" && got.Status == "completed" && got.Result.IsError:
 		return got.Result.told().text

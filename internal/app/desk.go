@@ -173,11 +173,16 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 func (a *App) waiting(cfg config.Config) conversation.Waiting {
 	return conversation.Waiting{
 		Hold:     cfg.Waiting.Hold,
-		Longest:  cfg.Tasks.MaxTTL,
+		Longest:  cfg.Waiting.Longest,
+		Forever:  cfg.Tasks.MaxTTL,
+		Hosts:    hostsOf(cfg.Waiting.Hosts),
 		Beat:     cfg.Waiting.Keepalive,
 		PerOwner: cfg.Tasks.MaxPendingPerOwner,
 		Pending:  mcptask.Status(cfg.Tasks.PendingStatus),
 		Drafts:   cfg.Drafts,
+		Errors:   cfg.Waiting.Errors,
+		NoError:  cfg.Waiting.PendingOK,
+		Page:     a.page,
 
 		WholeBatches: cfg.WholeBatches,
 		Events: conversation.Events{
@@ -187,3 +192,15 @@ func (a *App) waiting(cfg config.Config) conversation.Waiting {
 		},
 	}
 }
+
+// hostsOf returns how long hosts wait, as the configuration says.
+func hostsOf(list []config.Host) []conversation.Host {
+	var hosts []conversation.Host
+	for _, h := range list {
+		hosts = append(hosts, conversation.Host{Name: h.Name, Limit: h.Limit})
+	}
+	return hosts
+}
+
+// page returns where people decide about a held call.
+func (a *App) page(id task.ID) string { return a.operatorsURL() + "/approvals/" + string(id) }

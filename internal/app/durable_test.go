@@ -97,7 +97,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	second, stop := start(t, text)
-	if again := say(t, second.AgentAddr(), "tasks/list", `{}`); strings.Count(again, "tg_") != strings.Count(list, "tg_") || strings.Count(again, "tg_") != 2 {
+	if again := say(t, second.AgentAddr(), "tasks/list", `{}`); strings.Count(again, `"tg_`) != strings.Count(list, `"tg_`) || strings.Count(again, `"tg_`) != 2 {
 		t.Errorf("before: %s\nafter: %s\nwant the same two tasks", list, again)
 	}
 	if answer := approve(t, second.OperatorAddr(), id); !strings.Contains(answer, `"approved"`) {

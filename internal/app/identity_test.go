@@ -429,10 +429,10 @@ func TestCertificates(t *testing.T) {
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(resp.Body)
 		switch {
-		case strings.Contains(string(body), `"result"`):
-			return "ran"
 		case strings.Contains(string(body), "policy_denied"):
 			return "denied"
+		case strings.Contains(string(body), `"result"`):
+			return "ran"
 		default:
 			return fmt.Sprint(resp.StatusCode)
 		}

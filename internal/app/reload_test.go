@@ -111,7 +111,7 @@ func (r *reloadable) passes(tool string) bool {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return strings.Contains(string(body), `"result"`)
+	return strings.Contains(string(body), `"result"`) && !strings.Contains(string(body), "policy_denied")
 }
 
 func eventually(t *testing.T, what string, condition func() bool) {

@@ -258,13 +258,16 @@ func (d *Desk) joined(ctx context.Context, t task.Task) (task.Task, error) {
 
 // joinable reports whether an identical call shares the fate of t. It does
 // while t is pending, and once more afterwards if nobody has heard what became
-// of t; above all if it may have run.
+// of t; above all if it may have run. A call that failed before it ran, for a
+// reason that may be gone by now, is made again.
 func joinable(t task.Task) bool {
 	switch {
 	case !t.State.Terminal():
 		return true
 	case !t.DeliveredAt.IsZero() || t.State == task.Cancelled:
 		return false
+	case t.State == task.Expired:
+		return true
 	default:
 		return t.Failure == nil || !t.Failure.Retriable
 	}

@@ -177,7 +177,7 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 		"cancelled": {func(t *testing.T, o *office, held task.Task) {
 			o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		}, false},
-		"expired": {func(*testing.T, *office, task.Task) { pass(16 * time.Minute) }, false},
+		"expired": {func(*testing.T, *office, task.Task) { pass(16 * time.Minute) }, true},
 	}
 	for name, tt := range outcomes {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -24,6 +25,27 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 		page.Tasks[i] = d.withInterval(t)
 	}
 	return page, err
+}
+
+// Unfinished returns the tasks of an owner that have not ended.
+func (d *Desk) Unfinished(ctx context.Context, owner string) iter.Seq2[task.Task, error] {
+	return task.Each(ctx, d.cfg.Store, task.Query{
+		Scope: task.OwnedBy(owner), States: []task.State{task.Working, task.InputRequired, task.Approved, task.Executing}, Heads: true,
+	})
+}
+
+// Left notes in the journal that the client of a task no longer waits for it, and
+// why. The task stays pending.
+func (d *Desk) Left(ctx context.Context, ref task.Ref, reason string) error {
+	now := d.cfg.Now()
+	clerk := d.clerk()
+	clerk.Tell = func(_, after task.Task, _ task.Event) []task.Note {
+		n := note(after, Left, now)
+		n.Actor, n.Reason = n.Requester, plain.Text(reason, casefile.MaxReason)
+		return []task.Note{n}
+	}
+	_, err := clerk.Advance(ctx, ref, task.Contact{}, now)
+	return err
 }
 
 // UpstreamTasks returns which tasks the upstream made of calls of an owner's, and

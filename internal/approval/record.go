@@ -20,13 +20,14 @@ const (
 	Expired   Step = "expired"   // its time ran out
 	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
 	Extended  Step = "extended"  // its owner gave it more time to live
+	Left      Step = "left"      // its client no longer waits, and it stays pending
 	Stopped   Step = "stopped"   // a call that the upstream runs was cancelled there, or could not be
 )
 
 // Recorded returns the steps that the journal may have.
 func Recorded() []Step {
 	return []Step{
-		Held, Asked, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
+		Held, Asked, Left, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
 	}
 }
 

@@ -48,7 +48,7 @@ var allowed = map[string]string{
 	"internal/inbox":               "internal/approval internal/casefile internal/approval/api internal/audit internal/highlight internal/operator internal/plain task",
 	"internal/upstream":            "jsonrpc task mcptask internal/approval internal/gate internal/policy internal/wire internal/metrics internal/tracing",
 	"internal/upstream/httpclient": "jsonrpc task internal/admission internal/approval internal/policy internal/upstream internal/wire internal/metrics internal/tracing",
-	"internal/conversation":        "jsonrpc task mcptask internal/approval internal/gate internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream",
+	"internal/conversation":        "jsonrpc task mcptask internal/approval internal/gate internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream",
 	"internal/mcphttp":             "jsonrpc task internal/conversation internal/gate internal/identity internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream internal/upstream/httpclient",
 	"internal/storage":             "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",
 	"internal/demo":                "jsonrpc",

@@ -95,7 +95,17 @@ type TLS struct {
 type Waiting struct {
 	TasksOnly bool          // whoever needs approval must ask for a task
 	Hold      time.Duration // how long a request without a task is held
+	Longest   time.Duration // the same for an agent that is shown progress
+	Hosts     []Host        // how long agent hosts wait, besides those that are built in
 	Keepalive time.Duration // between two signs of life on a stream
+	Errors    bool          // tell legacy agents by errors that a call was not allowed to run
+	PendingOK bool          // the answer to a call that still waits is no error
+}
+
+// A Host says how long a kind of agent host lets a call run.
+type Host struct {
+	Name  string        // as its clientInfo says; a * at the end stands for anything
+	Limit time.Duration // zero means that it has none
 }
 
 // Execution says how approved calls are run.
@@ -223,7 +233,7 @@ func Default() Config {
 		HideDenied: true,
 		Drafts:     true,
 		Cedar:      Cedar{Timezone: "UTC"},
-		Waiting:    Waiting{Hold: 50 * time.Second, Keepalive: 15 * time.Second},
+		Waiting:    Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
 		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,

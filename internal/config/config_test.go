@@ -87,7 +87,7 @@ func TestDefaults(t *testing.T) {
 		HideDenied: true,
 		Drafts:     true,
 		Cedar:      config.Cedar{Timezone: "UTC"},
-		Waiting:    config.Waiting{Hold: 50 * time.Second, Keepalive: 15 * time.Second},
+		Waiting:    config.Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
 		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
 			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, MaxPendingUnknown: 20, PendingStatus: "working",
@@ -169,7 +169,7 @@ workflows:
   ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
   finance-2: {}
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
-waiting: { mode: tasks-only, hold: 0s, keepalive: 16s }
+waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, keepalive: 16s }
 execution: { start: approval, timeout: 1s, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
 tasks:
   default_ttl: 2m
@@ -258,8 +258,11 @@ telemetry:
 			},
 			{Name: "finance-2", Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}},
 		},
-		Cedar:     config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
-		Waiting:   config.Waiting{TasksOnly: true, Keepalive: 16 * time.Second},
+		Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
+		Waiting: config.Waiting{
+			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,
+			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}},
+		},
 		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
 		Tasks: config.Tasks{
 			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, MaxPendingPerAddress: 6, MaxPendingUnknown: 7, PendingStatus: "input_required",

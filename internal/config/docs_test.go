@@ -55,6 +55,7 @@ func place(path, value string) (with, without string) {
 		{"operators.oidc.", start + "operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}, ", "}}\n"},
 		{"upstreams[].", "version: 1\nupstreams: [{url: https://a/, ", "}]\n"},
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
+		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"default.", start + "default: {action: approve, ", "}\n"},
 		{"workflows.*.", start + "workflows: {w: {", "}}\n"},
 	} {
@@ -79,7 +80,7 @@ func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
 		"identity.jwt[].issuer", "identity.jwt[].audiences[]", "identity.mtls.ca_file", "identity.mtls.name",
 		"identity.proxy.from[]", "identity.proxy.header", "identity.proxy.groups_header",
 		"operators.oidc.issuer", "operators.oidc.client_id", "operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
-		"rules[].match", "rules[].action", "rules[].principals[]", "default", "default.action",
+		"waiting.hosts[].name", "rules[].match", "rules[].action", "rules[].principals[]", "default", "default.action",
 	}
 	for _, key := range config.Keys() {
 		cells, ok := table[key]

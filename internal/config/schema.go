@@ -87,6 +87,13 @@ func (c *Config) settings() group {
 		{"waiting", group{
 			{"mode", choice(&c.Waiting.TasksOnly, "tasks-only", "any")},
 			{"hold", duration(&c.Waiting.Hold, 0)},
+			{"longest", duration(&c.Waiting.Longest, 0)},
+			{"hosts", list{func() setting {
+				c.Waiting.Hosts = append(c.Waiting.Hosts, Host{})
+				return c.Waiting.Hosts[len(c.Waiting.Hosts)-1].settings()
+			}}},
+			{"outcomes", choice(&c.Waiting.Errors, "errors", "results")},
+			{"pending", choice(&c.Waiting.PendingOK, "ok", "error")},
 			{"keepalive", duration(&c.Waiting.Keepalive, 100*time.Millisecond)},
 		}},
 		{"execution", group{
@@ -113,6 +120,13 @@ func (c *Config) settings() group {
 			{"drain", duration(&c.Shutdown.Drain, 0)},
 		}},
 		{"telemetry", c.Telemetry.settings()},
+	}
+}
+
+func (h *Host) settings() group {
+	return group{
+		{"name", line(&h.Name)},
+		{"limit", limit(&h.Limit)},
 	}
 }
 

@@ -121,6 +121,17 @@ func duration(p *time.Duration, least time.Duration) leaf {
 	})
 }
 
+// limit reads a duration, or none.
+func limit(p *time.Duration) leaf {
+	return read(p, isText, "a duration of at least 1s with a unit, such as 5m, or none", func(s string) (time.Duration, bool) {
+		if s == "none" {
+			return 0, true
+		}
+		d, err := time.ParseDuration(s)
+		return d, err == nil && d >= time.Second
+	})
+}
+
 // units are the endings a size may have. Longer ones come before their own ends.
 var units = []struct {
 	name  string

@@ -237,7 +237,7 @@ func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judged,
 	}
 	if !t.State.Terminal() {
 		r.cancellable(m.ID.Bytes, t)
-		return r.stillPending(t)
+		return r.stillPending(ctx, t)
 	}
 	return r.outcomeMessage(ctx, p, t, r.dialect().Answer)
 }

@@ -2,10 +2,14 @@ package conversation
 
 import (
 	"context"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -19,39 +23,57 @@ const lateCancel = 10 * time.Second
 // it gave them, so that it can cancel them.
 type heldRequests struct {
 	mu  sync.Mutex
-	all map[heldKey]*task.Ref
+	all map[heldKey]*heldRequest
 
 	waits map[task.ID]int // how many there are for each task
 }
 
 type heldKey struct{ peer, id string }
 
+// A heldRequest is one that is kept waiting for a task.
+type heldRequest struct {
+	ref       task.Ref
+	host      Host
+	since     time.Time
+	cancelled atomic.Bool // the client has cancelled it
+}
+
 // add takes a request in and returns what takes it out again.
-func (h *heldRequests) add(peer string, id []byte, ref task.Ref) (remove func()) {
+func (h *heldRequests) add(peer string, id []byte, one *heldRequest) (remove func()) {
 	key := heldKey{peer, string(id)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
-		h.all = make(map[heldKey]*task.Ref)
+		h.all = make(map[heldKey]*heldRequest)
 	}
-	h.all[key] = &ref
+	h.all[key] = one
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.all[key] == &ref { // else the client has used the id again
+		if h.all[key] == one { // else the client has used the id again
 			delete(h.all, key)
 		}
 	}
 }
 
-func (h *heldRequests) find(peer string, id []byte) (task.Ref, bool) {
+func (h *heldRequests) find(peer string, id []byte) (*heldRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ref, ok := h.all[heldKey{peer, string(id)}]
-	if !ok {
-		return task.Ref{}, false
+	one, ok := h.all[heldKey{peer, string(id)}]
+	return one, ok
+}
+
+// of returns the requests of a client that are kept waiting.
+func (h *heldRequests) of(peer string) []*heldRequest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*heldRequest
+	for key, one := range h.all {
+		if key.peer == peer {
+			all = append(all, one)
+		}
 	}
-	return *ref, true
+	return all
 }
 
 // join counts one more request that waits for a task.
@@ -88,22 +110,22 @@ func (r *Request) release(remove func()) {
 // planCancel returns the plan of a notification that cancels a request which the
 // gate holds, or nil if it is about none.
 func (r *Request) planCancel(m *jsonrpc.Message) *Plan {
-	ref, ok := r.heldBy(m)
+	one, ok := r.heldBy(m)
 	if !ok {
 		return nil
 	}
 	return answers(func(ctx context.Context) error {
-		r.withdrawHeld(ctx, ref)
+		r.cancel(ctx, one, m)
 		return r.answer(nil)
 	})
 }
 
 // heldBy returns the held call that m, if it is such a notification, says the
 // client no longer waits for. The upstream has never seen the id of such a call.
-func (r *Request) heldBy(m *jsonrpc.Message) (task.Ref, bool) {
+func (r *Request) heldBy(m *jsonrpc.Message) (*heldRequest, bool) {
 	_, shared := r.owner()
 	if m.Method != "notifications/cancelled" || shared || r.era == wire.Modern {
-		return task.Ref{}, false // ids may be another client's; a modern one closes its stream
+		return nil, false // ids may be another client's; a modern one closes its stream
 	}
 	return r.hub.held.find(r.peer(), m.Params.Member("requestId").Bytes)
 }
@@ -114,19 +136,44 @@ func (r *Request) withdrawal(reason string) approval.Withdrawal {
 	return approval.Withdrawal{By: owner, Reason: reason, Send: r.send()}
 }
 
-// withdrawHeld withdraws a held call that its client has cancelled.
-func (r *Request) withdrawHeld(ctx context.Context, ref task.Ref) {
-	if _, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("cancelled by the client")); err != nil {
-		r.hub.cfg.Log.DebugContext(ctx, "held request not cancelled", "task_id", ref.ID, "cause", err)
+// cancel does what a client means that cancels a held call: a user who stops a call
+// withdraws it. A host whose own time is up does not: its call stays pending, and
+// an identical one attaches to it.
+func (r *Request) cancel(ctx context.Context, one *heldRequest, m *jsonrpc.Message) {
+	said, _ := m.Params.Member("reason").Text()
+	said = plain.Line(said, maxSaid)
+	held := time.Since(one.since)
+	log := r.hub.cfg.Log.With("task_id", one.ref.ID, "reason", said, "held", held)
+	if one.host.gaveUp(said, held) {
+		log.InfoContext(ctx, "the host's time for the call is up: the call stays pending")
+		if err := r.hub.cfg.Desk.Left(ctx, one.ref, "the host's time was up after "+held.Round(time.Second).String()+quoted(said)); err != nil {
+			log.WarnContext(ctx, "not noted in the journal", "cause", err)
+		}
+		return
+	}
+	one.cancelled.Store(true)
+	if _, err := r.hub.cfg.Desk.Cancel(ctx, one.ref, r.withdrawal("cancelled by the client"+quoted(said))); err != nil {
+		log.DebugContext(ctx, "held request not cancelled", "cause", err)
 	}
 }
 
-// cancelsHeld withdraws the held call that m, a message of a batch, cancels, and
-// reports whether it is about one.
+// maxSaid is how much of a client's reason is kept.
+const maxSaid = 200
+
+// quoted returns a client's reason as it follows other words.
+func quoted(said string) string {
+	if said == "" {
+		return ""
+	}
+	return ": " + strconv.Quote(said)
+}
+
+// cancelsHeld does what m, a message of a batch, says of a held call, and reports
+// whether it is about one.
 func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
-	ref, ok := r.heldBy(m)
+	one, ok := r.heldBy(m)
 	if ok {
-		r.withdrawHeld(ctx, ref)
+		r.cancel(ctx, one, m)
 	}
 	return ok
 }
@@ -134,5 +181,35 @@ func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
 // cancellable lets the client cancel t by the id of one of these requests,
 // until they have been answered.
 func (r *Request) cancellable(id []byte, t task.Task) {
-	r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, r.ref(t.ID)))
+	one := &heldRequest{ref: r.ref(t.ID), since: time.Now()}
+	r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, one))
+}
+
+// EndSession withdraws the calls for which the client waits in its requests, and
+// if the session alone tells who the client is, all of its calls: nobody can ask
+// for them any more.
+func (r *Request) EndSession(ctx context.Context) {
+	if !r.hub.Holds() {
+		return
+	}
+	refs := make(map[task.ID]task.Ref)
+	for _, one := range r.hub.held.of(r.peer()) {
+		one.cancelled.Store(true)
+		refs[one.ref.ID] = one.ref
+	}
+	owner, shared := r.owner()
+	if _, session := gate.SessionIn(r.client.From().Key); session && !shared && r.client.From().Principal.Anonymous {
+		for t, err := range r.hub.cfg.Desk.Unfinished(ctx, owner) {
+			if err != nil {
+				r.hub.cfg.Log.WarnContext(ctx, "the calls of a session that ended stay pending", "cause", err)
+				break
+			}
+			refs[t.ID] = r.ref(t.ID)
+		}
+	}
+	for _, ref := range refs {
+		if _, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("the client ended its session")); err != nil {
+			r.hub.cfg.Log.DebugContext(ctx, "held call not withdrawn", "task_id", ref.ID, "cause", err)
+		}
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -91,7 +90,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	if !t.State.Terminal() {
 		leave, err := h.EnterWaiting()
 		if err != nil {
-			return h.answer(h.stillPending(t)) // too many wait already: this one comes again later
+			return h.answer(h.stillPending(ctx, t)) // too many wait already: this one comes again later
 		}
 		defer leave()
 	}
@@ -103,16 +102,21 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 			h.withdraw(ref, round)
 		}
 	}()
-	defer h.release(h.hub.held.add(h.peer(), h.id, ref))
+	host, _ := h.host(m)
+	held := &heldRequest{ref: ref, host: host, since: time.Now()}
+	defer h.release(h.hub.held.add(h.peer(), h.id, held))
 	if err := w.begin(); err != nil {
 		return err
 	}
-	if err := w.mark(t.ID); err != nil {
+	if err := w.greet(t); err != nil {
 		return err
 	}
 	began := time.Now()
 	t, err = w.wait(ctx, t, h.patience(m), w.sender())
 	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
+	if held.cancelled.Load() && t.State == task.Cancelled {
+		return nil // a cancelled request is not answered
+	}
 	return h.endWaiting(ctx, w, t, err, round)
 }
 
@@ -128,26 +132,17 @@ func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error
 	case !errors.Is(err, task.ErrNotReady):
 		return w.end(h.waitFailed(err))
 	default:
-		return w.end(h.notYet(t, round))
+		return w.end(h.notYet(ctx, t, round))
 	}
 }
 
 // notYet answers a client that has waited long enough in this request: a modern
 // one is sent round again, as long as it will go.
-func (h hold) notYet(t task.Task, round int) []byte {
+func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
 	if h.era == wire.Modern && round < maxRounds {
 		return h.comeAgain(t, round+1)
 	}
-	return h.stillPending(t)
-}
-
-// patience is how long the client may be kept waiting: as long as approval can
-// take if it is shown progress, which is what keeps clients from giving up.
-func (h hold) patience(m *jsonrpc.Message) time.Duration {
-	if progressToken(m).Present() {
-		return h.hub.Waiting().Longest
-	}
-	return h.hub.Waiting().Hold
+	return h.stillPending(ctx, t)
 }
 
 // withdraw cancels the task of a modern client that left, if no other request
@@ -229,6 +224,10 @@ func (r *Request) Resume(ctx context.Context, place string) error {
 	if err != nil {
 		return r.answerFailure(err)
 	}
+	if t.State == task.Cancelled || t.State.Terminal() && r.hub.resumed.add(t.ID) > 1 {
+		// There are clients that come back for ever as long as they are answered.
+		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
+	}
 	return hold{r}.await(ctx, new(jsonrpc.Message), t, 0)
 }
 
@@ -244,43 +243,4 @@ func (r *Request) waitResult(t task.Task, err error) string {
 	default:
 		return metrics.WaitApproved
 	}
-}
-
-// Texts for a model whose call has no answer yet. They say that the call ran, or
-// did not run, only if that is so.
-const (
-	textUndecided = "This call is waiting for a person to approve it. It has not run. " +
-		"Call the tool again with the same arguments to wait for it and get its result."
-	textRunning = "This call was approved and is running. " +
-		"Call the tool again with the same arguments to get its result; it will not run twice."
-)
-
-// stillPending tells a model how its call stands, and what to do.
-func (r *Request) stillPending(t task.Task) []byte { return r.pendingAnswer(t, t.Call.Method) }
-
-// pendingAnswer is stillPending for a request with the given method that t is
-// about, maybe among others.
-func (r *Request) pendingAnswer(t task.Task, method string) []byte {
-	if method != "tools/call" {
-		return r.pendingError(t)
-	}
-	text := textRunning
-	if t.State == task.InputRequired {
-		text = textUndecided
-	}
-	result := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
-	result = append(result, `}],"isError":true`...)
-	if r.era == wire.Modern {
-		result = append(result, `,"resultType":"complete"`...)
-		if meta := r.dialect().Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID); meta != nil {
-			result = append(append(result, `,"_meta":`...), meta...)
-		}
-	}
-	return jsonrpc.AppendResult(nil, r.id, append(result, '}'))
-}
-
-// pendingError returns the error that tells that t has not ended.
-func (r *Request) pendingError(t task.Task) []byte {
-	pending := &wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}
-	return r.errorMessage(pending.RPCError(r.era, r.reply.Correlation()))
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // Config is what a [Hub] is made of.
@@ -31,10 +33,16 @@ type Config struct {
 type Waiting struct {
 	Hold     time.Duration // before a client is told to come again
 	Longest  time.Duration // for a client that is told of progress meanwhile
+	Forever  time.Duration // for a host that has no limit of its own
+	Hosts    []Host        // limits of hosts, before those that are built in
 	Beat     time.Duration // between two signs of life
 	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
 	Pending  mcptask.Status
 	Drafts   bool // tell modern clients of approvals as drafts of MCP propose
+	Errors   bool // tell legacy clients by errors, instead of tool results, that a call was not allowed to run
+	NoError  bool // the answer to a call that still waits is no error
+
+	Page func(task.ID) string // where people decide about a call; may be nil
 
 	WholeBatches bool // hold all of a batch of which something needs approval
 
@@ -67,6 +75,8 @@ type Hub struct {
 	watchers  waiters // of the events of one task
 
 	eventClients eventClients
+	pending      counts // how often a client was told that a task still waits
+	resumed      counts // how often a stream was taken up again whose call had ended
 	upstreams    subscriptions
 	reports      *reports
 }
@@ -103,6 +113,14 @@ func (h *Hub) Close() {
 	h.listeners.close()
 	h.upstreams.close()
 	h.reports.close()
+}
+
+// dialect returns how tasks are shown to clients of an era.
+func (h *Hub) dialect(era wire.Era) mcptask.Dialect {
+	w := h.Waiting()
+	return mcptask.Dialect{
+		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, Page: w.Page, Now: time.Now(),
+	}
 }
 
 // defaultBeat is how often a stream shows that it is alive if nothing else is set.

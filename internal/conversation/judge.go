@@ -129,18 +129,24 @@ func (j judge) holdable(m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
 	return &wire.Problem{Type: wire.InvalidParams, Tool: judged.Name, Detail: detail + "; it did not run"}
 }
 
-// denial tells the agent which rule or policy said no, and nothing more.
+// denial tells the agent which rule or policy said no, why as far as that says,
+// and nothing more. The model of a client that called a tool reads it in the place
+// of the tool's result.
 func (j judge) denial(judged gate.Judged) *wire.Problem {
-	problem := &wire.Problem{
-		Type: wire.PolicyDenied, Hint: judged.Verdict.Reason,
-		Meta: j.dialect().Denied(string(wire.PolicyDenied), mcptask.RemediationUnavailable, ""),
-	}
+	reason := judged.Verdict.Reason
+	problem := &wire.Problem{Type: wire.PolicyDenied, Hint: reason}
 	if judged.Kind == policy.Tool {
 		problem.Tool = judged.Name
 	}
 	if judged.Verdict.Ambiguous {
-		problem.Type, problem.Meta = wire.AmbiguousName, nil
+		problem.Type = wire.AmbiguousName
+		return problem
 	}
+	if reason != "" {
+		problem.Detail = "Denied by policy: " + reason + ". It did not run."
+	}
+	problem.Meta = j.dialect().Denied(string(wire.PolicyDenied), mcptask.RemediationUnavailable, "")
+	problem.Result = problem.Tool != "" && (j.era == wire.Modern || !j.hub.Waiting().Errors)
 	return problem
 }
 

@@ -319,12 +319,12 @@ func (h *Hub) followOwner(ctx context.Context, owner, peer string, begun func())
 
 func (h *Hub) tellPeer(ctx context.Context, peer string, f *approval.Following) {
 	defer f.Close()
-	dialect := mcptask.Dialect{Era: mcptask.Legacy, PendingStatus: h.Waiting().Pending}
 	for {
 		news, err := f.Next(ctx, time.Hour)
 		if err != nil {
 			return
 		}
+		dialect := h.dialect(wire.Legacy)
 		for _, t := range news {
 			var message bytes.Buffer
 			text, err := dialect.StatusNotification(t, nil)

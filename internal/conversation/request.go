@@ -266,8 +266,9 @@ func (r *Request) read(data []byte) (*jsonrpc.Message, error) {
 }
 
 func (r *Request) dialect() mcptask.Dialect {
-	w := r.hub.Waiting()
-	return mcptask.Dialect{Era: mcptask.Era(r.era), PendingStatus: w.Pending, Drafts: w.Drafts}
+	d := r.hub.dialect(r.era)
+	d.Correlation = r.reply.Correlation()
+	return d
 }
 
 // A clientSender makes a held call with the credentials of a request.

@@ -25,7 +25,8 @@ type waiting struct {
 	stream Stream
 	token  jsonrpc.Value // the client wants to hear of progress
 	beats  int
-	told   bool // the client was being told the outcome when its wait ended
+	status string // how the task stands that it waits for
+	told   bool   // the client was being told the outcome when its wait ended
 }
 
 // begin begins the answer to a client that will have to wait for it.
@@ -33,6 +34,22 @@ func (w *waiting) begin() (err error) {
 	w.claimAnswer()
 	w.stream, err = w.reply.Wait()
 	return err
+}
+
+// greet tells a client at once what it waits for, if it wants to hear of progress,
+// and how to come back to this stream.
+func (w *waiting) greet(t task.Task) error {
+	if t.State.Terminal() {
+		return nil // the answer follows
+	}
+	if err := w.mark(t.ID); err != nil {
+		return err
+	}
+	w.status = w.dialect().StatusMessage(t)
+	if !w.stream.Early() || !w.token.Present() {
+		return nil
+	}
+	return w.beat()
 }
 
 // mark gives a client that knows how to resume a stream, which is one of
@@ -151,7 +168,7 @@ func (w *waiting) beat() error {
 
 func (w *waiting) progress() []byte {
 	return join(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`, string(w.token.Bytes),
-		`,"progress":`, strconv.Itoa(w.beats), `,"message":"Waiting for approval"}}`)
+		`,"progress":`, strconv.Itoa(w.beats), `,"message":`, string(jsonrpc.AppendString(nil, w.status)), `}}`)
 }
 
 // sender returns what reaches the upstream in the name of a client that waits. If

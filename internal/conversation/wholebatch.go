@@ -151,7 +151,7 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	}
 	leave, err := b.EnterWaiting()
 	if err != nil {
-		return b.answerEach(func(r *Request, i int) []byte { return r.pendingAnswer(t, b.messages[i].Method) })
+		return b.answerEach(func(r *Request, i int) []byte { return r.pendingAnswer(ctx, t, b.messages[i].Method) })
 	}
 	defer leave()
 	w := &waiting{Request: b.Request}
@@ -169,7 +169,7 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	case !errors.Is(err, task.ErrNotReady):
 		return w.end(b.each(func(r *Request, _ int) []byte { return r.waitFailed(err) }))
 	default:
-		return w.end(b.each(func(r *Request, i int) []byte { return r.pendingAnswer(t, b.messages[i].Method) }))
+		return w.end(b.each(func(r *Request, i int) []byte { return r.pendingAnswer(ctx, t, b.messages[i].Method) }))
 	}
 }
 
@@ -188,7 +188,9 @@ func (b wholeBatch) deliver(ctx context.Context, w *waiting, t task.Task) error 
 		if err != nil {
 			return r.failure(err)
 		}
-		return r.outcomeInBatch(t, b.plan.lists, payload, i)
+		one := t
+		one.Call.Method = b.messages[i].Method // which says how a refusal is told
+		return r.outcomeInBatch(one, b.plan.lists, payload, i)
 	})
 	if err != nil {
 		return w.end(answers)

@@ -392,7 +392,7 @@ func TestNotDecided(t *testing.T) {
 	}
 	token := hidden.FindStringSubmatch(alice.get(path))[1]
 	o.pass(13 * time.Hour)
-	id = o.hold(t, held{})
+	id = o.hold(t, held{args: `{"path":"/b"}`}) // the other one has expired, and its client is told so first
 	status, page = alice.post("/approvals/"+string(id)+"/approve", url.Values{"csrf": {token}})
 	mustHave(t, page, "Your session has ended", "Nothing was decided", "/login?next=%2Fapprovals%2F"+string(id))
 	if status != http.StatusUnauthorized {

@@ -410,6 +410,7 @@ var told = map[string]string{
 	string(approval.Expired):   "Time ran out",
 	string(approval.Failed):    "Ended without a result",
 	string(approval.Extended):  "The agent asked for more time",
+	string(approval.Left):      "Agent no longer waits",
 	string(approval.Stopped):   "Cancellation sent to the server",
 }
 

@@ -170,7 +170,7 @@ func TestForeignContactStartsNothing(t *testing.T) {
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
 		wantText(t, method, h.ask(legacyAbout(method, id), "Mcp-Session-Id", "s-2"), `"task_not_found"`)
 	}
-	wantText(t, "the same call", h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"), `"Waiting for approval"`)
+	wantText(t, "the same call", h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"), `"Waiting for approval by default`)
 	h.wantRan()
 	wantText(t, "its owner", h.ask(legacyAbout("tasks/result", id)), "done hold_x")
 	h.wantRan(`hold_x {"x":1}`)

@@ -85,7 +85,7 @@ func TestWholeBatchComesAgain(t *testing.T) {
 	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = true, 1 })
 	h.batch = newBatchHouse(t, tellArray).batch
 	first := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), `{"jsonrpc":"2.0","id":3,"method":"ping"}`))
-	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"This call is waiting`, `"id":2,"result"`, `"id":3,"error"`)
+	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Nothing is wrong with this call`, `"id":2,"result"`, `"id":3,"error"`)
 	h.approve(h.pending(1)[0])
 	eventually(t, "the batch ran", func() bool {
 		return strings.Contains(h.ask(batch(toolCall("7", "get_a", ""), toolCall("8", "hold_b", ""), `{"jsonrpc":"2.0","id":9,"method":"ping"}`)), `"id":8,"result":{"content":[{"type":"text","text":"done hold_b"`)
@@ -98,7 +98,7 @@ func TestWholeBatchComesAgain(t *testing.T) {
 func TestWholeBatchIsStrict(t *testing.T) {
 	h := newBatchHouse(t, tellArray)
 	wantText(t, "denied", h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "drop_b", ""), toolCall("3", "hold_c", ""))),
-		`"id":1,"error":{"code":-32003,"message":"not run, because another`, `"id":2,"error":{"code":-32003,"message":"denied by policy`, `"id":3,"error"`)
+		`"id":1,"error":{"code":-32003,"message":"not run, because another`, `"id":2,"result":{"content":[{"type":"text","text":"Denied by policy`, `"id":3,"error"`)
 	wantText(t, "different approvals", h.ask(batch(toolCall("1", "hold_two_a", ""), toolCall("2", "hold_b", ""))),
 		`"id":1,"error":{"code":-32600,"message":"the calls of this batch need different approvals`, `"id":2,"error"`)
 	h.pending(0)
@@ -109,7 +109,7 @@ func TestWholeBatchIsStrict(t *testing.T) {
 	rejected := h.send(batch(toolCall("1", "get_c", ""), toolCall("2", "hold_d", "")))
 	h.reject(h.pending(1)[0], "no")
 	<-rejected.done
-	wantText(t, "rejected", rejected.body, `[{"jsonrpc":"2.0","id":1,"error":{"code":-32007,`, `"id":2,"error":{"code":-32007,`, "did not run")
+	wantText(t, "rejected", rejected.body, `[{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Rejected by`, `"id":2,"result":`, `"code":-32007`, "did not run")
 	h.wantRan(`get_a {"x":1}`, `get_b {"x":1}`)
 }
 
@@ -123,7 +123,7 @@ func TestWholeBatchDrifts(t *testing.T) {
 		policy.Rule{Match: "hold_*", Action: policy.Approve})})
 	h.approve(id)
 	<-asked.done
-	wantText(t, "the client", asked.body, `"id":1,"error":{"code":-32011,`, `"id":2,"error":{"code":-32011,`)
+	wantText(t, "the client", asked.body, `"id":1,"result":{`, `"id":2,"result":{`, `"code":-32011`)
 	h.wantRan()
 }
 
@@ -131,7 +131,7 @@ func TestWholeBatchDrifts(t *testing.T) {
 // not at all: if those do not come, it can be had again, and is not run again.
 func TestOutcomeInBatchThatFails(t *testing.T) {
 	h := newHouse(t, nil)
-	wantText(t, "pending", h.ask(batch(toolCall("1", "hold_b", ""))), "waiting for a person")
+	wantText(t, "pending", h.ask(batch(toolCall("1", "hold_b", ""))), "waits for approval")
 	id := h.pending(1)[0]
 	h.approve(id)
 	eventually(t, "it has run", func() bool {
@@ -212,7 +212,7 @@ func TestWholeBatchToolDrift(t *testing.T) {
 			h.define(changed)
 			h.forgetTools()
 			h.approve(id)
-			wantText(t, "the client", asked.wait(t), `"id":1,"error":{"code":-32011,`, `"id":2,"error":{"code":-32011,`, "tool_drift", "did not run")
+			wantText(t, "the client", asked.wait(t), `"id":1,"result":{`, `"id":2,"result":{`, `"code":-32011`, "tool_drift", "did not run")
 			h.wantRan()
 			h.wantToolDrift(id)
 			again := h.send(calls)
@@ -259,6 +259,14 @@ func TestBatchAsksForToolsOnce(t *testing.T) {
 	}
 }
 
+// wantNoAnswer checks that a request which its client cancelled is not answered.
+func wantNoAnswer(t *testing.T, r *request, id string) {
+	t.Helper()
+	if answer := r.wait(t); strings.Contains(answer, `"id":`+id) {
+		t.Errorf("a cancelled request was answered: %s", answer)
+	}
+}
+
 func cancelling(id string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
 }
@@ -273,11 +281,11 @@ func TestCancelledInBatch(t *testing.T) {
 			first := h.send(toolCall("7", "hold_a", ""))
 			h.pending(1)
 			wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
-			wantText(t, "the held call", first.wait(t), "task_cancelled")
+			wantNoAnswer(t, first, "7")
 			second := h.send(toolCall("9", "hold_a", ""))
 			h.pending(1)
 			alone := h.send(batch(cancelling("9")))
-			wantText(t, "the held call", second.wait(t), "task_cancelled")
+			wantNoAnswer(t, second, "9")
 			if alone.wait(t); alone.status != http.StatusAccepted || alone.body != "" {
 				t.Errorf("a batch of nothing else: status %d, %q; want 202", alone.status, alone.body)
 			}
@@ -319,7 +327,7 @@ func TestCancelCallOfWholeBatch(t *testing.T) {
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
 	cancel := h.send(cancelling("1"))
-	wantText(t, "the batch", asked.wait(t), `"id":1,"error"`, `"id":2,"error"`, "task_cancelled")
+	wantText(t, "the batch", asked.wait(t), `"id":1,"result"`, `"id":2,"result"`, "task_cancelled")
 	if cancel.wait(t); cancel.status != http.StatusAccepted {
 		t.Errorf("cancelling: status %d; want 202", cancel.status)
 	}

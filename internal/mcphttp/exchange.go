@@ -147,6 +147,9 @@ func (x *exchange) delete() error {
 	x.received()
 	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
 	defer x.request.End()
+	if x.r.Header.Get("Mcp-Session-Id") != "" {
+		x.request.EndSession(x.ctx)
+	}
 	return x.forward(x.ctx, &conversation.Plan{})
 }
 

@@ -136,7 +136,7 @@ func TestStatusOfEveryStep(t *testing.T) {
 			next := h.stream(t, http.MethodGet, "")
 			next()
 			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
-			wantText(t, "held", next(), id, `"status":"working","statusMessage":"Waiting for approval"`)
+			wantText(t, "held", next(), id, `"status":"working","statusMessage":"Waiting for approval by default`)
 			tt.do(h, id)
 			for _, want := range tt.want {
 				wantText(t, name, next(), `"method":"notifications/tasks/status"`, id, want)

@@ -285,7 +285,9 @@ func TestReplayedAtAnotherUpstream(t *testing.T) {
 var callTexts = []sealed{stateText, placeText}
 
 // After its call has ended a text still gets what became of it, for its own client
-// only, as often as it asks, and nothing runs again.
+// only, and nothing runs again. A place on a stream gets it once: there are clients
+// that come back for ever as long as they are answered. (The first one may still
+// have waited for the run.) The stream of a cancelled call has no answer.
 func TestReplayedAfterTheEnd(t *testing.T) {
 	var ahead atomic.Int64 // of the desk's clock
 	ends := []struct {
@@ -311,8 +313,12 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 				})
 				given := text.obtain(h, ann)
 				tt.end(h, h.pending(1)[0])
-				for range 3 {
-					h.askUntil(tt.want, func() string { return text.use(h, ann, given) })
+				want := tt.want
+				for i := range 3 {
+					if text.name == placeText.name && (i > 1 || i == 1 && tt.runs == 0 || tt.name == "cancelled") {
+						want = "method_not_allowed"
+					}
+					h.askUntil(want, func() string { return text.use(h, ann, given) })
 					wantText(t, "another principal", text.use(h, bob, given), foreign)
 				}
 				if ran := h.ran(); len(ran) != tt.runs {
@@ -333,7 +339,9 @@ func TestReplayedInParallel(t *testing.T) {
 			var replays sync.WaitGroup
 			for range 20 {
 				replays.Go(func() {
-					h.askUntil(`"text":"done"`, func() string { return text.use(h, ann, given) })
+					for answer := ""; !strings.Contains(answer, `"text":"done"`) && !strings.Contains(answer, "method_not_allowed"); {
+						answer = text.use(h, ann, given)
+					}
 				})
 				replays.Go(func() { wantText(t, "another principal", text.use(h, bob, given), foreign) })
 			}

@@ -77,9 +77,9 @@ func TestTaskEvents(t *testing.T) {
 		all = append(all, jsonrpc.NewEventReader(resp.Body, 1<<20))
 	}
 	for _, events := range all {
-		status(t, events, "1", `{"taskId":"`+id+`","status":"working","statusMessage":"Waiting for approval"`)
+		status(t, events, "1", `{"taskId":"`+id+`","status":"working","statusMessage":"Waiting for approval by default`)
 	}
-	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"working","statusMessage":"Waiting for approval"`)
+	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"working","statusMessage":"Waiting for approval by default`)
 	h.approve(task.ID(id))
 	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), "done hold_x")
 	for _, events := range all {

@@ -50,7 +50,7 @@ func legacyAbout(method, id string) string {
 func TestLegacyTask(t *testing.T) {
 	h := newHouse(t, nil)
 	created := h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`))
-	wantText(t, "create", created, `"id":3,"result":{"task":{`, `"status":"working"`, `"statusMessage":"Waiting for approval"`,
+	wantText(t, "create", created, `"id":3,"result":{"task":{`, `"status":"working"`, `"statusMessage":"Waiting for approval by default · tg_`,
 		`"io.modelcontextprotocol/model-immediate-response":"The call is waiting for human approval."`, `"server.approval":{"state":"pending"`)
 	if strings.Contains(created, `"ttl":60000,`) {
 		t.Error("a ttl that does not cover the approval was not raised")
@@ -419,7 +419,7 @@ func TestHeldInBatch(t *testing.T) {
 		io.WriteString(w, `[{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[]}}]`)
 	}
 	answer := h.ask(`[` + toolCall("1", "get_a", "") + `,` + toolCall("2", "hold_b", "") + `]`)
-	wantText(t, "batch", answer, `[{"jsonrpc":"2.0","id":1,`, `"id":2,"result":{"content":[{"type":"text","text":"This call is waiting`)
+	wantText(t, "batch", answer, `[{"jsonrpc":"2.0","id":1,`, `"id":2,"result":{"content":[{"type":"text","text":"Nothing is wrong with this call`)
 	h.pending(1)
 }
 

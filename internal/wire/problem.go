@@ -124,6 +124,7 @@ type Problem struct { //nolint:errname // it is more often told than returned
 	RetryAfter int    // seconds; 0 means that there is no use in saying
 	Cause      error
 	Meta       []byte // _meta of the result that tells a modern client of it, as JSON; empty if there is none
+	Result     bool   // a tool result tells of it where there is a request, so that a model can read it
 
 	extra  []byte // more members of data, as JSON without braces
 	status int    // instead of the table's
@@ -157,8 +158,8 @@ func (p *Problem) Status(request bool) int {
 // AppendResponse appends the JSON-RPC response that tells p to a client of era
 // e about the request with the given id, which may be nil.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
-	if e == Modern && p.Type == PolicyDenied && p.Tool != "" {
-		return jsonrpc.AppendResult(dst, id, p.asToolResult())
+	if p.Result && id != nil {
+		return jsonrpc.AppendResult(dst, id, p.asToolResult(e, correlationID))
 	}
 	return jsonrpc.AppendErrorResponse(dst, id, p.RPCError(e, correlationID))
 }
@@ -211,14 +212,33 @@ func TaskMissing(e Era, tool string) *Problem {
 	return p
 }
 
+// MetaError is the name in _meta of the code that tells a program what a tool
+// result tells a model.
+const MetaError = "thoughtgate/error"
+
 // asToolResult returns p as the result of a tool, which a model gets to read.
-func (p *Problem) asToolResult() []byte {
-	result := append([]byte(`{"resultType":"complete","content":[{"type":"text","text":`), jsonrpc.AppendString(nil, p.Error())...)
-	result = append(result, `}],"isError":true`...)
-	if len(p.Meta) > 0 {
-		result = append(append(result, `,"_meta":`...), p.Meta...)
+func (p *Problem) asToolResult(e Era, correlationID string) []byte {
+	result := []byte("{")
+	if e == Modern {
+		result = append(result, `"resultType":"complete",`...)
 	}
-	return append(result, '}')
+	result = append(result, `"content":[{"type":"text","text":`...)
+	result = append(jsonrpc.AppendString(result, p.Error()), `}],"isError":true,"_meta":`...)
+	return append(append(result, p.meta(correlationID)...), '}')
+}
+
+// meta returns the metadata of a tool result that tells of p.
+func (p *Problem) meta(correlationID string) []byte {
+	code := strconv.AppendInt([]byte(`{"code":`), int64(table[p.Type].legacy), 10)
+	code = append(append(append(code, `,"error_type":"`...), p.Type...), `","correlation_id":`...)
+	code = append(jsonrpc.AppendString(code, correlationID), '}')
+	meta := p.Meta
+	if len(meta) == 0 {
+		meta = []byte("{}")
+	}
+	var patch jsonrpc.Patch
+	patch.Set(jsonrpc.Value{Bytes: meta}, MetaError, code)
+	return patch.Apply(meta)
 }
 
 // FromParse turns the error of [jsonrpc.Parse] into the problem it is.

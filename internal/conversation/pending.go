@@ -1,0 +1,103 @@
+package conversation
+
+import (
+	"context"
+	"sync"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// counts counts what happened to tasks.
+type counts struct {
+	mu    sync.Mutex
+	tasks map[task.ID]int
+}
+
+// maxCounted is how many tasks are counted. If there are more, all begin anew.
+const maxCounted = 10_000
+
+// add counts once more, and returns how often that was.
+func (c *counts) add(id task.ID) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tasks == nil || len(c.tasks) >= maxCounted {
+		c.tasks = make(map[task.ID]int)
+	}
+	c.tasks[id]++
+	return c.tasks[id]
+}
+
+// callAgain is how often a model is asked to make the same call again. Hosts end a
+// turn after a few identical calls.
+const callAgain = 2
+
+// stillPending tells a model how its call stands, and what to do.
+func (r *Request) stillPending(ctx context.Context, t task.Task) []byte {
+	return r.pendingAnswer(ctx, t, t.Call.Method)
+}
+
+// pendingAnswer is stillPending for a request with the given method that t is
+// about, maybe among others.
+func (r *Request) pendingAnswer(ctx context.Context, t task.Task, method string) []byte {
+	if method != "tools/call" {
+		return r.pendingError(t)
+	}
+	text := jsonrpc.AppendString(nil, r.pendingText(ctx, t))
+	result := append(append([]byte(`{"content":[{"type":"text","text":`), text...), `}]`...)
+	if !r.hub.Waiting().NoError {
+		result = append(result, `,"isError":true`...)
+	}
+	if r.era == wire.Modern {
+		result = append(result, `,"resultType":"complete"`...)
+		if meta := r.dialect().Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID); meta != nil {
+			result = append(append(result, `,"_meta":`...), meta...)
+		}
+	}
+	return jsonrpc.AppendResult(nil, r.id, append(result, '}'))
+}
+
+// pendingError returns the error that tells that t has not ended.
+func (r *Request) pendingError(t task.Task) []byte {
+	pending := &wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}
+	return r.errorMessage(pending.RPCError(r.era, r.reply.Correlation()))
+}
+
+// pendingText returns the text for a model whose call has no answer yet. It says
+// that the call ran, or did not run, only if that is so; it does not invite the
+// model to change the call; and it ends the model's turn in time.
+func (r *Request) pendingText(ctx context.Context, t task.Task) string {
+	if t.State != task.InputRequired {
+		return "This call was approved and is running. " +
+			"Call the tool again with exactly the same arguments to get its result; it will not run twice."
+	}
+	if _, shared := r.owner(); shared {
+		return r.withdrawnText(ctx, t)
+	}
+	waits := "It waits for approval by " + r.dialect().Facts(t) + ". It has not run. "
+	if r.hub.pending.add(t.ID) <= callAgain {
+		return "Nothing is wrong with this call: do not change it. " + waits +
+			"Call the tool again with exactly the same arguments: that call waits for the decision and gets the result."
+	}
+	where := ""
+	if page := r.hub.Waiting().Page; page != nil {
+		where = " at " + page(t.ID)
+	}
+	return waits + "Do not call the tool again now. Tell the user that the call waits for approval" + where +
+		", and that it runs when they ask for it again after that."
+}
+
+// withdrawnText withdraws a call whose client could not find it again, and says
+// so.
+func (r *Request) withdrawnText(ctx context.Context, t task.Task) string {
+	_, err := r.hub.cfg.Desk.Cancel(context.WithoutCancel(ctx), r.ref(t.ID), r.withdrawal("the client cannot be recognised when it calls again"))
+	if err != nil {
+		r.hub.cfg.Log.WarnContext(ctx, "held call not withdrawn", "task_id", t.ID, "cause", err)
+		return "Nobody has approved this call in time. It has not run."
+	}
+	return "Nobody has approved this call in time, and the gate cannot recognise this client when it calls again: " +
+		"the request for approval is withdrawn. It has not run. Tell the user; " +
+		"a client that identifies itself, or has a session, can wait longer."
+}

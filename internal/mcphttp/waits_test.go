@@ -1,0 +1,339 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// waitingHouse starts a gate whose clients wait as the given settings say.
+func waitingHouse(t *testing.T, adjust func(*conversation.Waiting)) *house {
+	t.Helper()
+	return newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+		w.Page = func(id task.ID) string { return "https://desk.example/approvals/" + string(id) }
+		adjust(w)
+	})
+}
+
+// meetAs has the gate know the host of the session that tests use.
+func (h *house) meetAs(host string) {
+	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: gate.ClientKey(policy.Principal{Anonymous: true}, "s-1", "")},
+		gate.Facts{Session: policy.Session{Client: host, Protocol: "2025-11-25"}})
+}
+
+// Outcomes of a tool call reach the model of a legacy client: denied with the
+// rule's reason, rejected with the approver's, expired, cancelled, and one too many.
+// The literal seeds' reading is a setting.
+func TestOutcomesAreToolResults(t *testing.T) {
+	for _, tt := range []struct {
+		name, tool string
+		end        func(h *house, id task.ID)
+		text, code string
+	}{
+		{"denied", "drop", nil, "Denied by policy: the default denies it. It did not run.", "-32003"},
+		{"rejected", "hold_x", func(h *house, id task.ID) { h.reject(id, "not today") }, `not today\". The tool did not run.`, "-32007"},
+		{"expired", "hold_x", func(h *house, id task.ID) { h.expire(id) }, "Nobody decided in time. The tool did not run.", "-32008"},
+		{"cancelled", "hold_x", func(h *house, id task.ID) { h.cancelTask(id) }, "Cancelled by the requestor. The tool did not run.", "-32602"},
+	} {
+		for _, literal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/literal %v", tt.name, literal), func(t *testing.T) {
+				h := waitingHouse(t, func(w *conversation.Waiting) { w.Errors = literal })
+				r := h.send(toolCall("7", tt.tool, ""))
+				if tt.end != nil {
+					tt.end(h, h.pending(1)[0])
+				}
+				answer := r.wait(t)
+				if literal {
+					wantText(t, "error", answer, `"id":7,"error":{"code":`+tt.code, tt.text)
+					return
+				}
+				wantText(t, "result", answer, `"id":7,"result":{"content":[{"type":"text","text":"`, tt.text, `"isError":true`,
+					`"thoughtgate/error":{"code":`+tt.code+`,"error_type":"`, `"correlation_id":"`)
+			})
+		}
+	}
+}
+
+// Too many pending calls are told to the model, too.
+func TestTooManyIsAToolResult(t *testing.T) {
+	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 1 })
+	first := h.send(toolCall("1", "hold_x", ""))
+	h.pending(1)
+	wantText(t, "one too many", h.ask(toolCall("2", "hold_y", "")), `"id":2,"result":{`, "Too many calls are pending. The tool did not run.", `"code":-32009`)
+	first.cancel()
+}
+
+func (h *house) expire(id task.ID) {
+	h.t.Helper()
+	t, err := h.store.Get(context.Background(), task.AnyOwner().Ref(id))
+	if err == nil {
+		_, err = task.Advance(h.t.Context(), h.store, task.OwnedBy(t.Owner).Ref(id), task.Expire{By: "test"}, t.ExpiresAt)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) cancelTask(id task.ID) {
+	h.t.Helper()
+	h.ask(legacyAbout("tasks/cancel", string(id)))
+}
+
+// The client of an ended call that comes back to its stream is answered once, and
+// without another place to come back to. Then it is refused: there are clients that
+// come back once a second for ever.
+func TestEndedCallIsResumedOnce(t *testing.T) {
+	h := waitingHouse(t, func(*conversation.Waiting) {})
+	resp := h.begin(t, toolCall("7", "hold_x", ""), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
+	place := ""
+	for lines := bufio.NewScanner(resp.Body); place == "" && lines.Scan(); {
+		place, _ = strings.CutPrefix(lines.Text(), "id: ")
+		if !strings.HasPrefix(lines.Text(), "id: ") {
+			place = ""
+		}
+	}
+	resp.Body.Close()
+	h.reject(h.pending(1)[0], "no")
+	back := h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+	wantText(t, "resumed", back.wait(t), `"id":7,"result":{`, "Rejected by an approver")
+	if strings.Contains(back.body, "id: tg1.") {
+		t.Errorf("it is told to come back: %q", back.body)
+	}
+	for range 3 {
+		again := h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+		if again.wait(t); again.status != http.StatusMethodNotAllowed {
+			t.Errorf("resumed again: %d %s; want 405", again.status, again.body)
+		}
+	}
+}
+
+// Every host is kept waiting as long as it is known to let a call run, less a
+// margin; other clients for a short time, or longer if they are shown progress.
+func TestPatienceOfHosts(t *testing.T) {
+	const token = `,"_meta":{"progressToken":1}`
+	for _, tt := range []struct {
+		name, host, more string
+		waits            bool // longer than the test
+	}{
+		{"unknown", "nobody", "", false},
+		{"unknown, with progress", "nobody", token, true},
+		{"built in, no limit", "claude-code", "", true},
+		{"built in, through a bridge", "opencode (via mcp-remote 0.15.1)", "", true},
+		{"built in, a minute", "@cline/core", token, true},
+		{"configured", "hasty-7", token, false},
+		{"configured instead of built in", "codex-mcp-client", token, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := waitingHouse(t, func(w *conversation.Waiting) {
+				w.Hold, w.Longest, w.Forever = 10*time.Millisecond, time.Hour, time.Hour
+				w.Hosts = []conversation.Host{{Name: "hasty-*", Limit: 20 * time.Millisecond}, {Name: "codex-mcp-client", Limit: 20 * time.Millisecond}}
+			})
+			h.meetAs(tt.host)
+			r := h.send(toolCall("7", "hold_x", tt.more))
+			id := h.pending(1)[0]
+			if !tt.waits {
+				wantText(t, "pending", r.wait(t), "has not run")
+				return
+			}
+			select {
+			case <-r.done:
+				t.Fatalf("answered at once: %s", r.body)
+			case <-time.After(200 * time.Millisecond): // much longer than the others are held
+			}
+			h.approve(id)
+			wantText(t, "approved", r.wait(t), "done hold_x")
+		})
+	}
+}
+
+// A host whose time is up has not withdrawn its call: the same call attaches. A
+// user who stops it has, and gets no answer. The journal says what was taken for
+// what.
+func TestTimeoutIsNoWithdrawal(t *testing.T) {
+	for _, tt := range []struct {
+		name, host, reason string
+		withdrawn          bool
+		journal            string
+	}{
+		{"TypeScript SDK", "nobody", "McpError: MCP error -32001: Request timed out", false, "left"},
+		{"at the limit of the host", "codex-mcp-client", "MCP response future dropped", false, "left"},
+		{"Esc", "nobody", "AbortError: user-cancel", true, "cancelled"},
+		{"Esc before the limit", "gemini-cli-mcp-client", "MCP response future dropped", true, "cancelled"},
+		{"no reason", "nobody", "", true, "cancelled"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := waitingHouse(t, func(w *conversation.Waiting) {
+				w.Longest, w.Forever = time.Hour, time.Hour
+				w.Hosts = []conversation.Host{{Name: "codex-mcp-client", Limit: 4 * time.Second}} // which is over soon enough to count
+			})
+			h.meetAs(tt.host)
+			r := h.send(toolCall("7", "hold_x", `,"_meta":{"progressToken":1}`))
+			id := h.pending(1)[0]
+			h.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"` + tt.reason + `"}}`)
+			if tt.withdrawn {
+				wantNoAnswer(t, r, "7")
+				h.pending(0)
+			} else {
+				r.cancel()
+				again := h.send(toolCall("8", "hold_x", `,"_meta":{"progressToken":1}`))
+				h.pending(1)
+				h.approve(id)
+				wantText(t, "attached", again.wait(t), `"id":8`, "done hold_x")
+			}
+			steps := h.steps(id)
+			wantText(t, "journal", steps, tt.journal)
+			if tt.reason != "" {
+				wantText(t, "journal", steps, strings.Fields(tt.reason)[0])
+			}
+		})
+	}
+}
+
+// steps returns what the journal says of a task.
+func (h *house) steps(id task.ID) string {
+	h.t.Helper()
+	entries, err := h.store.Entries(context.Background(), task.JournalQuery{Task: id})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		b.WriteString(e.Step + " " + e.Reason + "\n")
+	}
+	return b.String()
+}
+
+// The end of a session withdraws its calls: nobody can ask for them any more.
+func TestSessionEndWithdraws(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h.get = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }
+	h.ask(toolCall("1", "hold_x", ""))                              // was told to call again
+	h.ask(toolCall("2", "hold_y", ""), "Mcp-Session-Id", "s-other") // somebody else's
+	id := h.pending(2)
+	h.sendAs(http.MethodDelete, "", "Content-Type", "").wait(t)
+	h.pending(1)
+	gone := 0
+	for _, one := range id {
+		if h.state(one) == task.Cancelled {
+			gone++
+			wantText(t, "journal", h.steps(one), "the client ended its session")
+		}
+	}
+	if gone != 1 {
+		t.Errorf("%d calls were withdrawn; want that of the session", gone)
+	}
+}
+
+// The pending answer says that nothing is wrong, who is to approve, for how long,
+// and to call again; from the third time on it ends the model's turn.
+func TestPendingAnswerInSteps(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	for i := range 4 {
+		answer := h.ask(toolCall(fmt.Sprint(i), "hold_x", ""))
+		id := string(h.pending(1)[0])
+		wantText(t, "pending", answer, `"isError":true`, "approval by default ("+id[:11]+", 59m5", " left)", "It has not run.")
+		if i < 2 {
+			wantText(t, "at first", answer, "Nothing is wrong with this call: do not change it.", "exactly the same arguments")
+			continue
+		}
+		wantText(t, "then", answer, "Do not call the tool again now. Tell the user that the call waits for approval at https://desk.example/approvals/"+id)
+	}
+	h = waitingHouse(t, func(w *conversation.Waiting) { w.Hold, w.NoError = 10*time.Millisecond, true })
+	if answer := h.ask(toolCall("1", "hold_x", "")); strings.Contains(answer, "isError") {
+		t.Errorf("the setting is ignored: %s", answer)
+	}
+}
+
+// A client that asks for progress hears from the first moment what it waits for.
+func TestProgressFromTheStart(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Beat = time.Hour })
+	next := h.stream(t, http.MethodPost, toolCall("7", "hold_x", `,"_meta":{"progressToken":"p"}`))
+	progress := next()
+	id := string(h.pending(1)[0])
+	wantText(t, "progress", progress, `"method":"notifications/progress"`, `"progressToken":"p"`, `"progress":1`,
+		"Waiting for approval by default · "+id[:11]+" · 59m5", " left · https://desk.example/approvals/"+id)
+}
+
+// An expiry that nobody heard of is told to the same call once, and the next one is
+// a new call.
+func TestUnheardExpiryIsToldOnce(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h.ask(toolCall("1", "hold_x", ""))
+	h.expire(h.pending(1)[0])
+	wantText(t, "told", h.ask(toolCall("2", "hold_x", "")), "Nobody decided in time. The tool did not run.")
+	h.pending(0)
+	wantText(t, "a new call", h.ask(toolCall("3", "hold_x", "")), "Nothing is wrong with this call")
+	h.pending(1)
+}
+
+// A bridge leaves Mcp-Name out of requests about tasks: for those of the gate's own
+// that does not matter, but a wrong one is refused.
+func TestTaskWithoutName(t *testing.T) {
+	h := waitingHouse(t, func(*conversation.Waiting) {})
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	message, headers := about("tasks/get", id)
+	without := append([]string(nil), headers...)
+	without[4], without[5] = "X-Other", "1" // in place of Mcp-Name
+	wantText(t, "without", h.ask(message, without...), `"status":"working"`)
+	headers[5] = "tg_other"
+	wantText(t, "wrong", h.ask(message, headers...), `"header_mismatch"`)
+	foreign, headers := about("tasks/get", "theirs")
+	headers[4], headers[5] = "X-Other", "1"
+	wantText(t, "of the upstream", h.ask(foreign, headers...), `"header_mismatch"`)
+}
+
+// A client that cannot be recognised again is told in the end that the approval is
+// withdrawn, and it is.
+func TestUnrecognisableClientIsTold(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
+	headers := modernHeaders("hold_x")
+	headers = headers[:len(headers)-2] // without its credential
+	answer := h.ask(modernCall("hold_x", ""), headers...)
+	for strings.Contains(answer, `"input_required"`) {
+		answer = h.ask(toolCall("26", "hold_x", `,"requestState":"`+stateIn(t, answer)+`",`+modernMeta("")), headers...)
+	}
+	wantText(t, "last answer", answer, "the request for approval is withdrawn", "It has not run.")
+	h.pending(0)
+}
+
+// Signs of life: comments, progress for those who want it, white space in JSON.
+func TestSignsOfLife(t *testing.T) {
+	h := newHouse(t, nil)
+	tests := []struct{ name, accept, more, want string }{
+		{"comments", "text/event-stream", "", ": waiting for approval\n\n"},
+		{"progress", "text/event-stream", `,"_meta":{"progressToken":"p-1"}`, `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p-1","progress":2,"message":"Waiting for approval by default · tg_`},
+		{"white space", "application/json", "", "  "},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(toolCall("1", fmt.Sprintf("hold_%d", i), tt.more)))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", tt.accept)
+			r.Header.Set("Mcp-Session-Id", "s-1")
+			resp, err := h.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var seen strings.Builder
+			in := bufio.NewReader(resp.Body)
+			for !strings.Contains(seen.String(), tt.want) {
+				c, err := in.ReadByte()
+				if err != nil {
+					t.Fatalf("after %q: %v", seen.String(), err)
+				}
+				seen.WriteByte(c)
+			}
+		})
+	}
+}
