@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 )
 
 // boundedOf returns the connection that a server calls c.
@@ -25,6 +27,7 @@ type connKey struct{}
 
 // withConn is an [http.Server]'s ConnContext.
 func withConn(ctx context.Context, c net.Conn) context.Context {
+	ctx = mcphttp.WithLocalUser(ctx, c)
 	if bounded, ok := boundedOf(c); ok {
 		return context.WithValue(ctx, connKey{}, bounded)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // expectBody gives the client limited time to send its body. The server reads
@@ -137,7 +138,8 @@ func (x *exchange) forgetBody(p *conversation.Plan) {
 	if x.reserved <= upstream.PieceSize {
 		return
 	}
-	p.Body = nil
+	x.From() // for which the metadata is needed
+	p.Body, x.meta = nil, jsonrpc.Value{}
 	x.giveBack(int64(x.request.Keep()))
 }
 

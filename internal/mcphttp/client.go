@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -55,11 +56,12 @@ func (x *exchange) unrecognised(recogniser *identity.Recogniser, err error) *wir
 }
 
 // client returns who sent the request, as far as that is known. A session tells
-// legacy clients apart; others are told apart by their credentials.
+// legacy clients apart; others are told apart by their credentials, and on the
+// user's own machine by the name of their host.
 func (x *exchange) client(session string) gate.Client {
 	credentials := ""
 	if x.era != wire.Legacy || session == "" {
-		session, credentials = "", x.credentials()
+		session, credentials = "", cmp.Or(x.credentials(), x.localHost())
 	}
 	return gate.Client{
 		Upstream: x.upstream.Name(), Key: gate.ClientKey(x.agent.Principal, session, credentials), Principal: x.agent.Principal,

@@ -47,6 +47,7 @@ type exchange struct {
 	reserved      int64            // bytes of memory for the body; see reserve
 	sender        gate.Client      // see From
 	augmented     bool             // whether the client asks for a task
+	meta          jsonrpc.Value    // the metadata of its message
 
 	span, upstreamSpan tracing.Span
 }
@@ -114,7 +115,7 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 		return
 	}
 	m := &p.Messages[0]
-	x.label, x.augmented = m.Method, m.Params.Task.Present()
+	x.label, x.augmented, x.meta = m.Method, m.Params.Task.Present(), m.Params.Meta
 	if m.Kind == jsonrpc.Response {
 		x.label = "response"
 	}

@@ -7,3 +7,6 @@ func (h *Handler) Used() map[string]int64 {
 		"anonymous": h.anonymous.Used(), "bodies": h.cfg.Bodies.Used(),
 	}
 }
+
+// SocketUser is socketUser.
+var SocketUser = socketUser

@@ -87,7 +87,9 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	g.hub, g.handler = cfg.Hub, mcphttp.NewHandler(cfg.Config)
-	g.Server = httptest.NewServer(g.handler)
+	g.Server = httptest.NewUnstartedServer(g.handler)
+	g.Config.ConnContext = mcphttp.WithLocalUser
+	g.Start()
 	g.addr = g.Listener.Addr().String()
 	t.Cleanup(func() {
 		g.handler.EndStreams()

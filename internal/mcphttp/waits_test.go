@@ -337,3 +337,37 @@ func TestSignsOfLife(t *testing.T) {
 		})
 	}
 }
+
+// On its user's own machine an anonymous modern client is known by the name of its
+// host: its call is found again. A proxy on this machine speaks for others.
+func TestLocalHostAttaches(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
+	ask := func(name string, more ...string) string {
+		meta := strings.Replace(modernMeta(""), `{"io`, `{"io.modelcontextprotocol/clientInfo":{"name":"`+name+`","version":"1"},"io`, 1)
+		headers := modernHeaders("hold_x")
+		headers = append(headers[:len(headers)-2:len(headers)-2], more...) // without its credential
+		return h.ask(toolCall("26", "hold_x", ","+meta), headers...)
+	}
+	for range 2 {
+		wantText(t, "waits", ask("ai-sdk"), `"input_required"`)
+		h.pending(1)
+	}
+	ask("another")
+	h.pending(2)
+	ask("ai-sdk", "X-Forwarded-For", "192.0.2.1")
+	h.pending(3)
+	h.reject(h.pendingOf("ai-sdk"), "no")
+	wantText(t, "told", ask("ai-sdk"), "Rejected by an approver")
+}
+
+// pendingOf returns the one call that is pending for a host.
+func (h *house) pendingOf(host string) task.ID {
+	h.t.Helper()
+	for t, err := range h.desk.Unfinished(h.t.Context(), `test credentials local host "`+host+`"`) {
+		if err == nil {
+			return t.ID
+		}
+	}
+	h.t.Fatal("there is no such call")
+	return ""
+}
