@@ -210,6 +210,7 @@ func (a *App) Run(ctx context.Context) error {
 	after := context.WithoutCancel(ctx) // stopping has time of its own
 	defer func() { _ = a.close(after) }()
 	serving, ctx := errgroup.WithContext(ctx)
+	a.ready.Store(true) // before anybody can ask
 	for _, l := range []*listener{a.agents, a.operators} {
 		serving.Go(func() error { return l.serve() })
 	}
@@ -223,7 +224,6 @@ func (a *App) Run(ctx context.Context) error {
 		serving.Go(func() error { a.reloader.run(ctx); return nil })
 	}
 	a.announce()
-	a.ready.Store(true)
 	serving.Go(func() error {
 		<-ctx.Done()
 		a.stop(after)
