@@ -140,6 +140,7 @@ type (
 	// Contact notes that the owner is there.
 	Contact struct {
 		PollInterval time.Duration // how often the owner was told to ask; 0 keeps the last one
+		WaitsUntil   time.Time     // see [Task]; the present time if the owner waits no longer; zero keeps the last one
 	}
 
 	// SetVariables writes variables, all of them or none. A null deletes.
@@ -441,6 +442,9 @@ func (e Contact) apply(t *Task, now time.Time) *Error {
 	t.ContactAt = now
 	if e.PollInterval > 0 {
 		t.PollInterval = e.PollInterval.Truncate(time.Microsecond)
+	}
+	if !e.WaitsUntil.IsZero() {
+		t.WaitsUntil = precise(e.WaitsUntil)
 	}
 	return nil
 }

@@ -246,6 +246,29 @@ func TestInContact(t *testing.T) {
 	}
 }
 
+// An owner waits as long as its last beat says, polls for two poll intervals, and is
+// gone then. What it says of its wait keeps its length when a clock is set back.
+func TestPresence(t *testing.T) {
+	waits, err := newTask(t).Apply(task.Contact{WaitsUntil: epoch.Add(5 * time.Second)}, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[time.Duration]task.Presence{
+		0: task.OwnerWaits, 5 * time.Second: task.OwnerPolls, 20 * time.Second: task.OwnerPolls, 21 * time.Second: task.OwnerGone,
+	} {
+		if got := waits.Presence(epoch.Add(after)); got != want {
+			t.Errorf("after %v: %s; want %s", after, got, want)
+		}
+	}
+	early := epoch.Add(-time.Hour)
+	if got, err := waits.Apply(task.Contact{WaitsUntil: early.Add(7 * time.Second)}, early); err != nil || !got.WaitsUntil.Equal(epoch.Add(7*time.Second)) {
+		t.Errorf("with a clock that was set back: until %v, %v", got.WaitsUntil, err)
+	}
+	if got, err := waits.Apply(task.Contact{}, epoch); err != nil || !got.WaitsUntil.Equal(waits.WaitsUntil) {
+		t.Errorf("a contact that says nothing of a wait: until %v, %v", got.WaitsUntil, err)
+	}
+}
+
 // TestDue checks when something is to be done with a task in each state.
 func TestDue(t *testing.T) {
 	want := map[task.State]time.Duration{

@@ -69,6 +69,7 @@ type Draft struct {
 	Verdict      Verdict
 	TTL          time.Duration // see [TTLRules]
 	PollInterval time.Duration // see [Polling]
+	Waits        bool          // the owner waits in the request that makes the call
 }
 
 // New returns a task that is made at time now, in state [Working]. It returns
@@ -82,13 +83,17 @@ func New(d Draft, now time.Time) (Task, error) {
 	if wrong := d.check(); wrong != "" {
 		return Task{}, &Error{Kind: KindInvalid, ID: d.ID, Action: ActionCreate, Detail: wrong}
 	}
-	return Task{
+	t := Task{
 		ID: d.ID, Version: 1, State: Working,
 		Owner: d.Owner, Room: d.Room, Call: d.Call, Digest: digest,
 		Workflow: d.Workflow, Verdict: d.Verdict,
 		CreatedAt: now, UpdatedAt: now, ContactAt: now,
 		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
-	}, nil
+	}
+	if d.Waits {
+		t.WaitsUntil = now.Add(2 * t.PollInterval)
+	}
+	return t, nil
 }
 
 func (d Draft) check() string {
@@ -169,6 +174,11 @@ func postponed(e Event, by time.Duration) Event {
 		return e
 	case Resume:
 		e.LeaseUntil = e.LeaseUntil.Add(by)
+		return e
+	case Contact:
+		if !e.WaitsUntil.IsZero() {
+			e.WaitsUntil = e.WaitsUntil.Add(by)
+		}
 		return e
 	default:
 		return e

@@ -94,9 +94,11 @@ type Task struct {
 	ExpiresAt time.Time `json:"expiresAt"` // the end of the whole time to live
 
 	// PollInterval is how often the owner was last told to ask, and ContactAt
-	// when the owner was last there. See [Task.InContact].
+	// when the owner was last there. A request or stream on which the owner waits
+	// counts as open until WaitsUntil. See [Task.InContact] and [Task.Presence].
 	PollInterval time.Duration `json:"pollInterval"`
 	ContactAt    time.Time     `json:"contactAt"`
+	WaitsUntil   time.Time     `json:"waitsUntil,omitzero"`
 	DeliveredAt  time.Time     `json:"deliveredAt,omitzero"` // when the outcome was first handed out
 
 	Variables   Variables    `json:"variables,omitempty"`
@@ -318,6 +320,28 @@ func (t Task) Remaining(now time.Time) time.Duration { return max(0, t.ExpiresAt
 // present: within the last two poll intervals.
 func (t Task) InContact(now time.Time) bool {
 	return !now.After(t.ContactAt.Add(2 * t.PollInterval))
+}
+
+// A Presence says how the owner of a task is there.
+type Presence string
+
+// The ways in which an owner is there.
+const (
+	OwnerWaits Presence = "waiting" // a request or stream of its is open
+	OwnerPolls Presence = "polling" // it was there within the last two poll intervals
+	OwnerGone  Presence = "gone"
+)
+
+// Presence returns how the owner of t is there.
+func (t Task) Presence(now time.Time) Presence {
+	switch {
+	case !t.InContact(now):
+		return OwnerGone
+	case now.Before(t.WaitsUntil):
+		return OwnerWaits
+	default:
+		return OwnerPolls
+	}
 }
 
 // Due returns the time after which something is to be done with t. A pending

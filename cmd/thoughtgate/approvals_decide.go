@@ -101,7 +101,10 @@ func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling)
 		return undecided(cmd.Context(), c, id, err)
 	}
 	out := newScreen(cmd.OutOrStdout())
-	return out.line("%s %s %s", out.standing(a), a.ID, callText(a))
+	if err := out.line("%s %s %s", out.standing(a), a.ID, callText(a)); err != nil || a.Next == "" {
+		return err
+	}
+	return out.line("%s", oneLine(a.Next, maxCell))
 }
 
 // undecided returns why a decision was not taken. If another one was faster, it

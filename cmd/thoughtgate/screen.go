@@ -75,16 +75,16 @@ func (s *screen) json(v any) error {
 // table prints one line for each approval.
 func (s *screen) table(listed []casefile.Approval, now time.Time) error {
 	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "ID\tTOOL\tRISK\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tWHY HELD")
+	_, _ = fmt.Fprintln(t, "ID\tTOOL\tRISK\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tAGENT\tWHY HELD")
 	n := distinct(listed)
 	for _, a := range listed {
 		left := span(a.ExpiresAt.Sub(now))
 		if a.State.Terminal() {
 			left = "-"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), a.Hints.Risk(), requester(a), oneLine(a.Workflow, 60),
-			span(now.Sub(a.CreatedAt)), left, stateName(a), oneLine(a.Reason, maxCell))
+			span(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -137,6 +137,7 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	row("risk", s.riskText(a.Hints.Risk()))
 	row("hints", hintText(a.Hints))
 	row("requester", requester(a))
+	row("agent", agentText(a))
 	row("held", oneLine(a.Reason, maxText))
 	row("workflow", oneLine(a.Workflow, maxCell)+quorumText(a))
 	row("age", span(now.Sub(a.CreatedAt)))
@@ -146,6 +147,7 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	for _, d := range a.Approvals {
 		row("approved", decisionText(d, now))
 	}
+	row("next", oneLine(a.Next, maxCell))
 	if a.ClientReason != nil {
 		row("agent says", s.paint(yellow, "(untrusted: written by the agent)")+"\n"+paragraph(a.ClientReason.Text))
 	}
@@ -158,6 +160,30 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	row("result", resultText(a.Result))
 	_, err := io.WriteString(s.w, b.String())
 	return err
+}
+
+// agentCell says in few words whether the agent is there for its call.
+func agentCell(a casefile.Approval, now time.Time) string {
+	switch {
+	case a.Agent == nil:
+		return "-"
+	case a.Agent.Presence == task.OwnerGone:
+		return "gone " + span(now.Sub(a.Agent.LastContact))
+	default:
+		return oneLine(string(a.Agent.Presence), maxCell)
+	}
+}
+
+// agentText says whether the agent is there, and what that means for an approval.
+func agentText(a casefile.Approval) string {
+	if a.Agent == nil {
+		return ""
+	}
+	text := oneLine(a.Agent.Text, maxCell)
+	if a.State == task.InputRequired && a.Agent.Presence == task.OwnerGone {
+		text += "; if it is approved, it runs when the agent asks again"
+	}
+	return text
 }
 
 // riskText returns a risk in red if it is the worst.

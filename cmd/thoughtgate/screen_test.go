@@ -35,6 +35,7 @@ func TestTable(t *testing.T) {
 	}
 	b := a
 	b.ID, b.State, b.Principal = "tg_aaaaaaaa-2", task.Expired, "ann"
+	a.Agent = &casefile.Agent{Presence: task.OwnerGone, LastContact: now.Add(-12 * time.Minute)}
 	var out strings.Builder
 	if err := (&screen{w: &out}).table([]casefile.Approval{a, b}, now); err != nil {
 		t.Fatal(err)
@@ -43,9 +44,12 @@ func TestTable(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("%d lines:\n%s", len(lines), out.String())
 	}
-	want := []string{"tg_aaaaaaaa-2", `x\ny\u0009z`, "effects", "unknown", "ann", "w", "1m0s", "-", "expired", "because"}
+	want := []string{"tg_aaaaaaaa-2", `x\ny\u0009z`, "effects", "unknown", "ann", "w", "1m0s", "-", "expired", "-", "because"}
 	if diff := cmp.Diff(want, strings.Fields(lines[2])); diff != "" {
 		t.Error(diff)
+	}
+	if !strings.Contains(lines[1], "pending  gone 12m  because") {
+		t.Errorf("nothing says that the agent is gone: %s", lines[1])
 	}
 	if n := strings.Count(lines[1], "long"); n != maxCell/4 {
 		t.Errorf("the requester is shown %d times long", n)

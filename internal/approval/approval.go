@@ -59,7 +59,7 @@ func New(c Config) (*Desk, error) {
 	d.runner = &runner{core: d.core, contacts: d.contacts, canceller: d.canceller, tasks: d.tasks, spools: d.spools}
 	d.housekeeper = &housekeeper{core: d.core, contacts: d.contacts, tasks: d.tasks, runner: d.runner, pace: d.pace}
 	d.cases = casefile.New(casefile.Config{
-		Store: c.Store, Get: d.tasks.get, Terms: d.terms, Closing: d.work.closing, Log: c.Log,
+		Store: c.Store, Get: d.tasks.get, Terms: d.terms, RunsWhen: d.runsWhen, Now: c.Now, Closing: d.work.closing, Log: c.Log,
 	})
 	return d, nil
 }
@@ -71,6 +71,18 @@ func (d *Desk) Cases() *casefile.Viewer { return d.cases }
 func (d *Desk) terms(workflow string) (casefile.Terms, bool) {
 	w, known := d.cfg.Workflow(workflow)
 	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity}, known
+}
+
+// runsWhen returns what approved calls need in order to run.
+func (d *Desk) runsWhen() casefile.RunsWhen {
+	switch d.settings().Start {
+	case StartOnApproval:
+		return casefile.RunsAtOnce
+	case StartOnResult:
+		return casefile.RunsWhenFetched
+	default:
+		return casefile.RunsWhenPresent
+	}
 }
 
 // Configure replaces the settings. What is under way goes on with those that it

@@ -16,6 +16,20 @@ import (
 // stands; a [*SendError] says that it could not be asked, which changes nothing
 // for the task. A nil send starts and asks nothing.
 func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	return d.contact(ctx, ref, send, d.note)
+}
+
+// Attend is [Desk.Contact] for an owner that waits on a stream. Call it now and
+// then, and [Desk.Leave] when the stream ends.
+func (d *Desk) Attend(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	if d.settings().Start == StartOnResult {
+		return d.Contact(ctx, ref, send) // an open stream does not let the call begin
+	}
+	return d.contact(ctx, ref, send, d.noteWaiting)
+}
+
+// contact is Contact, with what notes that the owner is there.
+func (d *Desk) contact(ctx context.Context, ref task.Ref, send Sender, note noting) (task.Task, error) {
 	t, err := d.tasks.get(ctx, ref)
 	if err == nil && !unstarted(t) {
 		if send != nil {
@@ -34,7 +48,7 @@ func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Tas
 		// sender, or we find the decision.
 		d.contacts.remember(t, send)
 	}
-	if t, err = d.note(ctx, ref, t); err != nil {
+	if t, err = note(ctx, ref, t); err != nil {
 		return d.withInterval(t), err
 	}
 	if t.State == task.Approved && send != nil && d.settings().Start == StartOnContact {
@@ -46,15 +60,35 @@ func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Tas
 // unstarted reports whether t still waits to be run.
 func unstarted(t task.Task) bool { return !t.State.Terminal() && t.State != task.Executing }
 
-// note records that the owner of t is there, unless that was recorded just
+// A noting records that the owner of t is there, unless that was recorded just
 // now, and returns t as it is then.
+type noting func(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error)
+
+// note is the noting for an owner that asks.
 func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
 	now := d.cfg.Now()
 	interval := d.settings().Polling.Interval(t.Remaining(now))
-	if t.PollInterval == interval && now.Sub(t.ContactAt) < interval/4 {
+	if t.PollInterval >= interval && now.Sub(t.ContactAt) < interval/4 {
 		return d.cfg.Store.Get(ctx, ref)
 	}
-	t, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: interval}, now)
+	return d.record(ctx, ref, task.Contact{PollInterval: interval}, now)
+}
+
+// noteWaiting is the noting for an owner that waits. It makes no more than a write
+// every few seconds, however soon the time of t ends.
+func (d *Desk) noteWaiting(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+	now := d.cfg.Now()
+	interval := max(d.settings().Polling.Interval(t.Remaining(now)), maxSilence)
+	if t.PollInterval == interval && t.WaitsUntil.Sub(now) > interval*3/2 {
+		return d.cfg.Store.Get(ctx, ref)
+	}
+	return d.record(ctx, ref, task.Contact{PollInterval: interval, WaitsUntil: now.Add(2 * interval)}, now)
+}
+
+// record applies c to a task, and returns the task as it is then. A task that has
+// ended stays as it is.
+func (d *Desk) record(ctx context.Context, ref task.Ref, c task.Contact, now time.Time) (task.Task, error) {
+	t, err := task.Advance(ctx, d.cfg.Store, ref, c, now)
 	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired) {
 		return d.tasks.get(ctx, ref)
 	}
@@ -222,22 +256,39 @@ func (d *Desk) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err != nil || !unstarted(t) {
 		return t, err
 	}
-	return d.note(ctx, ref, t)
+	return d.noteWaiting(ctx, ref, t)
 }
 
 // gone is the poll interval of an owner that is not expected to ask.
 const gone = time.Microsecond
 
-// leave ends a wait. The last one to leave because its client has gone notes
-// that nobody is there any more, for whichever replica the decision comes to.
+// leave ends a wait. The last one to leave notes that nobody waits here any more,
+// for whichever replica the decision comes to; and if its client has gone, that
+// nobody is expected to ask.
 func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
-	if !d.contacts.leave(ref.ID) || !errors.Is(ctx.Err(), context.Canceled) || t.ID == "" || !unstarted(t) || d.contacts.recentSender(ref.ID) != nil {
+	if !d.contacts.leave(ref.ID) || ctx.Err() == nil || t.ID == "" || !unstarted(t) {
 		return
+	}
+	now := d.cfg.Now()
+	c := task.Contact{WaitsUntil: now}
+	if errors.Is(ctx.Err(), context.Canceled) && d.contacts.recentSender(ref.ID) == nil {
+		c.PollInterval = gone
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
 	defer stop()
-	_, err := task.Advance(ctx, d.cfg.Store, ref, task.Contact{PollInterval: gone}, d.cfg.Now())
-	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, task.ErrExpired) {
+	if _, err := d.record(ctx, ref, c, now); err != nil {
 		d.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
 	}
+}
+
+// Leave notes that the owner of a task no longer waits on a stream; see
+// [Desk.Attend].
+func (d *Desk) Leave(ctx context.Context, ref task.Ref) error {
+	t, err := d.tasks.get(ctx, ref)
+	if err != nil || !unstarted(t) || d.contacts.awaited(ref.ID) {
+		return err
+	}
+	now := d.cfg.Now()
+	_, err = d.record(ctx, ref, task.Contact{WaitsUntil: now}, now)
+	return err
 }

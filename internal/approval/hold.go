@@ -140,7 +140,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
-		TTL: ttl, PollInterval: d.settings().Polling.Interval(ttl),
+		TTL: ttl, PollInterval: d.settings().Polling.Interval(ttl), Waits: c.Send == nil,
 	}, now)
 	if err != nil {
 		return task.Task{}, err

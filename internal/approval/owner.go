@@ -44,7 +44,7 @@ func (d *Desk) Left(ctx context.Context, ref task.Ref, reason string) error {
 		n.Actor, n.Reason = n.Requester, plain.Text(reason, casefile.MaxReason)
 		return []task.Note{n}
 	}
-	_, err := clerk.Advance(ctx, ref, task.Contact{}, now)
+	_, err := clerk.Advance(ctx, ref, task.Contact{PollInterval: gone, WaitsUntil: now}, now)
 	return err
 }
 

@@ -49,7 +49,8 @@ func TestShow(t *testing.T) {
 			Cautions:  casefile.Cautions{Risk: casefile.RiskDestroys},
 			Digests:   casefile.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
 			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
-			Name: "delete_file",
+			Agent: &casefile.Agent{Presence: task.OwnerWaits, LastContact: held.CreatedAt, Text: "Agent is waiting"},
+			Name:  "delete_file",
 		}
 		if len(got.ShownDigest) != 64 {
 			t.Errorf("shownDigest = %q", got.ShownDigest)
@@ -161,6 +162,7 @@ func TestWatch(t *testing.T) {
 			ID        task.ID
 			State     task.State
 			Approvals int
+			Agent     task.Presence
 		}
 		heard, ended := make(chan told, 10), make(chan error, 1)
 		go func() {
@@ -169,7 +171,11 @@ func TestWatch(t *testing.T) {
 					ended <- err
 					return
 				}
-				heard <- told{a.ID, a.State, len(a.Approvals)}
+				one := told{ID: a.ID, State: a.State, Approvals: len(a.Approvals)}
+				if a.Agent != nil {
+					one.Agent = a.Agent.Presence
+				}
+				heard <- one
 			}
 			ended <- nil
 		}()
@@ -179,21 +185,23 @@ func TestWatch(t *testing.T) {
 				t.Fatal(diff)
 			}
 		}
-		expect(told{first.ID, task.InputRequired, 0})
+		expect(told{first.ID, task.InputRequired, 0, task.OwnerWaits})
 		o.Contact(t.Context(), mine(first), nil)
 		o.decide(t.Context(), first.ID, alice, approval.Approve, "")
-		expect(told{first.ID, task.InputRequired, 1})
+		expect(told{first.ID, task.InputRequired, 1, task.OwnerWaits})
 		o.decide(t.Context(), first.ID, bob, approval.Approve, "")
-		expect(told{first.ID, task.Approved, 2})
+		expect(told{first.ID, task.Approved, 2, task.OwnerWaits})
 		second := o.hold(t, call("ann", "/b"))
-		expect(told{second.ID, task.InputRequired, 0})
-		pass(16 * time.Minute) // nothing keeps house here, so the watch itself must not claim that it is decided
+		expect(told{second.ID, task.InputRequired, 0, task.OwnerWaits})
+		pass(2 * time.Minute) // its agent does not ask
+		expect(told{second.ID, task.InputRequired, 0, task.OwnerGone})
+		pass(14 * time.Minute) // nothing keeps house here, so the watch itself must not claim that it is decided
 		if len(heard) != 0 {
 			t.Errorf("heard %v", <-heard)
 		}
 		o.decide(t.Context(), second.ID, alice, approval.Reject, "")
 		o.Get(t.Context(), mine(second))
-		expect(told{second.ID, task.Expired, 0})
+		expect(told{second.ID, task.Expired, 0, ""})
 		if err := o.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

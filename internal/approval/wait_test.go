@@ -243,6 +243,44 @@ func TestContactIsCheap(t *testing.T) {
 	})
 }
 
+// An owner that waits stays present in the store, for no more than a write every
+// four seconds however often pollers are told to ask, and is gone at once when it
+// leaves.
+func TestWaitIsCheap(t *testing.T) {
+	for interval, most := range map[time.Duration]int64{30 * time.Second: 20, 2 * time.Second: 76} {
+		synctest.Test(t, func(t *testing.T) {
+			o := open(t, func(c *approval.Config) { c.Polling = task.Polling{Max: interval} })
+			c := call("ann", "/a")
+			c.TTL = time.Hour
+			held := o.hold(t, c)
+			before := o.now(t, held.ID).Version
+			ctx, leave := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); o.Wait(ctx, mine(held), o.ledger.send) }()
+			for range 5 * 60 {
+				pass(time.Second)
+				if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerWaits {
+					t.Fatalf("%s after %v", now.Presence(time.Now()), time.Since(held.CreatedAt))
+				}
+			}
+			writes := o.now(t, held.ID).Version - before
+			if writes > most {
+				t.Errorf("%d writes in 5 minutes; want at most %d", writes, most)
+			}
+			leave()
+			<-done
+			pass(time.Second)
+			if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerGone {
+				t.Errorf("%s after it left", now.Presence(time.Now()))
+			}
+			o.Contact(t.Context(), mine(held), o.ledger.send)
+			if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerPolls {
+				t.Errorf("%s after it asked", now.Presence(time.Now()))
+			}
+		})
+	}
+}
+
 // Contact with a task that has ended, or runs, only looks.
 func TestContactAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,6 +30,11 @@ type Config struct {
 	// Terms returns the terms of a workflow as they are configured now.
 	Terms func(workflow string) (Terms, bool)
 
+	// RunsWhen returns what approved calls need in order to run, as it is configured
+	// now.
+	RunsWhen func() RunsWhen
+
+	Now     func() time.Time
 	Closing <-chan struct{} // closed when the gate shuts down
 	Log     *slog.Logger
 }

@@ -38,6 +38,7 @@ func (v *Viewer) viewToDecide(t task.Task, most int) Approval {
 func shownDigest(a Approval) string {
 	a.ShownDigest, a.State, a.ExpiresAt, a.Cautions = "", "", time.Time{}, Cautions{}
 	a.Approvals, a.Rejection, a.Failure, a.Result = nil, nil, nil, nil
+	a.Agent, a.Next = nil, ""
 	text, err := json.Marshal(a, json.Deterministic(true))
 	if err != nil {
 		return "" // matches no decision

@@ -1,6 +1,7 @@
 package casefile
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -37,6 +38,8 @@ type Approval struct {
 	Approvals        []task.Decision `json:"approvals,omitempty"`
 	Rejection        *task.Decision  `json:"rejection,omitzero"`
 	Failure          *task.Failure   `json:"failure,omitzero"`
+	Agent            *Agent          `json:"agent,omitzero"`            // until the call is run
+	Next             string          `json:"next,omitzero"`             // once it is approved: what happens next, in words
 	NoApprovalNeeded bool            `json:"noApprovalNeeded,omitzero"` // policy let it run without one
 	Result           *Result         `json:"result,omitzero"`           // what the tool answered, by [Viewer.Show]
 
@@ -150,6 +153,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 	a.Arguments, a.ArgumentsTruncated, a.AlsoSent = p.Arguments, p.Truncated, p.Also
 	a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}
 	a.NoApprovalNeeded = t.Approval == nil && t.State != task.Working
+	a.Agent = agentOf(t, v.cfg.Now())
 	if asked := t.Approval; asked != nil {
 		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, asked.Approvals, asked.Rejection
 		if t.State == task.InputRequired {
@@ -160,6 +164,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 			a.ValidUntil = ValidUntil(t, terms.Validity)
 		}
 	}
+	a.Next = v.nextOf(t, a.Agent, cmp.Or(a.ValidUntil, a.ExpiresAt))
 	return a
 }
 

@@ -17,14 +17,14 @@ const (
 )
 
 // Watch returns the held calls that wait for a decision, and then each of them
-// again whenever its approvals change and once more when it no longer waits.
+// again whenever its approvals change or its agent comes or goes, and once more when it no longer waits.
 // Changes in quick succession are reported once. It ends, with an error unless
 // it is the context's, when ctx ends, the gate shuts down or the store fails.
 func (v *Viewer) Watch(ctx context.Context) iter.Seq2[Approval, error] {
 	return func(yield func(Approval, error) bool) {
 		changes := task.WatchChanges(ctx, v.cfg.Store, watchPoll, task.AnyOwner().Ref(""))
 		defer changes.Close()
-		w := watcher{viewer: v, known: make(map[task.ID]int)}
+		w := watcher{viewer: v, known: make(map[task.ID]standing)}
 		var err error
 		for err == nil {
 			if err = w.look(ctx, yield); err == nil {
@@ -57,10 +57,16 @@ func (v *Viewer) awaitChange(ctx context.Context, changes *task.Changes) error {
 	return err
 }
 
-// A watcher knows what it has reported: how many approvals each pending call had.
+// A watcher knows what it has reported of each pending call.
 type watcher struct {
 	viewer *Viewer
-	known  map[task.ID]int
+	known  map[task.ID]standing
+}
+
+// A standing is what of a pending call is reported again when it changes.
+type standing struct {
+	approvals int
+	presence  task.Presence
 }
 
 // look reports everything that has changed since the last look.
@@ -88,7 +94,7 @@ func (w *watcher) look(ctx context.Context, yield func(Approval, error) bool) er
 	return nil
 }
 
-// pending reports calls that are new, or have got another approval, and returns
+// pending reports calls that are new or stand otherwise than reported, and returns
 // all that are pending.
 func (w *watcher) pending(ctx context.Context, yield func(Approval, error) bool) (map[task.ID]bool, error) {
 	pending := make(map[task.ID]bool)
@@ -101,7 +107,8 @@ func (w *watcher) pending(ctx context.Context, yield func(Approval, error) bool)
 			return nil, err
 		}
 		pending[t.ID] = true
-		if n, known := w.known[t.ID]; known && n == len(t.Approval.Approvals) {
+		now := standing{len(t.Approval.Approvals), t.Presence(w.viewer.cfg.Now())}
+		if before, known := w.known[t.ID]; known && before == now {
 			continue
 		}
 		one, err := w.viewer.item(ctx, t)
@@ -111,7 +118,7 @@ func (w *watcher) pending(ctx context.Context, yield func(Approval, error) bool)
 		if one == nil {
 			continue
 		}
-		w.known[t.ID] = len(t.Approval.Approvals)
+		w.known[t.ID] = now
 		if !yield(one.Approval, nil) {
 			return nil, errEnough
 		}

@@ -36,6 +36,8 @@ type heldRequest struct {
 	host      Host
 	since     time.Time
 	cancelled atomic.Bool // the client has cancelled it
+	gaveUp    atomic.Bool // the host's time for it is up
+	leave     func()      // ends the wait
 }
 
 // add takes a request in and returns what takes it out again.
@@ -146,6 +148,9 @@ func (r *Request) cancel(ctx context.Context, one *heldRequest, m *jsonrpc.Messa
 	log := r.hub.cfg.Log.With("task_id", one.ref.ID, "reason", said, "held", held)
 	if one.host.gaveUp(said, held) {
 		log.InfoContext(ctx, "the host's time for the call is up: the call stays pending")
+		r.hub.givenUp.add(requestOf(one.ref.ID, m.Params.Member("requestId").Bytes))
+		one.gaveUp.Store(true)
+		one.leave() // there are hosts that leave the request open
 		if err := r.hub.cfg.Desk.Left(ctx, one.ref, "the host's time was up after "+held.Round(time.Second).String()+quoted(said)); err != nil {
 			log.WarnContext(ctx, "not noted in the journal", "cause", err)
 		}
@@ -156,6 +161,9 @@ func (r *Request) cancel(ctx context.Context, one *heldRequest, m *jsonrpc.Messa
 		log.DebugContext(ctx, "held request not cancelled", "cause", err)
 	}
 }
+
+// requestOf names one of the requests that wait for a task.
+func requestOf(id task.ID, request []byte) task.ID { return id + " " + task.ID(request) }
 
 // maxSaid is how much of a client's reason is kept.
 const maxSaid = 200
@@ -181,7 +189,7 @@ func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
 // cancellable lets the client cancel t by the id of one of these requests,
 // until they have been answered.
 func (r *Request) cancellable(id []byte, t task.Task) {
-	one := &heldRequest{ref: r.ref(t.ID), since: time.Now()}
+	one := &heldRequest{ref: r.ref(t.ID), since: time.Now(), leave: func() {}}
 	r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, one))
 }
 

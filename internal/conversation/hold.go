@@ -90,6 +90,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	if !t.State.Terminal() {
 		leave, err := h.EnterWaiting()
 		if err != nil {
+			h.leave(ctx, []task.ID{t.ID})
 			return h.answer(h.stillPending(ctx, t)) // too many wait already: this one comes again later
 		}
 		defer leave()
@@ -103,7 +104,9 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 		}
 	}()
 	host, _ := h.host(m)
-	held := &heldRequest{ref: ref, host: host, since: time.Now()}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	held := &heldRequest{ref: ref, host: host, since: time.Now(), leave: leave}
 	defer h.release(h.hub.held.add(h.peer(), h.id, held))
 	if err := w.begin(); err != nil {
 		return err
@@ -114,7 +117,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	began := time.Now()
 	t, err = w.wait(ctx, t, h.patience(m), w.sender())
 	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
-	if held.cancelled.Load() && t.State == task.Cancelled {
+	if held.cancelled.Load() && t.State == task.Cancelled || held.gaveUp.Load() {
 		return nil // a cancelled request is not answered
 	}
 	return h.endWaiting(ctx, w, t, err, round)
@@ -224,7 +227,7 @@ func (r *Request) Resume(ctx context.Context, place string) error {
 	if err != nil {
 		return r.answerFailure(err)
 	}
-	if t.State == task.Cancelled || t.State.Terminal() && r.hub.resumed.add(t.ID) > 1 {
+	if t.State == task.Cancelled || r.hub.givenUp.has(requestOf(t.ID, r.id)) || t.State.Terminal() && r.hub.resumed.add(t.ID) > 1 {
 		// There are clients that come back for ever as long as they are answered.
 		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
 	}

@@ -77,6 +77,7 @@ type Hub struct {
 	eventClients eventClients
 	pending      counts // how often a client was told that a task still waits
 	resumed      counts // how often a stream was taken up again whose call had ended
+	givenUp      counts // the requests, as requestOf names them, whose hosts' time was up
 	upstreams    subscriptions
 	reports      *reports
 }

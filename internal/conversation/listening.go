@@ -233,6 +233,7 @@ func (r *Request) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 	upstreams := followedUpstreams{r: r}
 	defer upstreams.leave()
 	r.touch(ctx, ids)
+	defer func() { r.leave(ctx, f.Open()) }()
 	for {
 		news, err := f.Next(ctx, r.hub.Beat())
 		if err != nil {
@@ -274,9 +275,23 @@ func (r *Request) tellStatus(ctx context.Context, s Stream, t task.Task) bool {
 // touch shows that the owner of tasks is there, which lets approved ones begin.
 func (r *Request) touch(ctx context.Context, ids []task.ID) {
 	for _, id := range ids {
-		_, err := r.hub.cfg.Desk.Contact(ctx, r.ref(id), r.send())
+		_, err := r.hub.cfg.Desk.Attend(ctx, r.ref(id), r.send())
 		if err != nil && ctx.Err() == nil {
 			r.hub.cfg.Log.DebugContext(ctx, "task not touched", "task_id", id, "cause", err)
+		}
+	}
+}
+
+// maxLeave is how long it may take to note that a client no longer waits.
+const maxLeave = 5 * time.Second
+
+// leave notes that the owner of tasks no longer waits for them on this stream.
+func (r *Request) leave(ctx context.Context, ids []task.ID) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxLeave)
+	defer stop()
+	for _, id := range ids {
+		if err := r.hub.cfg.Desk.Leave(ctx, r.ref(id)); err != nil {
+			r.hub.cfg.Log.DebugContext(ctx, "the end of a stream was not noted", "task_id", id, "cause", err)
 		}
 	}
 }

@@ -30,6 +30,13 @@ func (c *counts) add(id task.ID) int {
 	return c.tasks[id]
 }
 
+// has reports whether something was counted.
+func (c *counts) has(id task.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tasks[id] > 0
+}
+
 // callAgain is how often a model is asked to make the same call again. Hosts end a
 // turn after a few identical calls.
 const callAgain = 2

@@ -285,7 +285,7 @@ func TestDecide(t *testing.T) {
 	alice := o.visit(t, "alice")
 	yes, no := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
 	status, page := alice.decide(yes, "approve", "backup exists")
-	mustHave(t, page, "Approved by alice", "backup exists", "runs as soon as the agent comes back")
+	mustHave(t, page, "Approved by alice", "backup exists", "It runs now: the agent is waiting.")
 	if status != http.StatusOK || o.state(t, yes) != task.Approved {
 		t.Errorf("%d, %s", status, o.state(t, yes))
 	}

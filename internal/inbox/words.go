@@ -137,7 +137,7 @@ func standing(a casefile.Approval, now time.Time) stand {
 	case task.InputRequired:
 		return stand{"Waiting", quorumText(a), "waiting"}
 	case task.Approved:
-		return stand{approvedLabel(a), approvedBy(a, now) + " It runs as soon as the agent comes back for it.", "good"}
+		return stand{approvedLabel(a), approvedBy(a, now) + " " + a.Next, "good"}
 	case task.Executing:
 		return stand{"Running", approvedBy(a, now) + " It runs now.", "good"}
 	case task.Completed:
@@ -153,6 +153,14 @@ func standing(a casefile.Approval, now time.Time) stand {
 	default:
 		return stand{"Accepted", "It is being processed.", "calm"}
 	}
+}
+
+// goneText says what an approval comes to while the agent is gone.
+func goneText(a casefile.Approval) string {
+	if a.State != task.InputRequired || a.Agent == nil || a.Agent.Presence != task.OwnerGone {
+		return ""
+	}
+	return "If it is approved, it runs when the agent asks again."
 }
 
 // approvedLabel says why a call may run.

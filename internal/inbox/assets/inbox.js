@@ -33,6 +33,7 @@ function tick() {
     const past = at - Date.parse(t.dataset.since);
     set(t, past < 1000 ? "just now" : `${span(past)} ago`);
   }
+  for (const t of all("[data-for]")) set(t, span(at - Date.parse(t.dataset.for)));
   for (const t of all("[data-until]")) {
     const left = Date.parse(t.dataset.until) - at;
     set(t, span(left));
@@ -140,7 +141,7 @@ function adoptRows(old, fresh) {
   const rows = all(".row", fresh).map((row) => {
     const before = known.get(row.dataset.id);
     known.delete(row.dataset.id);
-    if (before && before.dataset.version === row.dataset.version) return before;
+    if (before && before.dataset.version === row.dataset.version) { adoptPart(".agent", before, row); return before; }
     if (before) { const box = $("input", row); if (box) box.checked = $("input", before).checked; }
     else row.classList.add("new");
     return row;
@@ -151,6 +152,12 @@ function adoptRows(old, fresh) {
   rows.forEach((row, at) => { if (old.children[at] !== row) old.insertBefore(row, old.children[at] || null); });
   for (const row of all(".row", old)) if (!rows.includes(row)) row.remove();
   if (lost && next?.isConnected) $(".open", next)?.focus();
+}
+
+// adoptPart takes over one part that holds nothing to be read, ticked or written.
+function adoptPart(part, old, fresh) {
+  const a = $(part, old), b = $(part, fresh);
+  if (a && b && a.outerHTML !== b.outerHTML) a.replaceWith(b);
 }
 
 function adoptCase(old, fresh) {
@@ -178,6 +185,7 @@ function adoptCase(old, fresh) {
     if (focus) (document.getElementById(focus) || $("#main")).focus();
     tell(`${$("#verdict-title").textContent}. ${$("#standing").textContent}`);
   }
+  adoptPart("#agent", old, fresh);
   // What was decided but is not over is not told of by the stream.
   if (old.dataset.state !== "input_required" && !old.hasAttribute("data-over")) refreshSoon(1000);
 }

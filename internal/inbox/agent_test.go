@@ -1,0 +1,28 @@
+package inbox_test
+
+import (
+	"net/url"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// The list and the page say whether the agent is there; what is approved while it is
+// gone runs when it asks again. That the agent left does not make the approver look
+// again.
+func TestAgentIsShown(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{})
+	page := alice.get("/approvals/" + string(id))
+	for _, shown := range []string{page, alice.get("/")} {
+		mustHave(t, shown, "Agent is waiting")
+	}
+	digest := regexp.MustCompile(`name="shown" value="([^"]*)"`).FindStringSubmatch(page)[1]
+	o.pass(12 * time.Minute)
+	mustHave(t, alice.get("/"), "Agent gone for ", ">12 min</time>")
+	mustHave(t, alice.get("/approvals/"+string(id)), "Agent gone for ", ">12 min</time>", "If it is approved, it runs when the agent asks again.")
+	_, page = alice.decideSeeing("/approvals/"+string(id), id, "approve", url.Values{"shown": {digest}})
+	mustHave(t, page, "Approved by alice", "It will run when the agent asks again, until ")
+	mustLack(t, page, "If it is approved")
+}

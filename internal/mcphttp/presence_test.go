@@ -1,0 +1,96 @@
+package mcphttp_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// see waits until the owner of a task is there as told, for whoever reads the store.
+func (h *house) see(id task.ID, want task.Presence) {
+	h.t.Helper()
+	var got task.Task
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var err error
+		if got, err = h.store.Get(context.Background(), task.AnyOwner().Ref(id)); err != nil {
+			h.t.Fatal(err)
+		}
+		if got.Presence(time.Now()) == want {
+			return
+		}
+	}
+	h.t.Fatalf("the owner is %s, last there at %v; want %s", got.Presence(time.Now()), got.ContactAt, want)
+}
+
+// A host whose time is up is gone at once, even if it leaves its request open. The
+// request ends without an answer, and cannot be resumed; the call can be repeated.
+func TestHostThatGaveUpIsGone(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Longest, w.Forever = time.Hour, time.Hour })
+	resp := h.begin(t, toolCall("7", "hold_x", `,"_meta":{"progressToken":1}`), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	place := ""
+	for !strings.HasPrefix(place, "id: ") && lines.Scan() {
+		place = lines.Text()
+	}
+	id := h.pending(1)[0]
+	h.see(id, task.OwnerWaits)
+	h.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"McpError: MCP error -32001: Request timed out"}}`)
+	h.see(id, task.OwnerGone)
+	for lines.Scan() { // until the gate ends the stream
+		if strings.Contains(lines.Text(), `"id":7`) {
+			t.Errorf("a request that was given up was answered: %s", lines.Text())
+		}
+	}
+	back := h.sendAs(http.MethodGet, "", "Last-Event-Id", strings.TrimPrefix(place, "id: "), "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+	if back.wait(t); back.status != http.StatusMethodNotAllowed {
+		t.Errorf("resumed: %d %s; want 405", back.status, back.body)
+	}
+	h.see(id, task.OwnerGone)
+	h.approve(id)
+	if state := h.state(id); state != task.Approved {
+		t.Errorf("approved while nobody waits: %s", state)
+	}
+	wantText(t, "repeated", h.ask(toolCall("8", "hold_x", "")), `"id":8`, "done hold_x")
+}
+
+// A client that was told to call again no longer waits, but is expected back.
+func TestClientToldToCallAgainPolls(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h.ask(toolCall("1", "hold_x", ""))
+	h.see(h.pending(1)[0], task.OwnerPolls)
+}
+
+// A client that has no room to wait does not wait.
+func TestClientWithoutRoomPolls(t *testing.T) {
+	h := waitingHouse(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
+	first := h.send(toolCall("1", "hold_x", ""))
+	id := h.pending(1)[0]
+	h.see(id, task.OwnerWaits)
+	h.ask(toolCall("2", "hold_y", ""))
+	for _, other := range h.pending(2) {
+		if other != id {
+			h.see(other, task.OwnerPolls)
+		}
+	}
+	first.cancel()
+	h.see(id, task.OwnerGone)
+}
+
+// A client that listens to its task waits for it as long as its stream is open.
+func TestSubscriberWaits(t *testing.T) {
+	h := newHouse(t, nil)
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	h.see(task.ID(id), task.OwnerPolls)
+	listen, headers := listenTo(id)
+	r := h.send(listen, headers...)
+	h.see(task.ID(id), task.OwnerWaits)
+	r.cancel()
+	h.see(task.ID(id), task.OwnerPolls)
+}
