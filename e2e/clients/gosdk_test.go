@@ -34,9 +34,14 @@ func (s *known) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func connectGo(t *testing.T, s *site, version, credentials string) *goClient {
 	t.Helper()
+	return connectGoWith(t, s, version, credentials, nil)
+}
+
+func connectGoWith(t *testing.T, s *site, version, credentials string, options *mcp.ClientOptions) *goClient {
+	t.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "clients", Version: "1"}, nil).Connect(t.Context(),
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "clients", Version: "1"}, options).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: &http.Client{Transport: &known{RoundTripper: transport, credentials: credentials}}},
 		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
@@ -98,6 +99,12 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 	return approval.Workflow{}, false
 }
 
+// asksHost reports whether a workflow of the configuration that is in force now
+// invites users of hosts to the approval page.
+func (a *App) asksHost(workflow string) bool {
+	return slices.ContainsFunc(*a.workflows.Load(), func(w config.Workflow) bool { return w.Name == workflow && w.AskHost })
+}
+
 // sendAsGate makes a call with the gate's own credentials alone.
 func (a *App) sendAsGate(t task.Task) approval.Sender {
 	for _, u := range a.upstreams {
@@ -183,6 +190,7 @@ func (a *App) waiting(cfg config.Config) conversation.Waiting {
 		Errors:   cfg.Waiting.Errors,
 		NoError:  cfg.Waiting.PendingOK,
 		Page:     a.page,
+		AskHost:  a.asksHost,
 
 		WholeBatches: cfg.WholeBatches,
 		Events: conversation.Events{

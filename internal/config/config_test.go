@@ -166,7 +166,7 @@ visibility: show
 drafts: false
 batch: {approval: whole}
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox] }
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox], ask_host: true }
   finance-2: {}
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
 waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, keepalive: 16s }
@@ -254,7 +254,7 @@ telemetry:
 		Workflows: []config.Workflow{
 			{
 				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
-				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox"},
+				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox"}, AskHost: true,
 			},
 			{Name: "finance-2", Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}},
 		},

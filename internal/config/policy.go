@@ -33,6 +33,7 @@ type Workflow struct {
 	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
 	Redact       []string      // paths such as arguments.password or result.token
 	Channels     []string      // at least one
+	AskHost      bool          // whether the agent's host is to invite its user to the approval page
 }
 
 // Cedar holds policies in the language of that name.
@@ -105,6 +106,7 @@ func (w *Workflow) settings() group {
 		{"redact", list{func() setting {
 			return each(&w.Redact, "a path such as arguments.password or result.token", isRedactable)
 		}}},
+		{"ask_host", boolean(&w.AskHost)},
 		{"channels", list{func() setting {
 			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" })
 		}}},

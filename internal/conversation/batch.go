@@ -65,13 +65,16 @@ func (r *Request) HandOver(ctx context.Context, p *Plan) {
 }
 
 // answerOwnTasks answers the requests of a batch that are about the gate's own
-// tasks, withdraws the held calls that it cancels, and returns the rest of the
-// batch.
+// tasks, withdraws the held calls that it cancels, leaves out answers to the gate's
+// invitations, and returns the rest of the batch.
 func (b batch) answerOwnTasks(ctx context.Context, p *Plan) []jsonrpc.Message {
 	messages := b.packet.Messages
 	var rest []jsonrpc.Message
 	for i := range messages {
 		if tellsOfOwnTask(&messages[i]) {
+			continue
+		}
+		if invited, err := b.answersInvitation(ctx, &messages[i]); invited || err != nil {
 			continue
 		}
 		if answer := b.aboutOwnTask(ctx, &messages[i], p); answer != nil {
@@ -231,7 +234,7 @@ func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Jud
 // come again.
 func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, p *Plan) []byte {
 	r := b.part(m.ID.Bytes)
-	t, err := hold{r}.toDesk(ctx, m, judged, r.send())
+	t, _, err := hold{r}.toDesk(ctx, m, judged, r.send())
 	if err != nil {
 		return r.messageOf(r.dialect().Refuse(err))
 	}

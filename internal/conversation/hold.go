@@ -23,11 +23,12 @@ const maxRounds = 9
 // A hold is a request whose call needs approval.
 type hold struct{ *Request }
 
-// toDesk makes a task of a call.
-func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, send approval.Sender) (task.Task, error) {
+// toDesk makes a task of a call, or attaches the call to the task of an identical
+// one.
+func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, send approval.Sender) (t task.Task, attached bool, err error) {
 	variables, err := clientVariables(m)
 	if err != nil {
-		return task.Task{}, err
+		return task.Task{}, false, err
 	}
 	var ttl time.Duration
 	if h.era == wire.Legacy { // modern requests have no such member
@@ -42,16 +43,16 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 		},
 	}
 	h.identify(&call)
-	t, _, err := h.hub.cfg.Desk.Hold(ctx, call)
+	t, attached, err = h.hub.cfg.Desk.Hold(ctx, call)
 	if err != nil {
 		h.hub.cfg.Log.InfoContext(h.repeatable(ctx, judged.Verdict.Label), "call not held", "cause", err)
 	}
-	return t, err
+	return t, attached, err
 }
 
 // asTask answers a client that knows tasks with one.
 func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
-	t, err := h.toDesk(ctx, m, judged, h.send())
+	t, _, err := h.toDesk(ctx, m, judged, h.send())
 	if err != nil {
 		return h.notHeld(err)
 	}
@@ -64,9 +65,12 @@ func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 
 // request keeps a client that does not know tasks waiting in its request.
 func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
-	t, err := h.toDesk(ctx, m, judged, nil)
+	t, attached, err := h.toDesk(ctx, m, judged, nil)
 	if err != nil {
 		return h.notHeld(err)
+	}
+	if !attached && h.invitesByRound(m, t) {
+		return h.answer(h.invitingRound(t))
 	}
 	return h.await(ctx, m, t, 0)
 }
@@ -112,6 +116,9 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 		return err
 	}
 	if err := w.greet(t); err != nil {
+		return err
+	}
+	if err := w.invite(t); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -164,19 +171,47 @@ func (h hold) withdraw(ref task.Ref, round int) {
 // comeAgain sends a modern client round once more, with what the upstream asks,
 // if it does, and a state that finds the task again.
 func (h hold) comeAgain(t task.Task, round int) []byte {
-	ctx := context.WithoutCancel(h.reply.Context()) // the answer may be the last before the gate stops
-	state, err := h.seal(ctx, useWait, string(t.ID)+" "+strconv.Itoa(round))
-	if err != nil {
-		return jsonrpc.AppendErrorResponse(nil, h.id, h.dialect().Error(err))
-	}
 	asked := []byte("{}")
 	if t.Asks() && t.Execution.InputRequests != nil {
 		asked = t.Execution.InputRequests
+	}
+	return h.nextRound(asked, roundState{task: t.ID, round: round})
+}
+
+// nextRound sends a modern client round with what it is asked.
+func (h hold) nextRound(asked []byte, s roundState) []byte {
+	ctx := context.WithoutCancel(h.reply.Context()) // the answer may be the last before the gate stops
+	state, err := h.seal(ctx, useWait, s.String())
+	if err != nil {
+		return jsonrpc.AppendErrorResponse(nil, h.id, h.dialect().Error(err))
 	}
 	result := append([]byte(`{"resultType":"input_required","inputRequests":`), asked...)
 	result = append(result, `,"requestState":`...)
 	result = append(result, jsonrpc.AppendString(nil, state)...)
 	return jsonrpc.AppendResult(nil, h.id, append(result, '}'))
+}
+
+// A roundState is what a modern client brings back when it comes again.
+type roundState struct {
+	task    task.ID
+	round   int
+	invited bool // the gate, and not the upstream, asked something in the last round
+}
+
+// String returns the text that readRoundState reads.
+func (s roundState) String() string {
+	text := string(s.task) + " " + strconv.Itoa(s.round)
+	if s.invited {
+		text += " invited"
+	}
+	return text
+}
+
+func readRoundState(text string) (roundState, error) {
+	id, rest, _ := strings.Cut(text, " ")
+	count, invited, _ := strings.Cut(rest, " ")
+	round, err := strconv.Atoi(count)
+	return roundState{task: task.ID(id), round: round, invited: invited != ""}, err
 }
 
 // again takes up a modern client that comes again. The state says which task;
@@ -190,12 +225,11 @@ func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error
 	if err != nil {
 		return h.answerFailure(err)
 	}
-	id, count, _ := strings.Cut(text, " ")
-	round, err := strconv.Atoi(count)
+	last, err := readRoundState(text)
 	if err != nil {
 		return h.reply.Fail(err)
 	}
-	ref := h.ref(task.ID(id))
+	ref := h.ref(last.task)
 	t, err := h.hub.cfg.Desk.Get(ctx, ref)
 	if err != nil {
 		return h.answerFailure(err)
@@ -203,12 +237,13 @@ func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error
 	if !approval.SameCall(t, m.Raw) {
 		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
 	}
-	if responses := m.Params.Member("inputResponses"); responses.IsObject() {
+	// An answer to the gate's invitation decides nothing, and is not for the upstream.
+	if responses := m.Params.Member("inputResponses"); responses.IsObject() && !last.invited {
 		if t, err = h.hub.cfg.Desk.Respond(ctx, ref, responses.Bytes, h.send()); err != nil {
 			return h.refuseTask(err)
 		}
 	}
-	return h.await(ctx, m, t, round)
+	return h.await(ctx, m, t, last.round)
 }
 
 // Resume takes up a client that lost the stream of a request which is held. Place

@@ -42,7 +42,8 @@ type Waiting struct {
 	Errors   bool // tell legacy clients by errors, instead of tool results, that a call was not allowed to run
 	NoError  bool // the answer to a call that still waits is no error
 
-	Page func(task.ID) string // where people decide about a call; may be nil
+	Page    func(task.ID) string       // where people decide about a call; may be nil
+	AskHost func(workflow string) bool // whether users of hosts are invited to that page; nil means never
 
 	WholeBatches bool // hold all of a batch of which something needs approval
 
@@ -76,6 +77,7 @@ type Hub struct {
 
 	eventClients eventClients
 	pending      counts // how often a client was told that a task still waits
+	invitations  invitations
 	resumed      counts // how often a stream was taken up again whose call had ended
 	givenUp      counts // the requests, as requestOf names them, whose hosts' time was up
 	upstreams    subscriptions

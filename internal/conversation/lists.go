@@ -2,14 +2,14 @@ package conversation
 
 import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 )
 
-// meet takes note of what the upstream can do for the client.
-func (r *Request) meet(session policy.Session, answer *jsonrpc.Message) []byte {
+// meet takes note of what the client said of itself, which is among facts, and of
+// what the upstream can do for it.
+func (r *Request) meet(facts gate.Facts, answer *jsonrpc.Message) []byte {
 	if !answer.Result.Present() {
 		return answer.Raw
 	}
@@ -18,9 +18,8 @@ func (r *Request) meet(session policy.Session, answer *jsonrpc.Message) []byte {
 		r.hub.sessions.add(client.Peer())
 	}
 	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
-	r.hub.cfg.Gate.Meet(r.reply.Context(), client, gate.Facts{
-		Tasks: support.Call || support.Extension, ListTasks: support.List, Notifies: support.Notify, Session: session,
-	})
+	facts.Tasks, facts.ListTasks, facts.Notifies = support.Call || support.Extension, support.List, support.Notify
+	r.hub.cfg.Gate.Meet(r.reply.Context(), client, facts)
 	return wire.Declare(answer, r.era, wire.Abilities{
 		Tasks: r.hub.Holds(), ListTasks: client.Key != "", ListChanged: true,
 	})

@@ -145,11 +145,15 @@ func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
 }
 
 // planOwn returns the plan of what is addressed to the gate itself: requests about
-// its tasks, and what clients say of requests that it holds. It returns nil for
+// its tasks, answers to its invitations, and what clients say of requests that it
+// holds. It returns nil for
 // everything else.
 func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if m.Method == "notifications/cancelled" {
 		return r.planCancel(m)
+	}
+	if m.Kind == jsonrpc.Response {
+		return r.planInvitationAnswer(ctx, m)
 	}
 	if tellsOfOwnTask(m) {
 		return answers(func(context.Context) error { return r.answer(nil) })
@@ -181,9 +185,9 @@ func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
 		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists{r}.show(m.Method, cursor, answer) }
 		p.Instead = func() []byte { return lists{r}.remembered(m.Method, cursor) }
 	case m.Method == "initialize" || m.Method == "server/discover":
-		session := policy.Session{Protocol: r.protocol(m)}
-		session.Client, session.Version = clientInfo(m)
-		p.Rewrite = func(answer *jsonrpc.Message) []byte { return r.meet(session, answer) }
+		facts := gate.Facts{Session: policy.Session{Protocol: r.protocol(m)}, OpensURLs: opensURLs(m.Params.Member("capabilities"))}
+		facts.Session.Client, facts.Session.Version = clientInfo(m)
+		p.Rewrite = func(answer *jsonrpc.Message) []byte { return r.meet(facts, answer) }
 	}
 	return p
 }

@@ -18,6 +18,7 @@ const (
 	useWait   use = "wait"   // to wait on for a call, in another request
 	useResume use = "resume" // to take up the stream of a held call
 	useList   use = "list"   // to get another page of tasks
+	useInvite use = "invite" // to know the answer to an invitation by its id
 )
 
 // seal returns a text that only this client's owner can hand back, for one use,

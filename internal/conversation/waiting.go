@@ -107,6 +107,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	defer w.stream.Close() // nothing comes in between once the answer begins
+	decided := w.whenDecided(ctx, t)
 	done := w.atDesk(ctx, task.OwnedBy(t.Owner).Ref(t.ID), send)
 	beat := time.NewTicker(w.hub.Beat())
 	defer beat.Stop()
@@ -118,10 +119,13 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 			if e.task.ID == "" { // the store could not be read meanwhile
 				e.task = t
 			}
+			w.completeInvitation(e.task)
 			if revoked {
 				e.err = errRevoked
 			}
 			return e.task, e.err
+		case now := <-decided:
+			w.completeInvitation(now)
 		case <-changed:
 			if revoked = !recognition.Valid(); revoked {
 				changed = nil
@@ -143,15 +147,19 @@ func (w *waiting) atDesk(ctx context.Context, ref task.Ref, send approval.Sender
 	done := make(chan waitEnd, 1) // so that the waiter ends even if nobody is left to hear it
 	go func() {
 		e := waitEnd{err: errPanicked}
-		defer func() {
-			if cause := recover(); cause != nil { // here it would end the process
-				w.hub.cfg.Log.ErrorContext(ctx, "panic", "task_id", ref.ID, "panic", cause, "stack", string(debug.Stack()))
-			}
-			done <- e
-		}()
+		defer func() { done <- e }()
+		defer w.hub.surviving(ctx, ref.ID)
 		e.task, e.err = w.hub.cfg.Desk.Wait(ctx, ref, send)
 	}()
 	return done
+}
+
+// surviving is deferred by goroutines that serve a task: a panic there would end
+// the process.
+func (h *Hub) surviving(ctx context.Context, id task.ID) {
+	if cause := recover(); cause != nil {
+		h.cfg.Log.ErrorContext(ctx, "panic", "task_id", id, "panic", cause, "stack", string(debug.Stack()))
+	}
 }
 
 // beat shows the client that the gate is still there.

@@ -49,6 +49,7 @@ type Facts struct {
 	Known     bool // whether Tasks is known at all
 	ListTasks bool // the upstream lists its tasks
 	Notifies  bool // the upstream says that it tells of its tasks unasked
+	OpensURLs bool // the client says that it can ask its user to open a URL
 	Session   policy.Session
 }
 
