@@ -278,11 +278,11 @@ func TestCancelledInBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
 			h.batch = newBatchHouse(t, tellArray).batch
-			first := h.send(toolCall("7", "hold_a", ""))
+			first := h.sendHeld(toolCall("7", "hold_a", ""))
 			h.pending(1)
 			wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
 			wantNoAnswer(t, first, "7")
-			second := h.send(toolCall("9", "hold_a", ""))
+			second := h.sendHeld(toolCall("9", "hold_a", ""))
 			h.pending(1)
 			alone := h.send(batch(cancelling("9")))
 			wantNoAnswer(t, second, "9")
@@ -324,7 +324,7 @@ func TestCancelCallOfBatch(t *testing.T) {
 // its approver was shown.
 func TestCancelCallOfWholeBatch(t *testing.T) {
 	h := newBatchHouse(t, tellArray)
-	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
+	asked := h.sendHeld(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
 	cancel := h.send(cancelling("1"))
 	wantText(t, "the batch", asked.wait(t), `"id":1,"result"`, `"id":2,"result"`, "task_cancelled")

@@ -454,7 +454,7 @@ func (h *house) askUntil(want string, ask func() string) {
 // notifications/cancelled withdraws a held request, and only the client's own.
 func TestCancelHeldRequest(t *testing.T) {
 	h := newHouse(t, nil)
-	req := h.send(toolCall("7", "hold_x", ""))
+	req := h.sendHeld(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
 	h.ask(cancelled, "Mcp-Session-Id", "s-2") // somebody else's: goes to the upstream

@@ -394,3 +394,19 @@ func (h *house) pendingOf(host string) task.ID {
 	h.t.Fatal("there is no such call")
 	return ""
 }
+
+// sendHeld is send for a call that is held, once its client is kept waiting: from
+// then on it can cancel the call.
+func (h *house) sendHeld(message string) *request {
+	h.t.Helper()
+	resp := h.begin(h.t, message, "Mcp-Session-Id", "s-1")
+	req := &request{done: make(chan struct{}), status: resp.StatusCode, cancel: func() { resp.Body.Close() }}
+	go func() {
+		defer close(req.done)
+		body, err := io.ReadAll(resp.Body)
+		if req.body = string(body); err != nil {
+			req.body += err.Error()
+		}
+	}()
+	return req
+}
