@@ -27,10 +27,10 @@ func (d *Desk) List(ctx context.Context, owner, cursor string, limit int) (task.
 	return page, err
 }
 
-// Unfinished returns the tasks of an owner that have not ended.
-func (d *Desk) Unfinished(ctx context.Context, owner string) iter.Seq2[task.Task, error] {
+// Unstarted returns the tasks of an owner that neither run nor have ended.
+func (d *Desk) Unstarted(ctx context.Context, owner string) iter.Seq2[task.Task, error] {
 	return task.Each(ctx, d.cfg.Store, task.Query{
-		Scope: task.OwnedBy(owner), States: []task.State{task.Working, task.InputRequired, task.Approved, task.Executing}, Heads: true,
+		Scope: task.OwnedBy(owner), States: []task.State{task.Working, task.InputRequired, task.Approved}, Heads: true,
 	})
 }
 

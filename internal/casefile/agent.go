@@ -52,7 +52,7 @@ func span(d time.Duration) string {
 // A RunsWhen says what an approved call still needs in order to run.
 type RunsWhen string
 
-// What an approved call may need.
+// When an approved call runs.
 const (
 	RunsAtOnce      RunsWhen = "at once"
 	RunsWhenPresent RunsWhen = "present" // its agent waits, or asks how it stands

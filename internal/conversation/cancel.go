@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -195,29 +196,35 @@ func (r *Request) cancellable(id []byte, t task.Task) {
 
 // EndSession withdraws the calls for which the client waits in its requests, and
 // if the session alone tells who the client is, all of its calls: nobody can ask
-// for them any more.
+// for them any more. A call that runs already goes on, as after a disconnect.
 func (r *Request) EndSession(ctx context.Context) {
 	if !r.hub.Holds() {
 		return
 	}
-	refs := make(map[task.ID]task.Ref)
 	for _, one := range r.hub.held.of(r.peer()) {
-		one.cancelled.Store(true)
-		refs[one.ref.ID] = one.ref
+		if t, err := r.hub.cfg.Desk.Get(ctx, one.ref); err == nil && t.State != task.Executing {
+			one.cancelled.Store(true)
+			r.endCall(ctx, one.ref)
+		}
 	}
 	owner, shared := r.owner()
-	if _, session := gate.SessionIn(r.client.From().Key); session && !shared && r.client.From().Principal.Anonymous {
-		for t, err := range r.hub.cfg.Desk.Unfinished(ctx, owner) {
-			if err != nil {
-				r.hub.cfg.Log.WarnContext(ctx, "the calls of a session that ended stay pending", "cause", err)
-				break
-			}
-			refs[t.ID] = r.ref(t.ID)
-		}
+	from := r.client.From()
+	if _, session := gate.SessionIn(from.Key); !session || shared || !from.Principal.Anonymous {
+		return
 	}
-	for _, ref := range refs {
-		if _, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("the client ended its session")); err != nil {
-			r.hub.cfg.Log.DebugContext(ctx, "held call not withdrawn", "task_id", ref.ID, "cause", err)
+	for t, err := range r.hub.cfg.Desk.Unstarted(ctx, owner) {
+		if err != nil {
+			r.hub.cfg.Log.WarnContext(ctx, "the calls of a session that ended stay pending", "cause", err)
+			return
 		}
+		r.endCall(ctx, r.ref(t.ID))
+	}
+}
+
+// endCall withdraws a call whose session has ended.
+func (r *Request) endCall(ctx context.Context, ref task.Ref) {
+	_, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("the client ended its session"))
+	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) {
+		r.hub.cfg.Log.WarnContext(ctx, "held call not withdrawn", "task_id", ref.ID, "cause", err)
 	}
 }

@@ -102,9 +102,9 @@ func (r *Request) withdrawnText(ctx context.Context, t task.Task) string {
 	_, err := r.hub.cfg.Desk.Cancel(context.WithoutCancel(ctx), r.ref(t.ID), r.withdrawal("the client cannot be recognised when it calls again"))
 	if err != nil {
 		r.hub.cfg.Log.WarnContext(ctx, "held call not withdrawn", "task_id", t.ID, "cause", err)
-		return "Nobody has approved this call in time. It has not run."
+		return "This call needs approval, which nobody has given yet. It has not run."
 	}
-	return "Nobody has approved this call in time, and the gate cannot recognise this client when it calls again: " +
+	return "This call needs approval, and the gate cannot recognise this client when it calls again: " +
 		"the request for approval is withdrawn. It has not run. Tell the user; " +
 		"a client that identifies itself, or has a session, can wait longer."
 }

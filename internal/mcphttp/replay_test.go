@@ -173,7 +173,7 @@ func (h *house) inFrontOf(upstream string) {
 	})
 }
 
-// What becomes of a sealed text that is presented while its call is pending.
+// The answers to a sealed text that is presented while its call is pending.
 const (
 	waits     = "has not run" // the client waits for its own call, and is told to come again
 	page      = `"taskId"`    // the client gets a page of its own tasks

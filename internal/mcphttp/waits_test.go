@@ -386,7 +386,7 @@ func TestLocalHostAttaches(t *testing.T) {
 // pendingOf returns the one call that is pending for a host.
 func (h *house) pendingOf(host string) task.ID {
 	h.t.Helper()
-	for t, err := range h.desk.Unfinished(h.t.Context(), `test credentials local host "`+host+`"`) {
+	for t, err := range h.desk.Unstarted(h.t.Context(), `test credentials local host "`+host+`"`) {
 		if err == nil {
 			return t.ID
 		}
@@ -409,4 +409,41 @@ func (h *house) sendHeld(message string) *request {
 		}
 	}()
 	return req
+}
+
+// The end of a session stops no call that runs, and withdraws no call that an
+// identified agent was told to ask for again: it can, in another session.
+func TestSessionEndLeaves(t *testing.T) {
+	t.Run("a running call", func(t *testing.T) {
+		h := waitingHouse(t, func(*conversation.Waiting) {})
+		runs, resume := make(chan struct{}), make(chan struct{})
+		h.answer = func(w http.ResponseWriter, id string) {
+			close(runs)
+			<-resume
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, id)
+		}
+		h.sendHeld(toolCall("1", "hold_x", ""))
+		id := h.pending(1)[0]
+		h.approve(id)
+		<-runs
+		h.sendAs(http.MethodDelete, "", "Content-Type", "").wait(t)
+		if state := h.state(id); state != task.Executing {
+			t.Errorf("the running call is %s", state)
+		}
+		close(resume)
+		eventually(t, "its result is kept", func() bool { return h.state(id) == task.Completed })
+	})
+	t.Run("a call of an identified agent", func(t *testing.T) {
+		h := newReplayHouse(t, nil)
+		as := []string{"Authorization", "Bearer " + ann.token}
+		wantText(t, "pending", h.ask(toolCall("1", "hold_x", ""), as...), "has not run")
+		id := h.pending(1)[0]
+		h.sendAs(http.MethodDelete, "", append(as, "Content-Type", "")...).wait(t)
+		if state := h.state(id); state != task.InputRequired {
+			t.Fatalf("the call is %s", state)
+		}
+		h.approve(id)
+		h.askUntil(`"text":"done"`, func() string { return h.ask(toolCall("2", "hold_x", ""), append(as, "Mcp-Session-Id", "s-9")...) })
+	})
 }
