@@ -52,7 +52,7 @@ func TestOutdatedGate(t *testing.T) {
 			if update == nil {
 				return
 			}
-			s := openShop(t, url)
+			s := openTroubled(t, url)
 			if answer := s.hold(10); !strings.Contains(answer, `"taskId":"tg_`) {
 				t.Fatalf("before the update: %s", answer)
 			}

@@ -20,9 +20,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// A shop is a gate whose store has trouble: free_* needs no approval, hold_*
+// A troubledGate is a gate whose store has trouble: free_* needs no approval, hold_*
 // does.
-type shop struct {
+type troubledGate struct {
 	*app.App
 
 	t     *testing.T
@@ -57,11 +57,11 @@ func answering(t *testing.T, text string) string {
 	return up.URL
 }
 
-func openShop(t *testing.T, store string) *shop {
+func openTroubled(t *testing.T, store string) *troubledGate {
 	t.Helper()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	a, stop := start(t, shopFor(answering(t, "done"), store))
-	s := &shop{App: a, t: t, close: sync.OnceFunc(func() {
+	a, stop := start(t, troubledConfig(answering(t, "done"), store))
+	s := &troubledGate{App: a, t: t, close: sync.OnceFunc(func() {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -70,7 +70,7 @@ func openShop(t *testing.T, store string) *shop {
 	return s
 }
 
-func shopFor(upstream, store string) string {
+func troubledConfig(upstream, store string) string {
 	return strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(upstream)) +
 		"storage: {timeout: 2s}\ntasks: {cleanup_interval: 1s, max_pending_per_owner: 100000, max_pending: 100000}\n" +
 		"rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]\ndefault: deny\n"
@@ -78,7 +78,7 @@ func shopFor(upstream, store string) string {
 
 // hold makes a call that needs approval, with arguments of about so many bytes,
 // and returns the answer.
-func (s *shop) hold(size int) string {
+func (s *troubledGate) hold(size int) string {
 	s.t.Helper()
 	s.calls++
 	return say(s.t, s.AgentAddr(), "tools/call",
@@ -87,7 +87,7 @@ func (s *shop) hold(size int) string {
 
 // modern makes the same call as a client of 2026-07-28 and returns the status
 // and the answer.
-func (s *shop) modern() (int, string) {
+func (s *troubledGate) modern() (int, string) {
 	s.t.Helper()
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.AgentAddr()+"/mcp",
@@ -113,7 +113,7 @@ func (s *shop) modern() (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func (s *shop) readiness(query string) (int, string) {
+func (s *troubledGate) readiness(query string) (int, string) {
 	s.t.Helper()
 	return get(s.t, "http://"+s.OperatorAddr()+"/readyz"+query)
 }
@@ -136,7 +136,7 @@ func until(t *testing.T, what string, so func() bool) {
 }
 
 // inTrouble checks all that users see of a store that cannot be used.
-func (s *shop) inTrouble() {
+func (s *troubledGate) inTrouble() {
 	s.t.Helper()
 	until(s.t, "trouble", func() bool { return strings.Contains(s.hold(10), `"code":-32013`) })
 	if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "it did not run") {
@@ -163,7 +163,7 @@ func (s *shop) inTrouble() {
 // recovers checks that all is well again without anybody's help. A store that
 // has just come back may be so slow for a moment that it counts as in trouble
 // once more, so all of it is waited for.
-func (s *shop) recovers() {
+func (s *troubledGate) recovers() {
 	s.t.Helper()
 	until(s.t, "recovery", func() bool { return strings.Contains(s.hold(10), `"taskId":"tg_`) })
 	for _, query := range []string{"", "?require=store"} {
@@ -210,7 +210,7 @@ func TestServerDown(t *testing.T) {
 		if err := db.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		s := openShop(t, db.URL())
+		s := openTroubled(t, db.URL())
 		s.inTrouble()
 		if err := db.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -236,7 +236,7 @@ func TestServerDown(t *testing.T) {
 }
 
 // list returns the tasks that there are, once they can be read.
-func (s *shop) list() (answer string) {
+func (s *troubledGate) list() (answer string) {
 	s.t.Helper()
 	until(s.t, "a list", func() bool {
 		answer = say(s.t, s.AgentAddr(), "tasks/list", `{}`)
@@ -249,7 +249,7 @@ func (s *shop) list() (answer string) {
 // still held, and answered, when it is back.
 func TestWaitThroughTrouble(t *testing.T) {
 	servers(t, func(t *testing.T, db server) {
-		s := openShop(t, db.URL())
+		s := openTroubled(t, db.URL())
 		var id string
 		until(t, "a held call", func() bool {
 			_, rest, held := strings.Cut(s.hold(10), `"taskId":"`)
@@ -277,7 +277,7 @@ func TestWaitThroughTrouble(t *testing.T) {
 
 // await asks for the result of a task, and returns once the gate has begun to
 // answer, which is when it begins to wait. From then on no trouble ends that.
-func (s *shop) await(id string) <-chan string {
+func (s *troubledGate) await(id string) <-chan string {
 	s.t.Helper()
 	var result chan string
 	until(s.t, "a request that waits", func() bool {
@@ -300,7 +300,7 @@ func (s *shop) await(id string) <-chan string {
 	return result
 }
 
-func (s *shop) askResult(id string) *http.Response {
+func (s *troubledGate) askResult(id string) *http.Response {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.AgentAddr()+"/mcp",
 		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"`+id+`"}}`))
@@ -393,7 +393,7 @@ func TestServerSilent(t *testing.T) {
 		way := newLine(t, "127.0.0.1:"+port)
 		_, own, _ := net.SplitHostPort(way.Addr().String())
 		way.set(true)
-		s := openShop(t, strings.Replace(db.URL(), port, own, 1))
+		s := openTroubled(t, strings.Replace(db.URL(), port, own, 1))
 		s.inTrouble()
 		way.set(false)
 		s.recovers()
@@ -410,7 +410,7 @@ func TestFullDisk(t *testing.T) {
 	if !testenv.Available(t, err) {
 		return
 	}
-	s := openShop(t, "sqlite:"+filepath.Join(dir, "gate.db"))
+	s := openTroubled(t, "sqlite:"+filepath.Join(dir, "gate.db"))
 	s.recovers()
 	ballast := filepath.Join(dir, "ballast")
 	fill(t, ballast)
@@ -462,7 +462,7 @@ func fill(t *testing.T, name string) {
 // can.
 func TestReadOnly(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gate.db")
-	s := openShop(t, "sqlite:"+file)
+	s := openTroubled(t, "sqlite:"+file)
 	s.recovers()
 	thaw, err := testenv.Freeze(t, file+"*")
 	if !testenv.Available(t, err) {
@@ -476,12 +476,12 @@ func TestReadOnly(t *testing.T) {
 // TestDamage: the file is overwritten while the gate runs, and put right.
 func TestDamage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gate.db")
-	s := openShop(t, "sqlite:"+file)
+	s := openTroubled(t, "sqlite:"+file)
 	for range 100 {
 		s.hold(5000)
 	}
 	s.close() // which folds the log into the file
-	s = openShop(t, "sqlite:"+file)
+	s = openTroubled(t, "sqlite:"+file)
 	good := corrupt(t, file)
 	s.inTrouble()
 	restored := file + ".restored" // as those do who restore a backup: it is another file
@@ -530,7 +530,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := newApp(t, shopFor("http://127.0.0.1:1/", tt.store))
+			_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", tt.store))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error %v; want one about %q", err, tt.want)
 			}
@@ -550,7 +550,7 @@ func TestMisconfiguredServer(t *testing.T) {
 		"role":           strings.Replace(db.URL(), "postgres@", "nobody@", 1),
 		"schema":         db.URL() + "&search_path=nowhere",
 	} {
-		_, err := newApp(t, shopFor("http://127.0.0.1:1/", store))
+		_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", store))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one about %q", err, want)
 		}
@@ -568,7 +568,7 @@ func TestMisconfiguredServer(t *testing.T) {
 		"WRONGPASS": strings.Replace(cache.URL(), "redis://", "redis://:wrong@", 1),
 		"DB index":  strings.Replace(cache.URL(), "redis://", "redis://:right@", 1) + "/99",
 	} {
-		_, err := newApp(t, shopFor("http://127.0.0.1:1/", store))
+		_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", store))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one about %q", err, want)
 		}

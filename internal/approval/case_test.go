@@ -80,7 +80,7 @@ func TestCaseObjection(t *testing.T) {
 func TestCaseChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		hold := func(file, digest string) task.Task {
 			c := call("ann", file)

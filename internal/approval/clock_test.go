@@ -69,7 +69,7 @@ func TestReplicaWithClockBehindKeepsLease(t *testing.T) {
 		slow := branch(t, right.store, func(c *approval.Config) {
 			c.Now, c.Execution = behind.now, 10*time.Minute
 		})
-		defer right.house(t)()
+		defer right.runHousekeeping(t)()
 		held := right.hold(t, call("ann", "/a"))
 		right.approve(t, held.ID)
 		w := slow.wait(t.Context(), mine(held), slow.ledger.slow(5*time.Minute))
@@ -87,7 +87,7 @@ func TestClockSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock wall
 		o := open(t, func(c *approval.Config) { c.Now = clock.now })
-		defer o.house(t)()
+		defer o.runHousekeeping(t)()
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
 		w := o.wait(t.Context(), mine(held), o.ledger.slow(40*time.Second))
@@ -110,7 +110,7 @@ func TestClockSetBackDeadline(t *testing.T) {
 		o = branch(t, o.store, func(c *approval.Config) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(by.by.Load())) } // with a monotonic reading
 		})
-		defer o.house(t)()
+		defer o.runHousekeeping(t)()
 		held := o.hold(t, call("ann", "/a"))
 		pass(time.Second)
 		by.set(-24 * time.Hour)

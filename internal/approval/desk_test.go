@@ -275,8 +275,8 @@ func (o *office) wait(ctx context.Context, ref task.Ref, send approval.Sender) *
 	return w
 }
 
-// house runs the desk's housekeeping until the test is over, which stop brings about.
-func (o *office) house(t testing.TB) (stop func()) {
+// runHousekeeping runs the desk's housekeeping until stop is called.
+func (o *office) runHousekeeping(t testing.TB) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- o.Run(ctx) }()

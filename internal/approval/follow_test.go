@@ -143,7 +143,7 @@ func TestFollowAfter(t *testing.T) {
 }
 
 // A task whose time is over is told as such at that time, without anybody
-// keeping house.
+// running housekeeping.
 func TestFollowExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)

@@ -25,7 +25,7 @@ type housekeeper struct {
 // are looked for.
 const dispatchPause = 50 * time.Millisecond
 
-// Run keeps house until ctx ends: it ends tasks whose time is over, deletes
+// Run does the housekeeping until ctx ends: it ends tasks whose time is over, deletes
 // those that nobody needs, cancels calls at upstreams that nobody waits for any
 // more, and starts what another replica approved for an owner that was here a
 // moment ago. Every replica may do it at the same time.

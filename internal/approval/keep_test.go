@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		other := branch(t, o.store, nil)
-		stop, stopOther := o.house(t), other.house(t)
+		stop, stopOther := o.runHousekeeping(t), other.runHousekeeping(t)
 		defer stop()
 		defer stopOther()
 		const many = 250
@@ -59,7 +59,7 @@ func TestExpiryIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		o := open(t, func(c *approval.Config) { c.Log = logging.New(&log, "json", slog.LevelInfo) })
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		held := o.hold(t, call("ann", "/a"))
 		pass(16 * time.Minute)
 		stop()
@@ -96,7 +96,7 @@ func TestRunStopped(t *testing.T) {
 func TestRunValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		c := call("ann", "/a")
 		c.Verdict.Workflow = "brief"
@@ -127,7 +127,7 @@ func TestRunStartsForOthers(t *testing.T) {
 		o := branch(t, died.store, func(c *approval.Config) {
 			c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
 		})
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		pass(time.Second)
 		mustState(t, o.now(t, held.ID), task.Completed)

@@ -76,7 +76,7 @@ func TestOwedCancellation(t *testing.T) {
 				}
 				with := func(c *approval.Config) { c.Send = func(task.Task) approval.Sender { return r } }
 				for range 3 {
-					defer branch(t, o.store, with).house(t)()
+					defer branch(t, o.store, with).runHousekeeping(t)()
 				}
 				pass(5 * time.Minute)
 				if r.tries() != 1 {
@@ -102,7 +102,7 @@ func TestOwedCancellationIsGivenUp(t *testing.T) {
 		o, held := nested(t, r.remote, func(c *approval.Config) {
 			c.Send = func(task.Task) approval.Sender { return r }
 		})
-		defer o.house(t)()
+		defer o.runHousekeeping(t)()
 		if _, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann", Send: r}); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestOwedCancellationWithOwnersCredentials(t *testing.T) {
 				other := branch(t, o.store, func(c *approval.Config) {
 					c.Send = func(task.Task) approval.Sender { return stranger }
 				})
-				defer other.house(t)()
+				defer other.runHousekeeping(t)()
 				pass(10 * time.Minute)
 				if !o.now(t, held.ID).Owes() {
 					t.Fatal("nothing is owed any more")

@@ -214,7 +214,7 @@ func TestQuorumRaces(t *testing.T) {
 func TestManyPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		const pending, waiting = 10_000, 1_000
 		ids := make([]task.Task, pending)

@@ -117,7 +117,7 @@ func TestStory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, nil)
-				stop := o.house(t)
+				stop := o.runHousekeeping(t)
 				defer stop()
 				held := o.hold(t, call("ann", "/a"))
 				tt.live(t, o, mine(held))
@@ -295,7 +295,7 @@ func TestRetention(t *testing.T) {
 			c.Retention = 48 * time.Hour
 			c.Log = slog.New(slog.NewTextHandler(&logged, nil))
 		})
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		first := o.hold(t, call("ann", "/a"))
 		pass(40 * time.Hour)

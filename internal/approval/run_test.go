@@ -136,7 +136,7 @@ func TestSenderFails(t *testing.T) {
 func TestRunOutlivesContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, func(c *approval.Config) { c.Execution, c.Lease = 5*time.Minute, 9*time.Second })
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		ctx, leave := context.WithCancel(t.Context())
 		if _, err := o.Contact(ctx, mine(held), o.ledger.slow(4*time.Minute)); err != nil {

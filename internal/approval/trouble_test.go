@@ -46,7 +46,7 @@ func TestRunBeforeTheStoreIsThere(t *testing.T) {
 		store := &troubledStore{Store: elsewhere.store}
 		o := branch(t, store, func(c *approval.Config) { c.Sweep = time.Hour })
 		store.down.Store(true)
-		defer o.house(t)()
+		defer o.runHousekeeping(t)()
 		pass(time.Minute)
 		store.down.Store(false)
 		pass(2 * time.Second)

@@ -114,7 +114,7 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 		if !before.Execution.Detached() || before.Execution.UpstreamTask != "u1" {
 			t.Fatalf("execution %+v; want the upstream's task and nobody at it", before.Execution)
 		}
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		pass(10 * time.Minute)
 		stop()
 		after := o.now(t, before.ID)

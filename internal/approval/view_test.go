@@ -195,7 +195,7 @@ func TestWatch(t *testing.T) {
 		expect(told{second.ID, task.InputRequired, 0, task.OwnerWaits})
 		pass(2 * time.Minute) // its agent does not ask
 		expect(told{second.ID, task.InputRequired, 0, task.OwnerGone})
-		pass(14 * time.Minute) // nothing keeps house here, so the watch itself must not claim that it is decided
+		pass(14 * time.Minute) // no housekeeping runs here, so the watch itself must not claim that it is decided
 		if len(heard) != 0 {
 			t.Errorf("heard %v", <-heard)
 		}

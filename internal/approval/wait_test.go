@@ -91,7 +91,7 @@ func TestWaiterGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, nil)
-				stop := o.house(t)
+				stop := o.runHousekeeping(t)
 				defer stop()
 				held := o.hold(t, call("ann", "/a"))
 				ctx, disconnect := context.WithCancel(t.Context())
@@ -138,7 +138,7 @@ func TestWaiterGone(t *testing.T) {
 func TestPollerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		stop := o.house(t)
+		stop := o.runHousekeeping(t)
 		defer stop()
 		held := o.hold(t, call("ann", "/a"))
 		o.Contact(t.Context(), mine(held), nil) // the replica with its credentials died
@@ -194,7 +194,7 @@ func TestRecentContact(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, nil)
-				stop := o.house(t)
+				stop := o.runHousekeeping(t)
 				defer stop()
 				c := call("ann", "/a")
 				c.TTL = time.Hour

@@ -24,7 +24,7 @@ import (
 )
 
 // state returns how a task stands.
-func (h *house) state(id task.ID) task.State {
+func (h *fixture) state(id task.ID) task.State {
 	h.t.Helper()
 	got, err := h.store.Get(h.t.Context(), task.AnyOwner().Ref(id))
 	if err != nil {
@@ -34,7 +34,7 @@ func (h *house) state(id task.ID) task.State {
 }
 
 // wantRan checks the ledger of the upstream.
-func (h *house) wantRan(want ...string) {
+func (h *fixture) wantRan(want ...string) {
 	h.t.Helper()
 	if ran := h.ran(); !slices.Equal(ran, want) {
 		h.t.Errorf("ran %q; want %q", ran, want)
@@ -46,7 +46,7 @@ var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
 // An agent cannot approve its own call with anything that it has ever seen,
 // neither where agents are served nor where operators are.
 func TestAgentCannotApprove(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	auth, err := operator.New(operator.Config{
 		Tokens:  []operator.Token{{Hash: operator.HashOf("the operators' own token"), Name: "operator", Role: operator.Admin}},
 		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
@@ -137,7 +137,7 @@ func tryToApprove(t *testing.T, target, token, shown string) {
 
 // Nobody learns of, starts, changes or ends the task of somebody else.
 func TestForeignTask(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	stranger := func(method, id string) string {
 		message, headers := about(method, id)
@@ -164,7 +164,7 @@ func TestForeignTask(t *testing.T) {
 
 // The contact of a stranger does not start what was approved for its owner.
 func TestForeignContactStartsNothing(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
@@ -178,7 +178,7 @@ func TestForeignContactStartsNothing(t *testing.T) {
 
 // The same call by somebody else is another call: one approval runs one of them.
 func TestIdenticalCallByAnother(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	first := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	second := h.send(toolCall("7", "hold_x", ""), "Mcp-Session-Id", "s-2")
@@ -197,7 +197,7 @@ func TestIdenticalCallByAnother(t *testing.T) {
 
 // Arguments that differ in anything but order and white space are another call.
 func TestArgumentsChangedOnRetry(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	call := func(name, arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":` + arguments + `}}`
 	}
@@ -228,7 +228,7 @@ func TestArgumentsChangedOnRetry(t *testing.T) {
 
 // The approval of one call runs that call and no other.
 func TestApprovalOfOneRunsNoOther(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	a := taskID(t, h.ask(toolCall("1", "hold_a", `,"task":{}`)))
 	b := taskID(t, h.ask(toolCall("2", "hold_b", `,"task":{}`)))
 	h.approve(task.ID(b))
@@ -240,7 +240,7 @@ func TestApprovalOfOneRunsNoOther(t *testing.T) {
 
 // A rejected call never runs, and asking again is a new question.
 func TestRejectedStaysRejected(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := task.ID(taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`))))
 	h.reject(id, "no")
 	for range 3 {
@@ -272,7 +272,7 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 			h.approve(task.ID(id))
 			h.gate.Swap(&gate.Settings{Policy: compile(t, tt.rule)})
@@ -287,7 +287,7 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 // States and cursors work as they were given, for whom, and for what; nothing
 // else that looks like them does anything.
 func TestTamperedSeals(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	state := stateIn(t, h.ask(modernCall("hold_x", ""), headers...))
 	resume := func(state string, headers ...string) string {
@@ -331,7 +331,7 @@ func flip(c byte) byte {
 
 // The store and the desk fail closed at every step.
 func TestDeskClosed(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	held := h.send(toolCall("1", "hold_x", ""))
 	id := taskID(t, h.ask(toolCall("2", "hold_y", `,"task":{}`)))
 	h.pending(2)

@@ -34,7 +34,7 @@ type reading struct {
 	}
 }
 
-// forbidden reports whether the policy of newStrictHouse does not let r pass.
+// forbidden reports whether the policy of newStrictFixture does not let r pass.
 func (r reading) forbidden() bool {
 	p := r.Params
 	switch strings.ToLower(strings.TrimSpace(r.Method)) {
@@ -120,11 +120,11 @@ func startReader(t *testing.T) func(body []byte) []reading {
 	}
 }
 
-// newStrictHouse starts a gate that denies drop_*, what is under /etc and some
+// newStrictFixture starts a gate that denies drop_*, what is under /etc and some
 // arguments of ask_*, holds hold_*, and forwards all else.
-func newStrictHouse(t *testing.T) *house {
+func newStrictFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	return newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules: []policy.Rule{
 				{Match: "drop_*", Action: policy.Deny},
@@ -158,7 +158,7 @@ func TestReadersAgree(t *testing.T) {
 		received = append(received, body)
 		w.WriteHeader(http.StatusAccepted)
 	})
-	h := newStrictHouse(t)
+	h := newStrictFixture(t)
 	h.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Millisecond, Beat: time.Second}
 	})

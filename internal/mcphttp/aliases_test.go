@@ -18,7 +18,7 @@ var whoever = map[string][]string{"a session": nil, "a stranger": nobody}
 func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 	for who, headers := range whoever {
 		t.Run(who, func(t *testing.T) {
-			p, radio := newRadioPlant(t, 5*time.Millisecond)
+			p, radio := newRadioFixture(t, 5*time.Millisecond)
 			radio.greets = false
 			next := p.stream(t, http.MethodGet, "", headers...)
 			own := p.start(toolCall("3", "hold_required", `,"task":{}`), headers...)
@@ -26,7 +26,7 @@ func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 				now, err := p.desk.Get(t.Context(), task.AnyOwner().Ref(task.ID(own)))
 				return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
 			})
-			upstreams := p.shop.made()[0]
+			upstreams := p.server.made()[0]
 			say := func(id, status string) {
 				radio.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":%q,"status":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null}}`, id, status))
 			}
@@ -46,7 +46,7 @@ func TestUpstreamTasksOfHeldCallsAreNotHeardOf(t *testing.T) {
 // A question of a legacy upstream on the GET stream, because of a task that it made
 // of a held call, belongs to the task that the client knows.
 func TestQuestionOnGetStream(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	radio.greets = false
 	next := p.stream(t, http.MethodGet, "")
 	own := p.start(toolCall("3", "hold_required", `,"task":{}`))
@@ -54,7 +54,7 @@ func TestQuestionOnGetStream(t *testing.T) {
 	ask := func(id string) {
 		radio.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"sure?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":%q}}}}`, id))
 	}
-	ask(p.shop.made()[0])
+	ask(p.server.made()[0])
 	ask("theirs")
 	for told := ""; !strings.Contains(told, "elicitation/create"); {
 		if told = next(); strings.Contains(told, "elicitation/create") {

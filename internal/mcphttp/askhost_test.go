@@ -24,10 +24,10 @@ import (
 // opensURLs is the capability of a client that asks its user to open a URL.
 const opensURLs = `"elicitation":{"form":{},"url":{}}`
 
-// An invitingHouse is a house whose workflow "default" invites users to the page of
+// An invitingFixture is a fixture whose workflow "default" invites users to the page of
 // a held call. Its upstream names sessions after the clients that begin them.
-type invitingHouse struct {
-	*house
+type invitingFixture struct {
+	*fixture
 
 	up  string
 	got struct {
@@ -39,11 +39,11 @@ type invitingHouse struct {
 	call func(w http.ResponseWriter, m *jsonrpc.Message) // answers a call; nil says that it is done
 }
 
-func newInvitingHouse(t *testing.T) *invitingHouse {
+func newInvitingFixture(t *testing.T) *invitingFixture {
 	t.Helper()
-	h := new(invitingHouse)
+	h := new(invitingFixture)
 	ring := keyring.Ephemeral()
-	h.house = newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h.fixture = newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 		w.Beat = time.Minute
 		w.Page = func(id task.ID) string { return "https://gate.example/approvals/" + string(id) }
@@ -56,13 +56,13 @@ func newInvitingHouse(t *testing.T) *invitingHouse {
 }
 
 // replica starts another gate on the same store and with the same keys.
-func (h *invitingHouse) replica() *gateway {
+func (h *invitingFixture) replica() *gateway {
 	return startGate(h.t, h.up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Texts = h.gate, h.desk, h.waiting, h.texts
 	})
 }
 
-func (h *invitingHouse) answerAsUpstream(w http.ResponseWriter, r *http.Request) {
+func (h *invitingFixture) answerAsUpstream(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	if err != nil {
@@ -95,14 +95,14 @@ func (h *invitingHouse) answerAsUpstream(w http.ResponseWriter, r *http.Request)
 	}
 }
 
-func (h *invitingHouse) heard() (responses, calls []string) {
+func (h *invitingFixture) heard() (responses, calls []string) {
 	h.got.Lock()
 	defer h.got.Unlock()
 	return slices.Clone(h.got.responses), slices.Clone(h.got.calls)
 }
 
 // initialize begins a session.
-func (h *invitingHouse) initialize(session, capabilities string) {
+func (h *invitingFixture) initialize(session, capabilities string) {
 	h.t.Helper()
 	wantText(h.t, "initialize", h.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{`+
 		capabilities+`},"clientInfo":{"name":"`+session+`","version":"1"}}}`, "Mcp-Session-Id", ""), `"capabilities"`)
@@ -118,7 +118,7 @@ type reader struct {
 
 // open sends a message, or resumes a stream if that is empty, and returns the
 // stream as soon as it begins.
-func (h *invitingHouse) open(message string, headers ...string) *reader {
+func (h *invitingFixture) open(message string, headers ...string) *reader {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 	method := http.MethodPost
@@ -195,7 +195,7 @@ func TestAskHost(t *testing.T) {
 		"error": `"error":{"code":-32601,"message":"no such method"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newInvitingHouse(t)
+			h := newInvitingFixture(t)
 			finish := make(chan struct{})
 			let := sync.OnceFunc(func() { close(finish) })
 			defer let()
@@ -235,7 +235,7 @@ func TestAskHost(t *testing.T) {
 
 // A rejection completes the invitation too.
 func TestAskHostRejected(t *testing.T) {
-	h := newInvitingHouse(t)
+	h := newInvitingFixture(t)
 	h.initialize("s-1", opensURLs)
 	held := h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
 	id := h.pending(1)[0]
@@ -266,7 +266,7 @@ func TestNotAskedAtHost(t *testing.T) {
 		"modern, undeclared": {capabilities: opensURLs, call: "hold_x", headers: modernHeaders("hold_x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newInvitingHouse(t)
+			h := newInvitingFixture(t)
 			if c.off {
 				w := h.waiting
 				w.AskHost = nil
@@ -291,20 +291,20 @@ func TestNotAskedAtHost(t *testing.T) {
 // asked again. It hears of the decision.
 func TestAskedOnceAtHost(t *testing.T) {
 	t.Run("attached", func(t *testing.T) {
-		testAskedOnce(t, func(h *invitingHouse, _ *reader) *reader {
+		testAskedOnce(t, func(h *invitingFixture, _ *reader) *reader {
 			return h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
 		})
 	})
 	t.Run("resumed", func(t *testing.T) {
-		testAskedOnce(t, func(h *invitingHouse, first *reader) *reader {
+		testAskedOnce(t, func(h *invitingFixture, first *reader) *reader {
 			return h.open("", append(legacy("s-1"), "Last-Event-ID", first.place)...)
 		})
 	})
 }
 
-func testAskedOnce(t *testing.T, comeBack func(h *invitingHouse, first *reader) *reader) {
+func testAskedOnce(t *testing.T, comeBack func(h *invitingFixture, first *reader) *reader) {
 	t.Helper()
-	h := newInvitingHouse(t)
+	h := newInvitingFixture(t)
 	h.initialize("s-1", opensURLs)
 	first := h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
 	id := h.pending(1)[0]
@@ -327,7 +327,7 @@ func testAskedOnce(t *testing.T, comeBack func(h *invitingHouse, first *reader) 
 // An answer to an invitation is known on every replica, and only from the client
 // that was invited. Others are the upstream's, as before.
 func TestForeignAnswerToInvitation(t *testing.T) {
-	h := newInvitingHouse(t)
+	h := newInvitingFixture(t)
 	h.initialize("s-1", opensURLs)
 	held := h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
 	asked := readInvitation(t, held.next(), h.pending(1)[0])
@@ -360,7 +360,7 @@ func TestForeignAnswerToInvitation(t *testing.T) {
 func TestAskHostByRound(t *testing.T) {
 	for _, action := range []string{"accept", "decline", "cancel"} {
 		t.Run(action, func(t *testing.T) {
-			h := newInvitingHouse(t)
+			h := newInvitingFixture(t)
 			asked := h.ask(modernCall("hold_x", opensURLs), modernHeaders("hold_x")...)
 			id := h.pending(1)[0]
 			wantText(t, "round", asked, `"resultType":"input_required"`, `"requestState":"tg1.`)
@@ -413,7 +413,7 @@ func comingAgain(t *testing.T, asked, responses string) string {
 // asks something meanwhile, even under the same key, an answer to the gate's
 // invitation is not taken for an answer to that.
 func TestAskedOnceByRound(t *testing.T) {
-	h := newInvitingHouse(t)
+	h := newInvitingFixture(t)
 	h.call = func(w http.ResponseWriter, m *jsonrpc.Message) {
 		result := `{"resultType":"input_required","requestState":"theirs","inputRequests":{"approval":{"method":"roots/list"}}}`
 		if m.Params.Member("inputResponses").Present() {

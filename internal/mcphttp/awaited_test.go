@@ -34,7 +34,7 @@ var forged = []string{
 
 // listenFor returns what a client reads on a GET stream until the upstream has
 // ended it.
-func (h *house) listenFor(headers ...string) string {
+func (h *fixture) listenFor(headers ...string) string {
 	h.t.Helper()
 	request := h.sendAs(http.MethodGet, "", headers...)
 	request.wait(h.t)
@@ -44,7 +44,7 @@ func (h *house) listenFor(headers ...string) string {
 // TestForgedAnswers: while a call waits for approval, the upstream cannot answer
 // it, on no stream on which it can speak to the client.
 func TestForgedAnswers(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	held := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	const harmless = `{"jsonrpc":"2.0","method":"notifications/message","params":{"text":"a result, an error"}}`
@@ -86,7 +86,7 @@ func TestForgedAnswers(t *testing.T) {
 // that it was not sent.
 func TestForgedAnswerInBatch(t *testing.T) {
 	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
-		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
+		h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
 		h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
 			tell(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"text":"fine"}}`, forged[0]})
 		}
@@ -102,7 +102,7 @@ func TestForgedAnswerInBatch(t *testing.T) {
 // of a task, is not answered by the upstream either. And a large answer to another
 // request still arrives meanwhile.
 func TestForgedAnswerToWaiting(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 	waits := h.begun(legacyAbout("tasks/result", id)) // with the id 5
 	h.get = func(w http.ResponseWriter, _ *http.Request) {
@@ -127,7 +127,7 @@ func TestForgedAnswerToWaiting(t *testing.T) {
 
 // begun sends a message, returns when its answer has begun, and gives what
 // leaves it.
-func (h *house) begun(message string) (leave func()) {
+func (h *fixture) begun(message string) (leave func()) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))

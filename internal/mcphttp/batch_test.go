@@ -19,11 +19,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// newBatchHouse returns a gate that holds batches as a whole, in front of an
+// newBatchFixture returns a gate that holds batches as a whole, in front of an
 // upstream that answers them in reverse order, as tell tells them.
-func newBatchHouse(t *testing.T, tell func(w http.ResponseWriter, answers []string)) *house {
+func newBatchFixture(t *testing.T, tell func(w http.ResponseWriter, answers []string)) *fixture {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = true })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = true })
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
 		var answers []string
 		for i := range p.Messages {
@@ -56,7 +56,7 @@ func batch(messages ...string) string { return "[" + strings.Join(messages, ",")
 func TestWholeBatch(t *testing.T) {
 	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
 		t.Run(name, func(t *testing.T) {
-			h := newBatchHouse(t, tell)
+			h := newBatchFixture(t, tell)
 			note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}`
 			asked := h.send(batch(toolCall("1", "get_a", ""), note, toolCall(`"two"`, "hold_b", "")))
 			id := h.pending(1)[0]
@@ -82,8 +82,8 @@ func TestWholeBatch(t *testing.T) {
 // The same batch comes again, under other ids: it attaches, and gets its answers
 // under those ids.
 func TestWholeBatchComesAgain(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = true, 1 })
-	h.batch = newBatchHouse(t, tellArray).batch
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = true, 1 })
+	h.batch = newBatchFixture(t, tellArray).batch
 	first := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), `{"jsonrpc":"2.0","id":3,"method":"ping"}`))
 	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Nothing is wrong with this call`, `"id":2,"result"`, `"id":3,"error"`)
 	h.approve(h.pending(1)[0])
@@ -96,7 +96,7 @@ func TestWholeBatchComesAgain(t *testing.T) {
 // A batch is as strict as its strictest message: with one that is denied none
 // runs, and neither do calls that need different approvals.
 func TestWholeBatchIsStrict(t *testing.T) {
-	h := newBatchHouse(t, tellArray)
+	h := newBatchFixture(t, tellArray)
 	wantText(t, "denied", h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "drop_b", ""), toolCall("3", "hold_c", ""))),
 		`"id":1,"error":{"code":-32003,"message":"not run, because another`, `"id":2,"result":{"content":[{"type":"text","text":"Denied by policy`, `"id":3,"error"`)
 	wantText(t, "different approvals", h.ask(batch(toolCall("1", "hold_two_a", ""), toolCall("2", "hold_b", ""))),
@@ -115,7 +115,7 @@ func TestWholeBatchIsStrict(t *testing.T) {
 
 // A verdict on one call of a batch after its approval applies to all calls of it.
 func TestWholeBatchDrifts(t *testing.T) {
-	h := newBatchHouse(t, tellArray)
+	h := newBatchFixture(t, tellArray)
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
 	h.gate.Swap(&gate.Settings{Policy: compile(t,
@@ -130,7 +130,7 @@ func TestWholeBatchDrifts(t *testing.T) {
 // The outcome of a held call is delivered with the other answers of its batch or
 // not at all: if those do not come, it can be had again, and is not run again.
 func TestOutcomeInBatchThatFails(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	wantText(t, "pending", h.ask(batch(toolCall("1", "hold_b", ""))), "waits for approval")
 	id := h.pending(1)[0]
 	h.approve(id)
@@ -151,7 +151,7 @@ func TestOutcomeInBatchThatFails(t *testing.T) {
 func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 	var mu sync.Mutex
 	judged := make(map[string]policy.Annotations)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		w.WholeBatches = true
 		judge := c.Judge
 		c.Judge = func(call policy.Call) policy.Verdict {
@@ -166,7 +166,7 @@ func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"get_a","inputSchema":{},"annotations":{"readOnlyHint":true}},{"name":"hold_b","inputSchema":{},"annotations":{"destructiveHint":true}}]}}`, id)
 	}
 	h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
-	h.batch = newBatchHouse(t, tellArray).batch
+	h.batch = newBatchFixture(t, tellArray).batch
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), strings.Replace(toolCall("3", "hold_b", ""), "tools/call", "prompts/get", 1)))
 	h.approve(h.pending(1)[0])
 	wantText(t, "the client", asked.wait(t), "done get_a", "done hold_b")
@@ -181,7 +181,7 @@ func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 
 // A batch whose answers could not be told apart is not held, and does not run.
 func TestWholeBatchRepeatsAnID(t *testing.T) {
-	h := newBatchHouse(t, tellArray)
+	h := newBatchFixture(t, tellArray)
 	wantText(t, "the client", h.ask(batch(toolCall("1", "get_a", ""), toolCall("1", "hold_b", ""))), `"id":1,"error":{"code":-32600,"message":"two requests of this batch have the same id`)
 	h.pending(0)
 	h.wantRan()
@@ -204,7 +204,7 @@ func TestWholeBatchToolDrift(t *testing.T) {
 	}
 	for name, changed := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newBatchHouse(t, tellArray)
+			h := newBatchFixture(t, tellArray)
 			h.define(held)
 			calls := batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))
 			asked := h.send(calls)
@@ -232,7 +232,7 @@ func TestWholeBatchToolsUnchanged(t *testing.T) {
 	}
 	for name, now := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newBatchHouse(t, tellArray)
+			h := newBatchFixture(t, tellArray)
 			h.define(described("get_a", "Reads.") + "," + described("hold_b", "Lists files."))
 			asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 			id := h.pending(1)[0]
@@ -249,10 +249,10 @@ func TestWholeBatchToolsUnchanged(t *testing.T) {
 func TestBatchAsksForToolsOnce(t *testing.T) {
 	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
-			p.shop.intercepted(replying("tools/list", `{"tools":[]}`))
+			p := newTaskFixture(t, func(_ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
+			p.server.intercepted(replying("tools/list", `{"tools":[]}`))
 			p.ask(batch(toolCall("1", "hold_a", ""), toolCall("2", "hold_b", ""), toolCall("3", "hold_c", "")))
-			if lists := p.shop.heard("tools/list"); len(lists) != 1 {
+			if lists := p.server.heard("tools/list"); len(lists) != 1 {
 				t.Errorf("the upstream was asked for its tools %d times; want once", len(lists))
 			}
 		})
@@ -276,8 +276,8 @@ func cancelling(id string) string {
 func TestCancelledInBatch(t *testing.T) {
 	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
-			h.batch = newBatchHouse(t, tellArray).batch
+			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
+			h.batch = newBatchFixture(t, tellArray).batch
 			first := h.sendHeld(toolCall("7", "hold_a", ""))
 			h.pending(1)
 			wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
@@ -298,7 +298,7 @@ func TestCancelledInBatch(t *testing.T) {
 // A call that is held out of a batch can be cancelled as long as the batch has no
 // answer, and by its own batch.
 func TestCancelCallOfBatch(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	reached, answer := make(chan struct{}), make(chan struct{})
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
 		close(reached)
@@ -323,7 +323,7 @@ func TestCancelCallOfBatch(t *testing.T) {
 // A batch that waits as one is withdrawn as one: what is left of it is not what
 // its approver was shown.
 func TestCancelCallOfWholeBatch(t *testing.T) {
-	h := newBatchHouse(t, tellArray)
+	h := newBatchFixture(t, tellArray)
 	asked := h.sendHeld(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
 	cancel := h.send(cancelling("1"))
@@ -339,13 +339,13 @@ func TestCancelCallOfWholeBatch(t *testing.T) {
 
 // forgetTools makes the gate forget what the client s-1 was told of tools, as if
 // it had been restarted.
-func (h *house) forgetTools() {
+func (h *fixture) forgetTools() {
 	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{})
 }
 
 // wantToolDrift fails the test unless approver and journal are told that a call
 // did not run because a tool has changed.
-func (h *house) wantToolDrift(id task.ID) {
+func (h *fixture) wantToolDrift(id task.ID) {
 	h.t.Helper()
 	seen, err := h.desk.Cases().Show(h.t.Context(), id)
 	if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {

@@ -18,21 +18,21 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A storm is a plant whose workshop can be killed and started again, behind a
+// A storm is a taskFixture whose upstream can be killed and started again, behind a
 // network that can break.
 type storm struct {
-	*plant
+	*taskFixture
 
 	network *netfault.Proxy
-	addr    string // of the workshop
+	addr    string // of the upstream
 	kill    func()
 }
 
 func newStorm(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *storm {
 	t.Helper()
-	p := newPlant(t, adjust)
-	s := &storm{plant: p, addr: "127.0.0.1:0"}
-	s.open(p.shop)
+	p := newTaskFixture(t, adjust)
+	s := &storm{taskFixture: p, addr: "127.0.0.1:0"}
+	s.open(p.server)
 	t.Cleanup(func() { s.kill() })
 	var err error
 	if s.network, err = netfault.Start(t.Context(), s.addr); err != nil {
@@ -47,33 +47,33 @@ func newStorm(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)
 	return s
 }
 
-// open has a workshop serve where the one before did.
-func (s *storm) open(shop *workshop) {
+// open has a task server serve where the one before did.
+func (s *storm) open(server *taskServer) {
 	s.t.Helper()
 	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", s.addr)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.addr, s.shop = listener.Addr().String(), shop
-	server := &http.Server{Handler: http.HandlerFunc(shop.serve), ReadHeaderTimeout: time.Minute}
+	s.addr, s.server = listener.Addr().String(), server
+	httpServer := &http.Server{Handler: http.HandlerFunc(server.serve), ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- httpServer.Serve(listener) }()
 	s.kill = func() {
-		_ = server.Close()
+		_ = httpServer.Close()
 		<-done
 		s.kill = func() {}
 	}
 }
 
-// replace kills the workshop and opens another one, which knows nothing of what
+// replace kills the upstream and opens another one, which knows nothing of what
 // the first one did.
 func (s *storm) replace(plain bool) {
 	s.t.Helper()
 	s.kill()
-	shop := newWorkshop(s.t)
-	shop.plain = plain
-	s.t.Cleanup(shop.close)
-	s.open(shop)
+	server := newTaskServer(s.t)
+	server.plain = plain
+	s.t.Cleanup(server.close)
+	s.open(server)
 }
 
 // eras are how clients of both generations make a call that becomes a task, and
@@ -95,7 +95,7 @@ var eras = map[string]struct {
 	},
 }
 
-// taken makes a call and returns its task once the workshop has one too, and
+// taken makes a call and returns its task once the upstream has one too, and
 // what asks how it stands.
 func (s *storm) taken(era string) (id string, get func() string) {
 	s.t.Helper()
@@ -134,16 +134,16 @@ func TestUpstreamKilled(t *testing.T) {
 			if state := s.state(id).State; state != task.Executing {
 				t.Fatalf("state %s; want it to go on", state)
 			}
-			s.open(s.shop)
+			s.open(s.server)
 			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
-			s.shop.done(madeIt)
+			s.server.done(madeIt)
 			wantText(t, "outcome", s.outcome(era, id), "made it")
 
 			id, _ = s.taken(era)
-			calls := len(s.shop.heard("tools/call"))
+			calls := len(s.server.heard("tools/call"))
 			s.replace(false)
 			wantText(t, "outcome", s.outcome(era, id), `"error_type":"upstream_task_not_found"`)
-			if again := s.shop.heard("tools/call"); calls != 2 || len(again) != 0 {
+			if again := s.server.heard("tools/call"); calls != 2 || len(again) != 0 {
 				t.Errorf("%d calls, and then %v; want two, and none again", calls, again)
 			}
 		})
@@ -167,8 +167,8 @@ func TestNetworkCutDuringResult(t *testing.T) {
 				t.Run(era+" "+name+" "+accept, func(t *testing.T) {
 					s := newStorm(t, nil)
 					id, _ := s.taken(era)
-					s.shop.done(result)
-					eventually(t, "the workshop is done", func() bool { return s.shop.ended(s.shop.made()[0]) })
+					s.server.done(result)
+					eventually(t, "the upstream is done", func() bool { return s.server.ended(s.server.made()[0]) })
 					s.network.Set(fault)
 					method := map[string]string{"legacy": "tasks/result", "modern": "tasks/get"}[era]
 					asks := eras[era].about(method, id)
@@ -203,7 +203,7 @@ func TestNetworkTooSlow(t *testing.T) {
 			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
 			s.network.Heal()
 			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
-			s.shop.done(madeIt)
+			s.server.done(madeIt)
 			wantText(t, "outcome", s.outcome(era, id), "made it")
 		})
 	}
@@ -218,9 +218,9 @@ func TestNetworkCutDuringNotification(t *testing.T) {
 		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 1000}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
-	s.shop.mu.Lock()
-	s.shop.speak = r.serve
-	s.shop.mu.Unlock()
+	s.server.mu.Lock()
+	s.server.speak = r.serve
+	s.server.mu.Unlock()
 	own, theirs := s.runs(t)
 	listen, headers := listenTo(own)
 	next := s.stream(t, http.MethodPost, listen, headers...)
@@ -238,8 +238,8 @@ func TestNetworkCutDuringNotification(t *testing.T) {
 	}
 
 	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}, Refuse: true})
-	s.shop.done(madeIt)
-	eventually(t, "the workshop is done", func() bool { return s.shop.ended(theirs) })
+	s.server.done(madeIt)
+	eventually(t, "the upstream is done", func() bool { return s.server.ended(theirs) })
 	r.say(modernStatus(theirs, "completed", ""))
 	eventually(t, "the upstream is lost", func() bool { now, _ := r.listeners(); return now == 0 })
 	s.network.Heal()
@@ -251,11 +251,11 @@ func TestNetworkCutDuringNotification(t *testing.T) {
 func TestNetworkCutDuringLegacyNotification(t *testing.T) {
 	r := new(radio)
 	s := newStorm(t, nil)
-	s.shop.mu.Lock()
-	s.shop.speak = r.serve
-	s.shop.mu.Unlock()
+	s.server.mu.Lock()
+	s.server.speak = r.serve
+	s.server.mu.Unlock()
 	id, _ := s.taken("legacy")
-	theirs := s.shop.made()[0]
+	theirs := s.server.made()[0]
 	say := func(message string) {
 		r.say(strings.Replace(strings.Replace(modernStatus(theirs, "working", message), "notifications/tasks", "notifications/tasks/status", 1), "ttlMs", "ttl", 1))
 	}
@@ -291,17 +291,17 @@ func (s *storm) support(tool string) string {
 }
 
 // nests makes a call as a client that waits by task, and reports whether the
-// workshop made a task of it.
+// upstream made a task of it.
 func (s *storm) nests(era string) bool {
 	s.t.Helper()
-	made, called := len(s.shop.made()), len(s.shop.heard("tools/call"))
+	made, called := len(s.server.made()), len(s.server.heard("tools/call"))
 	call := eras[era].call
 	id := taskID(s.t, s.ask(call[0], call[1:]...))
 	s.approve(task.ID(id))
-	eventually(s.t, "the call is made", func() bool { return len(s.shop.heard("tools/call")) > called })
-	s.shop.done(madeIt)
+	eventually(s.t, "the call is made", func() bool { return len(s.server.heard("tools/call")) > called })
+	s.server.done(madeIt)
 	wantText(s.t, "outcome", s.outcome(era, id), "made it")
-	return len(s.shop.made()) > made
+	return len(s.server.made()) > made
 }
 
 // 10.2 "No upstream SSE: handshake": whatever the upstream can do, the gate has
@@ -344,7 +344,7 @@ func TestUpstreamComesBackOtherwise(t *testing.T) {
 // "Client subscribes after SSE lost", "Existing SSE clients when SSE lost": clients
 // are served by the gate all the while; the upstream is heard when it speaks.
 func TestUpstreamSpeaksNowAndThen(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	set := func(status int) {
 		radio.mu.Lock()
 		radio.refuses = status

@@ -17,20 +17,20 @@ import (
 // "Deferred sync: no storage" does not stand: the result can be had again.
 // GOV-004 F-003.2, F-003.4, F-005.3.
 func TestDeferredUntilResult(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
 	p.approve(task.ID(id))
 	for range 3 {
 		wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
 	}
-	if state, called := p.state(id).State, p.shop.heard("tools/call"); state != task.Approved || len(called) != 0 {
+	if state, called := p.state(id).State, p.server.heard("tools/call"); state != task.Approved || len(called) != 0 {
 		t.Fatalf("state %s, called %v; want it to wait", state, called)
 	}
 	result := p.send(legacyAbout("tasks/result", id))
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	wantText(t, "result", result.wait(t), "made it")
 	wantText(t, "again", p.ask(legacyAbout("tasks/result", id)), "made it")
-	if made, called := p.shop.made(), p.shop.heard("tools/call"); len(made) != 0 || len(called) != 1 {
+	if made, called := p.server.made(), p.server.heard("tools/call"); len(made) != 0 || len(called) != 1 {
 		t.Errorf("made %v, called %v; want one plain call", made, called)
 	}
 }
@@ -39,7 +39,7 @@ func TestDeferredUntilResult(t *testing.T) {
 // come back once it is approved never runs.
 func TestDeferredIsAbandoned(t *testing.T) {
 	var shift atomic.Int64
-	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
+	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start = approval.StartOnResult
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
@@ -49,7 +49,7 @@ func TestDeferredIsAbandoned(t *testing.T) {
 	shift.Store(int64(48 * time.Hour))
 	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "not run")
-	if called := p.shop.heard("tools/call"); len(called) != 0 {
+	if called := p.server.heard("tools/call"); len(called) != 0 {
 		t.Errorf("called %v", called)
 	}
 }
@@ -57,7 +57,7 @@ func TestDeferredIsAbandoned(t *testing.T) {
 // GOV-004 10.1 "Deferred sync: timeout": an upstream that does not answer in time
 // fails the task.
 func TestDeferredTakesTooLong(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
+	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start, c.Execution = approval.StartOnResult, 100*time.Millisecond
 	})
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))

@@ -20,10 +20,10 @@ import (
 // Input during execution, modern: what the upstream's task asks is asked by the
 // gate's, and what the client answers reaches the upstream's.
 func TestNestedTaskAsks(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
-	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
-	p.shop.ask(`{"q1":{"method":"elicitation/create","params":{"message":"sure?"}},"q2":{"method":"roots/list"}}`)
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	p.server.ask(`{"q1":{"method":"elicitation/create","params":{"message":"sure?"}},"q2":{"method":"roots/list"}}`)
 	message, headers := about("tasks/get", id)
 	var answer string
 	eventually(t, "the client is asked", func() bool {
@@ -34,15 +34,15 @@ func TestNestedTaskAsks(t *testing.T) {
 	update, headers := about("tasks/update", id)
 	update = strings.Replace(update, `"taskId"`, `"inputResponses":{"q1":{"action":"accept"}},"taskId"`, 1)
 	wantText(t, "update", p.ask(update, headers...), `"resultType":"complete"`)
-	got := <-p.shop.answers
+	got := <-p.server.answers
 	if v, _ := got.Get("q1"); len(got) != 1 || string(v) != `{"action":"accept"}` {
 		t.Errorf("the upstream heard %v", got)
 	}
-	if heard := p.shop.heard("tasks/update"); !slices.Equal(heard, []string{"tasks/update " + p.shop.made()[0]}) {
+	if heard := p.server.heard("tasks/update"); !slices.Equal(heard, []string{"tasks/update " + p.server.made()[0]}) {
 		t.Errorf("heard %v; want the upstream's own id", heard)
 	}
-	p.shop.ask(`{}`)
-	p.shop.done(madeIt)
+	p.server.ask(`{}`)
+	p.server.done(madeIt)
 	eventually(t, "the task has ended", func() bool {
 		answer = p.ask(message, headersOf("tasks/get", id)...)
 		return strings.Contains(answer, `"status":"completed"`)
@@ -58,27 +58,27 @@ func headersOf(method, id string) []string {
 // The same for a modern client that knows no tasks: it is asked in the answer to
 // its request, and goes on with the state it was given.
 func TestHeldRequestIsAsked(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
 	p.approve(p.pending(1)[0])
-	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
-	p.shop.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	p.server.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
 	asked := req.wait(t)
 	wantText(t, "answer", asked, `"resultType":"input_required"`, `"inputRequests":{"q":{"method":"elicitation/create"`, `"requestState":"tg1.`)
 	state := regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(asked)[1]
 	again := strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","inputResponses":{"q":{"action":"accept"}},"arguments"`, 1)
 	retry := p.send(again, modernHeaders("hold_required")...)
-	if v, _ := (<-p.shop.answers).Get("q"); string(v) != `{"action":"accept"}` {
+	if v, _ := (<-p.server.answers).Get("q"); string(v) != `{"action":"accept"}` {
 		t.Errorf("the upstream heard %s", v)
 	}
-	p.shop.ask(`{}`)
-	p.shop.done(madeIt)
+	p.server.ask(`{}`)
+	p.server.done(madeIt)
 	for strings.Contains(retry.wait(t), `"resultType":"input_required"`) { // it was asked before the upstream had taken the answer
 		state = regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(retry.wait(t))[1]
 		retry = p.send(strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","arguments"`, 1), modernHeaders("hold_required")...)
 	}
 	wantText(t, "result", retry.wait(t), "made it")
-	if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+	if calls := p.server.heard("tools/call"); len(calls) != 1 {
 		t.Errorf("called %v; want once", calls)
 	}
 }
@@ -86,7 +86,7 @@ func TestHeldRequestIsAsked(t *testing.T) {
 // MRTR: an upstream that answers a call with questions is called again with all
 // answers, once, with its state, and the arguments that were approved.
 func TestQuestionsBeforeAnAnswer(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	retries := make(chan string, 10)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -140,7 +140,7 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 // A legacy upstream that asks its client while a held call runs is heard by a
 // client that waits in its request, and gets the answer.
 func TestQuestionDuringHeldCall(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	answered := make(chan string, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -183,11 +183,11 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 	}
 }
 
-// newAsking is a house whose upstream answers a call with questions, and goes on
+// newAsking is a fixture whose upstream answers a call with questions, and goes on
 // with retry when it is called again.
-func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *house {
+func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *fixture {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 	})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ import (
 
 // raw sends a message with exactly the given header lines, and returns the
 // status and the body.
-func (h *house) raw(message string, lines ...[2]string) (int, string) {
+func (h *fixture) raw(message string, lines ...[2]string) (int, string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {
@@ -73,7 +73,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.gateway = startGate(t, h.target, func(s settings) {
 				s.handler.Gate, s.handler.Desk = h.gate, h.desk
 				s.upstream.Headers = http.Header{"X-Tenant": {"a"}}
@@ -92,7 +92,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 
 // Headers that say the same as the message, or that nobody goes by, pass.
 func TestPlainHeaders(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for _, lines := range [][][2]string{
 		{{"Mcp-Method", "tools/call"}, {"Mcp-Name", "get_x"}},
 		{{"X_Request_Id", "a"}, {"Mcp-Session-Id", "b"}},
@@ -105,7 +105,7 @@ func TestPlainHeaders(t *testing.T) {
 
 // Headers of a batch that name one method or one name contradict the rest of it.
 func TestMirrorsOfBatch(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for _, name := range []string{"Mcp-Method", "Mcp-Name"} {
 		_, body := h.raw(batch(toolCall("1", "get_x", "")), [2]string{name, "tools/call"})
 		wantText(t, name, body, `"error_type":"header_mismatch"`)
@@ -139,7 +139,7 @@ func TestDisguisedCalls(t *testing.T) {
 		{"held as a notification", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"hold_x"}}`},
 		{"task of a denied tool", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","task":{}}}`)},
 	}
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			answer := h.ask(tt.message)
@@ -164,7 +164,7 @@ func TestPaddedListRequest(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":8,"result":{"tasks":[],"nextCursor":"theirs"}}`)
 	})
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	g := startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{}
 	})
@@ -201,7 +201,7 @@ func cursorIn(t *testing.T, answer string) string {
 // A tool that must be called as a task is not called otherwise by a client that
 // has not asked what tools there are.
 func TestForcedWithoutList(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.ForceRequired = []string{"get_x", "hold_x"}
 	})
 	for _, name := range []string{"get_x", "hold_x"} {
@@ -214,7 +214,7 @@ func TestForcedWithoutList(t *testing.T) {
 
 // The client's name and version count when policy is asked again, too.
 func TestSessionCountsAtRecheck(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
@@ -236,9 +236,9 @@ forbid (principal, action, resource) when { context.session has client && contex
 }
 
 // The call is made without any wish for a task, however often one was wished
-// for: the upstream of the house complains about any.
+// for: the upstream of the fixture complains about any.
 func TestTaskWishedTwice(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	call := toolCall("24", "hold_x", `,"task":{"ttl":1},`+modernMeta(tasksExtension))
 	id := taskID(t, h.ask(call, modernHeaders("hold_x")...))
 	h.approve(task.ID(id))
@@ -251,7 +251,7 @@ func TestTaskWishedTwice(t *testing.T) {
 // A contact starts a call; it has no say in what the call is.
 func TestContactCannotChangeCall(t *testing.T) {
 	var got *http.Request
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -298,7 +298,7 @@ func TestBatchAnswers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = func(w http.ResponseWriter, _ string) {
 				w.Header().Set("Content-Type", "application/json")
 				io.WriteString(w, tt.answer)
@@ -311,7 +311,7 @@ func TestBatchAnswers(t *testing.T) {
 // 2025-03-26 knows batches and no tasks: one that is asked for in a batch is no
 // task, and nothing is said to be approved or running that is not.
 func TestTaskInBatch(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	answer := h.ask(`[` + toolCall("1", "hold_a", `,"task":{}`) + `]`)
 	wantText(t, "batch", answer, "has not run")
 	if got := h.ask(`[` + toolCall("1", "hold_a", `,"task":{"ttl":0}`) + `]`); strings.Contains(got, "is being run") {
@@ -322,7 +322,7 @@ func TestTaskInBatch(t *testing.T) {
 // A token that is no token is no reason to keep a client waiting for a day.
 func TestProgressTokens(t *testing.T) {
 	for _, token := range []string{"null", "{\n\"a\":\n1}", "[]", "true"} {
-		h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 100 * time.Millisecond })
+		h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 100 * time.Millisecond })
 		req := h.send(toolCall("1", "hold_x", `,"_meta":{"progressToken":`+token+`}`))
 		wantText(t, token, req.wait(t), "has not run")
 		if strings.Contains(req.body, "notifications/progress") {
@@ -335,7 +335,7 @@ func TestProgressTokens(t *testing.T) {
 func TestUpstreamErrorVerbatim(t *testing.T) {
 	const theirs = `{"code":-32050,"message":"no","data":{"error_type":"x","n":1.0},"more":[1]}`
 	for _, status := range []int{200, 400, 404} {
-		h := newHouse(t, nil)
+		h := newFixture(t, nil)
 		h.answer = func(w http.ResponseWriter, id string) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
@@ -381,7 +381,7 @@ func TestTracedNotification(t *testing.T) {
 // Taking all policy away while calls are on their way is no crash, and forwards
 // nothing that was held.
 func TestPolicyTakenAway(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	governed := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
@@ -418,7 +418,7 @@ func TestPolicyTakenAway(t *testing.T) {
 // A call in a batch is told what became of it when it comes again, and never
 // that it runs when it does not.
 func TestBatchComesAgain(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	batch := func(name string) string { return `[` + toolCall("1", name, "") + `]` }
 	wantText(t, "first", h.ask(batch("hold_a")), "has not run")
 	h.reject(h.pending(1)[0], "no")
@@ -438,7 +438,7 @@ func TestBatchComesAgain(t *testing.T) {
 // design 12: a gate that shuts down says so in the status, where that does not
 // end sessions.
 func TestStatusWhenClosed(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	if err := h.desk.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestStatusWhenClosed(t *testing.T) {
 // The headers with which a held call is made mirror that call: neither another
 // member of it, nor the contact that started it.
 func TestMirrorsOfHeldCall(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	headers := make(chan http.Header, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -22,7 +22,7 @@ func impatient(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 // CORE-003 5.4, EC-TASK-012: when nobody decides in time, the client that waits
 // is told so, each in its own words, and nothing runs.
 func TestNobodyDecides(t *testing.T) {
-	h := newHouse(t, impatient)
+	h := newFixture(t, impatient)
 	wantText(t, "held request", h.ask(toolCall("7", "hold_x", "")), `"code":-32008`, `"approval_expired"`, "did not run")
 	wantText(t, "modern", h.ask(modernCall("hold_x", ""), modernHeaders("hold_x")...), `"isError":true`, "did not run")
 	id := taskID(t, h.ask(toolCall("8", "hold_y", `,"task":{}`)))
@@ -40,7 +40,7 @@ func TestNobodyDecides(t *testing.T) {
 // CORE-003 5.4, last row but one: nobody decides, and the client has gone. The
 // task ends by itself.
 func TestNobodyDecidesAndNobodyWaits(t *testing.T) {
-	h := newHouse(t, impatient)
+	h := newFixture(t, impatient)
 	req := h.send(toolCall("7", "hold_x", ""))
 	all := func() []task.Task {
 		page, err := h.store.List(t.Context(), task.Query{Scope: task.AnyOwner()})
@@ -58,7 +58,7 @@ func TestNobodyDecidesAndNobodyWaits(t *testing.T) {
 // EC-TASK-013 on the wire: of two approvers who decide at once one wins, and
 // the client is told what the winner said.
 func TestApproversRace(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for range 20 {
 		before := len(h.ran())
 		req := h.send(toolCall("7", "hold_x", ""))
@@ -91,7 +91,7 @@ func TestApproversRace(t *testing.T) {
 // client.* variables of the call are noted, visible in _meta, and server.* ones
 // are refused.
 func TestVariables(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	created := h.ask(toolCall("3", "hold_x", `,"task":{},"_meta":{"client.reason":"cleaning up"}`))
 	wantText(t, "create", created, `"client.reason":"cleaning up"`)
 	wantText(t, "get", h.ask(legacyAbout("tasks/get", taskID(t, created))), `"client.reason":"cleaning up"`)

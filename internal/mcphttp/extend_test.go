@@ -19,18 +19,18 @@ func extending(id, ttl string) (string, []string) {
 	return strings.Replace(message, `"taskId"`, `"inputResponses":{},"ttlMs":`+ttl+`,"taskId"`, 1), headers
 }
 
-// newExtendingHouse starts a gate whose tasks live four hours at most, with its
+// newExtendingFixture starts a gate whose tasks live four hours at most, with its
 // log.
-func newExtendingHouse(t *testing.T) (*house, *logBuffer) {
+func newExtendingFixture(t *testing.T) (*fixture, *logBuffer) {
 	t.Helper()
 	log := new(logBuffer)
-	return newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	return newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.MaxTTL, c.Log = 4*time.Hour, slog.New(slog.NewJSONHandler(log, nil))
 	}), log
 }
 
 // life returns how long a task lives.
-func (h *house) life(id string) time.Duration {
+func (h *fixture) life(id string) time.Duration {
 	h.t.Helper()
 	kept, err := h.store.Get(h.t.Context(), task.AnyOwner().Ref(task.ID(id)))
 	if err != nil {
@@ -40,7 +40,7 @@ func (h *house) life(id string) time.Duration {
 }
 
 // extensions returns what the journal says of the time that a task was given.
-func (h *house) extensions(id string) []string {
+func (h *fixture) extensions(id string) []string {
 	h.t.Helper()
 	entries, err := h.store.Entries(context.Background(), task.JournalQuery{Task: task.ID(id)})
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *house) extensions(id string) []string {
 // design 9: a modern client gives its task more time with tasks/update, up to
 // the maximum, and never less.
 func TestModernExtend(t *testing.T) {
-	h, log := newExtendingHouse(t)
+	h, log := newExtendingFixture(t)
 	created := h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
 	id := taskID(t, created)
 	first := h.life(id)
@@ -102,7 +102,7 @@ func TestModernExtend(t *testing.T) {
 // design 9: only the owner of a task gives it more time, and for anybody else it
 // looks like a missing one; one that has ended gets none.
 func TestExtendForeignOrEnded(t *testing.T) {
-	h, _ := newExtendingHouse(t)
+	h, _ := newExtendingFixture(t)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	first := h.life(id)
 	message, headers := extending(id, "7200000")
@@ -126,7 +126,7 @@ func TestExtendForeignOrEnded(t *testing.T) {
 // design 9: a legacy client gives its task more time by the same call with a
 // longer ttl, which joins the task.
 func TestLegacyExtend(t *testing.T) {
-	h, _ := newExtendingHouse(t)
+	h, _ := newExtendingFixture(t)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`)))
 	steps := []struct {
 		task string
@@ -157,7 +157,7 @@ func TestLegacyExtend(t *testing.T) {
 // workflow says how long they have. An approver sees how long an approved call
 // waits for its client.
 func TestExtendShownToApprovers(t *testing.T) {
-	h, _ := newExtendingHouse(t)
+	h, _ := newExtendingFixture(t)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	before, err := h.desk.Cases().Show(t.Context(), task.ID(id))
 	if err != nil {

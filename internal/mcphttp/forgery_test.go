@@ -60,7 +60,7 @@ var slowlyForged = [][2]string{
 
 // forgeSlowly has the upstream answer what ask sends in two parts, and holds the
 // call 7 of the same client between the two. It returns what the client gets.
-func (h *house) forgeSlowly(form, begin, end string, ask func(context.Context) *http.Response) string {
+func (h *fixture) forgeSlowly(form, begin, end string, ask func(context.Context) *http.Response) string {
 	h.t.Helper()
 	answer := pausedAnswer{form: form, begin: begin, end: end, goOn: make(chan struct{})}
 	h.answer = func(w http.ResponseWriter, _ string) { answer.write(w) }
@@ -86,7 +86,7 @@ func TestSlowForgery(t *testing.T) {
 	for i, parts := range slowlyForged {
 		begin := strings.Replace(parts[0], "PAD", pad, 1)
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			call := func(ctx context.Context) *http.Response { return h.answering(ctx, toolCall("9", "get_x", "")) }
 			if got := h.forgeSlowly(asJSON, begin, parts[1], call); strings.HasSuffix(got, parts[1]) {
 				t.Errorf("%.60s … %s: the client got the end of the body", parts[0], parts[1])
@@ -98,7 +98,7 @@ func TestSlowForgery(t *testing.T) {
 			}
 		})
 	}
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	batched := func(ctx context.Context) *http.Response {
 		return h.answering(ctx, batch(toolCall("8", "get_x", ""), toolCall("9", "get_x", "")))
 	}
@@ -111,7 +111,7 @@ func TestSlowForgery(t *testing.T) {
 // The same on a stream that the client has taken up again, where events may be
 // answers to any request that the gate does not hold.
 func TestSlowForgeryOnResumedStream(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	pad := strings.Repeat("x", 17<<20)
 	resume := func(ctx context.Context) *http.Response {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+"/mcp", nil)
@@ -142,7 +142,7 @@ func TestSlowForgeryOnResumedStream(t *testing.T) {
 // An event that ends with the stream and not with an empty line is checked, for
 // there are clients that read it.
 func TestForgedLastEvent(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	held := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	for _, text := range forged {
@@ -180,7 +180,7 @@ func TestLargeHonestMessages(t *testing.T) {
 		bodies[asEvents] += `data: {"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":` + result + "}\n\n" +
 			`data: {"jsonrpc":"2.0","method":"notifications/message","params":` + result + "}\n\n"
 		for form, body := range bodies {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = answerWith(form, body)
 			for range 2 {
 				got, err := io.ReadAll(h.answering(t.Context(), toolCall(`"nine"`, "get_x", "")).Body)
@@ -194,7 +194,7 @@ func TestLargeHonestMessages(t *testing.T) {
 			}
 		}
 	}
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	whole := "[" + strings.ReplaceAll(answer, "ID", "8") + "," + strings.ReplaceAll(last, "ID", "9") + "]"
 	h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
 		w.Header().Set("Content-Type", asJSON)

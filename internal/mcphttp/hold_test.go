@@ -24,9 +24,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A house is a gate that holds calls, in front of an upstream that keeps a
+// A fixture is a gate that holds calls, in front of an upstream that keeps a
 // ledger of what it ran.
-type house struct {
+type fixture struct {
 	*gateway
 
 	t       *testing.T
@@ -48,25 +48,25 @@ type house struct {
 	batch  func(w http.ResponseWriter, p jsonrpc.Packet)
 }
 
-func (h *house) ran() []string {
+func (h *fixture) ran() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.ledger)
 }
 
-func (h *house) queries() []string {
+func (h *fixture) queries() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.asked)
 }
 
-func (h *house) listened() []string {
+func (h *fixture) listened() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.heard)
 }
 
-func (h *house) serve(w http.ResponseWriter, r *http.Request) {
+func (h *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet:
 		h.get(w, r)
@@ -121,7 +121,7 @@ func (h *house) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // define has the upstream tell the gate of tools, as JSON without brackets.
-func (h *house) define(tools string) {
+func (h *fixture) define(tools string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tools = tools
@@ -141,10 +141,10 @@ func compile(t *testing.T, rules ...policy.Rule) *policy.Snapshot {
 	return snapshot
 }
 
-// newHouse starts a gate that forwards get_*, holds hold_* and denies the rest.
-func newHouse(t *testing.T, adjust func(*gate.Settings, *approval.Config, *conversation.Waiting)) *house {
+// newFixture starts a gate that forwards get_*, holds hold_* and denies the rest.
+func newFixture(t *testing.T, adjust func(*gate.Settings, *approval.Config, *conversation.Waiting)) *fixture {
 	t.Helper()
-	h := &house{t: t, store: memstore.New(memstore.Options{})}
+	h := &fixture{t: t, store: memstore.New(memstore.Options{})}
 	rules := &gate.Settings{Policy: compile(t,
 		policy.Rule{Match: "get_*", Action: policy.Forward},
 		policy.Rule{Match: "hold_two_*", Action: policy.Approve, Workflow: "two"},
@@ -196,11 +196,11 @@ type request struct {
 
 // send sends a message as the client of a session, with more headers as
 // name and value in turn.
-func (h *house) send(message string, headers ...string) *request {
+func (h *fixture) send(message string, headers ...string) *request {
 	return h.sendAs(http.MethodPost, message, headers...)
 }
 
-func (h *house) sendAs(method, message string, headers ...string) *request {
+func (h *fixture) sendAs(method, message string, headers ...string) *request {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	r, err := http.NewRequestWithContext(ctx, method, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {
@@ -251,13 +251,13 @@ func (r *request) wait(t *testing.T) string {
 	return data
 }
 
-func (h *house) ask(message string, headers ...string) string {
+func (h *fixture) ask(message string, headers ...string) string {
 	h.t.Helper()
 	return h.send(message, headers...).wait(h.t)
 }
 
 // pending waits until n calls are pending, and returns the ids of their tasks.
-func (h *house) pending(n int) []task.ID {
+func (h *fixture) pending(n int) []task.ID {
 	h.t.Helper()
 	var ids []task.ID
 	eventually(h.t, fmt.Sprintf("%d calls are pending", n), func() bool {
@@ -274,14 +274,14 @@ func (h *house) pending(n int) []task.ID {
 	return ids
 }
 
-func (h *house) approve(id task.ID) {
+func (h *fixture) approve(id task.ID) {
 	h.t.Helper()
 	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func (h *house) reject(id task.ID, reason string) {
+func (h *fixture) reject(id task.ID, reason string) {
 	h.t.Helper()
 	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
 		h.t.Fatal(err)
@@ -315,7 +315,7 @@ func taskID(t *testing.T, answer string) string {
 func TestHeldRequest(t *testing.T) {
 	for _, accept := range []string{"application/json, text/event-stream", "application/json"} {
 		t.Run(accept, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			req := h.send(toolCall("7", "hold_x", ""), "Accept", accept)
 			id := h.pending(1)[0]
 			if ran := h.ran(); len(ran) != 0 {
@@ -332,7 +332,7 @@ func TestHeldRequest(t *testing.T) {
 
 // CORE-003 5.4: rejection, on both faces.
 func TestHeldRequestRejected(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	h.reject(h.pending(1)[0], "too early")
 	wantText(t, "legacy", req.wait(t), `"code":-32007`, `"approval_rejected"`, "did not run")
@@ -348,7 +348,7 @@ func TestHeldRequestRejected(t *testing.T) {
 // CORE-003 5.4: approval received, client disconnected: it is not run.
 func TestClientGoneBeforeApproval(t *testing.T) {
 	abandoned := make(chan struct{}, 1)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Observe = func(_ context.Context, e approval.Event) {
 			if e.Step == approval.Abandoned {
 				abandoned <- struct{}{}
@@ -378,7 +378,7 @@ func TestClientGoneBeforeApproval(t *testing.T) {
 // A client that has waited long enough is told to come again; an identical call
 // attaches, to the decision and then to the result, and only once.
 func TestPendingAnswerAndAttach(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 30 * time.Millisecond })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 30 * time.Millisecond })
 	for i := range 2 {
 		wantText(t, "pending", h.ask(toolCall(fmt.Sprint(i), "hold_x", "")), `"isError":true`, "has not run", "same arguments")
 	}
@@ -422,7 +422,7 @@ func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 // told to call again, like any other, and finds its call.
 func TestWaitOverBeforeTheFirstLook(t *testing.T) {
 	var store slowStore
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		store.Store = c.Store
 		c.Store, w.Hold = &store, 20*time.Millisecond
 	})
@@ -441,7 +441,7 @@ func TestWaitOverBeforeTheFirstLook(t *testing.T) {
 // askUntil asks again as long as the client is sent round or told to call again,
 // as clients of a gate that holds requests briefly do, and demands that the
 // answer then has a text in it.
-func (h *house) askUntil(want string, ask func() string) {
+func (h *fixture) askUntil(want string, ask func() string) {
 	h.t.Helper()
 	answer := ""
 	eventually(h.t, want, func() bool {
@@ -453,7 +453,7 @@ func (h *house) askUntil(want string, ask func() string) {
 
 // notifications/cancelled withdraws a held request, and only the client's own.
 func TestCancelHeldRequest(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.sendHeld(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
@@ -472,7 +472,7 @@ func TestCancelHeldRequest(t *testing.T) {
 
 // Policy that tightens while a call waits stops it.
 func TestPolicyDrift(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	h.gate.Swap(&gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})})
@@ -485,7 +485,7 @@ func TestPolicyDrift(t *testing.T) {
 
 // A quorum of two takes two people.
 func TestQuorum(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_two_x", ""))
 	id := h.pending(1)[0]
 	h.approve(id)
@@ -501,7 +501,7 @@ func TestQuorum(t *testing.T) {
 // Held clients get a retryable answer at once when the gate stops, and their
 // tasks are ended, since this store forgets (EC-TASK-016).
 func TestShutdownWhileHeld(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	h.pending(1)
 	if err := h.desk.Close(context.Background()); err != nil {
@@ -513,7 +513,7 @@ func TestShutdownWhileHeld(t *testing.T) {
 // A client of 2025-11-25 that loses the stream of a held request resumes it,
 // and only that client can.
 func TestResumeHeldRequest(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	version := []string{"MCP-Protocol-Version", "2025-11-25"}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(toolCall("7", "hold_x", "")))
 	for name, value := range map[string]string{

@@ -89,10 +89,10 @@ func textResult(id, text string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"` + text + `"}]}}`
 }
 
-// newSocketHouse returns a house whose gate stands in front of s.
-func newSocketHouse(t *testing.T, s *socket) *house {
+// newSocketFixture returns a fixture whose gate stands in front of s.
+func newSocketFixture(t *testing.T, s *socket) *fixture {
 	t.Helper()
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	up := serveSocket(t, s)
 	h.gateway = startGate(t, up, func(c settings) {
 		c.handler.Gate, c.handler.Desk, c.handler.Waiting = h.gate, h.desk, h.waiting
@@ -156,7 +156,7 @@ func TestHostileSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &socket{}
-			h := newSocketHouse(t, s)
+			h := newSocketFixture(t, s)
 			for _, early := range []bool{false, true} {
 				s.says(early, func(w io.Writer, id string) {
 					io.WriteString(w, hostile(tt.text, id))
@@ -226,7 +226,7 @@ func TestEndlessHead(t *testing.T) {
 					_, err = io.WriteString(w, some)
 				}
 			}}
-			h := newSocketHouse(t, s)
+			h := newSocketFixture(t, s)
 			checkHostile(t, "forwarded", h.ask(toolCall("9", "get_x", "")), false)
 			held := h.send(toolCall("9", "hold_x", ""))
 			id := h.pending(1)[0]
@@ -242,7 +242,7 @@ func TestEndlessHead(t *testing.T) {
 // Bytes that an upstream sends after the end of an answer are no answer to the next
 // request on the same connection, though that request may be there already.
 func TestNoAnswerBeforeRequest(t *testing.T) {
-	h := newSocketHouse(t, &socket{say: func(w io.Writer, id string) { io.WriteString(w, hostile("FINESMUGGLED", id)) }})
+	h := newSocketFixture(t, &socket{say: func(w io.Writer, id string) { io.WriteString(w, hostile("FINESMUGGLED", id)) }})
 	var clients sync.WaitGroup
 	for range 16 {
 		clients.Go(func() {
@@ -271,7 +271,7 @@ func TestKindOfAnswer(t *testing.T) {
 		{"404 Not Found", "text/event-stream", "application/octet-stream"},
 	}
 	for _, tt := range tests {
-		h := newSocketHouse(t, &socket{say: func(w io.Writer, id string) {
+		h := newSocketFixture(t, &socket{say: func(w io.Writer, id string) {
 			body := textResult(id, "fine")
 			fmt.Fprintf(w, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", tt.status, tt.given, len(body), body)
 		}})

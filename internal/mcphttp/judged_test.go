@@ -13,11 +13,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// newOpenHouse starts a gate that denies /etc and drop_*, holds hold_* and
+// newOpenFixture starts a gate that denies /etc and drop_*, holds hold_* and
 // docs://hold/*, and forwards all else.
-func newOpenHouse(t *testing.T) *house {
+func newOpenFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+	return newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.Policy = compile(t,
 			policy.Rule{Match: "file:///etc/*", Action: policy.Deny},
 			policy.Rule{Match: "drop_*", Action: policy.Deny},
@@ -30,7 +30,7 @@ func newOpenHouse(t *testing.T) *house {
 // TestAmbiguousNames: what the upstream could read otherwise than the gate never
 // reaches it.
 func TestAmbiguousNames(t *testing.T) {
-	h := newOpenHouse(t)
+	h := newOpenFixture(t)
 	for _, params := range []string{
 		`"method":"resources/read","params":{"uri":"FILE:///etc/passwd"}`,
 		`"method":"resources/read","params":{"uri":"file:/etc/passwd"}`,
@@ -54,7 +54,7 @@ func TestAmbiguousNames(t *testing.T) {
 // TestMisspelledMethods: a method that differs from one that the gate acts on
 // only by case, white space or invisible characters never reaches the upstream.
 func TestMisspelledMethods(t *testing.T) {
-	h := newOpenHouse(t)
+	h := newOpenFixture(t)
 	for _, method := range []string{
 		"TOOLS/CALL", `tools/call\u0000`, " tools/call", "tools/ call", `tools\u200b/call`, "Tools/Call", `tools/call\n`, `ｔools/call`, "Resources/Read",
 		`\u1680tools/call`, `tools/call\u2003`, `tools/call\u00a0`, "tools /call",
@@ -71,7 +71,7 @@ func TestMisspelledMethods(t *testing.T) {
 // TestReferences: messages that refer to prompts or resources are judged by each
 // of them. What needs approval is refused, because there is no way to hold it.
 func TestReferences(t *testing.T) {
-	h := newOpenHouse(t)
+	h := newOpenFixture(t)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\"}\n\n")
@@ -117,8 +117,8 @@ func TestReferences(t *testing.T) {
 func TestOwnTasksInBatch(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		t.Run(fmt.Sprintf("whole %v", whole), func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
-			h.batch = newBatchHouse(t, tellArray).batch
+			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
+			h.batch = newBatchFixture(t, tellArray).batch
 			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 			ask := func(requestID, method, id string) string {
 				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"taskId":%q}}`, requestID, method, id)
@@ -143,7 +143,7 @@ func TestOwnTasksInBatch(t *testing.T) {
 // TestOwnTasksInNotifications: the upstream never hears of the gate's own tasks,
 // even in a message that nobody answers.
 func TestOwnTasksInNotifications(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 	note := func(method string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"taskId":%q}}`, method, id)
@@ -182,7 +182,7 @@ func TestListInBatch(t *testing.T) {
 	}
 	for name, tell := range tells {
 		for _, whole := range []bool{false, true} {
-			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+			h := newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 				s.HideDenied, w.WholeBatches = true, whole
 			})
 			h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) { tell(w, answers(p)) }
@@ -199,7 +199,7 @@ func TestListInBatch(t *testing.T) {
 
 // A list in a batch that was held does not show what is hidden either.
 func TestListInHeldBatch(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		s.HideDenied, w.WholeBatches = true, true
 	})
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {

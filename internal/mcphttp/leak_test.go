@@ -29,7 +29,7 @@ func TestNothingLeaks(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LEAK_REQUESTS")); err == nil {
 		total = n
 	}
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Hold, w.Beat = 10*time.Millisecond, time.Millisecond
 	})
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
@@ -74,7 +74,7 @@ func TestNothingLeaks(t *testing.T) {
 }
 
 // try makes a request from a worker's own address, and gives up after a while.
-func (h *house) try(t *testing.T, worker int, patience time.Duration, method, body string, headers ...string) {
+func (h *fixture) try(t *testing.T, worker int, patience time.Duration, method, body string, headers ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -99,7 +99,7 @@ func (h *house) try(t *testing.T, worker int, patience time.Duration, method, bo
 }
 
 // cutOff sends part of a request and closes the connection.
-func (h *house) cutOff(t *testing.T, worker int, length, body string) {
+func (h *fixture) cutOff(t *testing.T, worker int, length, body string) {
 	t.Helper()
 	conn, err := (&net.Dialer{LocalAddr: workersAddress(worker)}).DialContext(t.Context(), "tcp", h.addr)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // One client that has many requests wait is told to come again; it takes no
 // place from others.
 func TestManyWaitForOneClient(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 2 })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 2 })
 	sentAway := make(chan string, 3)
 	for range 3 {
 		req := h.send(toolCall("1", "hold_x", ""))
@@ -38,7 +38,7 @@ func TestManyWaitForOneClient(t *testing.T) {
 // The gate sends nothing that the approver was not shown: neither the query of a
 // client that asks for the task, nor answers to questions of the upstream.
 func TestUnseenIsNotSent(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp?tenant=victim", strings.NewReader(legacyAbout("tasks/result", id)))
@@ -66,7 +66,7 @@ func TestUnseenIsNotSent(t *testing.T) {
 // A store that fails refuses what needs approval, in words that are true, and
 // leaves everything else alone.
 func TestStoreFails(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store} })
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store} })
 	wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, "did not run", `"retry_after"`)
 	modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
 	wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, "did not run")

@@ -60,7 +60,7 @@ func (a *slowAnswer) check(t *testing.T, what, begin string, resp *http.Response
 // 10.1 "Sync execution streams", design 5: a large answer reaches those who wait for it while it is being kept;
 // all of them share one execution, and it can be had again.
 func TestAnswerArrives(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	slow := newSlowAnswer()
 	h.answer = slow.serve
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -88,7 +88,7 @@ func TestReaderLeaves(t *testing.T) {
 	}
 	for era, call := range calls {
 		t.Run(era, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			slow := newSlowAnswer()
 			h.answer = slow.serve
 			ctx, leave := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestReaderLeaves(t *testing.T) {
 // GOV-004 F-007.7: cancelling lets an answer that is being read finish, and the
 // task stays cancelled.
 func TestCancelWhileAnswerArrives(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	slow := newSlowAnswer()
 	h.answer = slow.serve
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -133,7 +133,7 @@ func TestCancelWhileAnswerArrives(t *testing.T) {
 
 // Without a reader, cancelling interrupts the answer.
 func TestCancelWithoutReader(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	interrupted := make(chan struct{})
 	once := sync.OnceFunc(func() { close(interrupted) }) // the upstream is also told that the call is cancelled
 	h.answer = func(w http.ResponseWriter, id string) {

@@ -58,7 +58,7 @@ func TestUpstreamErrorsAreCounted(t *testing.T) {
 				})
 				var adjust func(settings)
 				if governed {
-					h := newHouse(t, nil)
+					h := newFixture(t, nil)
 					adjust = func(s settings) { s.handler.Gate, s.handler.Desk = h.gate, h.desk }
 				}
 				g := startGate(t, up, adjust)
@@ -122,9 +122,9 @@ func upstreamRequests(g *gateway) map[string]int {
 // NFR-001 of REQ-CORE-003: what is sent upstream for held calls counts as well,
 // with how it ended.
 func TestHeldCallsCountUpstream(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	before := upstreamRequests(p.gateway)
-	p.shop.intercepted(func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
+	p.server.intercepted(func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
 		if m.Method == "tools/call" {
 			w.WriteHeader(http.StatusBadGateway)
 		}
@@ -136,10 +136,10 @@ func TestHeldCallsCountUpstream(t *testing.T) {
 	eventually(t, "the failed call is counted", func() bool {
 		return upstreamRequests(p.gateway)["error"] == before["error"]+1
 	})
-	p.shop.intercepted(nil)
+	p.server.intercepted(nil)
 	req = p.send(toolCall("8", "hold_forbidden", ""))
 	p.approve(p.pending(1)[0])
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	wantText(t, "answer", req.wait(t), "made it")
 	eventually(t, "the call is counted", func() bool {
 		return upstreamRequests(p.gateway)["success"] > before["success"]

@@ -171,7 +171,7 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Store, c.Execution = store, time.Hour
 		w.Hold, w.Beat = time.Hour, time.Second
 	})
@@ -227,7 +227,7 @@ func TestHugeResultInLittleMemory(t *testing.T) {
 
 // answering sends a message as the client of a session, and returns the answer as
 // soon as it begins.
-func (h *house) answering(ctx context.Context, message string, headers ...string) *http.Response {
+func (h *fixture) answering(ctx context.Context, message string, headers ...string) *http.Response {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {

@@ -21,11 +21,11 @@ const madeIt = `{"content":[{"type":"text","text":"made it"}]}`
 
 // start makes a call that becomes a task of the gate's, approves it, and asks
 // how it stands until it runs.
-func (p *plant) start(call string, headers ...string) string {
+func (p *taskFixture) start(call string, headers ...string) string {
 	p.t.Helper()
 	id := taskID(p.t, p.ask(call, headers...))
 	p.approve(task.ID(id))
-	eventually(p.t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) > 0 })
+	eventually(p.t, "the call is made", func() bool { return len(p.server.heard("tools/call")) > 0 })
 	return id
 }
 
@@ -45,23 +45,23 @@ func TestExecutionPath(t *testing.T) {
 	for _, tt := range tests {
 		for _, waits := range []string{"by task", "in a request"} {
 			t.Run(tt.tool+" "+waits, func(t *testing.T) {
-				p := newPlant(t, nil)
+				p := newTaskFixture(t, nil)
 				more, want := `,"task":{}`, tt.byTask
 				if waits == "in a request" {
 					more, want = "", tt.held
 				}
 				req := p.send(toolCall("7", tt.tool, more))
 				p.approve(p.pending(1)[0])
-				p.shop.done(madeIt)
+				p.server.done(madeIt)
 				answer := req.wait(t)
 				if waits == "by task" {
 					answer = p.ask(legacyAbout("tasks/result", taskID(t, answer)))
 				}
 				wantText(t, "answer", answer, "made it")
-				if nested := len(p.shop.made()) == 1; nested != want {
+				if nested := len(p.server.made()) == 1; nested != want {
 					t.Errorf("nested %t; want %t", nested, want)
 				}
-				if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+				if calls := p.server.heard("tools/call"); len(calls) != 1 {
 					t.Errorf("called %v; want once", calls)
 				}
 			})
@@ -71,15 +71,15 @@ func TestExecutionPath(t *testing.T) {
 
 // F-001.2: what is not known of a tool is asked for, once.
 func TestAnnotationIsAskedFor(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	for range 2 {
 		id := taskID(t, p.ask(toolCall("7", "hold_required", `,"task":{}`)))
 		p.approve(task.ID(id))
-		p.shop.done(madeIt)
+		p.server.done(madeIt)
 		wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
 	}
-	if lists := p.shop.heard("tools/list"); len(lists) != 1 || len(p.shop.made()) != 2 {
-		t.Errorf("listed %v, made %v; want one list and two tasks", lists, p.shop.made())
+	if lists := p.server.heard("tools/list"); len(lists) != 1 || len(p.server.made()) != 2 {
+		t.Errorf("listed %v, made %v; want one list and two tasks", lists, p.server.made())
 	}
 }
 
@@ -90,24 +90,24 @@ func TestAnnotationIsAskedFor(t *testing.T) {
 // GOV-004 F-004.3, F-004.5, F-005.1, F-005.8, F-006.8, F-006.9, NF-003.5: without
 // streams the client learns everything by asking.
 func TestNestedLegacyTask(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "the upstream was asked how it stands", func() bool {
 		wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
-		return len(p.shop.heard("tasks/get")) > 0
+		return len(p.server.heard("tasks/get")) > 0
 	})
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"pollInterval":20`)
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	eventually(t, "the upstream is done", func() bool {
 		return strings.Contains(p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
 	})
-	if fetched := p.shop.heard("tasks/result"); len(fetched) != 0 {
+	if fetched := p.server.heard("tasks/result"); len(fetched) != 0 {
 		t.Errorf("the result was fetched before the client asked for it: %v", fetched)
 	}
 	for range 2 { // it can be had again
 		wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it", `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`)
 	}
-	if fetched := p.shop.heard("tasks/result"); len(fetched) != 1 {
+	if fetched := p.server.heard("tasks/result"); len(fetched) != 1 {
 		t.Errorf("fetched %v; want once", fetched)
 	}
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
@@ -115,11 +115,11 @@ func TestNestedLegacyTask(t *testing.T) {
 
 // The same for a modern client, whose upstream tells the result with the status.
 func TestNestedModernTask(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
 	message, headers := about("tasks/get", id)
 	wantText(t, "get", p.ask(message, headers...), `"status":"working"`)
-	p.shop.done(`{"resultType":"complete","content":[{"type":"text","text":"` + strings.Repeat("made it ", 50_000) + `"}]}`)
+	p.server.done(`{"resultType":"complete","content":[{"type":"text","text":"` + strings.Repeat("made it ", 50_000) + `"}]}`)
 	var answer string
 	eventually(t, "the task has ended", func() bool {
 		answer = p.ask(message, headers...)
@@ -129,18 +129,18 @@ func TestNestedModernTask(t *testing.T) {
 	if n := strings.Count(answer, "made it "); n != 50_000 {
 		t.Errorf("%d of 50000 words came through", n)
 	}
-	polls := len(p.shop.heard("tasks/get"))
-	if again := p.ask(message, headers...); again != answer || len(p.shop.heard("tasks/get")) != polls {
+	polls := len(p.server.heard("tasks/get"))
+	if again := p.ask(message, headers...); again != answer || len(p.server.heard("tasks/get")) != polls {
 		t.Error("the result was not kept")
 	}
 }
 
 // F-004.1, 5.3: the upstream's task lives no longer than the gate's.
 func TestNestedTTL(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
-	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
-	made, err := p.shop.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.shop.made()[0])))
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	made, err := p.server.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.server.made()[0])))
 	if ttl := made.TTL(); err != nil || ttl > 2*time.Hour || ttl < 2*time.Hour-time.Minute {
 		t.Errorf("ttl %v, %v; want what is left of two hours", ttl, err)
 	}
@@ -148,15 +148,15 @@ func TestNestedTTL(t *testing.T) {
 
 // GOV-004 5.3: nor does it live longer than the upstream is to be asked for.
 func TestNestedTTLLimited(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	p.gateway = startGate(t, p.up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
 		s.upstream.MaxTaskTTL = 30 * time.Minute
 	})
 	p.ask(initialize)
 	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
-	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
-	made, err := p.shop.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.shop.made()[0])))
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	made, err := p.server.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.server.made()[0])))
 	if ttl := made.TTL(); err != nil || ttl != 30*time.Minute {
 		t.Errorf("ttl %v, %v; want 30m", ttl, err)
 	}
@@ -165,9 +165,9 @@ func TestNestedTTLLimited(t *testing.T) {
 // 10.1 "Lazy poll: failed", and the upstream's own cancellation; F-005.10.
 // GOV-004 F-006.10.
 func TestNestedTaskFails(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	p.shop.done(`out of paper!`)
+	p.server.done(`out of paper!`)
 	var answer string
 	eventually(t, "the task has ended", func() bool {
 		answer = p.ask(legacyAbout("tasks/get", id))
@@ -179,15 +179,15 @@ func TestNestedTaskFails(t *testing.T) {
 		t.Errorf("state %s; want failed", state)
 	}
 
-	p = newPlant(t, nil)
+	p = newTaskFixture(t, nil)
 	id = p.start(toolCall("7", "hold_required", `,"task":{}`)) // a client that waits for the result gets it as it is
 	result := p.send(legacyAbout("tasks/result", id))
-	p.shop.done(`out of paper!`)
+	p.server.done(`out of paper!`)
 	wantText(t, "result", result.wait(t), `"code":-32050`, "out of paper")
 
-	p = newPlant(t, nil)
+	p = newTaskFixture(t, nil)
 	id = p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
-	p.shop.done(`out of paper!`)
+	p.server.done(`out of paper!`)
 	message, headers := about("tasks/get", id)
 	eventually(t, "the task has ended", func() bool {
 		answer = p.ask(message, headers...)
@@ -195,11 +195,11 @@ func TestNestedTaskFails(t *testing.T) {
 	})
 	wantText(t, "get", answer, `"status":"failed"`, `"code":-32050`)
 
-	p = newPlant(t, nil)
+	p = newTaskFixture(t, nil)
 	id = p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return len(p.shop.made()) == 1 })
-	theirs := task.AnyOwner().Ref(task.ID(p.shop.made()[0]))
-	if _, err := task.Advance(t.Context(), p.shop.tasks.Store, theirs, task.Cancel{By: "an operator"}, time.Now()); err != nil {
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	theirs := task.AnyOwner().Ref(task.ID(p.server.made()[0]))
+	if _, err := task.Advance(t.Context(), p.server.tasks.Store, theirs, task.Cancel{By: "an operator"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the task has ended", func() bool {
@@ -207,8 +207,8 @@ func TestNestedTaskFails(t *testing.T) {
 	})
 }
 
-// sender reaches the workshop with the gate's own credentials.
-func (p *plant) sender(t task.Task) approval.Sender {
+// sender reaches the upstream with the gate's own credentials.
+func (p *taskFixture) sender(t task.Task) approval.Sender {
 	u, err := url.Parse(p.target)
 	if err != nil {
 		p.t.Fatal(err)
@@ -218,7 +218,7 @@ func (p *plant) sender(t task.Task) approval.Sender {
 	return own.Upstream().Sender(t, p.gate)
 }
 
-func (p *plant) state(id string) task.Task {
+func (p *taskFixture) state(id string) task.Task {
 	p.t.Helper()
 	got, err := p.store.Get(p.t.Context(), task.AnyOwner().Ref(task.ID(id)))
 	if err != nil {
@@ -231,18 +231,18 @@ func (p *plant) state(id string) task.Task {
 // changes nothing; the client may ask again.
 // GOV-004 F-005.7.
 func TestPollFailsTaskGoesOn(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 100 * time.Millisecond })
+	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 100 * time.Millisecond })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	stuck := make(chan struct{})
-	p.shop.fail(func(method string) {
+	p.server.fail(func(method string) {
 		if method == "tasks/get" {
 			<-stuck
 		}
 	}, nil)
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"code":-32001`, `"error_type":"upstream_timeout"`, `"retry_after"`)
 	close(stuck)
-	p.shop.fail(nil, func(method string) *jsonrpc.Error {
+	p.server.fail(nil, func(method string) *jsonrpc.Error {
 		if method == "tasks/get" {
 			return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "oops"}
 		}
@@ -252,11 +252,11 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 		answer := p.ask(legacyAbout("tasks/get", id))
 		return strings.Contains(answer, `"code":-32002`) && strings.Contains(answer, `"error_type":"upstream_invalid_response"`)
 	})
-	p.shop.fail(nil, nil)
+	p.server.fail(nil, nil)
 	if state := p.state(id).State; state != task.Executing {
 		t.Fatalf("state %s; want it to go on", state)
 	}
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	eventually(t, "there is a result", func() bool { // a poll may take longer than it may on a busy machine
 		return strings.Contains(p.ask(legacyAbout("tasks/result", id)), "made it")
 	})
@@ -274,15 +274,15 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 func TestUpstreamTaskGone(t *testing.T) {
 	for _, method := range []string{"tasks/get", "tasks/result"} {
 		t.Run(method, func(t *testing.T) {
-			p := newPlant(t, nil)
+			p := newTaskFixture(t, nil)
 			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-			p.shop.fail(nil, func(asked string) *jsonrpc.Error {
+			p.server.fail(nil, func(asked string) *jsonrpc.Error {
 				if asked == method {
 					return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Task not found"}
 				}
 				return nil
 			})
-			p.shop.done(madeIt)
+			p.server.done(madeIt)
 			wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), `"error_type":"upstream_task_not_found"`)
 			wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "no longer knows")
 		})
@@ -293,17 +293,17 @@ func TestUpstreamTaskGone(t *testing.T) {
 // it, as MCP has it; concurrent readers share one fetch.
 // GOV-004 F-006.11 as design 5 has it: a reader waits instead of being refused.
 func TestOneFetchForAllReaders(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	var readers []*request
 	for range 10 {
 		readers = append(readers, p.send(legacyAbout("tasks/result", id)))
 	}
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	for _, r := range readers {
 		wantText(t, "result", r.wait(t), "made it")
 	}
-	if fetched := p.shop.heard("tasks/result"); len(fetched) != 1 {
+	if fetched := p.server.heard("tasks/result"); len(fetched) != 1 {
 		t.Errorf("fetched %v; want once", fetched)
 	}
 }
@@ -311,7 +311,7 @@ func TestOneFetchForAllReaders(t *testing.T) {
 // 10.4 "ThoughtGate restart": tasks are not lost. After a crash of the gate a call that is the upstream's task goes on being
 // asked for, by whoever is there; it is not unknown.
 func TestAnotherReplicaGoesOn(t *testing.T) {
-	p := newPlant(t, func(c *approval.Config, _ *conversation.Waiting) { c.Durable, c.Lease = true, time.Second })
+	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Durable, c.Lease = true, time.Second })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	if x := p.state(id).Execution; !x.Detached() || x.Executor != "" {
@@ -320,7 +320,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 	if err := p.desk.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if cancelled := p.shop.heard("tasks/cancel"); len(cancelled) != 0 {
+	if cancelled := p.server.heard("tasks/cancel"); len(cancelled) != 0 {
 		t.Errorf("a gate that comes back cancelled %v", cancelled)
 	}
 	next, err := approval.New(approval.Config{
@@ -336,22 +336,22 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, next, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
 	})
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it")
-	if calls := p.shop.heard("tools/call"); len(calls) != 1 {
+	if calls := p.server.heard("tools/call"); len(calls) != 1 {
 		t.Errorf("called %v; want once", calls)
 	}
 }
 
 // F-007.1, F-007.2, 10.1 "Cancellation": the upstream is told, without making the client wait.
 func TestNestedCancellation(t *testing.T) {
-	for era, call := range map[string]func(p *plant) (string, string){
-		"legacy": func(p *plant) (string, string) {
+	for era, call := range map[string]func(p *taskFixture) (string, string){
+		"legacy": func(p *taskFixture) (string, string) {
 			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 			return id, p.ask(legacyAbout("tasks/cancel", id))
 		},
-		"modern": func(p *plant) (string, string) {
+		"modern": func(p *taskFixture) (string, string) {
 			id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
 			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 			message, headers := about("tasks/cancel", id)
@@ -359,14 +359,14 @@ func TestNestedCancellation(t *testing.T) {
 		},
 	} {
 		t.Run(era, func(t *testing.T) {
-			p := newPlant(t, nil)
+			p := newTaskFixture(t, nil)
 			id, answer := call(p)
 			wantText(t, "cancel", answer, `"result"`)
 			if state := p.state(id).State; state != task.Cancelled {
 				t.Errorf("state %s; want cancelled", state)
 			}
 			eventually(t, "the upstream is told", func() bool {
-				return slices.Equal(p.shop.heard("tasks/cancel"), []string{"tasks/cancel " + p.shop.made()[0]})
+				return slices.Equal(p.server.heard("tasks/cancel"), []string{"tasks/cancel " + p.server.made()[0]})
 			})
 			eventually(t, "it is counted", func() bool {
 				return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
@@ -377,7 +377,7 @@ func TestNestedCancellation(t *testing.T) {
 
 // lists asks for all pages of the client's tasks, and for those of a client that
 // cannot be told from others.
-func (p *plant) lists(ask func(message string, headers ...string)) {
+func (p *taskFixture) lists(ask func(message string, headers ...string)) {
 	cursor := regexp.MustCompile(`"nextCursor":"([^"]+)"`)
 	for next := ""; ; {
 		list := `{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{` + next + `}}`
@@ -388,14 +388,14 @@ func (p *plant) lists(ask func(message string, headers ...string)) {
 		}
 		next = `"cursor":"` + found[1] + `"`
 	}
-	if lists := p.shop.heard("tasks/list"); len(lists) == 0 {
+	if lists := p.server.heard("tasks/list"); len(lists) == 0 {
 		p.t.Error("the upstream's list was not asked for")
 	}
 }
 
 // Upstream ids never reach the client, whatever it asks.
 func TestUpstreamIDsStayInside(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	var received strings.Builder
 	ask := func(message string, headers ...string) {
 		req := p.send(message, headers...)
@@ -410,11 +410,11 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 	get, headers := about("tasks/get", modern)
 	eventually(t, "there are three tasks", func() bool {
 		ask(get, headers...)
-		return len(p.shop.made()) == 3
+		return len(p.server.made()) == 3
 	})
 	for range 3 {
 		ask(legacyAbout("tasks/get", legacy))
-		p.shop.done(madeIt)
+		p.server.done(madeIt)
 	}
 	held.wait(t)
 	received.WriteString(held.body)
@@ -428,7 +428,7 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 	if text := received.String(); !strings.Contains(text, "made it") {
 		t.Errorf("the client got no result: %s", text)
 	}
-	for _, id := range p.shop.made() {
+	for _, id := range p.server.made() {
 		if before, _, told := strings.Cut(received.String(), id); told {
 			t.Errorf("the client was told of %s after %s", id, before[max(0, len(before)-200):])
 		}
@@ -442,8 +442,8 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 // GOV-004 F-005.5, F-007.6, F-008.1, F-008.2, F-008.4.
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64
-	var p *plant
-	p = newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
+	var p *taskFixture
+	p = newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
@@ -454,7 +454,7 @@ func TestExpiryCancelsUpstream(t *testing.T) {
 	stuck, arrived := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(stuck) })
 	t.Cleanup(release)
-	p.shop.fail(func(method string) {
+	p.server.fail(func(method string) {
 		if method == "tasks/cancel" {
 			close(arrived)
 			<-stuck
@@ -469,36 +469,36 @@ func TestExpiryCancelsUpstream(t *testing.T) {
 	eventually(t, "another has expired", func() bool { return p.state(other).State == task.Expired })
 	release()
 	eventually(t, "the upstream is told", func() bool {
-		return slices.Equal(p.shop.heard("tasks/cancel"), []string{"tasks/cancel " + p.shop.made()[0]})
+		return slices.Equal(p.server.heard("tasks/cancel"), []string{"tasks/cancel " + p.server.made()[0]})
 	})
 }
 
 // F-007.2: a call that is being made is cancelled where it runs: a
 // legacy one by a notification.
 func TestCancelCallUnderWay(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	id := taskID(t, p.ask(toolCall(`"the id"`, "hold_forbidden", `,"task":{}`)))
 	p.approve(task.ID(id))
-	eventually(t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) == 1 })
+	eventually(t, "the call is made", func() bool { return len(p.server.heard("tools/call")) == 1 })
 	wantText(t, "cancel", p.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
-	eventually(t, "the upstream is told", func() bool { return len(p.shop.heard("notifications/cancelled")) == 1 })
+	eventually(t, "the upstream is told", func() bool { return len(p.server.heard("notifications/cancelled")) == 1 })
 	eventually(t, "it is counted", func() bool {
 		return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
 	})
 
 	held := p.send(toolCall("8", "hold_forbidden", ""))
 	p.approve(p.pending(1)[0])
-	eventually(t, "the call is made", func() bool { return len(p.shop.heard("tools/call")) == 2 })
+	eventually(t, "the call is made", func() bool { return len(p.server.heard("tools/call")) == 2 })
 	p.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8}}`)
 	wantNoAnswer(t, held, "8")
-	eventually(t, "the upstream is told", func() bool { return len(p.shop.heard("notifications/cancelled")) == 2 })
+	eventually(t, "the upstream is told", func() bool { return len(p.server.heard("notifications/cancelled")) == 2 })
 }
 
 // A store that does not outlive the gate takes its tasks with it: their
 // upstreams are told (F-007.3).
 func TestShutdownCancelsUpstream(t *testing.T) {
-	var p *plant
-	p = newPlant(t, func(c *approval.Config, _ *conversation.Waiting) {
+	var p *taskFixture
+	p = newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 	})
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -506,7 +506,7 @@ func TestShutdownCancelsUpstream(t *testing.T) {
 	if err := p.desk.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if heard := p.shop.heard("tasks/cancel"); !slices.Equal(heard, []string{"tasks/cancel " + p.shop.made()[0]}) {
+	if heard := p.server.heard("tasks/cancel"); !slices.Equal(heard, []string{"tasks/cancel " + p.server.made()[0]}) {
 		t.Errorf("heard %v; want its task cancelled", heard)
 	}
 }
@@ -515,21 +515,21 @@ func TestShutdownCancelsUpstream(t *testing.T) {
 // upstream's, and so is everything about it; unless the upstream can have none.
 // CORE-007 F-005.5.
 func TestPassthroughOwnership(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	for _, tool := range []string{"get_required", "get_optional"} {
 		created := p.ask(toolCall("7", tool, `,"task":{"ttl":60000}`))
-		theirs := p.shop.made()[len(p.shop.made())-1]
+		theirs := p.server.made()[len(p.server.made())-1]
 		wantText(t, tool, created, `"taskId":"`+theirs+`"`, `"ttl":60000`)
 		wantText(t, "get", p.ask(legacyAbout("tasks/get", theirs)), `"taskId":"`+theirs+`"`, `"status":"working"`)
-		p.shop.done(madeIt)
+		p.server.done(madeIt)
 		wantText(t, "result", p.ask(legacyAbout("tasks/result", theirs)), "made it", theirs)
 		wantText(t, "cancel", p.ask(legacyAbout("tasks/cancel", theirs)), `"code":-32602`)
 	}
 	accelerated := taskID(t, p.ask(toolCall("7", "get_forbidden", `,"task":{}`)))
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", accelerated)), "made it", accelerated)
-	if n := len(p.shop.made()); n != 2 {
+	if n := len(p.server.made()); n != 2 {
 		t.Errorf("the upstream made %d tasks; want 2", n)
 	}
 	if asked := p.state(accelerated).Approval; asked != nil {
@@ -537,9 +537,9 @@ func TestPassthroughOwnership(t *testing.T) {
 	}
 
 	modern := p.ask(modernCall("get_required", tasksExtension), modernHeaders("get_required")...)
-	theirs := p.shop.made()[2]
+	theirs := p.server.made()[2]
 	wantText(t, "modern", modern, `"resultType":"task"`, `"taskId":"`+theirs+`"`)
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	message, headers := about("tasks/get", theirs)
 	eventually(t, "it has ended", func() bool { return strings.Contains(p.ask(message, headers...), "made it") })
 }

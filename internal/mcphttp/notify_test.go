@@ -17,7 +17,7 @@ import (
 )
 
 // stream opens a stream and returns a function that reads its next message.
-func (h *house) stream(t *testing.T, method, message string, headers ...string) (next func() string) {
+func (h *fixture) stream(t *testing.T, method, message string, headers ...string) (next func() string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {
@@ -52,7 +52,7 @@ func (h *house) stream(t *testing.T, method, message string, headers ...string) 
 // F-006.3: a legacy client hears of its tasks on its GET stream, between the
 // upstream's own events, and of nobody else's.
 func TestStatusOnGetStream(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\ndata: {\"unfini")
@@ -79,7 +79,7 @@ func TestStatusOnGetStream(t *testing.T) {
 // A modern client hears of the tasks it names, first how they stand, and only
 // if they are its own.
 func TestStatusOnSubscription(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	foreignHeaders := modernHeaders("hold_x")
 	foreignHeaders[9] = "Bearer somebody else"
@@ -111,14 +111,14 @@ func TestStatusOnSubscription(t *testing.T) {
 func TestStatusOfEveryStep(t *testing.T) {
 	const approved, running = `"status":"working","statusMessage":"Approved`, `"status":"working","statusMessage":"Running`
 	tests := map[string]struct {
-		do   func(h *house, id string)
+		do   func(h *fixture, id string)
 		want []string
 	}{
-		"completed": {func(h *house, id string) {
+		"completed": {func(h *fixture, id string) {
 			h.approve(task.ID(id))
 			h.ask(legacyAbout("tasks/result", id))
 		}, []string{approved, running, `"status":"completed"`}},
-		"failed": {func(h *house, id string) {
+		"failed": {func(h *fixture, id string) {
 			h.answer = func(w http.ResponseWriter, id string) {
 				w.Header().Set("Content-Type", "application/json")
 				io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-1,"message":"no"}}`)
@@ -126,12 +126,12 @@ func TestStatusOfEveryStep(t *testing.T) {
 			h.approve(task.ID(id))
 			h.ask(legacyAbout("tasks/result", id))
 		}, []string{approved, running, `"status":"failed"`}},
-		"rejected":  {func(h *house, id string) { h.reject(task.ID(id), "") }, []string{`"status":"failed","statusMessage":"Rejected`}},
-		"cancelled": {func(h *house, id string) { h.ask(legacyAbout("tasks/cancel", id)) }, []string{`"status":"cancelled"`}},
+		"rejected":  {func(h *fixture, id string) { h.reject(task.ID(id), "") }, []string{`"status":"failed","statusMessage":"Rejected`}},
+		"cancelled": {func(h *fixture, id string) { h.ask(legacyAbout("tasks/cancel", id)) }, []string{`"status":"cancelled"`}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.get = silent
 			next := h.stream(t, http.MethodGet, "")
 			next()
@@ -149,7 +149,7 @@ func TestStatusOfEveryStep(t *testing.T) {
 // no error.
 func TestStatusOfExpiry(t *testing.T) {
 	var shift atomic.Int64
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
 	})
@@ -175,7 +175,7 @@ func silent(w http.ResponseWriter, r *http.Request) {
 // A client that waits for the result of a task hears on that stream how it
 // stands; but one that has a GET stream hears it there, and not twice. F-012.
 func TestStatusOnResultStream(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = silent
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	other := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
@@ -215,7 +215,7 @@ func TestStatusOnResultStream(t *testing.T) {
 
 // Clients of versions that have no tasks are not told of any.
 func TestStatusUnknownToOldVersions(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = silent
 	old := h.stream(t, http.MethodGet, "", "MCP-Protocol-Version", "2025-06-18")
 	old()
@@ -231,7 +231,7 @@ func TestStatusFromAnotherReplica(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
 	share := func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = store }
-	a, b := newHouse(t, share), newHouse(t, share)
+	a, b := newFixture(t, share), newFixture(t, share)
 	a.get = silent
 	get := a.stream(t, http.MethodGet, "")
 	get()
@@ -272,7 +272,7 @@ func listenFor(wishes string) (string, []string) {
 // One subscription to tasks of the gate's own and to the upstream's news gets
 // both on one stream; the upstream never sees ids of the gate's own.
 func TestSubscriptionMerged(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	release := make(chan struct{})
 	h.listen = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -322,7 +322,7 @@ func TestSubscriptionWithoutUpstream(t *testing.T) {
 	}
 	for name, refuse := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.listen = refuse
 			id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 			listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["` + id + `"]`)
@@ -334,7 +334,7 @@ func TestSubscriptionWithoutUpstream(t *testing.T) {
 		})
 	}
 	t.Run("not let in", func(t *testing.T) {
-		h := newHouse(t, nil)
+		h := newFixture(t, nil)
 		h.listen = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you?", http.StatusUnauthorized) }
 		listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["tg_x"]`)
 		r := h.send(listen, headers...)
@@ -348,7 +348,7 @@ func TestSubscriptionWithoutUpstream(t *testing.T) {
 // After a change of policy clients are told that lists have changed: once on a
 // legacy session, and on modern subscriptions that asked.
 func TestListsChanged(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	quiet := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\n")
@@ -377,7 +377,7 @@ func TestListsChanged(t *testing.T) {
 // the one on which it had asked, is shown like any other; all else on that stream
 // stays as it is.
 func TestListOnResumedStream(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
+	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
 	const call = `{"jsonrpc":"2.0","id":2,"result":{"content":[],"tools":[{"name":"secret"}]}}`
 	big := `{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", 100_000) + `"}]}}`
 	h.get = func(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 	for name, answer := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = answer
 			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 			h.approve(task.ID(id))
@@ -87,7 +87,7 @@ func TestUnusableLargeAnswers(t *testing.T) {
 	}
 	for name, answer := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = answer
 			id := h.runs("hold_x")
 			got := h.ask(legacyAbout("tasks/result", id))
@@ -109,7 +109,7 @@ func TestUnusableLargeAnswers(t *testing.T) {
 
 // runs has a call made as a task, without anybody to read the answer as it
 // arrives, and returns the task once it has ended.
-func (h *house) runs(tool string) string {
+func (h *fixture) runs(tool string) string {
 	h.t.Helper()
 	id := taskID(h.t, h.ask(toolCall("3", tool, `,"task":{}`)))
 	h.approve(task.ID(id))
@@ -121,7 +121,7 @@ func (h *house) runs(tool string) string {
 
 // A complete result may tell its type wherever it likes.
 func TestLateResultType(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = answerWith(asJSON, fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"a":"%s","resultType":"complete"}}`, strings.Repeat("x", 100<<10)))
 	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	h.approve(h.pending(1)[0])
@@ -135,7 +135,7 @@ func TestLateResultType(t *testing.T) {
 func TestResultTooLarge(t *testing.T) {
 	for _, limit := range []string{"of a result", "of the store"} {
 		t.Run(limit, func(t *testing.T) {
-			h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 				if limit == "of a result" {
 					c.MaxResult = 100 << 10
 					return
@@ -165,7 +165,7 @@ func TestResultTooLarge(t *testing.T) {
 // A result that happens to have a member called task is a result all the same,
 // if no task was asked for.
 func TestResultWithTaskMember(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"made it"}],"task":{"title":"laundry"}}}`)
@@ -178,7 +178,7 @@ func TestResultWithTaskMember(t *testing.T) {
 // An upstream that writes the id of a call in another way has answered it, and
 // the client gets its own back.
 func TestIDWrittenOtherwise(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		otherwise := strings.Replace(id, `"c`, `"\u0063`, 1)

@@ -20,7 +20,7 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 // tells of tasks and of changed lists. A legacy client whose upstream has no GET
 // stream hears of both on one of the gate's own, and of nobody else's tasks.
 func TestStreamWithoutUpstreams(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = methodNotAllowed
 	next := h.stream(t, http.MethodGet, "")
 	other := h.stream(t, http.MethodGet, "", "Mcp-Session-Id", "s-2")
@@ -52,7 +52,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+			h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 				if !tt.rules {
 					s.Policy = nil
 				}
@@ -68,7 +68,7 @@ func TestStreamRefused(t *testing.T) {
 
 // The gate ends a stream of its own when it shuts down, and counts it as one.
 func TestOwnStreamEnds(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = methodNotAllowed
 	req := h.sendAs(http.MethodGet, "")
 	eventually(t, "the stream is counted", func() bool { return strings.Contains(scrape(h.gateway), `sse_streams_active{kind="get"} 1`) })
@@ -81,7 +81,7 @@ func TestOwnStreamEnds(t *testing.T) {
 // A modern client that wants to hear of changed lists, which the gate declares to
 // tell of, hears of them also if its upstream does not know subscriptions.
 func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
@@ -101,7 +101,7 @@ func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
 // nothing to be judged, reaches the upstream, which does not know it. One that
 // names a resource is judged.
 func TestRemovedMethodReachesUpstream(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)

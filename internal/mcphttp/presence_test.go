@@ -13,7 +13,7 @@ import (
 )
 
 // see waits until the owner of a task is there as told, for whoever reads the store.
-func (h *house) see(id task.ID, want task.Presence) {
+func (h *fixture) see(id task.ID, want task.Presence) {
 	h.t.Helper()
 	var got task.Task
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -31,7 +31,7 @@ func (h *house) see(id task.ID, want task.Presence) {
 // A host whose time is up is gone at once, even if it leaves its request open. The
 // request ends without an answer, and cannot be resumed; the call can be repeated.
 func TestHostThatGaveUpIsGone(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Longest, w.Forever = time.Hour, time.Hour })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Longest, w.Forever = time.Hour, time.Hour })
 	resp := h.begin(t, toolCall("7", "hold_x", `,"_meta":{"progressToken":1}`), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
@@ -62,14 +62,14 @@ func TestHostThatGaveUpIsGone(t *testing.T) {
 
 // A client that was told to call again no longer waits, but is expected back.
 func TestClientToldToCallAgainPolls(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.ask(toolCall("1", "hold_x", ""))
 	h.see(h.pending(1)[0], task.OwnerPolls)
 }
 
 // A client that has no room to wait does not wait.
 func TestClientWithoutRoomPolls(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
 	first := h.send(toolCall("1", "hold_x", ""))
 	id := h.pending(1)[0]
 	h.see(id, task.OwnerWaits)
@@ -85,7 +85,7 @@ func TestClientWithoutRoomPolls(t *testing.T) {
 
 // A client that listens to its task waits for it as long as its stream is open.
 func TestSubscriberWaits(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	h.see(task.ID(id), task.OwnerPolls)
 	listen, headers := listenTo(id)

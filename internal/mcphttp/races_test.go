@@ -41,13 +41,13 @@ func race(one, other func()) {
 	done.Wait()
 }
 
-func (h *house) decide(id task.ID, who string, what approval.Decision) error {
+func (h *fixture) decide(id task.ID, who string, what approval.Decision) error {
 	_, err := decide(context.Background(), h.desk, id, approval.Approver{Name: who}, what, "")
 	return err
 }
 
 // times returns how often a tool has run.
-func (h *house) times(tool string) int {
+func (h *fixture) times(tool string) int {
 	n := 0
 	for _, call := range h.ran() {
 		if strings.HasPrefix(call, tool+" ") {
@@ -60,7 +60,7 @@ func (h *house) times(tool string) int {
 // Of two approvers who disagree at the same time one has decided, and what
 // happens is what that one said.
 func TestDisagreeingApproversRace(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for i := range rounds {
 		tool := fmt.Sprintf("hold_%d", i)
 		req := h.send(toolCall("7", tool, ""))
@@ -82,7 +82,7 @@ func TestDisagreeingApproversRace(t *testing.T) {
 // Two who approve at the same time, and two who ask for the result at the same
 // time, make it run once.
 func TestApprovalsRaceToOneRun(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for i := range rounds {
 		tool := fmt.Sprintf("hold_%d", i)
 		id := taskID(t, h.ask(toolCall("7", tool, `,"task":{}`)))
@@ -101,7 +101,7 @@ func TestApprovalsRaceToOneRun(t *testing.T) {
 // A client that cancels while it is approved is told what is true: cancelled,
 // and if it is told that the tool did not run then it did not.
 func TestDecisionAndCancelRace(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	ran := 0
 	for i := range rounds {
 		tool := fmt.Sprintf("hold_%d", i)
@@ -133,7 +133,7 @@ func TestDecisionAndCancelRace(t *testing.T) {
 // A decision at the moment when time is up either counts or does not.
 func TestDecisionAndExpiryRace(t *testing.T) {
 	const timeout = 5 * time.Millisecond
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: timeout}, true }
 	})
 	ran := 0
@@ -165,7 +165,7 @@ func TestDecisionAndExpiryRace(t *testing.T) {
 // A client may go at any moment: its call runs at most once, only if it was
 // approved, and if it ran the client gets the result when it comes back.
 func TestDisconnectAtEveryStep(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	for i := range rounds {
 		tool := fmt.Sprintf("hold_%d", i)
 		call := toolCall("7", tool, "")
@@ -236,7 +236,7 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 // this name in package approval has ten thousand of them.
 func TestManyPending(t *testing.T) {
 	const tasks, waiters, approved = 2000, 300, 100
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Beat = time.Minute })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Beat = time.Minute })
 	ids := make([]task.ID, tasks)
 	verdict := policy.Verdict{Action: policy.Approve, Workflow: "default"}
 	for i := range ids {
@@ -271,7 +271,7 @@ func TestManyPending(t *testing.T) {
 
 // begin sends a message and returns the response once it has begun, which says
 // that its client is kept waiting.
-func (h *house) begin(t *testing.T, message string, headers ...string) *http.Response {
+func (h *fixture) begin(t *testing.T, message string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {

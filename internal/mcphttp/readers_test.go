@@ -11,11 +11,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// newArgumentHouse starts a gate whose Cedar policies forbid some arguments and
+// newArgumentFixture starts a gate whose Cedar policies forbid some arguments and
 // allow all else.
-func newArgumentHouse(t *testing.T) *house {
+func newArgumentFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+	return newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules:     []policy.Rule{{Match: "*", Action: policy.AskPolicies}},
 			Default:   policy.Rule{Action: policy.Deny},
@@ -37,7 +37,7 @@ forbid (principal, action, resource) when { context.arguments has options && con
 // names, and some copy a member called __proto__ into the prototype of what they
 // read, where its members count as the object's own.
 func TestArgumentsThatServersReadOtherwise(t *testing.T) {
-	h := newArgumentHouse(t)
+	h := newArgumentFixture(t)
 	call := func(params string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write",` + params + `}}`
 	}

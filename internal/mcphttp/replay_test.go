@@ -54,29 +54,29 @@ const (
 
 // A presentation hands a sealed text to a gate in one of the places where clients
 // put such texts.
-type presentation func(h *house, who replayer, text string) string
+type presentation func(h *fixture, who replayer, text string) string
 
-func asState(h *house, who replayer, text string) string {
+func asState(h *fixture, who replayer, text string) string {
 	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "hold_x")...)
 }
 
-func asStateOfOtherCall(h *house, who replayer, text string) string {
+func asStateOfOtherCall(h *fixture, who replayer, text string) string {
 	return h.ask(toolCall("26", "hold_y", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "hold_y")...)
 }
 
-func asStateOfForwardedCall(h *house, who replayer, text string) string {
+func asStateOfForwardedCall(h *fixture, who replayer, text string) string {
 	return h.ask(toolCall("26", "get_x", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "get_x")...)
 }
 
-func asLegacyState(h *house, who replayer, text string) string {
+func asLegacyState(h *fixture, who replayer, text string) string {
 	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`"`), who.headers(legacyVersion, "", "")...)
 }
 
-func asPlace(h *house, who replayer, text string) string {
+func asPlace(h *fixture, who replayer, text string) string {
 	return h.sendAs(http.MethodGet, "", append(who.headers(legacyVersion, "", ""), "Last-Event-ID", text)...).wait(h.t)
 }
 
-func asModernPlace(h *house, who replayer, text string) string {
+func asModernPlace(h *fixture, who replayer, text string) string {
 	headers := []string{"MCP-Protocol-Version", modernVersion, "Mcp-Session-Id", "", "Last-Event-ID", text}
 	if who.token != "" {
 		headers = append(headers, "Authorization", "Bearer "+who.token)
@@ -84,11 +84,11 @@ func asModernPlace(h *house, who replayer, text string) string {
 	return h.sendAs(http.MethodGet, "", headers...).wait(h.t)
 }
 
-func asCursor(h *house, who replayer, text string) string {
+func asCursor(h *fixture, who replayer, text string) string {
 	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`"}}`, who.headers(legacyVersion, "", "")...)
 }
 
-func asModernCursor(h *house, who replayer, text string) string {
+func asModernCursor(h *fixture, who replayer, text string) string {
 	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`",`+modernMeta("")+`}}`, who.headers(modernVersion, "tasks/list", "")...)
 }
 
@@ -96,27 +96,27 @@ func asModernCursor(h *house, who replayer, text string) string {
 // hold_x for it, if it is about a call.
 type sealed struct {
 	name   string
-	obtain func(h *house, who replayer) string
+	obtain func(h *fixture, who replayer) string
 	use    presentation // as it is meant
 }
 
 var (
-	stateText = sealed{"requestState", func(h *house, who replayer) string {
+	stateText = sealed{"requestState", func(h *fixture, who replayer) string {
 		return stateIn(h.t, h.ask(modernCall("hold_x", ""), who.headers(modernVersion, "tools/call", "hold_x")...))
 	}, asState}
-	placeText = sealed{"Last-Event-ID", func(h *house, who replayer) string {
+	placeText = sealed{"Last-Event-ID", func(h *fixture, who replayer) string {
 		held := h.send(toolCall("7", "hold_x", ""), who.headers(legacyVersion, "", "")...)
 		held.wait(h.t)
 		return sealedIn(h.t, `(?m)^id: ?(tg1\.\S+)`, held.body)
 	}, asPlace}
 	// Of the gate's own tasks there are more than a page has.
-	ownCursor = sealed{"cursor of own tasks", func(h *house, who replayer) string {
+	ownCursor = sealed{"cursor of own tasks", func(h *fixture, who replayer) string {
 		for i := range pageSize + 1 {
 			h.ask(strings.Replace(toolCall("7", "hold_x", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":"task %d"`, i), 1), who.headers(legacyVersion, "", "")...)
 		}
 		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, who.headers(legacyVersion, "", "")...))
 	}, asCursor}
-	upstreamCursor = sealed{"cursor of the upstream's tasks", func(h *house, who replayer) string {
+	upstreamCursor = sealed{"cursor of the upstream's tasks", func(h *fixture, who replayer) string {
 		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, who.headers(legacyVersion, "", "")...))
 	}, asCursor}
 )
@@ -133,11 +133,11 @@ func sealedIn(t *testing.T, pattern, text string) string {
 	return found[1]
 }
 
-// newReplayHouse starts a gate that keeps clients waiting so briefly that they get
+// newReplayFixture starts a gate that keeps clients waiting so briefly that they get
 // texts to come again with.
-func newReplayHouse(t *testing.T, adjust func(*approval.Config)) *house {
+func newReplayFixture(t *testing.T, adjust func(*approval.Config)) *fixture {
 	t.Helper()
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		w.Hold = 10 * time.Millisecond
 		if adjust != nil {
 			adjust(c)
@@ -158,7 +158,7 @@ func newReplayHouse(t *testing.T, adjust func(*approval.Config)) *house {
 
 // inFrontOf puts the gate in front of an upstream with the given name. It knows ann
 // and bob, and lets anonymous clients in as well.
-func (h *house) inFrontOf(upstream string) {
+func (h *fixture) inFrontOf(upstream string) {
 	h.t.Helper()
 	recogniser, err := identity.New(identity.Config{Now: time.Now, Anonymous: true, Tokens: []identity.Token{
 		{Name: "ann", Hash: bearer.HashOf(ann.token)}, {Name: "bob", Hash: bearer.HashOf(bob.token)},
@@ -232,7 +232,7 @@ func TestReplayedTexts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.text.name+" "+tt.name, func(t *testing.T) {
-			h := newReplayHouse(t, nil)
+			h := newReplayFixture(t, nil)
 			text := tt.text.obtain(h, tt.of)
 			held := h.held()
 			for range 2 { // none is spent by use
@@ -247,7 +247,7 @@ func TestReplayedTexts(t *testing.T) {
 }
 
 // held returns how many calls are pending.
-func (h *house) held() int {
+func (h *fixture) held() int {
 	h.t.Helper()
 	page, err := h.desk.Cases().Pending(h.t.Context(), casefile.Filter{})
 	if err != nil {
@@ -257,7 +257,7 @@ func (h *house) held() int {
 }
 
 // wantNoCall demands that no tool was called.
-func (h *house) wantNoCall() {
+func (h *fixture) wantNoCall() {
 	h.t.Helper()
 	if ran := h.ran(); slices.ContainsFunc(ran, func(line string) bool { return line != " " }) {
 		h.t.Errorf("ran %q; want no call of a tool", ran)
@@ -269,7 +269,7 @@ func (h *house) wantNoCall() {
 func TestReplayedAtAnotherUpstream(t *testing.T) {
 	for _, text := range []sealed{stateText, placeText, upstreamCursor} {
 		t.Run(text.name, func(t *testing.T) {
-			h := newReplayHouse(t, nil)
+			h := newReplayFixture(t, nil)
 			given := text.obtain(h, ann)
 			h.inFrontOf("other")
 			answer := text.use(h, ann, given)
@@ -292,23 +292,23 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 	var ahead atomic.Int64 // of the desk's clock
 	ends := []struct {
 		name string
-		end  func(h *house, id task.ID)
+		end  func(h *fixture, id task.ID)
 		want string
 		runs int
 	}{
-		{"approved", func(h *house, id task.ID) { h.approve(id) }, `"text":"done"`, 1},
-		{"rejected", func(h *house, id task.ID) { h.reject(id, "too early") }, "did not run", 0},
-		{"cancelled", func(h *house, id task.ID) {
+		{"approved", func(h *fixture, id task.ID) { h.approve(id) }, `"text":"done"`, 1},
+		{"rejected", func(h *fixture, id task.ID) { h.reject(id, "too early") }, "did not run", 0},
+		{"cancelled", func(h *fixture, id task.ID) {
 			if _, err := h.desk.Cancel(h.t.Context(), task.AnyOwner().Ref(id), approval.Withdrawal{By: "ann"}); err != nil {
 				h.t.Fatal(err)
 			}
 		}, "cancelled", 0},
-		{"expired", func(_ *house, _ task.ID) { ahead.Add(int64(time.Hour + time.Second)) }, "did not run", 0},
+		{"expired", func(_ *fixture, _ task.ID) { ahead.Add(int64(time.Hour + time.Second)) }, "did not run", 0},
 	}
 	for _, text := range callTexts {
 		for _, tt := range ends {
 			t.Run(text.name+" "+tt.name, func(t *testing.T) {
-				h := newReplayHouse(t, func(c *approval.Config) {
+				h := newReplayFixture(t, func(c *approval.Config) {
 					c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 				})
 				given := text.obtain(h, ann)
@@ -333,7 +333,7 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 func TestReplayedInParallel(t *testing.T) {
 	for _, text := range callTexts {
 		t.Run(text.name, func(t *testing.T) {
-			h := newReplayHouse(t, nil)
+			h := newReplayFixture(t, nil)
 			given := text.obtain(h, ann)
 			id := h.pending(1)[0]
 			var replays sync.WaitGroup
@@ -357,7 +357,7 @@ func TestReplayedInParallel(t *testing.T) {
 // The answers to an upstream's questions reach it once, however often they are
 // handed in with the state.
 func TestReplayedAnswers(t *testing.T) {
-	h := newReplayHouse(t, nil)
+	h := newReplayFixture(t, nil)
 	var asked, answered atomic.Int32
 	h.target = serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

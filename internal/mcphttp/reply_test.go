@@ -120,7 +120,7 @@ func TestImproperReplies(t *testing.T) {
 
 // A held call is not sent elsewhere either.
 func TestHeldCallIsNotRedirected(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(http.StatusTemporaryRedirect)

@@ -43,14 +43,14 @@ func most(start time.Time) int64 { return 20 + 4*int64(time.Since(start)/convers
 // store no more than one write per interval, and the last status is not lost.
 func TestFloodOfStatuses(t *testing.T) {
 	store := &countedStore{}
-	p := newPlant(t, func(c *approval.Config, w *conversation.Waiting) {
+	p := newTaskFixture(t, func(c *approval.Config, w *conversation.Waiting) {
 		store.Store = c.Store
 		c.Store = store
 		w.Beat = time.Hour
 	})
 	flood := make(chan string)
-	p.shop.mu.Lock()
-	p.shop.speak = func(w http.ResponseWriter, r *http.Request) {
+	p.server.mu.Lock()
+	p.server.speak = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
 		for text := range flood {
@@ -59,17 +59,17 @@ func TestFloodOfStatuses(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}
-	p.shop.mu.Unlock()
+	p.server.mu.Unlock()
 	p.stream(t, http.MethodGet, "")
 	own := taskID(t, p.ask(toolCall("3", "hold_required", `,"task":{}`)))
 	p.approve(task.ID(own))
 	ref := task.AnyOwner().Ref(task.ID(own))
-	eventually(t, "the gate knows the workshop's task", func() bool {
+	eventually(t, "the gate knows the upstream's task", func() bool {
 		p.ask(legacyAbout("tasks/get", own))
 		now, err := p.desk.Get(t.Context(), ref)
 		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
 	})
-	upstreams := p.shop.made()[0]
+	upstreams := p.server.made()[0]
 	status := func(id, status, message string) string {
 		text := modernStatus(id, status, message)
 		return strings.Replace(strings.Replace(text, "notifications/tasks", "notifications/tasks/status", 1), "ttlMs", "ttl", 1)
@@ -101,22 +101,22 @@ func TestFloodOfStatuses(t *testing.T) {
 // A modern upstream that says again and again that its task has ended is not
 // asked for the outcome each time.
 func TestFloodOfEnds(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	own, upstreams := p.runs(t)
 	message, headers := listenTo(own)
 	next := p.stream(t, http.MethodPost, message, headers...)
 	next()
 	next()
 	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
-	start, before := time.Now(), len(p.shop.heard("tasks/get"))
+	start, before := time.Now(), len(p.server.heard("tasks/get"))
 	for i := range 2000 {
 		radio.say(modernStatus(upstreams, "completed", fmt.Sprint(i)))
 	}
-	if n := int64(len(p.shop.heard("tasks/get")) - before); n > most(start) {
+	if n := int64(len(p.server.heard("tasks/get")) - before); n > most(start) {
 		t.Errorf("the upstream was asked %d times within %v", n, time.Since(start))
 	}
-	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
-	eventually(t, "the workshop is done", func() bool { return p.shop.ended(upstreams) })
+	p.server.done(`{"content":[{"type":"text","text":"made"}]}`)
+	eventually(t, "the upstream is done", func() bool { return p.server.ended(upstreams) })
 	radio.say(modernStatus(upstreams, "completed", ""))
 	for told := ""; !strings.Contains(told, `"status":"completed"`); {
 		told = next()
@@ -125,18 +125,18 @@ func TestFloodOfEnds(t *testing.T) {
 
 // A report that is queued when the gate ends is still noted.
 func TestQueuedReportIsNoted(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	radio.greets = false
 	p.stream(t, http.MethodGet, "")
 	own := taskID(t, p.ask(toolCall("3", "hold_required", `,"task":{}`)))
 	p.approve(task.ID(own))
 	ref := task.AnyOwner().Ref(task.ID(own))
-	eventually(t, "the gate knows the workshop's task", func() bool {
+	eventually(t, "the gate knows the upstream's task", func() bool {
 		p.ask(legacyAbout("tasks/get", own))
 		now, err := p.desk.Get(t.Context(), ref)
 		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
 	})
-	upstreams := p.shop.made()[0]
+	upstreams := p.server.made()[0]
 	for _, status := range []string{"working", "working", "failed"} {
 		text := modernStatus(upstreams, status, "said "+status)
 		radio.say(strings.Replace(strings.Replace(text, "notifications/tasks", "notifications/tasks/status", 1), "ttlMs", "ttl", 1))

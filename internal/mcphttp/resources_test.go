@@ -34,14 +34,14 @@ func heapInUse() int64 {
 // themselves, and nobody is at work for them.
 func TestHundredExecutingTasks(t *testing.T) {
 	const tasks = 100
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	theirs := func(i int) {
 		p.ask(strings.Replace(toolCall("7", "get_required", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":%d`, i), 1))
 	}
 	own := func(i int) {
 		id := taskID(t, p.ask(strings.Replace(toolCall("7", "hold_required", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":%d`, i), 1)))
 		p.approve(task.ID(id))
-		eventually(t, "the workshop has the task", func() bool {
+		eventually(t, "the upstream has the task", func() bool {
 			x := p.state(id).Execution
 			return x != nil && x.UpstreamTask != "" && x.Detached()
 		})
@@ -66,8 +66,8 @@ func TestHundredExecutingTasks(t *testing.T) {
 	if least > 1<<20 {
 		t.Errorf("%d tasks take %d bytes; want less than a mebibyte", tasks, least)
 	}
-	if made := len(p.shop.made()); made != measured*2*(tasks+1) {
-		t.Fatalf("the workshop has made %d tasks; want %d", made, measured*2*(tasks+1))
+	if made := len(p.server.made()); made != measured*2*(tasks+1) {
+		t.Fatalf("the upstream has made %d tasks; want %d", made, measured*2*(tasks+1))
 	}
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -82,7 +82,7 @@ func TestHundredExecutingTasks(t *testing.T) {
 // little memory, their own side of the connection included.
 func TestHundredListenersInLittleMemory(t *testing.T) {
 	const listeners = 100
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	ids := make([]string, listeners+1)
 	for i := range ids {
 		ids[i] = taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), h.as(i)...))
@@ -114,9 +114,9 @@ func TestHundredUpstreamSubscriptions(t *testing.T) {
 		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 3}
 		w.Beat = time.Hour
 	})
-	s.shop.mu.Lock()
-	s.shop.speak = r.serve
-	s.shop.mu.Unlock()
+	s.server.mu.Lock()
+	s.server.speak = r.serve
+	s.server.mu.Unlock()
 	requests := make([]*request, subscriptions)
 	for i := range subscriptions {
 		own := taskID(t, s.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
@@ -149,7 +149,7 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	var waiting conversation.Waiting
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Store, c.Execution = store, time.Hour
 		waiting = *w
 	})
@@ -197,7 +197,7 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 
 // An agent that may not subscribe to a resource can still end a subscription.
 func TestUnsubscribePasses(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	about := `{"jsonrpc":"2.0","id":1,"method":"resources/METHOD","params":{"uri":"file:///etc/passwd"}}`
 	wantText(t, "subscribe", h.ask(strings.Replace(about, "METHOD", "subscribe", 1)), "policy_denied")
 	h.wantRan()

@@ -129,7 +129,7 @@ func TestLargeListsAtOnce(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				io.WriteString(w, "data: "+list+"\n\n")
 			})
-			h := &house{t: t, gateway: startGate(t, up, func(s settings) {
+			h := &fixture{t: t, gateway: startGate(t, up, func(s settings) {
 				s.handler.Gate = gate.New(&gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}, time.Now, s.handler.Log, nil)
 				s.handler.Limits.WriteTimeout, s.upstream.ResponseTimeout = time.Minute, time.Minute
 			})}

@@ -19,7 +19,7 @@ import (
 // whatever becomes of the call; and only answers reach the agent.
 func TestNoSecretsInLogs(t *testing.T) {
 	log := new(logBuffer)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Log = logging.New(log, "json", slog.LevelDebug)
 		w.Hold = 10 * time.Millisecond
 	})

@@ -67,7 +67,7 @@ func answerOnce(conn net.Conn, ran *atomic.Int32) {
 // the gate keeps: it has a connection of its own.
 func TestHeldCallsOverForgottenConnections(t *testing.T) {
 	up, ran := serveOnce(t)
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.gateway = startGate(t, up, func(s settings) {
 		s.handler.Gate, s.handler.Desk = h.gate, h.desk
 		s.handler.Waiting = conversation.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: time.Second}
@@ -90,8 +90,8 @@ const malformed = `{"name":"hold_bad","inputSchema":{"type":"object","properties
 // A tool whose definition demands a header that cannot be sent is not listed to
 // modern clients, and a held call of it is said not to have run.
 func TestMalformedMirrors(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(replying("tools/list", `{"tools":[`+malformed+`,{"name":"hold_plain","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}`))
+	p := newTaskFixture(t, nil)
+	p.server.intercepted(replying("tools/list", `{"tools":[`+malformed+`,{"name":"hold_plain","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}`))
 	listed := p.modernList()
 	if strings.Contains(listed, "hold_bad") || !strings.Contains(listed, "hold_plain") {
 		t.Errorf("listed %s; want all but hold_bad", listed)
@@ -101,7 +101,7 @@ func TestMalformedMirrors(t *testing.T) {
 	req := p.send(modernCall("hold_bad", ""), modernHeaders("hold_bad")...)
 	p.approve(p.pending(1)[0])
 	wantText(t, "held call", req.wait(t), "did not run")
-	if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+	if heard := p.server.heard("tools/call"); len(heard) != 0 {
 		t.Errorf("the upstream heard %v", heard)
 	}
 
@@ -113,8 +113,8 @@ func TestMalformedMirrors(t *testing.T) {
 // call is held or not.
 func TestContradictingMirrors(t *testing.T) {
 	const schema = `"inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"X"}}}`
-	p := newPlant(t, nil)
-	p.shop.intercepted(replying("tools/list", `{"tools":[{"name":"hold_plain",`+schema+`},{"name":"get_plain",`+schema+`}],"resultType":"complete"}`))
+	p := newTaskFixture(t, nil)
+	p.server.intercepted(replying("tools/list", `{"tools":[{"name":"hold_plain",`+schema+`},{"name":"get_plain",`+schema+`}],"resultType":"complete"}`))
 	p.modernList()
 	for _, tool := range []string{"hold_plain", "get_plain"} {
 		req := p.send(modernCall(tool, ""), append(modernHeaders(tool), "Mcp-Param-X", "2")...)
@@ -123,7 +123,7 @@ func TestContradictingMirrors(t *testing.T) {
 			t.Errorf("%s: status %d; want 400", tool, req.status)
 		}
 	}
-	if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+	if heard := p.server.heard("tools/call"); len(heard) != 0 {
 		t.Errorf("the upstream heard %v", heard)
 	}
 }
@@ -149,13 +149,13 @@ func TestMirrorsOfUnlistedTool(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
+			p := newTaskFixture(t, nil)
 			called := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
-			p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+			p.server.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
 				return tt.list(w, r, m) || called(w, r, m)
 			})
 			wantText(t, "answer", p.ask(modernCall("get_plain", ""), append(modernHeaders("get_plain"), "Mcp-Param-X", tt.given)...), tt.want)
-			if ran := len(p.shop.heard("tools/call")) > 0; ran != (tt.want == "made it") {
+			if ran := len(p.server.heard("tools/call")) > 0; ran != (tt.want == "made it") {
 				t.Errorf("called: %t", ran)
 			}
 		})
@@ -167,9 +167,9 @@ func TestMirrorsOfUnlistedTool(t *testing.T) {
 func TestPollTellsOfAnotherTask(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
-			p := newPlant(t, nil)
+			p := newTaskFixture(t, nil)
 			id, get := p.running(t, era)
-			p.shop.intercepted(replying("tasks/get", `{"resultType":"complete","taskId":"another","status":"completed",`+
+			p.server.intercepted(replying("tasks/get", `{"resultType":"complete","taskId":"another","status":"completed",`+
 				`"ttl":1000,"ttlMs":1000,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z",`+
 				`"result":{"content":[{"type":"text","text":"stolen"}]}}`))
 			eventually(t, "the lie is refused", func() bool { // the upstream is not asked each time
@@ -179,12 +179,12 @@ func TestPollTellsOfAnotherTask(t *testing.T) {
 				}
 				return strings.Contains(answer, "upstream_invalid_response")
 			})
-			p.shop.intercepted(nil)
+			p.server.intercepted(nil)
 			eventually(t, "the truth is told", func() bool {
 				answer := get()
 				return strings.Contains(answer, id) && strings.Contains(answer, `"status":"working"`)
 			})
-			p.shop.done(madeIt)
+			p.server.done(madeIt)
 		})
 	}
 }
@@ -199,8 +199,8 @@ func TestLargeCreateTaskResult(t *testing.T) {
 		"large itself":    `{"task":` + about + `,"statusMessage":"` + filler + `"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(replying("tools/call", result))
+			p := newTaskFixture(t, nil)
+			p.server.intercepted(replying("tools/call", result))
 			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 			eventually(t, "the upstream's task is known", func() bool {
 				x := p.state(id).Execution
@@ -215,8 +215,8 @@ func TestLargeCreateTaskResult(t *testing.T) {
 
 // A result that has both content and, behind 64 KiB, a task makes no sense.
 func TestResultThatIsAlsoTask(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(replying("tools/call", `{"content":[{"type":"text","text":"`+strings.Repeat("x", 70<<10)+`"}],"task":{"taskId":"t-1"}}`))
+	p := newTaskFixture(t, nil)
+	p.server.intercepted(replying("tools/call", `{"content":[{"type":"text","text":"`+strings.Repeat("x", 70<<10)+`"}],"task":{"taskId":"t-1"}}`))
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
 	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
 	f := p.state(id).Failure
@@ -225,9 +225,9 @@ func TestResultThatIsAlsoTask(t *testing.T) {
 	}
 }
 
-// running returns the id of a task whose call the workshop runs as one of its
+// running returns the id of a task whose call the upstream runs as one of its
 // own, and what asks for it.
-func (p *plant) running(t *testing.T, era string) (id string, get func() string) {
+func (p *taskFixture) running(t *testing.T, era string) (id string, get func() string) {
 	t.Helper()
 	if era == "legacy" {
 		id = p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -239,13 +239,13 @@ func (p *plant) running(t *testing.T, era string) (id string, get func() string)
 			return p.ask(message, headers...)
 		}
 	}
-	eventually(t, "the upstream has a task", func() bool { return len(p.shop.made()) > 0 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) > 0 })
 	wantText(t, "running", get(), `"status":"working"`)
 	return id, get
 }
 
 // modernList asks for the tools of the upstream as a modern client.
-func (p *plant) modernList() string {
+func (p *taskFixture) modernList() string {
 	headers := modernHeaders("")
 	headers[3] = "tools/list"
 	return p.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta("")+`}}`, headers...)
@@ -257,12 +257,12 @@ type received struct {
 	body   string
 }
 
-// receiving has the workshop run calls of tools at once, and returns what it got
+// receiving has the upstream run calls of tools at once, and returns what it got
 // with them.
-func (p *plant) receiving() <-chan received {
+func (p *taskFixture) receiving() <-chan received {
 	got := make(chan received, 10)
 	answer := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
-	p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+	p.server.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
 		if m.Method == "tools/call" {
 			got <- received{r.Header.Clone(), string(m.Raw)}
 		}
@@ -300,8 +300,8 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.era, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.plain = true
+			p := newTaskFixture(t, nil)
+			p.server.plain = true
 			got := p.receiving()
 			headers := []string{
 				"X-Tenant", "smuggled", "User-Agent", "smuggled", "Mcp-Param-X", "smuggled", "X-Forwarded-For", "smuggled", "Traceparent", "smuggled",
@@ -341,7 +341,7 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 // another call, which needs an approval of its own. What is not sent is no part
 // of it.
 func TestAlsoSentIsBound(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	call := func(meta, more string) {
 		p.send(toolCall("7", "hold_plain", `,"_meta":{"progressToken":`+meta+`}`+more))
 	}
@@ -360,7 +360,7 @@ func TestAlsoSentIsBound(t *testing.T) {
 // A call cannot carry, in whatever case, what only a continued call has; nor
 // more than its approver can be shown.
 func TestUnholdableParams(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	for _, name := range []string{"InputResponses", "inputresponses", "input\u0052esponses", "INPUTRESPONSES", "RequestState", "re\u0071uest\u017ftate"} {
 		answer := p.ask(toolCall("7", "hold_plain", `,"`+name+`":{}`))
 		wantText(t, name, answer, "-32602", "did not run")
@@ -372,7 +372,7 @@ func TestUnholdableParams(t *testing.T) {
 // A header that configuration names as a credential goes with a held call, and
 // tells its clients apart.
 func TestCredentialHeaders(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	p.gateway = startGate(t, p.up, func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
 		s.upstream.CredentialHeaders = []string{"X-Tenant-Key"}
@@ -396,7 +396,7 @@ func defining(tool, description string) string {
 }
 
 // callAs makes a call of a tool as a client of an era.
-func (p *plant) callAs(era, tool string) *request {
+func (p *taskFixture) callAs(era, tool string) *request {
 	if era == "modern" {
 		return p.send(modernCall(tool, ""), modernHeaders(tool)...)
 	}
@@ -404,7 +404,7 @@ func (p *plant) callAs(era, tool string) *request {
 }
 
 // listAs lists the tools as the same client.
-func (p *plant) listAs(era string) {
+func (p *taskFixture) listAs(era string) {
 	if era == "modern" {
 		p.modernList()
 		return
@@ -418,15 +418,15 @@ func (p *plant) listAs(era string) {
 func TestToolDrift(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Lists files.")))
+			p := newTaskFixture(t, nil)
+			p.server.intercepted(replying("tools/list", defining("hold_plain", "Lists files.")))
 			req := p.callAs(era, "hold_plain")
 			id := p.pending(1)[0]
-			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
+			p.server.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
 			p.listAs(era)
 			p.approve(id)
 			wantText(t, "answer", req.wait(t), "tool has changed", "did not run")
-			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+			if heard := p.server.heard("tools/call"); len(heard) != 0 {
 				t.Errorf("the upstream heard %v", heard)
 			}
 			seen, err := p.desk.Cases().Show(t.Context(), id)

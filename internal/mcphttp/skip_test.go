@@ -14,13 +14,13 @@ import (
 // listens still hears of what the gate knows.
 func TestUpstreamsSkipped(t *testing.T) {
 	r := &radio{greets: true}
-	p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) {
+	p := newTaskFixture(t, func(_ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{SkipUpstreams: true, ReconnectDelay: time.Millisecond, ReconnectAttempts: 3}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
-	p.shop.mu.Lock()
-	p.shop.speak = r.serve
-	p.shop.mu.Unlock()
+	p.server.mu.Lock()
+	p.server.speak = r.serve
+	p.server.mu.Unlock()
 	own, _ := p.runs(t)
 	listen, headers := listenTo(own)
 	next := p.stream(t, http.MethodPost, listen, headers...)

@@ -124,14 +124,14 @@ type telemetry struct {
 
 // trace starts the gate of p with a collector of spans, and a log of all levels.
 // The function that is returned ends all that is traced.
-func (p *plant) trace(t *testing.T) (*telemetry, func()) {
+func (p *taskFixture) trace(t *testing.T) (*telemetry, func()) {
 	t.Helper()
 	exported, heard, log := new(spans), new(heardRequests), new(logBuffer)
 	tracer, err := tracing.New(tracing.Config{Endpoint: serve(t, exported.collect), Sample: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.gateway = startGate(t, serve(t, heard.with(p.shop.serve)), func(s settings) {
+	p.gateway = startGate(t, serve(t, heard.with(p.server.serve)), func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Tracing = p.gate, p.desk, p.waiting, tracer
 		s.upstream.Tracing, s.upstream.Metrics = tracer, s.handler.Metrics
 		s.handler.Log = logging.New(log, "json", slog.LevelDebug)
@@ -171,12 +171,12 @@ func wantAttributes(t *testing.T, s span, want map[string]string) {
 // is done and linked to the one that made the call, and the upstream is told that
 // it is the parent. The log tells of them too.
 func TestStepsAreTraced(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	exported, end := p.trace(t)
 	heard, log := exported.heard, exported.log
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`), traced(nil, creation)...)
 	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
-	p.shop.done(madeIt)
+	p.server.done(madeIt)
 	eventually(t, "the upstream is done", func() bool {
 		return strings.Contains(p.ask(legacyAbout("tasks/get", id), traced(nil, contact)...), `"status":"completed"`)
 	})
@@ -185,7 +185,7 @@ func TestStepsAreTraced(t *testing.T) {
 	size := p.state(id).Result.Size
 	end()
 
-	theirs := p.shop.made()[0]
+	theirs := p.server.made()[0]
 	request := exported.find(t, "mcp.request", func(s span) bool { return s.trace == creation })
 	policy := exported.find(t, "policy.evaluate", func(s span) bool { return s.trace == creation })
 	if request.parent != "aaaaaaaaaaaaaaaa" || policy.parent != request.id {
@@ -240,7 +240,7 @@ next:
 // tells a modern upstream of its span in the metadata too. The log has who
 // connects, what is listened to, and what is forwarded.
 func TestListeningIsTraced(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	exported, end := p.trace(t)
 	heard, log := exported.heard, exported.log
 	own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), traced(modernHeaders("hold_optional"), creation)...))
@@ -251,7 +251,7 @@ func TestListeningIsTraced(t *testing.T) {
 		now := p.state(own)
 		return now.Execution != nil && now.Execution.UpstreamTask != ""
 	})
-	theirs := p.shop.made()[0]
+	theirs := p.server.made()[0]
 	listen, headers := listenTo(own)
 	first, second := p.stream(t, http.MethodPost, listen, headers...), p.stream(t, http.MethodPost, listen, headers...)
 	for _, next := range []func() string{first, second} {

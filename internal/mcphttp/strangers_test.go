@@ -27,7 +27,7 @@ func hello(w http.ResponseWriter, r *http.Request) {
 // Clients that cannot be told apart use the same ids, and must not withdraw
 // each other's requests.
 func TestStrangerCancelsNothing(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(toolCall("1", "hold_x", ""), nobody...)
 	id := h.pending(1)[0]
 	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
@@ -51,7 +51,7 @@ func TestStrangerCancelsNothing(t *testing.T) {
 
 // The id of a task that anybody with the id may use is not told to anybody.
 func TestStrangerHearsNothing(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = hello
 	next := h.stream(t, http.MethodGet, "", nobody...)
 	wantText(t, "the upstream's", next(), "notifications/hello")
@@ -67,7 +67,7 @@ func TestStrangerHearsNothing(t *testing.T) {
 
 // Everybody who listens is told of changed lists, also those who look the same.
 func TestStrangersHearOfLists(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = hello
 	var listening []func() string
 	for range 3 {
@@ -84,7 +84,7 @@ func TestStrangersHearOfLists(t *testing.T) {
 // Strangers' calls are never the same call, and what one was shown finds
 // nothing of another's but with the id.
 func TestStrangersDoNotShare(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	a := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`), nobody...))
 	b := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`), nobody...))
 	if a == b {
@@ -121,7 +121,7 @@ func (*brokenPipe) FlushError() error                { return nil }
 // A modern client whose connection fails has withdrawn its call, however the
 // gate comes to know of it.
 func TestBrokenPipeWithdraws(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/mcp", strings.NewReader(modernCall("hold_x", "")))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "text/event-stream")
@@ -147,7 +147,7 @@ func TestBrokenPipeWithdraws(t *testing.T) {
 // Of two modern clients with the same credentials and the same call, one that
 // leaves takes only itself away.
 func TestOneOfTwoLeaves(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	left := h.begin(t, modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	stays := h.begin(t, modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	id := h.pending(1)[0]
@@ -163,7 +163,7 @@ func TestOneOfTwoLeaves(t *testing.T) {
 // The last thing that a client is told of a task is true.
 func TestStatusInOrder(t *testing.T) {
 	const tasks = 300
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = hello
 	next := h.stream(t, http.MethodGet, "")
 	wantText(t, "the upstream's", next(), "notifications/hello")
@@ -193,7 +193,7 @@ func TestStatusInOrder(t *testing.T) {
 // A panic while a held call is made is no crash, and nobody is told more than
 // is known.
 func TestPanicWhileCalling(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.gateway = startGate(t, "http://127.0.0.1:1", func(s settings) {
 		s.upstream.URL = nil
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}

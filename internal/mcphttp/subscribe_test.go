@@ -16,7 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A radio is how a workshop speaks unasked: to all who listen at the moment.
+// A radio is how a task server speaks unasked: to all who listen at the moment.
 type radio struct {
 	mu      sync.Mutex
 	heard   map[chan string]bool
@@ -100,36 +100,36 @@ func (r *radio) spread(n int) time.Duration {
 	return r.tuned[len(r.tuned)-1].Sub(r.tuned[n])
 }
 
-// newRadioPlant is newPlant with a workshop that speaks, and a gate that
+// newRadioFixture is newTaskFixture with a task server that speaks, and a gate that
 // listens again after delay.
-func newRadioPlant(t *testing.T, delay time.Duration) (*plant, *radio) {
+func newRadioFixture(t *testing.T, delay time.Duration) (*taskFixture, *radio) {
 	r := &radio{greets: true}
-	p := newPlant(t, func(_ *approval.Config, w *conversation.Waiting) {
+	p := newTaskFixture(t, func(_ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{ReconnectDelay: delay, ReconnectAttempts: 3}
 		w.Beat = time.Hour // nothing is asked just because somebody listens
 	})
-	p.shop.mu.Lock()
-	p.shop.speak = r.serve
-	p.shop.mu.Unlock()
+	p.server.mu.Lock()
+	p.server.speak = r.serve
+	p.server.mu.Unlock()
 	return p, r
 }
 
 // runs has a call of a modern client held and approved, and returns the task
-// once it has become one of the workshop's, whose id is returned as well.
-func (p *plant) runs(t *testing.T) (own, upstreams string) {
+// once it has become one of the upstream's, whose id is returned as well.
+func (p *taskFixture) runs(t *testing.T) (own, upstreams string) {
 	t.Helper()
 	own = taskID(t, p.ask(modernCall("hold_optional", tasksExtension), modernHeaders("hold_optional")...))
 	p.approve(task.ID(own))
 	get, headers := about("tasks/get", own)
-	eventually(t, "the workshop has the task", func() bool {
+	eventually(t, "the upstream has the task", func() bool {
 		p.ask(get, headers...)
-		return len(p.shop.made()) == 1
+		return len(p.server.made()) == 1
 	})
 	eventually(t, "the gate knows", func() bool {
 		now, err := p.desk.Get(t.Context(), task.AnyOwner().Ref(task.ID(own)))
 		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
 	})
-	return own, p.shop.made()[0]
+	return own, p.server.made()[0]
 }
 
 func modernStatus(id, status, message string) string {
@@ -144,7 +144,7 @@ func modernStatus(id, status, message string) string {
 // GOV-004 F-011.1, F-011.4, NF-002.4: one subscription for all who listen, and the
 // upstream's id is replaced by the gate's.
 func TestUpstreamHeardWhileSomebodyListens(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	own, upstreams := p.runs(t)
 	if _, ever := radio.listeners(); ever != 0 {
 		t.Fatalf("the upstream was listened to %d times while nobody listened", ever)
@@ -175,8 +175,8 @@ func TestUpstreamHeardWhileSomebodyListens(t *testing.T) {
 			t.Errorf("more is told than is to be: %s", told)
 		}
 	}
-	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
-	eventually(t, "the workshop is done", func() bool { return p.shop.ended(upstreams) })
+	p.server.done(`{"content":[{"type":"text","text":"made"}]}`)
+	eventually(t, "the upstream is done", func() bool { return p.server.ended(upstreams) })
 	radio.say(modernStatus(upstreams, "completed", ""))
 	for _, next := range streams {
 		toldUntil(t, next, own, nil, `"status":"completed"`, "made")
@@ -210,8 +210,8 @@ func toldUntil(t *testing.T, next func() string, own string, say func(), want ..
 	}
 }
 
-// ended reports whether a task of the workshop's has ended.
-func (s *workshop) ended(id string) bool {
+// ended reports whether a task of the upstream's has ended.
+func (s *taskServer) ended(id string) bool {
 	t, err := s.tasks.Store.Get(s.t.Context(), task.AnyOwner().Ref(task.ID(id)))
 	return err == nil && t.State.Terminal()
 }
@@ -219,7 +219,7 @@ func (s *workshop) ended(id string) bool {
 // 10.5 "Lazy SSE: last unsubscribe": the last client that goes takes the connection to the upstream with it.
 // GOV-004 F-010, F-010.7, F-011.
 func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	own, _ := p.runs(t)
 	listen, headers := listenTo(own)
 	r := p.send(listen, headers...)
@@ -233,7 +233,7 @@ func TestUpstreamNotHeardWithoutListeners(t *testing.T) {
 // then is heard; an upstream that stays away is left alone after some attempts,
 // and said so; the gate's own news go on all the while. F-010.5, NF-003.4.
 func TestUpstreamLost(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	own, upstreams := p.runs(t)
 	listen, headers := listenTo(own)
 	next := p.stream(t, http.MethodPost, listen, headers...)
@@ -264,7 +264,7 @@ func TestUpstreamLost(t *testing.T) {
 // the gate itself knows is told all the same.
 // GOV-004 F-009.1, F-010.1 as design 6 has them: the client may listen all the same.
 func TestUpstreamSilent(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	radio.refuses = http.StatusNotFound
 	own, _ := p.runs(t)
 	listen, headers := listenTo(own)
@@ -284,7 +284,7 @@ func TestUpstreamSilent(t *testing.T) {
 // listened to again, and not all at the same moment. F-011.5.
 func TestUpstreamLostByMany(t *testing.T) {
 	const many, delay = 30, 300 * time.Millisecond
-	p, radio := newRadioPlant(t, delay)
+	p, radio := newRadioFixture(t, delay)
 	each(many, func(i int) {
 		own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
 		p.approve(task.ID(own))
@@ -302,7 +302,7 @@ func TestUpstreamLostByMany(t *testing.T) {
 // GOV-004 10.5 "Lazy SSE: multiple tasks": of ten tasks that run upstream, those two are listened
 // to there that somebody listens to here.
 func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	each(10, func(i int) {
 		own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), as(modernHeaders("hold_optional"), i)...))
 		p.approve(task.ID(own))
@@ -313,7 +313,7 @@ func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
 			p.stream(t, http.MethodPost, listen, as(headers, i)...)
 		}
 	})
-	eventually(t, "all run upstream", func() bool { return len(p.shop.made()) == 10 })
+	eventually(t, "all run upstream", func() bool { return len(p.server.made()) == 10 })
 	eventually(t, "two are listened to", func() bool { now, _ := radio.listeners(); return now == 2 })
 	if _, ever := radio.listeners(); ever != 2 {
 		t.Errorf("%d were listened to; want two", ever)
@@ -323,15 +323,15 @@ func TestUpstreamHeardOfFewAmongMany(t *testing.T) {
 // GOV-004 10.5 "Task fails via SSE": an upstream that says that its task has failed is asked why, and
 // the client is told.
 func TestUpstreamFailureHeard(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	own, upstreams := p.runs(t)
 	listen, headers := listenTo(own)
 	next := p.stream(t, http.MethodPost, listen, headers...)
 	next()
 	next()
 	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
-	p.shop.done("out of paper!")
-	eventually(t, "the workshop has failed", func() bool { return p.shop.ended(upstreams) })
+	p.server.done("out of paper!")
+	eventually(t, "the upstream has failed", func() bool { return p.server.ended(upstreams) })
 	radio.say(modernStatus(upstreams, "failed", ""))
 	toldUntil(t, next, own, nil, `"status":"failed"`, "out of paper")
 }
@@ -346,7 +346,7 @@ func as(headers []string, i int) []string {
 // client as a report on the held call, with its id; reports on other tasks pass
 // unchanged.
 func TestUpstreamHeardOnGetStream(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	radio.greets = false
 	next := p.stream(t, http.MethodGet, "")
 	own := taskID(t, p.ask(toolCall("3", "hold_required", `,"task":{}`)))
@@ -355,12 +355,12 @@ func TestUpstreamHeardOnGetStream(t *testing.T) {
 	p.ask(legacyAbout("tasks/get", own))
 	wantText(t, "approved", next(), own, "Approved")
 	wantText(t, "running", next(), own)
-	eventually(t, "the workshop has the task", func() bool { return len(p.shop.made()) == 1 })
+	eventually(t, "the upstream has the task", func() bool { return len(p.server.made()) == 1 })
 	eventually(t, "the gate knows", func() bool {
 		now, err := p.desk.Get(t.Context(), task.AnyOwner().Ref(task.ID(own)))
 		return err == nil && now.Execution != nil && now.Execution.UpstreamTask != ""
 	})
-	upstreams := p.shop.made()[0]
+	upstreams := p.server.made()[0]
 	say := func(id, status, message string) {
 		radio.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications\/tasks\/status","params":{"taskId":%q,"status":%q,"statusMessage":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null}}`, id, status, message))
 	}
@@ -380,16 +380,16 @@ func TestUpstreamHeardOnGetStream(t *testing.T) {
 	if strings.Contains(told, upstreams) {
 		t.Errorf("the upstream's id is told: %s", told)
 	}
-	p.shop.done(`{"content":[{"type":"text","text":"made"}]}`)
+	p.server.done(`{"content":[{"type":"text","text":"made"}]}`)
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", own)), "made")
 }
 
 // An upstream that cannot be asked at the moment is no reason not to tell a
 // client of its task: that goes on.
 func TestListenWhileUpstreamCannotBeAsked(t *testing.T) {
-	p := newPlant(t, nil)
+	p := newTaskFixture(t, nil)
 	own, _ := p.runs(t)
-	p.shop.fail(nil, func(method string) *jsonrpc.Error {
+	p.server.fail(nil, func(method string) *jsonrpc.Error {
 		if method != "tasks/get" {
 			return nil
 		}
@@ -404,17 +404,17 @@ func TestListenWhileUpstreamCannotBeAsked(t *testing.T) {
 // Listening to an upstream's task takes nothing of a client's headers but its
 // credentials: the approver of the call saw none of the others.
 func TestListeningTakesCredentialsOnly(t *testing.T) {
-	p, radio := newRadioPlant(t, 5*time.Millisecond)
+	p, radio := newRadioFixture(t, 5*time.Millisecond)
 	got := make(chan http.Header, 1)
-	p.shop.mu.Lock()
-	p.shop.speak = func(w http.ResponseWriter, r *http.Request) {
+	p.server.mu.Lock()
+	p.server.speak = func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case got <- r.Header.Clone():
 		default: // the upstream was listened to before
 		}
 		radio.serve(w, r)
 	}
-	p.shop.mu.Unlock()
+	p.server.mu.Unlock()
 	own, _ := p.runs(t)
 	listen, headers := listenTo(own)
 	next := p.stream(t, http.MethodPost, listen, append(headers, "X-Tenant", "another")...)

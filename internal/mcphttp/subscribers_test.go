@@ -25,7 +25,7 @@ import (
 // those that went. F-009.7, F-011.2.
 func TestHundredSubscribersReconnect(t *testing.T) {
 	const subscribers = 100
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = silent
 	ids := make([]string, subscribers)
 	each(subscribers, func(i int) { ids[i] = taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), h.as(i)...)) })
@@ -61,7 +61,7 @@ func each(n int, do func(i int)) {
 }
 
 // as returns the headers of one of many clients.
-func (h *house) as(i int) []string { return []string{"Mcp-Session-Id", fmt.Sprintf("s-%d", i)} }
+func (h *fixture) as(i int) []string { return []string{"Mcp-Session-Id", fmt.Sprintf("s-%d", i)} }
 
 // A rawStream is a GET stream on a connection of its own.
 type rawStream struct {
@@ -69,7 +69,7 @@ type rawStream struct {
 	events *jsonrpc.EventReader
 }
 
-func (h *house) open(t *testing.T, headers ...string) *rawStream {
+func (h *fixture) open(t *testing.T, headers ...string) *rawStream {
 	conn, err := net.Dial("tcp", h.addr)
 	if err != nil {
 		t.Error(err)
@@ -110,11 +110,11 @@ func (s *rawStream) next() string {
 	}
 }
 
-// newNarrowHouse starts a gate whose clients have this long to take each piece
+// newNarrowFixture starts a gate whose clients have this long to take each piece
 // of what they are sent, and has one listen that reads nothing.
-func newNarrowHouse(t *testing.T, writeTimeout time.Duration) *house {
+func newNarrowFixture(t *testing.T, writeTimeout time.Duration) *fixture {
 	t.Helper()
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.get = silent
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: patience, Beat: 20 * time.Millisecond}
@@ -140,7 +140,7 @@ func newNarrowHouse(t *testing.T, writeTimeout time.Duration) *house {
 
 // fill has something told to the client that reads nothing. Variables are told,
 // so that its buffers fill up.
-func (h *house) fill(t *testing.T) {
+func (h *fixture) fill(t *testing.T) {
 	t.Helper()
 	big := strings.Repeat("x", 3000)
 	held := h.ask(toolCall("3", "hold_x", `,"task":{},"_meta":{"client.note":"`+big+`"}`), "Mcp-Session-Id", "slow")
@@ -151,7 +151,7 @@ func (h *house) fill(t *testing.T) {
 // while the gate waits for it, which it does here for longer than a test takes.
 // F-011.3.
 func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
-	h := newNarrowHouse(t, time.Hour)
+	h := newNarrowFixture(t, time.Hour)
 	quick := h.stream(t, http.MethodGet, "")
 	quick()
 	for range 100 { // 600 kB, where some kB fit into the buffers
@@ -170,7 +170,7 @@ func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
 
 // A client that does not read loses its stream. F-011.3.
 func TestSlowSubscriberIsDropped(t *testing.T) {
-	h := newNarrowHouse(t, 100*time.Millisecond)
+	h := newNarrowFixture(t, 100*time.Millisecond)
 	eventually(t, "it is dropped", func() bool {
 		h.fill(t)
 		return h.hub.Listening() == 0
@@ -179,7 +179,7 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 
 // The last event that a listener gets is true, however many things happen at once.
 func TestLastToldIsTrue(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 100 })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 100 })
 	h.get = silent
 	next := h.stream(t, http.MethodGet, "")
 	next()

@@ -17,7 +17,7 @@ import (
 )
 
 // watch asks for the events of a task.
-func (h *house) watch(t *testing.T, path string, headers ...string) *http.Response {
+func (h *fixture) watch(t *testing.T, path string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+path, nil)
 	if err != nil {
@@ -66,7 +66,7 @@ func statusOf(t *testing.T, events *jsonrpc.EventReader, id string) string {
 // looking on has nothing run; several hear the same.
 // GOV-004 F-009.5, F-012.7: only those who listen are told.
 func TestTaskEvents(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	var all []*jsonrpc.EventReader
 	for _, path := range []string{eventsOf(id), "/mcp/v1/tasks/" + id + "/events", eventsOf(id)} {
@@ -99,7 +99,7 @@ func TestTaskEvents(t *testing.T) {
 // F-009.4, 10.1 "SSE client subscribe: terminal": a task that has ended is told of once. A browser that comes again
 // after that is told to stop, and one that missed something is told that.
 func TestTaskEventsResumed(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.reject(task.ID(id), "")
 	read := func(headers ...string) (int, string) {
@@ -125,7 +125,7 @@ func TestTaskEventsResumed(t *testing.T) {
 // F-009.2, F-009.3, 10.1 "SSE client subscribe: passthrough task", 10.5
 // "Passthrough task SSE": unknown tasks, those of others, and the upstream's own.
 func TestTaskEventsRefused(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	for name, tt := range map[string]struct {
 		path    string
@@ -162,7 +162,7 @@ func TestTaskEventsRefused(t *testing.T) {
 // F-009.6, F-009.8: signs of life while nothing happens, and the end when that
 // has lasted too long; and not too many streams of one owner.
 func TestTaskEventsBounded(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{Idle: time.Hour, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -192,7 +192,7 @@ func TestTaskEventsBounded(t *testing.T) {
 
 // F-009.6: a stream on which nothing happens for too long ends.
 func TestTaskEventsIdle(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))

@@ -48,7 +48,7 @@ func legacyAbout(method, id string) string {
 // for the result while it is pending, and can have it again.
 // GOV-001 F-004.3: tasks/result waits while the task is not terminal.
 func TestLegacyTask(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	created := h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`))
 	wantText(t, "create", created, `"id":3,"result":{"task":{`, `"status":"working"`, `"statusMessage":"Waiting for approval by default · tg_`,
 		`"io.modelcontextprotocol/model-immediate-response":"The call is waiting for human approval."`, `"server.approval":{"state":"pending"`)
@@ -71,7 +71,7 @@ func TestLegacyTask(t *testing.T) {
 
 // design 5: after approval the call starts with the owner's next contact.
 func TestTaskStartsOnContact(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id)) // created a moment ago: the client counts as there
 	eventually(t, "the task has ended", func() bool {
@@ -109,7 +109,7 @@ func TestFailedTasks(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = tt.answer
 			id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 			h.approve(task.ID(id))
@@ -132,7 +132,7 @@ func TestFailedTasks(t *testing.T) {
 // EC-TASK-003, EC-SEP-005, EC-SEP-006, EC-SEP-007: unknown, foreign and malformed ids are alike.
 // GOV-001 F-003.4, with the code that design 12 gives it.
 func TestUnknownTasks(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
 		unknown := h.ask(legacyAbout(method, "tg_00000000-0000-4000-8000-000000000000"))
@@ -154,7 +154,7 @@ func TestUnknownTasks(t *testing.T) {
 
 // EC-TASK-007, 008, 009, EC-SEP-008: cancelling.
 func TestCancelTask(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	wantText(t, "cancel", h.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
 	wantText(t, "again", h.ask(legacyAbout("tasks/cancel", id)), `"code":-32602`)
@@ -176,7 +176,7 @@ func TestCancelTask(t *testing.T) {
 
 // The modern face: a task that is durable before the answer, in its own words.
 func TestModernTask(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	created := h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
 	wantText(t, "create", created, `"id":24,"result":{"resultType":"task","taskId":"tg_`, `"status":"working"`, `"ttlMs":`, `"pollIntervalMs":`)
 	id := taskID(t, created)
@@ -215,7 +215,7 @@ func otherDigit(r rune) rune {
 // A modern client without tasks is sent round with a sealed state, and comes
 // back to the same task; after the last round it gets the pending answer.
 func TestModernRounds(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	answer := h.ask(modernCall("hold_x", ""), headers...)
 	wantText(t, "first round", answer, `"resultType":"input_required"`, `"inputRequests":{}`, `"requestState":"tg1.`)
@@ -261,7 +261,7 @@ func stateIn(t *testing.T, answer string) string {
 
 // On the modern face a client that closes its stream withdraws the call.
 func TestModernDisconnectWithdraws(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	id := h.pending(1)[0]
 	req.cancel()
@@ -276,7 +276,7 @@ func TestModernDisconnectWithdraws(t *testing.T) {
 // page, and then the upstream's, of which the first come with the last of the
 // gate's; cursors are for whom they were made.
 func TestListTasks(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 100 })
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 100 })
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
@@ -355,7 +355,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, nil)
+			h := newFixture(t, nil)
 			h.answer = tt.answer
 			h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
 			for _, own := range []int{0, 1} {
@@ -378,7 +378,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 // EC-TASK-014, 015: limits on what is pending.
 // GOV-001 F-009.1, F-009.5.
 func TestTooManyPending(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Limits = task.Limits{PerOwner: 1, Total: 2}
 	})
 	h.ask(toolCall("1", "hold_a", `,"task":{}`))
@@ -391,7 +391,7 @@ func TestTooManyPending(t *testing.T) {
 // F-005.6, accelerated path: a task on a forwarded tool whose upstream has no
 // tasks becomes one of the gate's that needs no approval.
 func TestAcceleratedTask(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "get_x", `,"task":{"ttl":60000}`)))
 	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), "done get_x")
 	if ran := h.ran(); len(ran) != 1 {
@@ -401,7 +401,7 @@ func TestAcceleratedTask(t *testing.T) {
 
 // Strict mode: without a task there is no approval.
 func TestTasksOnly(t *testing.T) {
-	h := newHouse(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.TasksOnly = true })
+	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.TasksOnly = true })
 	wantText(t, "legacy", h.ask(toolCall("3", "hold_x", "")), `"code":-32601`, `"task_required"`)
 	modern := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	wantText(t, "modern", modern.wait(t), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
@@ -413,7 +413,7 @@ func TestTasksOnly(t *testing.T) {
 
 // A batch does not wait for those of its calls that need approval.
 func TestHeldInBatch(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `[{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[]}}]`)
@@ -429,7 +429,7 @@ func TestHeldInBatch(t *testing.T) {
 // CORE-003 F-003.2; CORE-007 F-004.3, F-004.5: the ttl of the task is read and checked.
 func TestTTLLimits(t *testing.T) {
 	log := new(logBuffer)
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.MaxTTL, c.Log = 24*time.Hour, logging.New(log, "json", slog.LevelInfo)
 	})
 	wantText(t, "within the limit", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":86400000}`)), `"ttl":86400000,`)

@@ -16,8 +16,8 @@ import (
 func TestToolIsDescribedWithoutList(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
+			p := newTaskFixture(t, nil)
+			p.server.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
 			p.callAs(era, "hold_plain")
 			seen, err := p.desk.Cases().Show(t.Context(), p.pending(1)[0])
 			if err != nil {
@@ -53,7 +53,7 @@ func TestUnreadableToolsList(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
+			p := newTaskFixture(t, nil)
 			p.gateway = startGate(t, p.up, func(s settings) {
 				s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
 				s.upstream.ToolsTimeout, s.upstream.ToolsPages = patience, 5
@@ -61,11 +61,11 @@ func TestUnreadableToolsList(t *testing.T) {
 					s.upstream.ToolsTimeout = 300 * time.Millisecond
 				}
 			})
-			p.shop.intercepted(tt.list)
+			p.server.intercepted(tt.list)
 			req := p.send(toolCall("7", "hold_required", ""))
 			p.approve(p.pending(1)[0])
 			wantText(t, "answer", req.wait(t), tt.want, "did not run")
-			if heard := p.shop.heard("tools/call"); len(heard) != 0 {
+			if heard := p.server.heard("tools/call"); len(heard) != 0 {
 				t.Errorf("the upstream heard %v", heard)
 			}
 		})
@@ -100,8 +100,8 @@ func erring(method string, code int) intercept {
 // A call that did not run because the tools could not be listed can be made
 // again, with an approval of its own, and then runs.
 func TestUnreadableToolsListIsRetriable(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(erring("tools/list", -32603))
+	p := newTaskFixture(t, nil)
+	p.server.intercepted(erring("tools/list", -32603))
 	req := p.send(toolCall("7", "hold_required", ""))
 	id := p.pending(1)[0]
 	p.approve(id)
@@ -110,22 +110,22 @@ func TestUnreadableToolsListIsRetriable(t *testing.T) {
 	if err != nil || seen.Failure == nil || !seen.Failure.Retriable || seen.Failure.Ran != task.RanNo {
 		t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 	}
-	p.shop.intercepted(nil)
+	p.server.intercepted(nil)
 	again := p.send(toolCall("8", "hold_required", ""))
 	p.approve(p.pending(1)[0])
-	p.shop.done(`{"content":[{"type":"text","text":"made it"}]}`)
+	p.server.done(`{"content":[{"type":"text","text":"made it"}]}`)
 	wantText(t, "again", again.wait(t), "made it")
 }
 
 // A tool that is listed and of which the gate cannot keep all is called as it is
 // listed.
 func TestLargeToolRequiresTask(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.intercepted(replying("tools/list", `{"tools":[{"name":"hold_required","inputSchema":{"type":"object","x-mcp-header":"`+
+	p := newTaskFixture(t, nil)
+	p.server.intercepted(replying("tools/list", `{"tools":[{"name":"hold_required","inputSchema":{"type":"object","x-mcp-header":"`+
 		strings.Repeat("x", 300<<10)+`"},"execution":{"taskSupport":"required"}}]}`))
 	req := p.send(toolCall("7", "hold_required", ""))
 	p.approve(p.pending(1)[0])
-	p.shop.done(`{"content":[{"type":"text","text":"made it"}]}`)
+	p.server.done(`{"content":[{"type":"text","text":"made it"}]}`)
 	wantText(t, "answer", req.wait(t), "made it")
 }
 
@@ -133,11 +133,11 @@ func TestLargeToolRequiresTask(t *testing.T) {
 // is called plainly: it cannot declare that a tool requires a task. The client of
 // the legacy call is one that the gate has not seen before.
 func TestNoToolsList(t *testing.T) {
-	p := newPlant(t, nil)
-	p.shop.plain = true
+	p := newTaskFixture(t, nil)
+	p.server.plain = true
 	unlisted := erring("tools/list", -32601)
 	plain := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
-	p.shop.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+	p.server.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
 		if m.Params.Task.Present() || strings.Contains(string(m.Params.Meta.Bytes), "io.modelcontextprotocol/tasks") && m.Method == "tools/call" {
 			t.Errorf("the upstream was asked for a task: %s", m.Raw)
 		}
@@ -160,11 +160,11 @@ func TestUndiscoveredTasks(t *testing.T) {
 	}
 	for name, discover := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPlant(t, nil)
-			p.shop.intercepted(discover)
+			p := newTaskFixture(t, nil)
+			p.server.intercepted(discover)
 			req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
 			p.approve(p.pending(1)[0])
-			p.shop.done(`{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
+			p.server.done(`{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
 			wantText(t, "answer", req.wait(t), "made it")
 		})
 	}

@@ -17,17 +17,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// waitingHouse starts a gate whose clients wait as the given settings say.
-func waitingHouse(t *testing.T, adjust func(*conversation.Waiting)) *house {
+// waitingFixture starts a gate whose clients wait as the given settings say.
+func waitingFixture(t *testing.T, adjust func(*conversation.Waiting)) *fixture {
 	t.Helper()
-	return newHouse(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	return newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Page = func(id task.ID) string { return "https://desk.example/approvals/" + string(id) }
 		adjust(w)
 	})
 }
 
 // meetAs has the gate know the host of the session that tests use.
-func (h *house) meetAs(host string) {
+func (h *fixture) meetAs(host string) {
 	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: gate.ClientKey(policy.Principal{Anonymous: true}, "s-1", "")},
 		gate.Facts{Session: policy.Session{Client: host, Protocol: "2025-11-25"}})
 }
@@ -38,17 +38,17 @@ func (h *house) meetAs(host string) {
 func TestOutcomesAreToolResults(t *testing.T) {
 	for _, tt := range []struct {
 		name, tool string
-		end        func(h *house, id task.ID)
+		end        func(h *fixture, id task.ID)
 		text, code string
 	}{
 		{"denied", "drop", nil, "Denied by policy: the default denies it. It did not run.", "-32003"},
-		{"rejected", "hold_x", func(h *house, id task.ID) { h.reject(id, "not today") }, `not today\". The tool did not run.`, "-32007"},
-		{"expired", "hold_x", func(h *house, id task.ID) { h.expire(id) }, "Nobody decided in time. The tool did not run.", "-32008"},
-		{"cancelled", "hold_x", func(h *house, id task.ID) { h.cancelTask(id) }, "Cancelled by the requestor. The tool did not run.", "-32602"},
+		{"rejected", "hold_x", func(h *fixture, id task.ID) { h.reject(id, "not today") }, `not today\". The tool did not run.`, "-32007"},
+		{"expired", "hold_x", func(h *fixture, id task.ID) { h.expire(id) }, "Nobody decided in time. The tool did not run.", "-32008"},
+		{"cancelled", "hold_x", func(h *fixture, id task.ID) { h.cancelTask(id) }, "Cancelled by the requestor. The tool did not run.", "-32602"},
 	} {
 		for _, literal := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/literal %v", tt.name, literal), func(t *testing.T) {
-				h := waitingHouse(t, func(w *conversation.Waiting) { w.Errors = literal })
+				h := waitingFixture(t, func(w *conversation.Waiting) { w.Errors = literal })
 				r := h.send(toolCall("7", tt.tool, ""))
 				if tt.end != nil {
 					tt.end(h, h.pending(1)[0])
@@ -67,14 +67,14 @@ func TestOutcomesAreToolResults(t *testing.T) {
 
 // Too many pending calls are told to the model, too.
 func TestTooManyIsAToolResult(t *testing.T) {
-	h := newHouse(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 1 })
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 1 })
 	first := h.send(toolCall("1", "hold_x", ""))
 	h.pending(1)
 	wantText(t, "one too many", h.ask(toolCall("2", "hold_y", "")), `"id":2,"result":{`, "Too many calls are pending. The tool did not run.", `"code":-32009`)
 	first.cancel()
 }
 
-func (h *house) expire(id task.ID) {
+func (h *fixture) expire(id task.ID) {
 	h.t.Helper()
 	t, err := h.store.Get(context.Background(), task.AnyOwner().Ref(id))
 	if err == nil {
@@ -85,7 +85,7 @@ func (h *house) expire(id task.ID) {
 	}
 }
 
-func (h *house) cancelTask(id task.ID) {
+func (h *fixture) cancelTask(id task.ID) {
 	h.t.Helper()
 	h.ask(legacyAbout("tasks/cancel", string(id)))
 }
@@ -94,7 +94,7 @@ func (h *house) cancelTask(id task.ID) {
 // without another place to come back to. Then it is refused: there are clients that
 // come back once a second for ever.
 func TestEndedCallIsResumedOnce(t *testing.T) {
-	h := waitingHouse(t, func(*conversation.Waiting) {})
+	h := waitingFixture(t, func(*conversation.Waiting) {})
 	resp := h.begin(t, toolCall("7", "hold_x", ""), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
 	place := ""
 	for lines := bufio.NewScanner(resp.Body); place == "" && lines.Scan(); {
@@ -135,7 +135,7 @@ func TestPatienceOfHosts(t *testing.T) {
 		{"configured instead of built in", "codex-mcp-client", token, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := waitingHouse(t, func(w *conversation.Waiting) {
+			h := waitingFixture(t, func(w *conversation.Waiting) {
 				w.Hold, w.Longest, w.Forever = 10*time.Millisecond, time.Hour, time.Hour
 				w.Hosts = []conversation.Host{{Name: "hasty-*", Limit: 20 * time.Millisecond}, {Name: "codex-mcp-client", Limit: 20 * time.Millisecond}}
 			})
@@ -173,7 +173,7 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 		{"no reason", "nobody", "", true, "cancelled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := waitingHouse(t, func(w *conversation.Waiting) {
+			h := waitingFixture(t, func(w *conversation.Waiting) {
 				w.Longest, w.Forever = time.Hour, time.Hour
 				w.Hosts = []conversation.Host{{Name: "codex-mcp-client", Limit: 4 * time.Second}} // which is over soon enough to count
 			})
@@ -209,7 +209,7 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 
 // greeted makes a call that is held, and returns the rest of its stream once the
 // client was told what it waits for, and what makes the client leave.
-func (h *house) greeted(t *testing.T, id string) (rest io.Reader, leave func()) {
+func (h *fixture) greeted(t *testing.T, id string) (rest io.Reader, leave func()) {
 	t.Helper()
 	resp := h.begin(t, toolCall(id, "hold_x", `,"_meta":{"progressToken":1}`), "Mcp-Session-Id", "s-1")
 	in := bufio.NewReader(resp.Body)
@@ -223,7 +223,7 @@ func (h *house) greeted(t *testing.T, id string) (rest io.Reader, leave func()) 
 }
 
 // steps returns what the journal says of a task.
-func (h *house) steps(id task.ID) string {
+func (h *fixture) steps(id task.ID) string {
 	h.t.Helper()
 	entries, err := h.store.Entries(context.Background(), task.JournalQuery{Task: id})
 	if err != nil {
@@ -238,7 +238,7 @@ func (h *house) steps(id task.ID) string {
 
 // The end of a session withdraws its calls: nobody can ask for them any more.
 func TestSessionEndWithdraws(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.get = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }
 	h.ask(toolCall("1", "hold_x", ""))                              // was told to call again
 	h.ask(toolCall("2", "hold_y", ""), "Mcp-Session-Id", "s-other") // somebody else's
@@ -260,7 +260,7 @@ func TestSessionEndWithdraws(t *testing.T) {
 // The pending answer says that nothing is wrong, who is to approve, for how long,
 // and to call again; from the third time on it ends the model's turn.
 func TestPendingAnswerInSteps(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	for i := range 4 {
 		answer := h.ask(toolCall(fmt.Sprint(i), "hold_x", ""))
 		id := string(h.pending(1)[0])
@@ -271,7 +271,7 @@ func TestPendingAnswerInSteps(t *testing.T) {
 		}
 		wantText(t, "then", answer, "Do not call the tool again now. Tell the user that the call waits for approval at https://desk.example/approvals/"+id)
 	}
-	h = waitingHouse(t, func(w *conversation.Waiting) { w.Hold, w.NoError = 10*time.Millisecond, true })
+	h = waitingFixture(t, func(w *conversation.Waiting) { w.Hold, w.NoError = 10*time.Millisecond, true })
 	if answer := h.ask(toolCall("1", "hold_x", "")); strings.Contains(answer, "isError") {
 		t.Errorf("the setting is ignored: %s", answer)
 	}
@@ -279,7 +279,7 @@ func TestPendingAnswerInSteps(t *testing.T) {
 
 // A client that asks for progress hears from the first moment what it waits for.
 func TestProgressFromTheStart(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Beat = time.Hour })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Beat = time.Hour })
 	next := h.stream(t, http.MethodPost, toolCall("7", "hold_x", `,"_meta":{"progressToken":"p"}`))
 	progress := next()
 	id := string(h.pending(1)[0])
@@ -290,7 +290,7 @@ func TestProgressFromTheStart(t *testing.T) {
 // An expiry that nobody heard of is told to the same call once, and the next one is
 // a new call.
 func TestUnheardExpiryIsToldOnce(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.ask(toolCall("1", "hold_x", ""))
 	h.expire(h.pending(1)[0])
 	wantText(t, "told", h.ask(toolCall("2", "hold_x", "")), "Nobody decided in time. The tool did not run.")
@@ -302,7 +302,7 @@ func TestUnheardExpiryIsToldOnce(t *testing.T) {
 // A bridge leaves Mcp-Name out of requests about tasks: for those of the gate's own
 // that does not matter, but a wrong one is refused.
 func TestTaskWithoutName(t *testing.T) {
-	h := waitingHouse(t, func(*conversation.Waiting) {})
+	h := waitingFixture(t, func(*conversation.Waiting) {})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	message, headers := about("tasks/get", id)
 	without := append([]string(nil), headers...)
@@ -318,7 +318,7 @@ func TestTaskWithoutName(t *testing.T) {
 // A client that cannot be recognised again is told in the end that the approval is
 // withdrawn, and it is.
 func TestUnrecognisableClientIsTold(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	headers = headers[:len(headers)-2] // without its credential
 	answer := h.ask(modernCall("hold_x", ""), headers...)
@@ -331,7 +331,7 @@ func TestUnrecognisableClientIsTold(t *testing.T) {
 
 // Signs of life: comments, progress for those who want it, white space in JSON.
 func TestSignsOfLife(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	tests := []struct{ name, accept, more, want string }{
 		{"comments", "text/event-stream", "", ": waiting for approval\n\n"},
 		{"progress", "text/event-stream", `,"_meta":{"progressToken":"p-1"}`, `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p-1","progress":2,"message":"Waiting for approval by default · tg_`},
@@ -364,7 +364,7 @@ func TestSignsOfLife(t *testing.T) {
 // On its user's own machine an anonymous modern client is known by the name of its
 // host: its call is found again. A proxy on this machine speaks for others.
 func TestLocalHostAttaches(t *testing.T) {
-	h := waitingHouse(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
 	ask := func(name string, more ...string) string {
 		meta := strings.Replace(modernMeta(""), `{"io`, `{"io.modelcontextprotocol/clientInfo":{"name":"`+name+`","version":"1"},"io`, 1)
 		headers := modernHeaders("hold_x")
@@ -384,7 +384,7 @@ func TestLocalHostAttaches(t *testing.T) {
 }
 
 // pendingOf returns the one call that is pending for a host.
-func (h *house) pendingOf(host string) task.ID {
+func (h *fixture) pendingOf(host string) task.ID {
 	h.t.Helper()
 	for t, err := range h.desk.Unstarted(h.t.Context(), `test credentials local host "`+host+`"`) {
 		if err == nil {
@@ -397,7 +397,7 @@ func (h *house) pendingOf(host string) task.ID {
 
 // sendHeld is send for a call that is held, once its client is kept waiting: from
 // then on it can cancel the call.
-func (h *house) sendHeld(message string) *request {
+func (h *fixture) sendHeld(message string) *request {
 	h.t.Helper()
 	resp := h.begin(h.t, message, "Mcp-Session-Id", "s-1")
 	req := &request{done: make(chan struct{}), status: resp.StatusCode, cancel: func() { resp.Body.Close() }}
@@ -415,7 +415,7 @@ func (h *house) sendHeld(message string) *request {
 // identified agent was told to ask for again: it can, in another session.
 func TestSessionEndLeaves(t *testing.T) {
 	t.Run("a running call", func(t *testing.T) {
-		h := waitingHouse(t, func(*conversation.Waiting) {})
+		h := waitingFixture(t, func(*conversation.Waiting) {})
 		runs, resume := make(chan struct{}), make(chan struct{})
 		h.answer = func(w http.ResponseWriter, id string) {
 			close(runs)
@@ -435,7 +435,7 @@ func TestSessionEndLeaves(t *testing.T) {
 		eventually(t, "its result is kept", func() bool { return h.state(id) == task.Completed })
 	})
 	t.Run("a call of an identified agent", func(t *testing.T) {
-		h := newReplayHouse(t, nil)
+		h := newReplayFixture(t, nil)
 		as := []string{"Authorization", "Bearer " + ann.token}
 		wantText(t, "pending", h.ask(toolCall("1", "hold_x", ""), as...), "has not run")
 		id := h.pending(1)[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-func (h *house) cookie() string {
+func (h *fixture) cookie() string {
 	h.t.Helper()
 	u, _ := url.Parse(h.url)
 	c := h.jar.Cookies(u)[0]

@@ -14,7 +14,7 @@ import (
 )
 
 // from makes a request as if it came from an address, and returns its answer.
-func (h *house) from(address, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+func (h *fixture) from(address, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	h.t.Helper()
 	r := httptest.NewRequestWithContext(h.t.Context(), method, path, strings.NewReader(body))
 	r.RemoteAddr = address
@@ -28,7 +28,7 @@ func (h *house) from(address, method, path, body string, headers ...string) *htt
 }
 
 // shown returns the status of a request with a token from an address.
-func (h *house) shown(address, token string) int {
+func (h *fixture) shown(address, token string) int {
 	h.t.Helper()
 	return h.from(address, http.MethodGet, "/", "", "Authorization", "Bearer "+token).Code
 }

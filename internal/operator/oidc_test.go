@@ -14,7 +14,7 @@ import (
 )
 
 // elsewhere serves a gate at which people log in with an issuer.
-func elsewhere(t *testing.T, change func(*operator.OIDC)) (*house, *testenv.Issuer) {
+func elsewhere(t *testing.T, change func(*operator.OIDC)) (*fixture, *testenv.Issuer) {
 	t.Helper()
 	issuer := testenv.NewIssuer(t)
 	o := &operator.OIDC{
@@ -42,14 +42,14 @@ func person(change map[string]any) map[string]any {
 }
 
 // depart begins a login and returns where it leads to.
-func (h *house) depart(next string) string {
+func (h *fixture) depart(next string) string {
 	h.t.Helper()
 	header := h.want(303, "", "GET", "/login/oidc?next="+url.QueryEscape(next), "")
 	return header.Get("Location")
 }
 
 // arrive visits the provider, and returns the path with which it sends back.
-func (h *house) arrive(at string) string {
+func (h *fixture) arrive(at string) string {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, at, http.NoBody)
 	if err != nil {

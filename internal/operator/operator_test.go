@@ -35,9 +35,9 @@ func tokens() []operator.Token {
 	}
 }
 
-// A house is a served Auth with a page for viewers at /, and one for approvers
+// A fixture is a served Auth with a page for viewers at /, and one for approvers
 // and one for admins that can be posted to.
-type house struct {
+type fixture struct {
 	t     *testing.T
 	url   string
 	clock *atomic.Int64 // in seconds, beyond the real one
@@ -50,7 +50,7 @@ type house struct {
 }
 
 // replica returns another gate on the same store.
-func (h *house) replica(change func(*operator.Config)) *house {
+func (h *fixture) replica(change func(*operator.Config)) *fixture {
 	h.t.Helper()
 	return serve(h.t, func(c *operator.Config) {
 		c.Records, c.Ring = h.config.Records, keyring.New(h.config.Records, time.Now)
@@ -61,7 +61,7 @@ func (h *house) replica(change func(*operator.Config)) *house {
 	})
 }
 
-func serve(t *testing.T, change func(*operator.Config)) *house {
+func serve(t *testing.T, change func(*operator.Config)) *fixture {
 	t.Helper()
 	h := build(t, change)
 	server := httptest.NewServer(h.handler)
@@ -71,9 +71,9 @@ func serve(t *testing.T, change func(*operator.Config)) *house {
 }
 
 // build is serve without the server.
-func build(t *testing.T, change func(*operator.Config)) *house {
+func build(t *testing.T, change func(*operator.Config)) *fixture {
 	t.Helper()
-	h := &house{t: t, clock: new(atomic.Int64)}
+	h := &fixture{t: t, clock: new(atomic.Int64)}
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
 	c := operator.Config{
@@ -110,7 +110,7 @@ func build(t *testing.T, change func(*operator.Config)) *house {
 }
 
 // browser begins anew with an empty browser.
-func (h *house) browser() {
+func (h *fixture) browser() {
 	h.jar, _ = cookiejar.New(nil)
 	h.http = &http.Client{
 		Jar: h.jar, Transport: &http.Transport{DisableKeepAlives: true},
@@ -119,7 +119,7 @@ func (h *house) browser() {
 }
 
 // do makes a request with headers given as name, value, name, value.
-func (h *house) do(method, path, body string, headers ...string) (int, string, http.Header) {
+func (h *fixture) do(method, path, body string, headers ...string) (int, string, http.Header) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -145,7 +145,7 @@ func (h *house) do(method, path, body string, headers ...string) (int, string, h
 
 // stream makes a request whose answer does not end by itself, and returns what is
 // closed when it has ended.
-func (h *house) stream(path string) <-chan struct{} {
+func (h *fixture) stream(path string) <-chan struct{} {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+path, http.NoBody)
 	if err != nil {
@@ -164,7 +164,7 @@ func (h *house) stream(path string) <-chan struct{} {
 	return ended
 }
 
-func (h *house) want(status int, text, method, path, body string, headers ...string) http.Header {
+func (h *fixture) want(status int, text, method, path, body string, headers ...string) http.Header {
 	h.t.Helper()
 	got, answer, header := h.do(method, path, body, headers...)
 	if got != status || !strings.Contains(answer, text) {
@@ -174,7 +174,7 @@ func (h *house) want(status int, text, method, path, body string, headers ...str
 }
 
 // form returns what a page of this session sends along.
-func (h *house) form() string {
+func (h *fixture) form() string {
 	h.t.Helper()
 	_, answer, _ := h.do("GET", "/", "")
 	return answer[strings.LastIndex(answer, " ")+1:]

@@ -20,7 +20,7 @@ const (
 
 // admins serves a gate whose admins are those on call, and at which staff may
 // look.
-func admins(t *testing.T) (*house, *testenv.Issuer) {
+func admins(t *testing.T) (*fixture, *testenv.Issuer) {
 	t.Helper()
 	h, issuer := elsewhere(t, func(o *operator.OIDC) {
 		o.Groups = []string{"staff"}
@@ -33,7 +33,7 @@ func admins(t *testing.T) (*house, *testenv.Issuer) {
 }
 
 // cookies returns the cookies of the browser as a header.
-func (h *house) cookies() string {
+func (h *fixture) cookies() string {
 	u, err := url.Parse(h.url)
 	if err != nil {
 		h.t.Fatal(err)
@@ -155,7 +155,7 @@ func TestRecheckReplicas(t *testing.T) {
 		h.clock.Store(int64(round * (interval + 60)))
 		other.clock.Store(int64(round * (interval + 60)))
 		var asking sync.WaitGroup
-		for _, replica := range []*house{h, other, h, other, h, other} {
+		for _, replica := range []*fixture{h, other, h, other, h, other} {
 			asking.Go(func() { replica.want(200, "ann@example.com admin", "GET", "/", "", "Cookie", cookies) })
 		}
 		asking.Wait()

@@ -23,11 +23,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A workshop is an MCP server of both generations that keeps tasks of its own,
+// A taskServer is an MCP server of both generations that keeps tasks of its own,
 // with the library that others would use for that. Its tools are called after
 // the task support they declare, such as hold_required; what they return is
 // said by the test, with done.
-type workshop struct {
+type taskServer struct {
 	t       *testing.T
 	tasks   *mcptask.Server
 	plain   bool // it knows nothing of tasks
@@ -39,18 +39,18 @@ type workshop struct {
 	closed bool
 	log    []string                           // methods, and what they were about
 	ids    []string                           // of its tasks
-	refuse func(method string) *jsonrpc.Error // answers instead of the workshop; may be nil
+	refuse func(method string) *jsonrpc.Error // answers instead of the upstream; may be nil
 	slow   func(method string)                // is called before anything is answered; may be nil
-	reply  intercept                          // answers instead of the workshop if it reports true; may be nil
+	reply  intercept                          // answers instead of the upstream if it reports true; may be nil
 	speak  http.HandlerFunc                   // answers GET and subscriptions/listen; may be nil
 }
 
-// An intercept may answer a message in place of a workshop, and reports whether
+// An intercept may answer a message in place of a task server, and reports whether
 // it did.
 type intercept func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool
 
 // intercepted has messages put to reply first.
-func (s *workshop) intercepted(reply intercept) {
+func (s *taskServer) intercepted(reply intercept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = reply
@@ -78,31 +78,31 @@ func idOf(body string) string {
 }
 
 // fail has what is about some methods answered otherwise.
-func (s *workshop) fail(slow func(method string), refuse func(method string) *jsonrpc.Error) {
+func (s *taskServer) fail(slow func(method string), refuse func(method string) *jsonrpc.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow, s.refuse = slow, refuse
 }
 
-// A plant is a gate in front of a workshop.
-type plant struct {
-	*house
+// A taskFixture is a gate in front of a task server.
+type taskFixture struct {
+	*fixture
 
-	shop    *workshop
-	up      string // where the workshop is
+	server  *taskServer
+	up      string // where the upstream is
 	waiting conversation.Waiting
 }
 
-// newPlant starts a gate in front of a workshop, of which the client of the
+// newTaskFixture starts a gate in front of a task server, of which the client of the
 // legacy session s-1 knows what it says at first.
-func newPlant(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *plant {
+func newTaskFixture(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *taskFixture {
 	t.Helper()
-	shop := newWorkshop(t)
-	up := serve(t, shop.serve)
+	server := newTaskServer(t)
+	up := serve(t, server.serve)
 	var kept conversation.Waiting
-	p := &plant{shop: shop, up: up, house: newHouse(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	p := &taskFixture{server: server, up: up, fixture: newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
 		// An owner counts as there for two intervals after it has asked. The
-		// workshop's tasks are asked about as often as the workshop says.
+		// upstream is asked about its tasks as often as it says.
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 		if adjust != nil {
 			adjust(c, w)
@@ -114,28 +114,28 @@ func newPlant(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)
 		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, kept
 		s.upstream.Metrics = s.handler.Metrics
 	})
-	t.Cleanup(shop.close)
+	t.Cleanup(server.close)
 	p.ask(initialize)
 	return p
 }
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
 
-// newWorkshop returns a workshop that has to be closed before whatever it serves.
-func newWorkshop(t *testing.T) *workshop {
-	shop := &workshop{t: t, results: make(chan jsontext.Value), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
+// newTaskServer returns a task server that has to be closed before whatever it serves.
+func newTaskServer(t *testing.T) *taskServer {
+	server := &taskServer{t: t, results: make(chan jsontext.Value), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
 		Store: memstore.New(memstore.Options{}), Now: time.Now,
 		Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	}}
-	shop.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
-		shop.answers <- responses
+	server.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
+		server.answers <- responses
 		return nil
 	}
-	return shop
+	return server
 }
 
 // close ends the tools that run.
-func (s *workshop) close() {
+func (s *taskServer) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *workshop) close() {
 }
 
 // done lets the oldest tool that runs return a result.
-func (s *workshop) done(result string) {
+func (s *taskServer) done(result string) {
 	s.t.Helper()
 	select {
 	case s.results <- jsontext.Value(result):
@@ -154,8 +154,8 @@ func (s *workshop) done(result string) {
 	}
 }
 
-// heard returns what the workshop was asked, as far as it is about a method.
-func (s *workshop) heard(method string) []string {
+// heard returns what the upstream was asked, as far as it is about a method.
+func (s *taskServer) heard(method string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var about []string
@@ -167,14 +167,14 @@ func (s *workshop) heard(method string) []string {
 	return about
 }
 
-// made returns the ids of the workshop's tasks.
-func (s *workshop) made() []string {
+// made returns the ids of the upstream's tasks.
+func (s *taskServer) made() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.ids)
 }
 
-func (s *workshop) serve(w http.ResponseWriter, r *http.Request) {
+func (s *taskServer) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && s.speak != nil {
 		s.speak(w, r)
 		return
@@ -236,19 +236,19 @@ func dialectOf(m *jsonrpc.Message) mcptask.Dialect {
 	return mcptask.Dialect{}
 }
 
-func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string) (jsontext.Value, *jsonrpc.Error) {
+func (s *taskServer) handle(ctx context.Context, m *jsonrpc.Message, owner string) (jsontext.Value, *jsonrpc.Error) {
 	dialect := dialectOf(m)
 	switch m.Method {
 	case "initialize":
 		if s.plain {
-			return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
+			return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
 		}
-		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
+		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
 	case "server/discover":
 		if s.plain {
-			return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"workshop","version":"0"}}`), nil
+			return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
 		}
-		return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"workshop","version":"1"}}`), nil
+		return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
 	case "tools/list":
 		var tools []string
 		for _, support := range []string{"required", "optional", "forbidden"} {
@@ -267,7 +267,7 @@ func (s *workshop) handle(ctx context.Context, m *jsonrpc.Message, owner string)
 	return result, nil
 }
 
-func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
+func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
 	name, _ := m.Params.Name.Text()
 	asked := m.Params.Task.Present()
 	switch {
@@ -314,8 +314,8 @@ func (s *workshop) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask
 	return result, nil
 }
 
-// ask has the task of the workshop that was made last ask something.
-func (s *workshop) ask(questions string) {
+// ask has the task of the upstream that was made last ask something.
+func (s *taskServer) ask(questions string) {
 	s.t.Helper()
 	made := s.made()
 	ref := task.AnyOwner().Ref(task.ID(made[len(made)-1]))
@@ -327,7 +327,7 @@ func (s *workshop) ask(questions string) {
 }
 
 // work is what all tools do: what the test says.
-func (s *workshop) work(ctx context.Context) (jsontext.Value, error) {
+func (s *taskServer) work(ctx context.Context) (jsontext.Value, error) {
 	select {
 	case result, open := <-s.results:
 		if !open {
