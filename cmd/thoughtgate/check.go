@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/thoughtgate/thoughtgate-go/docs"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
@@ -19,7 +21,11 @@ func newCheck() *cobra.Command {
 	}
 	file := configFlag(cmd)
 	strict := cmd.Flags().Bool("strict", false, "fail if there are warnings")
+	schema := cmd.Flags().Bool("schema", false, "print a JSON Schema of the configuration file for editors, and check nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *schema {
+			return printSchema(cmd.OutOrStdout())
+		}
 		if len(args) > 0 && *file != "" {
 			return &usageError{cmd.CommandPath(), errors.New("give one file only")}
 		}
@@ -37,4 +43,19 @@ func newCheck() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// printSchema prints the schema of the configuration file, with what the
+// documentation says of each setting.
+func printSchema(w io.Writer) error {
+	meanings := map[string]config.Meaning{}
+	for path, s := range docs.Settings() {
+		meanings[path] = config.Meaning{Text: s.Meaning, Default: s.Default}
+	}
+	text, err := config.JSONSchema(meanings)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
 }

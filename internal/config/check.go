@@ -27,6 +27,7 @@ func (l *loader) check() {
 	}
 	l.checkPolicy()
 	l.checkTasks()
+	l.checkHosts()
 	l.checkIdentity()
 	l.checkListener("listen", l.cfg.Listen)
 	if o := l.cfg.Operators; !loopback(o.Listen) && o.TLS.CertFile == "" && (o.URL == nil || o.URL.Scheme != "https") {
@@ -35,6 +36,12 @@ func (l *loader) check() {
 	}
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
 		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
+	}
+}
+
+func (l *loader) checkHosts() {
+	for i, h := range l.cfg.Waiting.Hosts {
+		l.need(fmt.Sprintf("waiting.hosts[%d]", i), "name", h.Name)
 	}
 }
 

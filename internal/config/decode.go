@@ -192,7 +192,7 @@ func (d *decoder) value(path string, to setting, node ast.Node) {
 		}
 	case list:
 		d.sequence(path, to, node)
-	case later: // refused by member
+	case required, later: // find returns what is required, and member refuses what is for later
 	}
 }
 

@@ -2,13 +2,13 @@ package config_test
 
 import (
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/thoughtgate/thoughtgate-go/docs"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
@@ -22,9 +22,9 @@ func readDocs(t *testing.T) string {
 }
 
 // rows returns the cells of those table rows whose first cell is code.
-func rows(docs string) map[string][]string {
+func rows(page string) map[string][]string {
 	all := map[string][]string{}
-	for line := range strings.Lines(docs) {
+	for line := range strings.Lines(page) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
@@ -70,41 +70,90 @@ func nest(path, value string) string {
 	return strings.ReplaceAll(path, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(path, "."))
 }
 
+// withoutDefault are the settings whose default no file can write.
+var withoutDefault = []string{
+	"upstreams[].path", "identity.mtls.name", "identity.proxy.groups_header",
+	"operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
+	"rules[].principals[]", "default",
+}
+
 // TestDocsHaveEverySettingAndItsDefault writes each documented default into a
 // file: it must make no difference.
 func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
-	table := rows(readDocs(t))
-	withoutDefault := []string{
-		"version", "upstreams[].url", "upstreams[].path",
-		"identity.tokens[].name", "identity.tokens[].hash", "operators.tokens[].name", "operators.tokens[].hash",
-		"identity.jwt[].issuer", "identity.jwt[].audiences[]", "identity.mtls.ca_file", "identity.mtls.name",
-		"identity.proxy.from[]", "identity.proxy.header", "identity.proxy.groups_header",
-		"operators.oidc.issuer", "operators.oidc.client_id", "operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
-		"waiting.hosts[].name", "rules[].match", "rules[].action", "rules[].principals[]", "default", "default.action",
-	}
+	table, schema := docs.Settings(), compileSchema(t)
 	for _, key := range config.Keys() {
-		cells, ok := table[key]
+		entry, ok := table[key.Path]
 		if !ok {
-			t.Errorf("%s is not in the docs", key)
+			t.Errorf("%s is not in the docs", key.Path)
 			continue
 		}
-		value, isCode := code(cells[0])
-		if slices.Contains(withoutDefault, key) {
-			continue
+		if entry.Type != key.Type {
+			t.Errorf("%s: the docs say that it is a %s, not a %s", key.Path, entry.Type, key.Type)
 		}
-		if !isCode {
-			t.Errorf("%s: the docs have no default but %q", key, cells[0])
-			continue
-		}
-		with, without := place(key, value)
-		if diff := cmp.Diff(valid(t, without), valid(t, with), revealed); diff != "" {
-			t.Errorf("%s: the documented default %s is not the default:\n%s", key, value, diff)
+		switch {
+		case key.Required || slices.Contains(withoutDefault, key.Path):
+		case entry.Default == "":
+			t.Errorf("%s: the docs have no default", key.Path)
+		default:
+			with, without := place(key.Path, entry.Default)
+			if diff := cmp.Diff(valid(t, without), valid(t, with), revealed); diff != "" {
+				t.Errorf("%s: the documented default %s is not the default:\n%s", key.Path, entry.Default, diff)
+			}
+			accepts(t, schema, with)
 		}
 	}
 }
 
+// TestRequired leaves out each setting that must be given: both the loader and
+// the schema notice, and the docs say so.
+func TestRequired(t *testing.T) {
+	schema := compileSchema(t)
+	without := map[string]string{
+		"version":                    "upstreams: [{url: https://a/}]",
+		"upstreams[].url":            "version: 1\nupstreams: [{name: a}]",
+		"rules[].match":              "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
+		"rules[].action":             "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
+		"default.action":             "version: 1\nupstreams: [{url: https://a/}]\ndefault: {reason: a}",
+		"waiting.hosts[].name":       "version: 1\nupstreams: [{url: https://a/}]\nwaiting: {hosts: [{limit: none}]}",
+		"identity.tokens[].name":     "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{hash: '" + someHash + "'}]}",
+		"identity.tokens[].hash":     "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{name: a}]}",
+		"operators.tokens[].name":    "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{hash: '" + someHash + "'}]}",
+		"operators.tokens[].hash":    "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{name: a}]}",
+		"identity.jwt[].issuer":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{audiences: [a]}]}",
+		"identity.jwt[].audiences[]": "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{issuer: 'https://i/'}]}",
+		"identity.mtls.ca_file":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {mtls: {name: cn}}",
+		"identity.proxy.from[]":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {header: X-User}}",
+		"identity.proxy.header":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {from: [10.0.0.7]}}",
+		"operators.oidc.issuer":      "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {client_id: c, roles: {admin: [a]}}}",
+		"operators.oidc.client_id":   "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {issuer: 'https://i/', roles: {admin: [a]}}}",
+	}
+	for _, key := range config.Keys() {
+		says := strings.Contains(readDocs(t), "| `"+key.Path+"` | "+key.Type+" | required |")
+		if says != key.Required {
+			t.Errorf("%s: required %t, and the docs say %t", key.Path, key.Required, says)
+		}
+		if !key.Required {
+			continue
+		}
+		file, ok := without[key.Path]
+		if !ok {
+			t.Errorf("%s: no file without it", key.Path)
+			continue
+		}
+		_, _, err := config.Parse("file", []byte(file), nil)
+		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
+			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the loader says %v", want, err)
+		}
+		refuses(t, schema, file)
+	}
+}
+
 func TestDocsHaveNoSettingThatIsNot(t *testing.T) {
-	known := config.Keys()
+	var known []string
+	for _, key := range config.Keys() {
+		known = append(known, key.Path)
+	}
 	for _, v := range config.Variables() {
 		known = append(known, v.Name)
 	}
@@ -126,19 +175,5 @@ func TestDocsHaveEveryVariable(t *testing.T) {
 		if got, want := strings.ReplaceAll(cells[0], "`", ""), strings.Join(v.Settings, ", "); got != want {
 			t.Errorf("%s: the docs say it is for %q, not %q", v.Name, got, want)
 		}
-	}
-}
-
-func TestExamplesInDocsLoad(t *testing.T) {
-	identity, err := os.ReadFile("../../docs/identity.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(readDocs(t)+string(identity), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("found only %d examples", len(blocks))
-	}
-	for _, b := range blocks {
-		valid(t, b[1], "FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s")
 	}
 }

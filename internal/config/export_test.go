@@ -11,32 +11,59 @@ func Parse(name string, src []byte, environ []string) (Config, []Problem, error)
 	return l.result()
 }
 
-// Keys returns the path of every setting in the tree, with [] for the members
-// of a list and * for the keys of a dict, but without those of later builds.
-func Keys() []string {
-	var keys []string
-	var walk func(path string, s setting)
-	walk = func(path string, s setting) {
+// A Key is one setting in the tree.
+type Key struct {
+	Path     string // with [] for the members of a list and * for the keys of a dict
+	Type     string
+	Required bool
+}
+
+// Keys returns every setting in the tree, but without those of later builds.
+func Keys() []Key {
+	var keys []Key
+	var walk func(path, kind string, s setting)
+	needed := false
+	walk = func(path, kind string, s setting) {
 		switch s := s.(type) {
 		case leaf:
-			keys = append(keys, path)
+			keys = append(keys, Key{path, kind + s.noun(), needed})
+			needed = false
 		case group:
 			for _, e := range s {
-				walk(join(path, e.key), e.to)
+				walk(join(path, e.key), "", e.to)
 			}
 		case list:
-			walk(path+"[]", s.item())
+			walk(path+"[]", "list of ", s.item())
 		case dict:
 			item, _ := s.item("x")
-			walk(path+".*", item)
+			walk(path+".*", "map of ", item)
 		case either:
-			walk(path, s.short)
-			walk(path, s.long)
+			walk(path, "", s.short)
+			walk(path, "", s.long)
+		case required:
+			needed = true
+			walk(path, kind, s.setting)
 		case later:
 		}
 	}
-	walk("", new(Config).settings())
+	walk("", "", new(Config).settings())
 	return keys
+}
+
+// noun returns the type of the value, for people.
+func (l leaf) noun() string {
+	switch {
+	case l.shape.noun != "":
+		return l.shape.noun
+	case len(l.shape.words) > 0:
+		return "word"
+	case l.kinds == isBoolean:
+		return "boolean"
+	case l.kinds&(isInteger|isFloat) != 0:
+		return "number"
+	default:
+		return "text"
+	}
 }
 
 // The bounds on a file.

@@ -98,12 +98,12 @@ func (i *Identity) settings() group {
 			return i.JWT[len(i.JWT)-1].settings()
 		}}},
 		{"mtls", group{
-			{"ca_file", text(&i.MTLS.CAFile)},
+			{"ca_file", required{text(&i.MTLS.CAFile)}},
 			{"name", oneOf(&i.MTLS.Name, "cn", "dns", "uri", "email", "subject")},
 		}},
 		{"proxy", group{
-			{"from", list{func() setting { return network(&i.Proxy.From) }}},
-			{"header", oneHeader(&i.Proxy.Header)},
+			{"from", required{list{func() setting { return network(&i.Proxy.From) }}}},
+			{"header", required{oneHeader(&i.Proxy.Header)}},
 			{"groups_header", oneHeader(&i.Proxy.GroupsHeader)},
 		}},
 	}
@@ -111,22 +111,22 @@ func (i *Identity) settings() group {
 
 func (t *Token) settings() group {
 	return group{
-		{"name", who(&t.Name)},
-		{"hash", read(&t.Hash, isText, "sha256: followed by 64 hexadecimal digits, as thoughtgate token new prints it", func(s string) (string, bool) {
+		{"name", required{who(&t.Name)}},
+		{"hash", required{read(&t.Hash, isText, "sha256: followed by 64 hexadecimal digits, as thoughtgate token new prints it", func(s string) (string, bool) {
 			digest, ok := strings.CutPrefix(s, "sha256:")
 			return strings.ToLower(s), ok && len(digest) == 64 && only(digest, digits+"abcdefABCDEF")
-		})},
+		}).like("^sha256:[0-9a-fA-F]{64}$")}},
 		{"groups", list{func() setting { return each(&t.Groups, "the name of a group", isWord) }}},
 	}
 }
 
 func (j *JWT) settings() group {
 	return group{
-		{"issuer", issuerURL(&j.Issuer)},
+		{"issuer", required{issuerURL(&j.Issuer)}},
 		{"jwks_uri", optional(issuerURL(&j.JWKSURI))},
-		{"audiences", list{func() setting { return each(&j.Audiences, "text", isWord) }}},
+		{"audiences", required{list{func() setting { return each(&j.Audiences, "text", isWord) }}}},
 		{"algorithms", list{func() setting {
-			return each(&j.Algorithms, "a public-key signature algorithm, such as RS256, PS256, ES256 or EdDSA", isAlgorithm)
+			return each(&j.Algorithms, "a public-key signature algorithm, such as RS256, PS256, ES256 or EdDSA", isAlgorithm).among(algorithms()...)
 		}}},
 		{"clock_skew", duration(&j.ClockSkew, 0)},
 		{"id_claim", claim(&j.IDClaim)},
@@ -161,8 +161,8 @@ func (o *OIDC) settings() group {
 		return list{func() setting { return each(p, "a name, or group:NAME", isWord) }}
 	}
 	return group{
-		{"issuer", optional(issuerURL(&o.Issuer))},
-		{"client_id", line(&o.ClientID)},
+		{"issuer", required{issuerURL(&o.Issuer)}},
+		{"client_id", required{line(&o.ClientID)}},
 		{"client_secret", read(&o.ClientSecret, isText, "text", func(s string) (Secret, bool) { return NewSecret(s), true })},
 		{"name", line(&o.Name)},
 		{"scopes", list{func() setting { return each(&o.Scopes, "the name of a scope", isWord) }}},
@@ -189,8 +189,10 @@ func claim(p *string) leaf {
 	return read(p, isText, "the name of a claim", func(s string) (string, bool) { return s, isWord(s) })
 }
 
-func isAlgorithm(s string) bool {
-	return slices.Contains([]string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}, s)
+func isAlgorithm(s string) bool { return slices.Contains(algorithms(), s) }
+
+func algorithms() []string {
+	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
 
 // issuerURL reads a URL whose text counts, which is why it is kept as it is. It

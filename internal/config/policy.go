@@ -61,7 +61,7 @@ func DefaultWorkflow() Workflow {
 func (r *Rule) settings() group {
 	return append(group{
 		{"name", optional(name(&r.Name))},
-		{"match", line(&r.Match)},
+		{"match", required{line(&r.Match)}},
 		{"upstream", line(&r.Upstream)},
 		{"kind", optional(oneOf(&r.Kind, "tool", "resource", "prompt"))},
 		{"principals", list{func() setting {
@@ -73,7 +73,7 @@ func (r *Rule) settings() group {
 // outcome returns the settings that the default has as well.
 func (r *Rule) outcome() group {
 	return group{
-		{"action", action(&r.Action)},
+		{"action", required{action(&r.Action)}},
 		{"workflow", optional(name(&r.Workflow))},
 		{"reason", line(&r.Reason)},
 		{"mode", mode(&r.Observe)},
@@ -108,7 +108,7 @@ func (w *Workflow) settings() group {
 		}}},
 		{"ask_host", boolean(&w.AskHost)},
 		{"channels", list{func() setting {
-			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" })
+			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" }).among("inbox")
 		}}},
 	}
 }

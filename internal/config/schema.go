@@ -18,11 +18,14 @@ type (
 		want  string                 // what it must be, to follow "must be"
 		kinds kind                   // how YAML may write it
 		set   func(text string) bool // stores the text's value, or reports false if it is not what is wanted
+		shape shape
 	}
 	// A group is a mapping with known keys.
 	group []entry
 	// A list is a sequence; item makes room for one more.
 	list struct{ item func() setting }
+	// A required setting must be given wherever its group is.
+	required struct{ setting }
 	// A dict is a mapping whose keys are the user's. It makes room for a key,
 	// or says what is wrong with the key.
 	dict struct {
@@ -52,9 +55,13 @@ func (later) isSetting()  {}
 // find returns the setting with the given key, or nil.
 func (g group) find(key string) setting {
 	for _, e := range g {
-		if e.key == key {
-			return e.to
+		if e.key != key {
+			continue
 		}
+		if r, ok := e.to.(required); ok {
+			return r.setting
+		}
+		return e.to
 	}
 	return nil
 }
@@ -63,7 +70,7 @@ func (g group) find(key string) setting {
 // all keys.
 func (c *Config) settings() group {
 	return group{
-		{"version", number(new(int), 1)},
+		{"version", required{number(new(int), 1)}},
 		{"listen", address(&c.Listen)},
 		{"listen_tls", c.ListenTLS.settings()},
 		{"operators", c.Operators.settings()},
@@ -125,7 +132,7 @@ func (c *Config) settings() group {
 
 func (h *Host) settings() group {
 	return group{
-		{"name", line(&h.Name)},
+		{"name", required{line(&h.Name)}},
 		{"limit", limit(&h.Limit)},
 	}
 }
@@ -133,7 +140,7 @@ func (h *Host) settings() group {
 func (u *Upstream) settings() group {
 	return group{
 		{"name", name(&u.Name)},
-		{"url", endpoint(&u.URL)},
+		{"url", required{endpoint(&u.URL)}},
 		{"command", later{}},
 		{"path", mcpPath(&u.Paths)},
 		{"headers", headers(&u.Headers)},

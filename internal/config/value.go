@@ -32,13 +32,14 @@ const shortest = time.Millisecond
 
 // read makes a leaf that stores in p what parse makes of a text, if it is good.
 func read[T any](p *T, kinds kind, want string, parse func(string) (v T, good bool)) leaf {
-	return leaf{want, kinds, func(s string) bool {
+	set := func(s string) bool {
 		v, good := parse(s)
 		if good {
 			*p = v
 		}
 		return good
-	}}
+	}
+	return leaf{want: want, kinds: kinds, set: set}
 }
 
 func text(p *string) leaf {
@@ -92,7 +93,7 @@ func number(p *int, most int) leaf {
 	return read(p, isInteger, want, func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
 		return n, err == nil && n >= 1 && n <= most
-	})
+	}).between(1, int64(most))
 }
 
 // upTo reads a whole number from 0 to most.
@@ -100,14 +101,14 @@ func upTo(p *int, most int) leaf {
 	return read(p, isInteger, fmt.Sprintf("a whole number from 0 to %d", most), func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
 		return n, err == nil && n >= 0 && n <= most
-	})
+	}).between(0, int64(most))
 }
 
 func fraction(p *float64) leaf {
 	return read(p, isInteger|isFloat, "a number from 0 to 1", func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 64)
 		return f, err == nil && f >= 0 && f <= 1
-	})
+	}).between(0, 1)
 }
 
 func duration(p *time.Duration, least time.Duration) leaf {
@@ -118,7 +119,7 @@ func duration(p *time.Duration, least time.Duration) leaf {
 	return read(p, isText, want, func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
 		return d, err == nil && d >= least
-	})
+	}).called("duration").like(durationPattern)
 }
 
 // limit reads a duration, or none.
@@ -129,7 +130,7 @@ func limit(p *time.Duration) leaf {
 		}
 		d, err := time.ParseDuration(s)
 		return d, err == nil && d >= time.Second
-	})
+	}).called("duration").like(durationPattern + "|^none$")
 }
 
 // units are the endings a size may have. Longer ones come before their own ends.
@@ -155,7 +156,7 @@ func size(p *int64, least, most int64) leaf {
 			return 0, false
 		}
 		return n * times, n*times >= least
-	})
+	}).called("size").between(least, most).like(sizePattern)
 }
 
 func level(p *slog.Level) leaf {
@@ -163,7 +164,7 @@ func level(p *slog.Level) leaf {
 	l := oneOf(&word, "debug", "info", "warn", "error")
 	return read(p, l.kinds, l.want, func(s string) (v slog.Level, good bool) {
 		return v, l.set(s) && v.UnmarshalText([]byte(s)) == nil
-	})
+	}).among(l.shape.words...)
 }
 
 func oneOf(p *string, words ...string) leaf {
@@ -171,14 +172,14 @@ func oneOf(p *string, words ...string) leaf {
 	if last := len(words) - 1; last > 0 {
 		want = strings.Join(words[:last], ", ") + " or " + words[last]
 	}
-	return read(p, isText, want, func(s string) (string, bool) { return s, slices.Contains(words, s) })
+	return read(p, isText, want, func(s string) (string, bool) { return s, slices.Contains(words, s) }).among(words...)
 }
 
 // choice reads one of two words, and stores whether it is the first.
 func choice(p *bool, yes, no string) leaf {
 	var word string
 	l := oneOf(&word, yes, no)
-	return read(p, l.kinds, l.want, func(s string) (bool, bool) { return s == yes, l.set(s) })
+	return read(p, l.kinds, l.want, func(s string) (bool, bool) { return s == yes, l.set(s) }).among(yes, no)
 }
 
 func mode(p *bool) leaf { return choice(p, "observe", "enforce") }
@@ -217,7 +218,7 @@ func timezone(p *string) leaf {
 }
 
 func name(p *string) leaf {
-	return read(p, isText, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) })
+	return read(p, isText, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) }).like("^[-a-z0-9]{1,63}$")
 }
 
 func isName(s string) bool {
@@ -279,6 +280,7 @@ func isPort(s string) bool {
 func optional(l leaf) leaf {
 	set := l.set
 	l.want += ", or empty"
+	l.shape.empty = true
 	l.set = func(s string) bool { return s == "" || set(s) }
 	return l
 }
@@ -306,10 +308,11 @@ func origin(p *[]string) leaf {
 }
 
 func headerValue(p map[string]Secret, key string) leaf {
-	return leaf{"a valid HTTP header value on one line", isText, func(s string) bool {
+	set := func(s string) bool {
 		p[key] = NewSecret(s)
 		return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-	}}
+	}
+	return leaf{want: "a valid HTTP header value on one line", kinds: isText, set: set}
 }
 
 // credentialHeader reads the name of a header that holds a client's credential.

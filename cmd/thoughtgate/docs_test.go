@@ -1,0 +1,105 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	fenced  = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
+	typed   = regexp.MustCompile(`(?m)^ *(?:\$ )?(?:(?:bin/|go run \./cmd/)?thoughtgate|make) ([a-z].*)$`)
+	inline  = regexp.MustCompile("`thoughtgate ([a-z][^`]*)`")
+	word    = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
+	endOf   = regexp.MustCompile(`\s+(#|>|\||&&|2>).*$`)
+	targets = regexp.MustCompile(`(?m)^([a-z]+):`)
+)
+
+// TestDocumentedCommands demands that the program understands every command in
+// the documentation as it is written, and that make knows every target.
+func TestDocumentedCommands(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, target := range targets.FindAllStringSubmatch(string(makefile), -1) {
+		known[target[1]] = true
+	}
+	documented := map[string]bool{}
+	for page, text := range pages(t) {
+		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
+			for _, line := range typed.FindAllStringSubmatch(block[1], -1) {
+				command := endOf.ReplaceAllString(line[1], "")
+				if strings.HasPrefix(strings.TrimSpace(line[0]), "make") {
+					if !known[strings.Fields(command)[0]] {
+						t.Errorf("%s: make %s: no such target", page, command)
+					}
+					continue
+				}
+				documented[understood(t, page, command)] = true
+			}
+		}
+		for _, line := range inline.FindAllStringSubmatch(text, -1) {
+			if line[1] != "journal 1" { // a text that is hashed
+				documented[understood(t, page, line[1])] = true
+			}
+		}
+	}
+	for _, cmd := range newRoot().Commands() {
+		if !documented[cmd.Name()] && cmd.Name() != "version" {
+			t.Errorf("thoughtgate %s is not in the documentation", cmd.Name())
+		}
+	}
+}
+
+// understood demands that the program understands a command, and returns the
+// first word of it.
+func understood(t *testing.T, page, line string) string {
+	t.Helper()
+	words := word.FindAllString(strings.ReplaceAll(line, " …", ""), -1)
+	cmd, args, err := newRoot().Find(words)
+	if err == nil {
+		err = cmd.ParseFlags(args)
+	}
+	// A command that is only mentioned need not have its arguments.
+	if err == nil && len(args) > 0 {
+		err = cmd.ValidateArgs(cmd.Flags().Args())
+	}
+	if err != nil {
+		t.Errorf("%s: thoughtgate %s: %v", page, line, err)
+	}
+	return words[0]
+}
+
+// pages returns every page of the documentation by its name.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("../../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"../../docs", "../../deploy"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && filepath.Ext(path) == ".md" {
+				names = append(names, path)
+			}
+			return err
+		})
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimPrefix(name, "../../")] = string(text)
+	}
+	return all
+}
