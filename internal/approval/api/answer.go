@@ -34,9 +34,14 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, val
 		h.refuse(w, r, err)
 		return
 	}
+	h.send(w, r, status, append(text, '\n'))
+}
+
+// send answers with text, which is JSON.
+func (h *handler) send(w http.ResponseWriter, r *http.Request, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(append(text, '\n')); err != nil { //nolint:gosec // JSON, marked as such and not to be sniffed
+	if _, err := w.Write(text); err != nil { //nolint:gosec // JSON, marked as such and not to be sniffed
 		h.Log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }

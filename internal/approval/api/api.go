@@ -8,6 +8,7 @@
 package api
 
 import (
+	_ "embed"
 	"errors"
 	"io"
 	"log/slog"
@@ -24,7 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// New returns the handler of everything under /api/approvals and /api/audit.
+// New returns the handler of everything under /api.
 func New(c Config) (http.Handler, error) {
 	if c.Desk == nil || c.Cases == nil || c.Auth == nil {
 		return nil, errors.New("api: needs a desk, its cases and a way to authenticate")
@@ -36,18 +37,40 @@ func New(c Config) (http.Handler, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	h, mux := &handler{c}, http.NewServeMux()
-	serve := func(pattern string, role operator.Role, s operator.Service) {
-		mux.HandleFunc(pattern, c.Auth.Handle(role, h.unauthorised, s))
+	for _, r := range h.routes() {
+		mux.HandleFunc(r.pattern, c.Auth.Handle(r.role, h.unauthorised, r.serve))
 	}
-	serve("GET /api/approvals", operator.Viewer, h.list)
-	serve("GET /api/approvals/{id}", operator.Viewer, h.show)
-	serve("GET /api/approvals/events", operator.Viewer, h.events)
-	serve("POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve))
-	serve("POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject))
-	serve("GET /api/audit", operator.Admin, h.audit)
-	serve("GET /api/audit/ends", operator.Admin, h.auditEnds)
-	serve("/", operator.Viewer, h.nothing)
+	mux.HandleFunc("/", c.Auth.Handle(operator.Viewer, h.unauthorised, h.nothing))
 	return mux, nil
+}
+
+// A route is a request that is served, and the role that it needs.
+type route struct {
+	pattern string
+	role    operator.Role
+	serve   operator.Service
+}
+
+// routes returns all of them. openapi.json describes each.
+func (h *handler) routes() []route {
+	return []route{
+		{"GET /api/approvals", operator.Viewer, h.list},
+		{"GET /api/approvals/{id}", operator.Viewer, h.show},
+		{"GET /api/approvals/events", operator.Viewer, h.events},
+		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve)},
+		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject)},
+		{"GET /api/audit", operator.Admin, h.audit},
+		{"GET /api/audit/ends", operator.Admin, h.auditEnds},
+		{"GET /api/openapi.json", operator.Viewer, h.describe},
+	}
+}
+
+//go:embed openapi.json
+var openAPI []byte
+
+// describe answers with the description of the API.
+func (h *handler) describe(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+	h.send(w, r, http.StatusOK, openAPI)
 }
 
 // unauthorised refuses a request that package operator does.

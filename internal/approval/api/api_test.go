@@ -126,7 +126,8 @@ type reply struct {
 	body   string
 }
 
-// do makes a request with the secret; change, if not nil, adjusts it.
+// do makes a request with the secret; change, if not nil, adjusts it. The answer
+// must be as openapi.json describes it.
 func (o *office) do(t *testing.T, method, path, body string, change func(*http.Request)) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, o.url+path, strings.NewReader(body))
@@ -147,7 +148,9 @@ func (o *office) do(t *testing.T, method, path, body string, change func(*http.R
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reply{answer.StatusCode, answer.Header, string(text)}
+	got := reply{answer.StatusCode, answer.Header, string(text)}
+	readDescription(t).check(t, r, got)
+	return got
 }
 
 // mustRefuse checks for an error of one type, in the form that is promised.
@@ -466,9 +469,11 @@ func TestEvents(t *testing.T) {
 				if event != name || !lines.Scan() {
 					t.Fatalf("event %s; want %s", event, name)
 				}
-				if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "data: ")), &a); err != nil {
+				data := strings.TrimPrefix(lines.Text(), "data: ")
+				if err := json.Unmarshal([]byte(data), &a); err != nil {
 					t.Fatal(err)
 				}
+				readDescription(t).valid(t, "#/components/schemas/Approval", data)
 				return a
 			}
 		}

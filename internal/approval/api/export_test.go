@@ -7,6 +7,21 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
+// Routes returns the patterns that are served, each with its role.
+func Routes() map[string]string {
+	all := map[string]string{}
+	for _, r := range new(handler).routes() {
+		all[r.pattern] = string(r.role)
+	}
+	return all
+}
+
+// OpenAPI returns the description of the API.
+func OpenAPI() []byte { return openAPI }
+
+// Verdict is the body of a decision.
+type Verdict = verdict
+
 // ErrorTypes returns every type of error that the API answers with.
 func ErrorTypes() []string {
 	types := []string{
