@@ -19,6 +19,13 @@ type watch struct {
 	release func() bool   // lets go of the context
 }
 
+func (w *watch) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it has been woken and has not looked yet
+	}
+}
+
 // Watch implements [Watcher].
 func (h *Hub) Watch(ctx context.Context, ref Ref) (<-chan struct{}, error) {
 	if err := ctx.Err(); err != nil {
@@ -64,10 +71,18 @@ func (h *Hub) Notify(id ID, owner string) {
 	mine, all := OwnedBy(owner), AnyOwner()
 	for _, ref := range [...]Ref{mine.Ref(id), all.Ref(id), mine.Ref(""), all.Ref("")} {
 		for w := range h.watchers[ref] {
-			select {
-			case w.wake <- struct{}{}:
-			default: // it has been woken and has not looked yet
-			}
+			w.notify()
+		}
+	}
+}
+
+// NotifyAll wakes everybody who watches: nobody knows what has changed.
+func (h *Hub) NotifyAll() {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, watches := range h.watchers {
+		for w := range watches {
+			w.notify()
 		}
 	}
 }

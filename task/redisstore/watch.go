@@ -16,10 +16,9 @@ import (
 type news struct {
 	channel string
 
-	mu      sync.Mutex
-	heard   int64 // the number of the last change that was told of
-	made    int64 // the number of the last change, at the last look
-	watched map[task.Ref]int
+	mu    sync.Mutex
+	heard int64 // the number of the last change that was told of
+	made  int64 // the number of the last change, at the last look
 }
 
 // note returns what to tell of a change. The script puts the number of the
@@ -42,38 +41,7 @@ func parse(message string) (number int64, id task.ID, owner string) {
 
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	changed, err := s.hub.Watch(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	s.news.watch(ref, +1)
-	context.AfterFunc(ctx, func() { s.news.watch(ref, -1) })
-	return changed, nil
-}
-
-func (n *news) watch(ref task.Ref, by int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.watched == nil {
-		n.watched = make(map[task.Ref]int)
-	}
-	if n.watched[ref] += by; n.watched[ref] == 0 {
-		delete(n.watched, ref)
-	}
-}
-
-// wakeAll lets everybody look, since nobody knows what was missed.
-func (s *Store) wakeAll() {
-	s.news.mu.Lock()
-	refs := make([]task.Ref, 0, len(s.news.watched))
-	for ref := range s.news.watched {
-		refs = append(refs, ref)
-	}
-	s.news.mu.Unlock()
-	for _, ref := range refs {
-		owner, _ := ref.Scope.Owner()
-		s.hub.Notify(ref.ID, owner)
-	}
+	return s.hub.Watch(ctx, ref)
 }
 
 // retryPause is how long to wait before the next attempt to subscribe.
@@ -90,7 +58,7 @@ func (s *Store) listen(ctx context.Context, subscribed chan<- error) {
 	}
 	hooked := rueidis.WithOnSubscriptionHook(ctx, func(event rueidis.PubSubSubscription) {
 		if event.Kind == "subscribe" {
-			s.wakeAll()
+			s.hub.NotifyAll()
 			tell(nil)
 		}
 	})
@@ -117,7 +85,7 @@ func (s *Store) hear(message string) {
 	s.news.heard = number
 	s.news.mu.Unlock()
 	if missed {
-		s.wakeAll()
+		s.hub.NotifyAll()
 	} else {
 		s.hub.Notify(id, owner)
 	}
@@ -134,7 +102,7 @@ func (s *Store) poll(ctx context.Context, every time.Duration) {
 			return
 		}
 		if made, err := s.lastChange(ctx); err == nil && s.news.late(made) {
-			s.wakeAll()
+			s.hub.NotifyAll()
 		}
 	}
 }

@@ -5,23 +5,34 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 )
 
-// A claim keeps others from using a database file. There are two locks: one of
-// the file itself, which nobody can remove, and one of a file beside it, which
-// is the only one on some systems, and the only one that earlier versions know.
+// A sharing says whether other processes may use a database file too.
+type sharing bool
+
+const (
+	exclusive sharing = false
+	shared    sharing = true // with others that share it
+)
+
+// A claim keeps others from using a database file, or from using it alone. There
+// are two locks: one of the file itself, which nobody can remove, and one of a
+// file beside it, which is the only one on some systems, and the only one that
+// earlier versions know.
 type claim struct {
+	how      sharing
 	lock     *os.File
 	database *os.File
 	stat     os.FileInfo // of the database
 }
 
 // claimFile locks the file, and makes it if it is not there.
-func claimFile(name string) (*claim, error) {
+func claimFile(name string, how sharing) (*claim, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
-	c := new(claim)
+	c := &claim{how: how}
 	if err := c.take(name); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
@@ -29,7 +40,7 @@ func claimFile(name string) (*claim, error) {
 }
 
 func (c *claim) take(name string) (err error) {
-	if c.lock, err = lockFile(name + ".lock"); err != nil {
+	if c.lock, err = lockFile(name+".lock", c.how); err != nil {
 		return err
 	}
 	// The log holds what the file does. SQLite would let everybody read it.
@@ -48,7 +59,7 @@ func (c *claim) take(name string) (err error) {
 	if c.stat, err = c.database.Stat(); err != nil {
 		return err
 	}
-	return lockRange(c.database)
+	return lockRange(c.database, c.how)
 }
 
 // check returns [ErrReplaced] if the file that was claimed is not the one that
@@ -62,6 +73,38 @@ func (c *claim) check() error {
 		return fmt.Errorf("%w: another file is in its place", ErrReplaced)
 	}
 	return nil
+}
+
+const (
+	turnTime  = 10 * time.Second // how long to wait for others that open or close the file
+	turnPause = 2 * time.Millisecond
+)
+
+// turn waits until no other process opens or closes the file, and keeps others
+// from it until done is called. The first process that opens a file and the last
+// one that closes it have it for themselves for a moment, in which SQLite lets
+// nobody else wait.
+func (c *claim) turn() (done func() error, err error) {
+	if c.how == exclusive {
+		return func() error { return nil }, nil
+	}
+	late, again := time.NewTimer(turnTime), time.NewTicker(turnPause)
+	defer late.Stop()
+	defer again.Stop()
+	for {
+		turn, err := lockFile(c.database.Name()+".turn", exclusive)
+		if err == nil {
+			return turn.Close, nil
+		}
+		if !errors.Is(err, ErrInUse) {
+			return nil, err
+		}
+		select {
+		case <-again.C:
+		case <-late.C:
+			return nil, errors.New("other processes are opening the file, and take very long")
+		}
+	}
 }
 
 // release lets others use the file.

@@ -16,15 +16,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 )
 
-// crashFile is the variable that makes the test binary a process to kill: it
-// names the file that it works on.
-const crashFile = "SQLSTORE_CRASH_FILE"
+// The variables that make the test binary a process to kill: they name the file
+// that it works on, alone or with others.
+const (
+	crashFile  = "SQLSTORE_CRASH_FILE"
+	sharedFile = "SQLSTORE_SHARED_FILE"
+)
 
 // createUntilKilled creates tasks from many goroutines, changes each and
 // writes its id out once the store has acknowledged both.
-func createUntilKilled(file string) {
+func createUntilKilled(o sqlstore.SQLiteOptions) {
 	ctx := context.Background()
-	s, err := sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file})
+	s, err := sqlstore.OpenSQLite(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
@@ -61,7 +64,7 @@ func TestSQLiteKilled(t *testing.T) {
 	o := sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")}
 	var acknowledged []task.ID
 	for round := range 6 {
-		some := killed(t, o.File, rand.IntN(150))
+		some := killed(t, o.File, rand.IntN(150), crashFile)
 		acknowledged = append(acknowledged, some...)
 		s := open(t, o)
 		for _, id := range acknowledged {
@@ -116,12 +119,12 @@ func mustAgree(t *testing.T, s task.Store) {
 
 // killed runs a process until it has acknowledged some more tasks than after,
 // kills it and returns them all.
-func killed(t *testing.T, file string, after int) []task.ID {
+func killed(t *testing.T, file string, after int, variable string) []task.ID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
-	child.Env = append(os.Environ(), crashFile+"="+file)
+	child.Env = append(os.Environ(), variable+"="+file)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	must(t, err)

@@ -9,12 +9,16 @@ import (
 )
 
 // lockFile opens the file and locks it until it is closed.
-func lockFile(name string) (*os.File, error) {
+func lockFile(name string, how sharing) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	kind := syscall.LOCK_EX
+	if how == shared {
+		kind = syscall.LOCK_SH
+	}
+	err = syscall.Flock(int(file.Fd()), kind|syscall.LOCK_NB)
 	if err == nil {
 		return file, nil
 	}

@@ -168,8 +168,8 @@ func (r *reader) outdated(ctx context.Context, before time.Time, limit int) (tas
 	return oldest[n-1].Link(), nil
 }
 
-// A chain is where the journal ends. Nobody else writes to the file, so that
-// it is right until a transaction fails.
+// A chain is where the journal ends. It is right until a transaction fails, or
+// another process writes to the file.
 type chain struct {
 	known   bool
 	head    task.Link

@@ -17,12 +17,16 @@ const guarded = 1 << 62
 // lockRange locks a byte of an open file until the file is closed. Such a lock
 // belongs to the file itself, whatever becomes of its name, and to what opened
 // it, so that SQLite may open and close the same file meanwhile.
-func lockRange(file *os.File) error {
+func lockRange(file *os.File, how sharing) error {
 	command := 37 // F_OFD_SETLK
 	if runtime.GOOS == "darwin" {
 		command = 90
 	}
-	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: guarded, Len: 1}
+	kind := int16(syscall.F_WRLCK)
+	if how == shared {
+		kind = syscall.F_RDLCK
+	}
+	lock := syscall.Flock_t{Type: kind, Whence: io.SeekStart, Start: guarded, Len: 1}
 	err := syscall.FcntlFlock(file.Fd(), command, &lock)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
 		return ErrInUse

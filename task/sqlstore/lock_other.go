@@ -5,4 +5,4 @@ package sqlstore
 import "os"
 
 // lockRange does nothing: the lock beside the file has to do.
-func lockRange(*os.File) error { return nil }
+func lockRange(*os.File, sharing) error { return nil }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 )
 
 // A shared server is started by the first test that needs it.
@@ -39,9 +40,11 @@ func (s *shared) stop() error {
 }
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(crashFile); file != "" {
-		createUntilKilled(file)
-		os.Exit(1)
+	for variable, shared := range map[string]bool{crashFile: false, sharedFile: true} {
+		if file := os.Getenv(variable); file != "" {
+			createUntilKilled(sqlstore.SQLiteOptions{File: file, Shared: shared})
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	for _, err := range []error{postgres.stop(), goleak.Find()} {

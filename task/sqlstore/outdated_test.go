@@ -13,9 +13,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 )
 
+// A writable is a store that can be probed.
+type writable interface {
+	task.Store
+	Probe(ctx context.Context) error
+}
+
 // writes makes every kind of change there is and returns the errors by what was
 // tried.
-func writes(ctx context.Context, t *testing.T, s *sqlstore.Postgres, known task.Task) map[string]error {
+func writes(ctx context.Context, t *testing.T, s writable, known task.Task) map[string]error {
 	t.Helper()
 	after, err := known.Apply(task.Cancel{By: "ann"}, epoch)
 	must(t, err)

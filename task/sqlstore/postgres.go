@@ -178,7 +178,7 @@ func (s *Postgres) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, er
 	if err := s.usable(ctx, task.ActionWatch); err != nil {
 		return nil, err
 	}
-	return s.relay.watch(ctx, ref)
+	return s.relay.hub.Watch(ctx, ref)
 }
 
 // An admission is a way to count what is pending while others do so too.

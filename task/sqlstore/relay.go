@@ -36,7 +36,6 @@ type relay struct {
 	mu      sync.Mutex
 	outbox  []touched
 	waiting chan struct{} // holds a token while outbox is not empty
-	watched map[task.Ref]int
 }
 
 // A message is what replicas tell each other.
@@ -48,7 +47,7 @@ type message struct {
 func newRelay(ctx context.Context, pool *pgxpool.Pool, config *pgx.ConnConfig) (*relay, error) {
 	r := &relay{
 		pool: pool, config: config, origin: string(task.NewID()),
-		waiting: make(chan struct{}, 1), watched: make(map[task.Ref]int),
+		waiting: make(chan struct{}, 1),
 	}
 	var schemaName string
 	if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&schemaName); err != nil {
@@ -70,34 +69,6 @@ func (r *relay) close() {
 	r.stop()
 	r.hub.Close()
 	r.running.Wait()
-}
-
-func (r *relay) watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	changed, err := r.hub.Watch(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	r.count(ref, 1)
-	context.AfterFunc(ctx, func() { r.count(ref, -1) })
-	return changed, nil
-}
-
-func (r *relay) count(ref task.Ref, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.watched[ref] += n; r.watched[ref] == 0 {
-		delete(r.watched, ref)
-	}
-}
-
-// wakeAll wakes every watcher, since nobody knows what it was not told.
-func (r *relay) wakeAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for ref := range r.watched {
-		owner, _ := ref.Scope.Owner()
-		r.hub.Notify(ref.ID, owner)
-	}
 }
 
 // tell lets everybody know of changes that were committed.
@@ -188,7 +159,7 @@ func (r *relay) listen(ctx context.Context, conn *pgx.Conn) {
 		wait = min(2*wait, retryMost)
 		var err error
 		if conn, err = r.connect(ctx); err == nil {
-			r.wakeAll()
+			r.hub.NotifyAll() // nobody knows what it was not told
 		}
 	}
 	if conn != nil {

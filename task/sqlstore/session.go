@@ -16,6 +16,8 @@ type session struct {
 	prepared prepared
 	pending  *ledger
 	chain    *chain
+	seen     int64 // the version of the data that pending and chain are about; zero at first
+	tables   int   // the version of the tables that this program knows
 }
 
 func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger, journal *chain) (*session, error) {
@@ -41,6 +43,32 @@ func (s *session) limit(ctx context.Context, maxBytes int64) error {
 		return err
 	}
 	_, err := s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", max(1, maxBytes/pageSize)))
+	return err
+}
+
+const (
+	dataVersion   = "PRAGMA data_version" // is another one after a commit by another connection
+	schemaVersion = "SELECT max(version) FROM schema_version"
+)
+
+// catchUp forgets what is remembered of the file if another process has changed
+// it, and then calls changed. It returns [task.ErrOutdated] if a newer program has
+// changed the tables: this one must not write to them.
+func (s *session) catchUp(ctx context.Context, changed func()) error {
+	var data int64
+	if err := s.find(ctx, lookup{query: dataVersion}, &data); err != nil || data == s.seen {
+		return err
+	}
+	s.seen = data
+	s.pending.forget()
+	s.chain.forget()
+	changed()
+	var found int
+	err := s.find(ctx, lookup{query: schemaVersion}, &found)
+	if err == nil && found > s.tables {
+		err = &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf(
+			"%w: a newer program has updated them from version %d to version %d; restart this one as the newer version", ErrSchema, s.tables, found)}
+	}
 	return err
 }
 

@@ -23,6 +23,7 @@ type SQLiteOptions struct {
 	File     string // made, with its directory, if it is not there
 	MaxBytes int64  // how large the file may become; no limit
 	Readers  int    // connections for reading; 4
+	Shared   bool   // other processes may use the file too, if all of them share it
 
 	vfs string // the file system to use, for tests
 }
@@ -36,13 +37,14 @@ type SQLite struct {
 	claim  *claim
 	writer *writer
 	hub    task.Hub
+	bell   *bell  // nil unless the file is shared
 	source string // names the file for a connection of its own
 }
 
 var _ task.Store = (*SQLite)(nil)
 
 // OpenSQLite opens the store in a file. It returns [ErrInUse] if it is open
-// already, here or in another process, [ErrSchema] if it was made by a newer
+// already, here or in another process, unless both share it, [ErrSchema] if it was made by a newer
 // program or by a different one, and [ErrDamaged] if it is not, or no longer,
 // a database. The file can be read by nobody but its owner.
 func OpenSQLite(ctx context.Context, o SQLiteOptions) (*SQLite, error) {
@@ -66,10 +68,14 @@ func openSQLite(ctx context.Context, o SQLiteOptions) (*SQLite, error) {
 	}
 	s := &SQLite{reader: reader{name: o.File, prepared: make(prepared), explain: legible}}
 	s.apply = s.changeRecords
-	if s.claim, err = claimFile(file); err != nil {
+	if s.claim, err = claimFile(file, sharing(o.Shared)); err != nil {
 		return nil, err
 	}
-	if err := s.connect(ctx, file, o); err != nil {
+	done, err := s.claim.turn()
+	if err == nil {
+		err = errors.Join(s.connect(ctx, file, o), done())
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -93,6 +99,12 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 	}
 	if s.migration, err = migrateSQLite(ctx, writes, files); err != nil {
 		return err
+	}
+	s.writer.tables = s.migration.To
+	if o.Shared {
+		if s.bell, err = hangBell(file+bellSuffix, s.writer); err != nil {
+			return err
+		}
 	}
 	if s.db, err = driver.Open(dataSource(file, o.vfs, "query_only(on)")); err != nil {
 		return err
@@ -140,7 +152,24 @@ func (s *SQLite) Close() error {
 		return nil
 	}
 	s.hub.Close()
+	return errors.Join(s.closeInTurn(), s.claim.release())
+}
+
+// closeInTurn closes the file while no other process opens it, or after a while
+// in any case.
+func (s *SQLite) closeInTurn() error {
+	done, err := s.claim.turn()
+	if err != nil {
+		return s.disconnect()
+	}
+	return errors.Join(s.disconnect(), done())
+}
+
+func (s *SQLite) disconnect() error {
 	var errs []error
+	if s.bell != nil {
+		errs = append(errs, s.bell.close())
+	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}
@@ -148,7 +177,7 @@ func (s *SQLite) Close() error {
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
 	}
-	return errors.Join(append(errs, s.claim.release())...)
+	return errors.Join(errs...)
 }
 
 // Check reads the whole file and returns [ErrDamaged] if it is not as it must
@@ -206,8 +235,7 @@ func (s *SQLite) Probe(ctx context.Context) error {
 	return err
 }
 
-// Watch implements [task.Watcher]. There is one process, so that all changes
-// are made here.
+// Watch implements [task.Watcher].
 func (s *SQLite) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
 	return s.hub.Watch(ctx, ref)
 }

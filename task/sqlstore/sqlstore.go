@@ -1,7 +1,8 @@
 // Package sqlstore keeps tasks in a SQL database, so that they outlive the
 // process.
 //
-// [OpenSQLite] keeps them in a file, for one process. What Create, Swap and
+// [OpenSQLite] keeps them in a file, for one process, or for several on the same
+// machine that share it. What Create, Swap and
 // WriteChunk have acknowledged is on disk: it survives a crash of the process
 // and of the machine, as far as the disk does what it says when it is told to
 // flush. The file must be on a local disk, since network file systems lock and
@@ -22,7 +23,8 @@
 // SQLite has one writer at a time and a flush takes long, so changes are
 // committed in groups: one goroutine takes all that have come in meanwhile,
 // makes them in one transaction and lets every caller know. Limits are checked
-// inside that transaction, one change after the other.
+// inside that transaction, one change after the other. What a process remembers
+// of the file, it forgets when another process has changed it.
 //
 // PostgreSQL has many writers. Those of one owner wait for each other, since
 // the owner's limit must be exact. How many tasks there are of all owners is
@@ -38,9 +40,12 @@
 //
 // # How changes are told
 //
-// With SQLite all changes are made here. With PostgreSQL replicas tell each
-// other with NOTIFY, after the fact. A replica that has lost its connection
-// wakes everybody who watches once it is back.
+// With SQLite a process rings a bell after each commit: it writes to a file that
+// all processes watch. A process that hears the bell asks the database whether
+// another process has changed it, and then wakes everybody who watches.
+//
+// With PostgreSQL replicas tell each other with NOTIFY, after the fact. A replica
+// that has lost its connection wakes everybody who watches once it is back.
 package sqlstore
 
 import (

@@ -58,13 +58,17 @@ type writer struct {
 	mu     sync.RWMutex // held while a change is put into the queue
 	closed bool
 
+	tables  int           // the version of the tables that this program knows
+	foreign chan struct{} // holds a token if another process may have changed the file
+	ring    func()        // tells other processes of a change; nil if there are none
+
 	session *session // nil after a failure, until it is needed again
 	pending ledger
 	chain   chain
 }
 
 func newWriter(ctx context.Context, db *sql.DB, maxBytes int64, hub *task.Hub) *writer {
-	w := &writer{ctx: ctx, db: db, maxBytes: maxBytes, hub: hub, queue: make(chan *change, groupChanges)}
+	w := &writer{ctx: ctx, db: db, maxBytes: maxBytes, hub: hub, queue: make(chan *change, groupChanges), foreign: make(chan struct{}, 1)}
 	w.pending.forget()
 	w.running.Go(w.run)
 	return w
@@ -128,21 +132,63 @@ const (
 )
 
 func (w *writer) run() {
-	for first := range w.queue {
-		group := w.gather(first)
-		err := w.commit(group)
-		if len(group) > 1 && tooMuch(err) {
-			// There may be room for all but one.
-			for _, c := range group {
-				w.settle(c, w.commit([]*change{c}))
+	defer w.reset()
+	for {
+		select {
+		case first, open := <-w.queue:
+			if !open {
+				return
 			}
-			continue
-		}
-		for _, c := range group {
-			w.settle(c, err)
+			w.makeGroup(w.gather(first))
+		case <-w.foreign:
+			w.look()
 		}
 	}
-	w.reset()
+}
+
+func (w *writer) makeGroup(group []*change) {
+	err := w.commit(group)
+	if len(group) > 1 && tooMuch(err) {
+		// There may be room for all but one.
+		for _, c := range group {
+			w.settle(c, w.commit([]*change{c}))
+		}
+		return
+	}
+	for _, c := range group {
+		w.settle(c, err)
+	}
+}
+
+// lookSoon has the writer look whether another process has changed the file.
+func (w *writer) lookSoon() {
+	select {
+	case w.foreign <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// look wakes whoever watches if another process has changed the file. A file that
+// cannot be read now is looked at again with the next change.
+func (w *writer) look() {
+	err := w.connect()
+	if err == nil {
+		err = w.session.catchUp(w.ctx, w.hub.NotifyAll)
+	}
+	if err != nil {
+		w.reset()
+	}
+}
+
+// connect makes sure that there is a session.
+func (w *writer) connect() (err error) {
+	if w.session != nil {
+		return nil
+	}
+	if w.session, err = newSession(w.ctx, w.db, w.maxBytes, &w.pending, &w.chain); err == nil {
+		w.session.tables = w.tables
+	}
+	return err
 }
 
 // tooMuch reports whether err is about what was written, and not about the
@@ -189,14 +235,13 @@ func (w *writer) attempt(group []*change) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	if w.session == nil {
-		s, err := newSession(w.ctx, w.db, w.maxBytes, &w.pending, &w.chain)
-		if err != nil {
-			return err
-		}
-		w.session = s
+	if err := w.connect(); err != nil {
+		return err
 	}
 	if _, err := w.session.exec(w.ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := w.session.catchUp(w.ctx, w.hub.NotifyAll); err != nil {
 		return err
 	}
 	for _, c := range group {
@@ -208,8 +253,13 @@ func (w *writer) attempt(group []*change) error {
 	if err := w.session.closeJournal(w.ctx); err != nil {
 		return err
 	}
-	_, err := w.session.exec(w.ctx, "COMMIT")
-	return err
+	if _, err := w.session.exec(w.ctx, "COMMIT"); err != nil {
+		return err
+	}
+	if w.ring != nil {
+		w.ring()
+	}
+	return nil
 }
 
 // reset undoes what was not committed and forgets all that depends on it, the
@@ -236,8 +286,8 @@ func (w *writer) settle(c *change, err error) {
 	}
 }
 
-// A ledger counts pending tasks. Nobody else writes to the file, so that it is
-// right until a transaction fails.
+// A ledger counts pending tasks. It is right until a transaction fails, or another
+// process writes to the file.
 type ledger struct {
 	total  int // -1 if it is not known
 	owners map[string]int
