@@ -28,6 +28,7 @@ var allowed = map[string]string{
 	"mcptask":                      "jsonrpc task internal/plain",
 	"internal/config":              "",
 	"docs":                         "",
+	"internal/doctest":             "",
 	"internal/audit":               "task",
 	"internal/admission":           "",
 	"internal/testenv":             "",
