@@ -345,7 +345,7 @@ func (e Claim) apply(t *Task, now time.Time) *Error {
 	if !lease.After(now) {
 		return &Error{Kind: KindInvalid, Detail: "the lease has no length"}
 	}
-	if d, err := t.Call.Digest(); err != nil || d != t.Digest {
+	if d, err := t.Call.Digest(); err != nil || d != t.CallDigest() {
 		return &Error{Kind: KindDigestMismatch, Err: err}
 	}
 	t.Execution = &Execution{Executor: e.By, StartedAt: now, LeaseUntil: lease}

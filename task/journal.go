@@ -27,7 +27,7 @@ type Note struct {
 	Method    string    `json:"method,omitzero"`
 	Tool      string    `json:"tool,omitzero"` // the name of the tool or prompt, or the URI of the resource
 
-	ArgumentDigest Digest `json:"argumentDigest,omitzero"` // [Task.Digest]
+	ArgumentDigest Digest `json:"argumentDigest,omitzero"` // [Task.CallDigest]
 	ToolDigest     string `json:"toolDigest,omitzero"`     // of the tool's definition
 	PolicySnapshot string `json:"policySnapshot,omitzero"` // the policy that was asked
 	Verdict        string `json:"verdict,omitzero"`        // the rule or policy that decided

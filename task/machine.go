@@ -65,6 +65,7 @@ type Draft struct {
 	Owner        string
 	Room         string // see [Task]
 	Call         Call
+	Same         Digest // what identical calls have in common; the digest of Call if it is zero
 	Workflow     string
 	Verdict      Verdict
 	TTL          time.Duration // see [TTLRules]
@@ -89,6 +90,9 @@ func New(d Draft, now time.Time) (Task, error) {
 		Workflow: d.Workflow, Verdict: d.Verdict,
 		CreatedAt: now, UpdatedAt: now, ContactAt: now,
 		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
+	}
+	if (d.Same != Digest{}) && d.Same != digest {
+		t.Digest, t.Whole = d.Same, digest
 	}
 	if d.Waits {
 		t.WaitsUntil = now.Add(2 * t.PollInterval)

@@ -86,7 +86,8 @@ type Task struct {
 	Owner     string    `json:"owner"`         // the principal on whose behalf the call was made
 	Room      string    `json:"room,omitzero"` // where owners that nobody has identified are counted together; see [Limits]
 	Call      Call      `json:"call"`
-	Digest    Digest    `json:"digest"` // of Call, as the approvers saw it
+	Digest    Digest    `json:"digest"`         // identical calls have the same; see [Draft]
+	Whole     Digest    `json:"whole,omitzero"` // see [Task.CallDigest]
 	Workflow  string    `json:"workflow,omitzero"`
 	Verdict   Verdict   `json:"verdict,omitzero"`
 	CreatedAt time.Time `json:"createdAt"`

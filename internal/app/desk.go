@@ -50,6 +50,8 @@ func deskSettings(cfg config.Config) approval.Settings {
 		Keep:      cfg.Storage.Retention,
 		Retention: cfg.Audit.Retention,
 		Variables: variableLimits(cfg.Tasks.Variables),
+
+		RequestMeta: cfg.Waiting.RequestMeta,
 	}
 }
 

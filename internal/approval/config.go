@@ -64,6 +64,10 @@ type Settings struct {
 	Polling   task.Polling
 	Variables task.VariableLimits
 
+	// RequestMeta names members of _meta, besides those that the gate knows, that
+	// name a request and say nothing of what is asked for; * stands for all.
+	RequestMeta []string
+
 	Sweep     time.Duration // how often housekeeping is done; 10 s
 	Keep      time.Duration // how long a terminal task is kept after its time; 1 h
 	Retention time.Duration // how long the journal is kept; 0 means for good

@@ -133,10 +133,14 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
+	same, err := d.identity(call)
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+	}
 	now := d.cfg.Now()
 	ttl := d.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
-		ID: task.NewID(), Owner: c.Owner, Room: c.Room, Call: call, Workflow: c.Verdict.Workflow,
+		ID: task.NewID(), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},

@@ -36,10 +36,10 @@ func TestTaskOfEarlierVersion(t *testing.T) {
 		if err := o.store.Create(t.Context(), stored, task.Limits{}); err != nil {
 			t.Fatal(err)
 		}
-		if !approval.SameCall(stored, []byte(carrying)) {
+		if !o.Same(stored, []byte(carrying)) {
 			t.Error("the same call is taken for another")
 		}
-		if approval.SameCall(stored, []byte(strings.Replace(carrying, "/a", "/b", 1))) {
+		if o.Same(stored, []byte(strings.Replace(carrying, "/a", "/b", 1))) {
 			t.Error("another call is taken for the same")
 		}
 		o.approve(t, stored.ID)

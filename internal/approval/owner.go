@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -32,6 +34,21 @@ func (d *Desk) Unstarted(ctx context.Context, owner string) iter.Seq2[task.Task,
 	return task.Each(ctx, d.cfg.Store, task.Query{
 		Scope: task.OwnedBy(owner), States: []task.State{task.Working, task.InputRequired, task.Approved}, Heads: true,
 	})
+}
+
+// MadeBy returns the task of the call that one of its owner's clients made in the
+// request with the given id. It returns none if the call has ended.
+func (d *Desk) MadeBy(ctx context.Context, owner, peer string, request []byte) (task.Task, error) {
+	for t, err := range task.Each(ctx, d.cfg.Store, task.Query{Scope: task.OwnedBy(owner), States: task.Pending()}) {
+		if err != nil {
+			return task.Task{}, err
+		}
+		m, err := jsonrpc.ParseMessage([]byte(t.Call.Message), jsonrpc.Limits{})
+		if err == nil && PeerOf(t) == peer && bytes.Equal(m.ID.Bytes, request) {
+			return t, nil
+		}
+	}
+	return task.Task{}, nil
 }
 
 // Left notes in the journal that the client of a task no longer waits for it, and

@@ -194,7 +194,7 @@ func failureNotes(n task.Note) []task.Note {
 func note(t task.Task, step Step, at time.Time) task.Note {
 	return task.Note{
 		At: at, Task: t.ID, Step: string(step), Requester: casefile.Requester(t),
-		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: casefile.ToolName(t), ArgumentDigest: t.Digest,
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: casefile.ToolName(t), ArgumentDigest: t.CallDigest(),
 		ToolDigest: t.Verdict.ToolDigest, PolicySnapshot: t.Verdict.Snapshot,
 		Verdict: plain.Text(t.Verdict.Reason, casefile.MaxReason), Workflow: t.Workflow,
 	}

@@ -104,31 +104,13 @@ func intact(t task.Task) bool {
 		call.Also = ""
 	}
 	digest, err := call.Digest()
-	return err == nil && call == t.Call && digest == t.Digest
+	return err == nil && call == t.Call && digest == t.CallDigest()
 }
 
 // early reports whether t was made by a version of the gate that did not show
 // what is sent with a call besides its arguments, where call is what its message
 // says. Such a task is sent without that.
 func early(t task.Task, call task.Call) bool { return t.Call.Also == "" && call.Also != "" }
-
-// SameCall reports whether a message, to the upstream of t, is the call that t
-// was made for.
-func SameCall(t task.Task, message []byte) bool {
-	held, err := readCall(t.Call.Upstream, []byte(t.Call.Message))
-	if err != nil {
-		return false
-	}
-	call, err := readCall(t.Call.Upstream, message)
-	if err != nil {
-		return false
-	}
-	if early(t, held) {
-		call.Also = ""
-	}
-	digest, err := call.Digest()
-	return err == nil && digest == t.Digest
-}
 
 // refuse ends an approved task that must not run. One that runs by now, because
 // somebody else found that it may, runs on.

@@ -147,7 +147,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 			Workflow: t.Workflow, Reason: plain.Text(t.Verdict.Reason, MaxReason), Why: f.why(), Description: f.Description,
 			Hints: f.hints(), ClientReason: clientReason(t),
 		},
-		Digests:   Digests{Digest: t.Digest, ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot},
+		Digests:   Digests{Digest: t.CallDigest(), ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot},
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, Failure: t.Failure,
 	}
 	a.Arguments, a.ArgumentsTruncated, a.AlsoSent = p.Arguments, p.Truncated, p.Also

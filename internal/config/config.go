@@ -100,6 +100,8 @@ type Waiting struct {
 	Keepalive time.Duration // between two signs of life on a stream
 	Errors    bool          // tell legacy agents by errors that a call was not allowed to run
 	PendingOK bool          // the answer to a call that still waits is no error
+
+	RequestMeta []string // members of _meta that say nothing of what is asked for; * stands for all
 }
 
 // A Host says how long a kind of agent host lets a call run.

@@ -169,7 +169,7 @@ workflows:
   ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox], ask_host: true }
   finance-2: {}
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
-waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, keepalive: 16s }
+waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, request_meta: [acme/turn], keepalive: 16s }
 execution: { start: approval, timeout: 1s, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
 tasks:
   default_ttl: 2m
@@ -261,7 +261,7 @@ telemetry:
 		Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		Waiting: config.Waiting{
 			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,
-			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}},
+			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}}, RequestMeta: []string{"acme/turn"},
 		},
 		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
 		Tasks: config.Tasks{

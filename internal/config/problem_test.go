@@ -217,6 +217,7 @@ func TestValues(t *testing.T) {
 		{"waiting.hold", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"waiting.longest", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"waiting.hosts", []string{"[{name: a, limit: none}]", "[{name: 'a*', limit: 1s}]"}, []string{"[{name: a, limit: 999ms}]", "[{name: a, limit: never}]", "[{name: a, limit: 60}]", "[{name: \"a\\tb\"}]"}},
+		{"waiting.request_meta", []string{"[]", "[acme/turn, '*']"}, []string{"a", "['']", "[\"a\\nb\"]"}},
 		{"waiting.outcomes", []string{"results", "errors"}, []string{"both", "''"}},
 		{"waiting.pending", []string{"error", "ok"}, []string{"true", "''"}},
 		{"waiting.keepalive", []string{"100ms", "1h"}, []string{"0s", "99ms", "15"}},

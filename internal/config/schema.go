@@ -101,6 +101,7 @@ func (c *Config) settings() group {
 			}}},
 			{"outcomes", choice(&c.Waiting.Errors, "errors", "results")},
 			{"pending", choice(&c.Waiting.PendingOK, "ok", "error")},
+			{"request_meta", list{func() setting { return metaName(&c.Waiting.RequestMeta) }}},
 			{"keepalive", duration(&c.Waiting.Keepalive, 100*time.Millisecond)},
 		}},
 		{"execution", group{

@@ -200,6 +200,10 @@ func tool(p *[]string) leaf {
 	return each(p, "the name of a tool", func(s string) bool { return s != "" && isLine(s) })
 }
 
+func metaName(p *[]string) leaf {
+	return each(p, "the name of a member of _meta, or *", func(s string) bool { return s != "" && isLine(s) })
+}
+
 func queryName(p *[]string) leaf {
 	return each(p, "the name of a query parameter", func(s string) bool { return s != "" && isLine(s) })
 }

@@ -234,12 +234,14 @@ func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Jud
 // come again.
 func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, p *Plan) []byte {
 	r := b.part(m.ID.Bytes)
+	ctx, one := r.expect(ctx, m, m.ID.Bytes)
+	defer one.leave()
 	t, _, err := hold{r}.toDesk(ctx, m, judged, r.send())
+	one.bind(r.ref(t.ID))
 	if err != nil {
 		return r.messageOf(r.dialect().Refuse(err))
 	}
 	if !t.State.Terminal() {
-		r.cancellable(m.ID.Bytes, t)
 		return r.stillPending(ctx, t)
 	}
 	return r.outcomeMessage(ctx, p, t, r.dialect().Answer)

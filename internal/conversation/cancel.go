@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -31,14 +30,33 @@ type heldRequests struct {
 
 type heldKey struct{ peer, id string }
 
-// A heldRequest is one that is kept waiting for a task.
+// A heldRequest is one whose call becomes a task, for which it may be kept waiting.
 type heldRequest struct {
-	ref       task.Ref
 	host      Host
 	since     time.Time
 	cancelled atomic.Bool // the client has cancelled it
 	gaveUp    atomic.Bool // the host's time for it is up
 	leave     func()      // ends the wait
+
+	stored chan struct{} // closed once the store has the task, or has refused it
+	ref    task.Ref      // of the task, from then on; zero if there is none
+}
+
+// bind says which task the request waits for; zero if the call was not held.
+func (one *heldRequest) bind(ref task.Ref) {
+	one.ref = ref
+	close(one.stored)
+}
+
+// task returns the task of the request as soon as the store has it, and false if
+// there is none.
+func (one *heldRequest) task(ctx context.Context) (task.Ref, bool) {
+	select {
+	case <-one.stored:
+		return one.ref, one.ref.ID != ""
+	case <-ctx.Done():
+		return task.Ref{}, false
+	}
 }
 
 // add takes a request in and returns what takes it out again.
@@ -112,8 +130,8 @@ func (r *Request) release(remove func()) {
 
 // planCancel returns the plan of a notification that cancels a request which the
 // gate holds, or nil if it is about none.
-func (r *Request) planCancel(m *jsonrpc.Message) *Plan {
-	one, ok := r.heldBy(m)
+func (r *Request) planCancel(ctx context.Context, m *jsonrpc.Message) *Plan {
+	one, ok := r.heldBy(ctx, m)
 	if !ok {
 		return nil
 	}
@@ -125,12 +143,35 @@ func (r *Request) planCancel(m *jsonrpc.Message) *Plan {
 
 // heldBy returns the held call that m, if it is such a notification, says the
 // client no longer waits for. The upstream has never seen the id of such a call.
-func (r *Request) heldBy(m *jsonrpc.Message) (*heldRequest, bool) {
-	_, shared := r.owner()
-	if m.Method != "notifications/cancelled" || shared || r.era == wire.Modern {
-		return nil, false // ids may be another client's; a modern one closes its stream
+func (r *Request) heldBy(ctx context.Context, m *jsonrpc.Message) (*heldRequest, bool) {
+	if m.Method != "notifications/cancelled" || r.era == wire.Modern {
+		return nil, false // a modern client closes its stream
 	}
-	return r.hub.held.find(r.peer(), m.Params.Member("requestId").Bytes)
+	if _, shared := r.owner(); shared {
+		return nil, false // the id may be another client's
+	}
+	id := m.Params.Member("requestId").Bytes
+	if one, ok := r.hub.held.find(r.peer(), id); ok {
+		return one, true
+	}
+	return r.heldElsewhere(ctx, id)
+}
+
+// heldElsewhere returns the held call that was made in the request with the given
+// id if another replica keeps that request waiting.
+func (r *Request) heldElsewhere(ctx context.Context, id []byte) (*heldRequest, bool) {
+	owner, _ := r.owner()
+	t, err := r.hub.cfg.Desk.MadeBy(ctx, owner, r.client.From().Key, id)
+	if err != nil {
+		r.hub.cfg.Log.WarnContext(ctx, "a cancellation may be for a call that another replica holds", "cause", err)
+	}
+	if t.ID == "" {
+		return nil, false
+	}
+	host, _ := r.host(new(jsonrpc.Message))
+	one := &heldRequest{host: host, since: t.CreatedAt, leave: func() {}, stored: make(chan struct{})}
+	one.bind(r.ref(t.ID))
+	return one, true
 }
 
 // withdrawal returns the wish of this client that a call is not made.
@@ -146,19 +187,23 @@ func (r *Request) cancel(ctx context.Context, one *heldRequest, m *jsonrpc.Messa
 	said, _ := m.Params.Member("reason").Text()
 	said = plain.Line(said, maxSaid)
 	held := time.Since(one.since)
-	log := r.hub.cfg.Log.With("task_id", one.ref.ID, "reason", said, "held", held)
+	ref, ok := one.task(ctx)
+	if !ok {
+		return // its request is answered with why it was not held
+	}
+	log := r.hub.cfg.Log.With("task_id", ref.ID, "reason", said, "held", held)
 	if one.host.gaveUp(said, held) {
 		log.InfoContext(ctx, "the host's time for the call is up: the call stays pending")
-		r.hub.givenUp.add(requestOf(one.ref.ID, m.Params.Member("requestId").Bytes))
+		r.hub.givenUp.add(requestOf(ref.ID, m.Params.Member("requestId").Bytes))
 		one.gaveUp.Store(true)
 		one.leave() // there are hosts that leave the request open
-		if err := r.hub.cfg.Desk.Left(ctx, one.ref, "the host's time was up after "+held.Round(time.Second).String()+quoted(said)); err != nil {
+		if err := r.hub.cfg.Desk.Left(ctx, ref, "the host's time was up after "+held.Round(time.Second).String()+quoted(said)); err != nil {
 			log.WarnContext(ctx, "not noted in the journal", "cause", err)
 		}
 		return
 	}
 	one.cancelled.Store(true)
-	if _, err := r.hub.cfg.Desk.Cancel(ctx, one.ref, r.withdrawal("cancelled by the client"+quoted(said))); err != nil {
+	if _, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("cancelled by the client"+quoted(said))); err != nil {
 		log.DebugContext(ctx, "held request not cancelled", "cause", err)
 	}
 }
@@ -180,18 +225,24 @@ func quoted(said string) string {
 // cancelsHeld does what m, a message of a batch, says of a held call, and reports
 // whether it is about one.
 func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
-	one, ok := r.heldBy(m)
+	one, ok := r.heldBy(ctx, m)
 	if ok {
 		r.cancel(ctx, one, m)
 	}
 	return ok
 }
 
-// cancellable lets the client cancel t by the id of one of these requests,
-// until they have been answered.
-func (r *Request) cancellable(id []byte, t task.Task) {
-	one := &heldRequest{ref: r.ref(t.ID), since: time.Now(), leave: func() {}}
-	r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, one))
+// expect lets the client cancel the call in m from now on, even while the store
+// still takes it in, until its request ends. The context that it returns ends when
+// nobody waits for the call any more.
+func (r *Request) expect(ctx context.Context, m *jsonrpc.Message, ids ...[]byte) (context.Context, *heldRequest) {
+	host, _ := r.host(m)
+	ctx, leave := context.WithCancel(ctx)
+	one := &heldRequest{host: host, since: time.Now(), leave: leave, stored: make(chan struct{})}
+	for _, id := range ids {
+		r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, one))
+	}
+	return ctx, one
 }
 
 // EndSession withdraws the calls for which the client waits in its requests, and
@@ -202,14 +253,17 @@ func (r *Request) EndSession(ctx context.Context) {
 		return
 	}
 	for _, one := range r.hub.held.of(r.peer()) {
-		if t, err := r.hub.cfg.Desk.Get(ctx, one.ref); err == nil && t.State != task.Executing {
+		ref, ok := one.task(ctx)
+		if !ok {
+			continue
+		}
+		if t, err := r.hub.cfg.Desk.Get(ctx, ref); err == nil && t.State != task.Executing {
 			one.cancelled.Store(true)
-			r.endCall(ctx, one.ref)
+			r.endCall(ctx, ref)
 		}
 	}
 	owner, shared := r.owner()
-	from := r.client.From()
-	if _, session := gate.SessionIn(from.Key); !session || shared || !from.Principal.Anonymous {
+	if !r.ownsBySession() || shared {
 		return
 	}
 	for t, err := range r.hub.cfg.Desk.Unstarted(ctx, owner) {

@@ -43,6 +43,7 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 		},
 	}
 	h.identify(&call)
+	h.rememberHost(ctx)
 	t, attached, err = h.hub.cfg.Desk.Hold(ctx, call)
 	if err != nil {
 		h.hub.cfg.Log.InfoContext(h.repeatable(ctx, judged.Verdict.Label), "call not held", "cause", err)
@@ -65,14 +66,17 @@ func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 
 // request keeps a client that does not know tasks waiting in its request.
 func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
+	ctx, one := h.expect(ctx, m, h.id)
+	defer one.leave()
 	t, attached, err := h.toDesk(ctx, m, judged, nil)
+	one.bind(h.ref(t.ID))
 	if err != nil {
 		return h.notHeld(err)
 	}
 	if !attached && h.invitesByRound(m, t) {
 		return h.answer(h.invitingRound(t))
 	}
-	return h.await(ctx, m, t, 0)
+	return h.await(ctx, m, t, 0, one)
 }
 
 // notHeld answers a call that could not become a task.
@@ -89,8 +93,8 @@ func (h hold) notHeld(err error) error {
 
 // await waits for the task of m and answers with what became of it, or with when
 // to come again. Round counts the requests in which a modern client has waited
-// already.
-func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) (err error) {
+// already; one is the request, by which the client can cancel it.
+func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int, one *heldRequest) (err error) {
 	if !t.State.Terminal() {
 		leave, err := h.EnterWaiting()
 		if err != nil {
@@ -107,11 +111,6 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 			h.withdraw(ref, round)
 		}
 	}()
-	host, _ := h.host(m)
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
-	held := &heldRequest{ref: ref, host: host, since: time.Now(), leave: leave}
-	defer h.release(h.hub.held.add(h.peer(), h.id, held))
 	if err := w.begin(); err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	began := time.Now()
 	t, err = w.wait(ctx, t, h.patience(m), w.sender())
 	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
-	if held.cancelled.Load() && t.State == task.Cancelled || held.gaveUp.Load() {
+	if one.cancelled.Load() && t.State == task.Cancelled || one.gaveUp.Load() {
 		return nil // a cancelled request is not answered
 	}
 	return h.endWaiting(ctx, w, t, err, round)
@@ -234,7 +233,7 @@ func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error
 	if err != nil {
 		return h.answerFailure(err)
 	}
-	if !approval.SameCall(t, m.Raw) {
+	if !h.hub.cfg.Desk.Same(t, m.Raw) {
 		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
 	}
 	// An answer to the gate's invitation decides nothing, and is not for the upstream.
@@ -243,7 +242,15 @@ func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error
 			return h.refuseTask(err)
 		}
 	}
-	return h.await(ctx, m, t, last.round)
+	return h.awaitAgain(ctx, m, t, last.round)
+}
+
+// awaitAgain is await for a request that comes for a task which is there already.
+func (h hold) awaitAgain(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) error {
+	ctx, one := h.expect(ctx, m, h.id)
+	defer one.leave()
+	one.bind(h.ref(t.ID))
+	return h.await(ctx, m, t, round, one)
 }
 
 // Resume takes up a client that lost the stream of a request which is held. Place
@@ -266,7 +273,7 @@ func (r *Request) Resume(ctx context.Context, place string) error {
 		// There are clients that come back for ever as long as they are answered.
 		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
 	}
-	return hold{r}.await(ctx, new(jsonrpc.Message), t, 0)
+	return hold{r}.awaitAgain(ctx, new(jsonrpc.Message), t, 0)
 }
 
 // waitResult says, for metrics, how a wait ended.

@@ -22,6 +22,7 @@ type Config struct {
 	Gate    *gate.Gate
 	Desk    *approval.Desk // nil if nothing can be held
 	Waiting Waiting        // until [Hub.Configure]
+	Records task.Records   // keep which host a session belongs to; may be nil
 	Texts   *keyring.Ring  // seals what clients hand back; shared by all replicas. Nil: a key of this hub's own
 	Parse   jsonrpc.Limits // of one message
 	Log     *slog.Logger
@@ -69,6 +70,7 @@ type Hub struct {
 	texts   keyring.Sealer
 
 	sessions  sessions
+	hosts     sessionHosts
 	listeners listeners
 	held      heldRequests
 	awaited   awaited

@@ -150,7 +150,7 @@ func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
 // everything else.
 func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if m.Method == "notifications/cancelled" {
-		return r.planCancel(m)
+		return r.planCancel(ctx, m)
 	}
 	if m.Kind == jsonrpc.Response {
 		return r.planInvitationAnswer(ctx, m)

@@ -30,6 +30,8 @@ var (
 
 // A Client is the sender of a message, as its transport knows it.
 type Client interface {
+	Origin
+
 	// From returns who the client is, in the session that its message belongs to.
 	From() gate.Client
 	// Joining returns who the client is in the session that the upstream gives it
@@ -39,14 +41,21 @@ type Client interface {
 	Caller() *upstream.Caller
 	// Recognition returns what tells whether the client is still who it was.
 	Recognition() Recognition
-	// Network returns where the client comes from. Clients without an identity
-	// share what they may use with all of their network.
-	Network() string
 	// Mirrors returns the headers of the message, some of which may repeat its
 	// arguments; nil if the transport has none.
 	Mirrors() http.Header
 	// Version returns the protocol version that the transport names, if it does.
 	Version() string
+}
+
+// An Origin is the place from which a message comes.
+type Origin interface {
+	// Network returns the network of the client. Clients without an identity share
+	// what they may use with all of their network.
+	Network() string
+	// Local reports whether a program of the gate's own user on this machine sent
+	// the message, without credentials and not in the name of somebody else.
+	Local() bool
 }
 
 // A Recognition is what the gate goes by when it takes a client for an agent.
@@ -158,7 +167,7 @@ type Request struct {
 // An ending is what the end of a request undoes, for all parts of a batch.
 type ending struct {
 	answered func()   // see claimAnswer
-	holds    []func() // see cancellable
+	holds    []func() // see expect
 }
 
 // A Message is what a transport received.
@@ -235,9 +244,6 @@ func (r *Request) part(id []byte) *Request {
 	one.id = id
 	return &one
 }
-
-// owner returns whose tasks those of this client are; see [gate.Client.Owner].
-func (r *Request) owner() (owner string, shared bool) { return r.client.From().Owner() }
 
 // ref returns the name of a task of this client's.
 func (r *Request) ref(id task.ID) task.Ref {

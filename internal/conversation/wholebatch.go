@@ -141,13 +141,14 @@ func (b wholeBatch) each(answer func(r *Request, place int) []byte) []byte {
 func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	b.identify(&c)
 	c.Upstream, c.Trace = b.upstream(), b.reply.Trace()
+	b.rememberHost(ctx)
+	ctx, one := b.expect(ctx, new(jsonrpc.Message), b.ids...) // a batch that waits as one is withdrawn as one
+	defer one.leave()
 	t, _, err := b.hub.cfg.Desk.Hold(ctx, c)
+	one.bind(b.ref(t.ID))
 	if err != nil {
 		b.hub.cfg.Log.InfoContext(b.repeatable(ctx, c.Verdict.Label), "batch not held", "cause", err)
 		return b.answerEach(func(r *Request, _ int) []byte { return r.notHeldMessage(err) })
-	}
-	for _, id := range b.ids {
-		b.cancellable(id, t) // a batch that waits as one is withdrawn as one
 	}
 	leave, err := b.EnterWaiting()
 	if err != nil {

@@ -39,6 +39,11 @@ func ClientKey(p policy.Principal, session, credentials string) string {
 	return strings.Join(parts, " ")
 }
 
+// LocalHost returns what stands in the place of credentials for an agent host
+// without any, on the machine of the gate's own user: all programs of the user with
+// the same name count as one client.
+func LocalHost(name string) string { return "local host " + strconv.Quote(name) }
+
 // SessionIn returns the session in the key of a client, if it has one.
 func SessionIn(key string) (string, bool) {
 	if rest, ok := strings.CutPrefix(key, principalPrefix); ok {

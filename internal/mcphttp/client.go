@@ -115,7 +115,7 @@ func (x *exchange) Caller() *upstream.Caller {
 	return x.upstream.Upstream().Caller(x.h.cfg.Gate, x.From(), x.upstream.CredentialsOf(x.r.Header))
 }
 
-// Network implements [conversation.Client].
+// Network implements [conversation.Origin].
 func (x *exchange) Network() string { return admission.Address(x.r.RemoteAddr).Network() }
 
 // Mirrors implements [conversation.Client].

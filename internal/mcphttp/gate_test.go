@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A gateway is a handler on a real listener.
@@ -50,6 +51,7 @@ type handlerConfig struct {
 	mcphttp.Config
 
 	Desk    *approval.Desk
+	Records task.Records
 	Waiting conversation.Waiting
 	Texts   *keyring.Ring
 }
@@ -83,7 +85,7 @@ func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
 	client := httpclient.New(upstream)
 	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
 	cfg.Hub = conversation.NewHub(conversation.Config{
-		Gate: cfg.Gate, Desk: cfg.Desk, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
+		Gate: cfg.Gate, Desk: cfg.Desk, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	g.hub, g.handler = cfg.Hub, mcphttp.NewHandler(cfg.Config)

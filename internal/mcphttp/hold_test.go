@@ -35,13 +35,15 @@ type fixture struct {
 	store   *memstore.Store
 	waiting conversation.Waiting
 	texts   *keyring.Ring
+	rules   *gate.Settings
 
 	mu     sync.Mutex
 	ledger []string
 	asked  []string // queries of the requests
 	heard  []string // requests to listen
 	answer func(w http.ResponseWriter, id string)
-	tools  string // the tools that the gate is told of when it asks, as JSON; none if empty
+	record func(body string) // may be nil
+	tools  string            // the tools that the gate is told of when it asks, as JSON; none if empty
 
 	get    http.HandlerFunc // answers GET
 	listen http.HandlerFunc // answers subscriptions/listen
@@ -88,6 +90,9 @@ func (h *fixture) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := &p.Messages[0]
+	if h.record != nil && !strings.HasPrefix(string(m.ID.Bytes), `"tg-`) {
+		h.record(string(body))
+	}
 	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // the gate asks what there is
 		h.mu.Lock()
 		tools := h.tools
@@ -165,6 +170,7 @@ func newFixture(t *testing.T, adjust func(*gate.Settings, *approval.Config, *con
 		adjust(rules, &desk, &waiting)
 	}
 	log := slog.New(slog.DiscardHandler)
+	h.rules = rules
 	h.gate = gate.New(rules, time.Now, log, nil)
 	var err error
 	if h.desk, err = approval.New(desk); err != nil {
@@ -181,7 +187,7 @@ func newFixture(t *testing.T, adjust func(*gate.Settings, *approval.Config, *con
 	})
 	h.waiting = waiting
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting
+		s.handler.Gate, s.handler.Desk, s.handler.Records, s.handler.Waiting = h.gate, h.desk, h.store, waiting
 	})
 	return h
 }

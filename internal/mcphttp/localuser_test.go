@@ -1,35 +1,82 @@
 package mcphttp_test
 
 import (
+	"bufio"
+	"net"
 	"net/netip"
-	"strings"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 )
 
-// The user of a connection is found in the tables of Linux, for both versions of
-// IP and for sockets of version 6 that speak version 4.
+// The system says whose program has opened a connection, for both versions of IP.
+// A program of another user is another's; tests that run as root try that too.
 func TestSocketUser(t *testing.T) {
-	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
-   1: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000     7        0 2 1 0
-   2: 0100007F:C001 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 3 1 0
-   3: 00000000000000000000000001000000:C002 00000000000000000000000001000000:1F90 01 00000000:00000000 00:00000000 00000000  1002 0 4
-   4: 0000000000000000FFFF00000100007F:C003 0000000000000000FFFF00000100007F:1F90 01 00000000:00000000 00:00000000 00000000  1003 0 5
-   5: broken
-`
-	for client, tt := range map[string]struct{ gate, uid string }{
-		"127.0.0.1:49153":          {"127.0.0.1:8080", "1001"},
-		"[::ffff:127.0.0.1]:49153": {"[::ffff:127.0.0.1]:8080", "1001"},
-		"[::1]:49154":              {"[::1]:8080", "1002"},
-		"127.0.0.1:49155":          {"127.0.0.1:8080", "1003"},
-		"127.0.0.1:49156":          {"127.0.0.1:8080", ""},
-		"127.0.0.1:8080":           {"127.0.0.1:9", ""},
-	} {
-		uid, found := mcphttp.SocketUser(strings.NewReader(table), netip.MustParseAddrPort(client), netip.MustParseAddrPort(tt.gate))
-		if uid != tt.uid || found != (tt.uid != "") {
-			t.Errorf("%s: user %q, %t; want %q", client, uid, found, tt.uid)
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says whose a connection is")
+	}
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("%s: %v", address, err)
+			continue
 		}
+		defer l.Close()
+		uids := []int{os.Getuid()}
+		if os.Getuid() == 0 {
+			uids = append(uids, 65534)
+		}
+		for _, uid := range uids {
+			leave := connectAs(t, uid, l.Addr().String())
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, to := netip.MustParseAddrPort(c.RemoteAddr().String()), netip.MustParseAddrPort(c.LocalAddr().String())
+			if got, err := mcphttp.SocketUser(at, to); got != uid || err != nil {
+				t.Errorf("%s: user %d, %v; want %d", c.RemoteAddr(), got, err, uid)
+			}
+			if got, err := mcphttp.SocketUser(to, netip.AddrPortFrom(at.Addr(), 1)); err == nil {
+				t.Errorf("a listener at the same address was taken for a connection of user %d", got)
+			}
+			leave()
+			c.Close()
+		}
+	}
+}
+
+// connectAs has a program of a user connect to an address, until leave is called.
+func connectAs(t *testing.T, uid int, address string) (leave func()) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/bash", "-c", `exec 3<>"/dev/tcp/$0/$1" && echo connected && read -r -u 0 _`, host, port)
+	if uid != os.Getuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	cmd.Dir = "/"
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("user %d did not connect to %s: %q, %v", uid, address, line, err)
+	}
+	return func() {
+		in.Close()
+		_ = cmd.Wait()
 	}
 }

@@ -27,8 +27,11 @@ func waitingFixture(t *testing.T, adjust func(*conversation.Waiting)) *fixture {
 }
 
 // meetAs has the gate know the host of the session that tests use.
-func (h *fixture) meetAs(host string) {
-	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: gate.ClientKey(policy.Principal{Anonymous: true}, "s-1", "")},
+func (h *fixture) meetAs(host string) { h.meetIn("s-1", host) }
+
+// meetIn has the gate know the host of a session.
+func (h *fixture) meetIn(session, host string) {
+	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: gate.ClientKey(policy.Principal{Anonymous: true}, session, "")},
 		gate.Facts{Session: policy.Session{Client: host, Protocol: "2025-11-25"}})
 }
 

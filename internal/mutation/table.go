@@ -38,7 +38,7 @@ var mutations = []mutation{
 	// The rules of a held call.
 	{
 		"a claim does not check the digest", "task/event.go",
-		`if d, err := t.Call.Digest(); err != nil || d != t.Digest {`, `if d, err := t.Call.Digest(); err != nil && d != t.Digest {`,
+		`if d, err := t.Call.Digest(); err != nil || d != t.CallDigest() {`, `if d, err := t.Call.Digest(); err != nil && d != t.CallDigest() {`,
 		taskPkg, "^TestClaimChecksTheCall$",
 	},
 	{
@@ -363,8 +363,31 @@ var mutations = []mutation{
 	},
 	{
 		"a state is good for another call", "internal/conversation/hold.go",
-		`if !approval.SameCall(t, m.Raw) {`, `if false {`,
+		`if !h.hub.cfg.Desk.Same(t, m.Raw) {`, `if false {`,
 		mcphttpPkg, "^TestModernRounds$",
+	},
+	{
+		"calls with other metadata are taken for the same", "internal/approval/identity.go",
+		`if !d.namesRequest(name) {`, `if false {`,
+		mcphttpPkg, "^TestAttachWithOtherMeta$",
+	},
+	{
+		"what runs is not compared with all of what was shown", "task/machine.go",
+		`t.Digest, t.Whole = d.Same, digest`, `t.Digest, t.Whole = d.Same, d.Same`,
+		mcphttpPkg, "^TestAttachedCallRunsAsShown$",
+	},
+	{
+		"a host that uses a proxy is taken for one on this machine", "internal/mcphttp/localuser.go",
+		`!slices.ContainsFunc(forwarded[:], proxied) && `, ``,
+		mcphttpPkg, "^TestLocalHostAttachesInAnotherSession$",
+	},
+	{
+		"a cancellation does not wait for the store", "internal/conversation/cancel.go",
+		`	case <-one.stored:`, `	case <-one.stored:
+	default:
+		return task.Ref{}, false
+	case <-make(chan bool):`,
+		mcphttpPkg, "^TestCancelWhileStored$",
 	},
 	{
 		"a wait that saw nothing seals no task", "internal/conversation/waiting.go",

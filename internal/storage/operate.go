@@ -132,7 +132,7 @@ func (c *checker) task(ctx context.Context, stored task.Task) error {
 		c.report(err.Error())
 		return nil
 	}
-	if digest, err := t.Call.Digest(); err != nil || digest != t.Digest {
+	if digest, err := t.Call.Digest(); err != nil || digest != t.CallDigest() {
 		c.report(fmt.Sprintf("task %s: the call does not match its digest", t.ID))
 	}
 	if t.Result == nil || t.Result.Chunks == 0 {
