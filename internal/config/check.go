@@ -45,17 +45,23 @@ func (l *loader) checkHosts() {
 	}
 }
 
-// findStateDir settles where state is kept if nobody says so: where the system
-// keeps that of the user who starts the gate.
+// findStateDir sets the directory for state if the configuration does not.
 func (l *loader) findStateDir() {
-	if l.cfg.StateDir != "" {
-		return
+	if l.cfg.StateDir == "" {
+		l.cfg.StateDir = UserStateDir(func(name string) string { return l.env.vars[name] })
 	}
-	if dir := l.env.vars["XDG_STATE_HOME"]; filepath.IsAbs(dir) {
-		l.cfg.StateDir = filepath.Join(dir, "thoughtgate")
-	} else if home := l.env.vars["HOME"]; filepath.IsAbs(home) {
-		l.cfg.StateDir = filepath.Join(home, ".local", "state", "thoughtgate")
+}
+
+// UserStateDir returns the directory in which the gate keeps the state of the user
+// whose environment variables getenv returns, or nothing if there is no such place.
+func UserStateDir(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "thoughtgate")
 	}
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "thoughtgate")
+	}
+	return ""
 }
 
 func (l *loader) checkUpstream(at string, u *Upstream) {

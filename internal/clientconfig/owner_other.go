@@ -1,0 +1,11 @@
+//go:build !unix
+
+package clientconfig
+
+import "os"
+
+// keepOwner does nothing: a new file belongs to the user who makes it.
+func keepOwner(*os.File, string) error { return nil }
+
+// syncDir does nothing: directories cannot be opened.
+func syncDir(string) error { return nil }
