@@ -1,7 +1,7 @@
 # What a developer runs is what CI runs (.ci/run).
 
 GO    ?= go
-LINT  := $(GO) tool -modfile=tools/go.mod golangci-lint
+LINT  := $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
 # Packages that others may use as well: not all of what they offer is used here.
 PUBLIC := ^(jsonrpc|mcptask|task(/[a-z]+)?)/[a-z_]+\.go:
@@ -9,7 +9,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test mutate check fmt generate fuzz bench measure conformance hosts
+.PHONY: help demo build test deploy mutate check fmt generate fuzz bench measure conformance hosts
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ test: ## Run every test.
 	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
 	$(GO) test $(RACE) -timeout 30m ./...
 
+deploy: ## Check dashboards, alerts, charts and manifests, with the libraries of Prometheus and Kubernetes.
+	cd deploy && $(GO) test $(RACE) -timeout 10m ./...
+
 mutate: ## Change lines that matter for security, one at a time: a test must fail for each.
 	$(GO) run ./internal/mutation $(ONLY)
 
@@ -37,6 +40,7 @@ check: ## Format, vet, lint; generated code and dependencies up to date; no dead
 	$(GO) vet ./...
 	$(LINT) run ./...
 	$(GO) mod tidy -diff
+	cd deploy && $(GO) mod tidy -diff && $(GO) vet ./... && $(LINT) run ./...
 	@dead=$$($(DEAD) -test ./...) && if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
 	@dead=$$($(DEAD) ./cmd/...) && if echo "$$dead" | grep -vE '$(PUBLIC)' | grep .; then echo 'the product does not use this'; exit 1; fi
 

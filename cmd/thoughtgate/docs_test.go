@@ -5,16 +5,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 var (
-	fenced  = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
+	fenced  = regexp.MustCompile("(?ms)^ *```[a-z]*\n(.*?)^ *```$")
 	typed   = regexp.MustCompile(`(?m)^ *(?:\$ )?(?:(?:bin/|go run \./cmd/)?thoughtgate|make) ([a-z].*)$`)
 	inline  = regexp.MustCompile("`thoughtgate ([a-z][^`]*)`")
 	word    = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 	endOf   = regexp.MustCompile(`\s+(#|>|\||&&|2>).*$`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	targets = regexp.MustCompile(`(?m)^([a-z]+):`)
 )
 
@@ -54,6 +58,48 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Errorf("thoughtgate %s is not in the documentation", cmd.Name())
 		}
 	}
+}
+
+// TestDocumentedLinks demands that every link within the project leads somewhere,
+// the section included.
+func TestDocumentedLinks(t *testing.T) {
+	all := pages(t)
+	for page, text := range all {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			target, section, _ := strings.Cut(m[1], "#")
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			to := page
+			if target != "" {
+				to = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
+				t.Errorf("%s: %s leads nowhere", page, m[1])
+			}
+			if section != "" && !slices.Contains(sections(all[to]), section) {
+				t.Errorf("%s: there is no section %s", page, m[1])
+			}
+		}
+	}
+}
+
+// sections returns the names that links use for the headings of a page.
+func sections(text string) []string {
+	var all []string
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := strings.Map(func(r rune) rune {
+			if strings.ContainsRune("-_", r) || unicode.IsLetter(r) || unicode.IsDigit(r) {
+				return unicode.ToLower(r)
+			}
+			if r == ' ' {
+				return '-'
+			}
+			return -1
+		}, m[1])
+		all = append(all, name)
+	}
+	return all
 }
 
 // understood demands that the program understands a command, and returns the
