@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
@@ -21,7 +23,7 @@ func newExplain() *cobra.Command {
 		Use:   "explain",
 		Short: "Explain what the gate would do with a call",
 		Long: "Explain what a gate with this configuration would do with a call: which rule or policy decides, why,\n" +
-			"and what the agent and the approver would see. No call is sent.",
+			"what the approver would see, and what happens to each kind of MCP client. No call is sent.",
 		Example: `  thoughtgate explain -c thoughtgate.yaml --tool delete_user --args '{"id": 1}' --principal alice --group ops`,
 		Args:    noArguments,
 	}
@@ -39,6 +41,8 @@ func newExplain() *cobra.Command {
 	flags.Bool("destructive", false, "assume that the upstream marks the tool as destructive")
 	flags.Bool("idempotent", false, "assume that the upstream marks the tool as safe to repeat")
 	flags.Bool("open-world", false, "assume that the upstream marks the tool as open-world")
+	flags.String("host", "", "`name` of the agent host, as its clientInfo says, such as claude-code")
+	progress := flags.Bool("progress", false, "assume that the client asks for progress notifications")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		call, err := readCall(flags)
@@ -52,7 +56,10 @@ func newExplain() *cobra.Command {
 		if call.Upstream, err = pickUpstream(l.config.Upstreams, call.Upstream); err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		e := l.explain(call)
+		e, err := l.explain(cmd.Context(), call, *progress)
+		if err != nil {
+			return err
+		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), e)
 		}
@@ -71,6 +78,7 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 		Upstream:    given["upstream"],
 		Principal:   policy.Principal{ID: given["principal"], Groups: groups, Anonymous: given["principal"] == ""},
 		Annotations: readAnnotations(given),
+		Session:     policy.Session{Client: given["host"]},
 		Time:        time.Now(),
 	}
 	if c.Principal.Anonymous && len(groups) > 0 {
@@ -150,6 +158,7 @@ type explanation struct {
 	Listed      bool               `json:"listed"`                // whether lists that the agent gets have it
 	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool, as the agent is told, if the upstream says nothing of it
 	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs it
+	Clients     []app.ClientPlan   `json:"clients"`
 }
 
 type approvalTerms struct {
@@ -158,11 +167,15 @@ type approvalTerms struct {
 	Redacted  []string `json:"redacted"`
 }
 
-func (l loaded) explain(c policy.Call) explanation {
-	if l.settings.Policy == nil {
-		return explanation{Listed: true, Explanation: unjudged(c)}
+func (l loaded) explain(ctx context.Context, c policy.Call, progress bool) (explanation, error) {
+	plans, err := app.Plans(ctx, l.config, l.settings, c, progress)
+	if err != nil {
+		return explanation{}, err
 	}
-	e := explanation{Explanation: l.settings.Policy.Explain(c)}
+	if l.settings.Policy == nil {
+		return explanation{Listed: true, Explanation: unjudged(c), Clients: plans}, nil
+	}
+	e := explanation{Explanation: l.settings.Policy.Explain(c), Clients: plans}
 	kind, _ := policy.Governed(c.Method)
 	prospect := l.settings.Policy.Prospect(policy.Named{Upstream: c.Upstream, Kind: kind, Name: c.Name}, c.Principal)
 	e.Listed = !l.settings.HideDenied || !prospect.Denied()
@@ -175,7 +188,7 @@ func (l loaded) explain(c policy.Call) explanation {
 			e.Approval = &approvalTerms{Approvers: w.Approvers, Channels: w.Channels, Redacted: w.Redact}
 		}
 	}
-	return e
+	return e, nil
 }
 
 // unjudged explains a call under a configuration without any policy.
@@ -183,7 +196,6 @@ func unjudged(c policy.Call) policy.Explanation {
 	return policy.Explanation{
 		Method: c.Method, Name: c.Name, Upstream: c.Upstream, Principal: c.Principal.ID,
 		Verdict:  policy.Verdict{Action: policy.Forward, Rule: policy.ByDefault, Reason: "no rules: every call is forwarded"},
-		Agent:    "gets the upstream's answer",
 		Approver: "nobody is asked",
 	}
 }
@@ -210,5 +222,9 @@ func (e explanation) extra() string {
 		listed += ", with tasks " + string(e.TaskSupport) + " unless the upstream requires more"
 	}
 	line("in lists", listed)
+	b.WriteString("\nWhat happens to clients of\n")
+	for _, c := range e.Clients {
+		fmt.Fprintf(&b, "%-23s %s\n", c.Client, c.Plan)
+	}
 	return b.String()
 }

@@ -132,7 +132,7 @@ func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config
 			Streams:      a.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
 			Anonymous:    a.anonymous(int64(a.room.agents)),
 			Body:         limits.MaxRequestBody,
-			Parse:        a.parseLimits(),
+			Parse:        parseLimits(limits),
 			ReadTimeout:  limits.ReadTimeout,
 			WriteTimeout: limits.WriteTimeout,
 		},
@@ -145,14 +145,14 @@ func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config
 // hubConfig says what the requests of all clients share.
 func (a *App) hubConfig() conversation.Config {
 	return conversation.Config{
-		Gate: a.gate, Desk: a.desk, Records: a.keep.Store, Waiting: a.waiting(a.cfg), Texts: a.keep.ring, Parse: a.parseLimits(),
+		Gate: a.gate, Desk: a.desk, Records: a.keep.Store, Waiting: a.waiting(a.cfg), Texts: a.keep.ring, Parse: parseLimits(a.cfg.Limits),
 		Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
 	}
 }
 
 // parseLimits bounds the messages that the gate reads.
-func (a *App) parseLimits() jsonrpc.Limits {
-	return jsonrpc.Limits{Depth: a.cfg.Limits.MaxDepth, Batch: a.cfg.Limits.MaxBatch}
+func parseLimits(l config.Limits) jsonrpc.Limits {
+	return jsonrpc.Limits{Depth: l.MaxDepth, Batch: l.MaxBatch}
 }
 
 // listen binds an address for a server whose handler is still to be set.

@@ -180,6 +180,13 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 
 // waiting says how clients wait in their requests.
 func (a *App) waiting(cfg config.Config) conversation.Waiting {
+	w := waiting(cfg)
+	w.Page, w.AskHost = a.page, a.asksHost
+	return w
+}
+
+// waiting is [App.waiting] without the approval page.
+func waiting(cfg config.Config) conversation.Waiting {
 	return conversation.Waiting{
 		Hold:     cfg.Waiting.Hold,
 		Longest:  cfg.Waiting.Longest,
@@ -191,8 +198,6 @@ func (a *App) waiting(cfg config.Config) conversation.Waiting {
 		Drafts:   cfg.Drafts,
 		Errors:   cfg.Waiting.Errors,
 		NoError:  cfg.Waiting.PendingOK,
-		Page:     a.page,
-		AskHost:  a.asksHost,
 
 		WholeBatches: cfg.WholeBatches,
 		Events: conversation.Events{

@@ -55,7 +55,7 @@ var allowed = map[string]string{
 	"internal/mcphttp":             "jsonrpc task internal/conversation internal/gate internal/identity internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream internal/upstream/httpclient",
 	"internal/storage":             "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",
 	"internal/demo":                "jsonrpc",
-	"internal/app":                 "jsonrpc task mcptask internal/conversation internal/storage internal/approval internal/approval/api internal/bearer internal/config internal/gate internal/identity internal/inbox internal/keyring internal/logging internal/policy internal/mcphttp internal/upstream/httpclient internal/metrics internal/operator internal/tracing internal/admission internal/wire",
+	"internal/app":                 "jsonrpc task mcptask internal/conversation internal/storage internal/approval internal/approval/api internal/bearer internal/config internal/gate internal/identity internal/inbox internal/keyring internal/logging internal/policy internal/mcphttp internal/upstream internal/upstream/httpclient internal/metrics internal/operator internal/tracing internal/admission internal/wire",
 	"cmd/thoughtgate":              "docs task internal/app internal/approval internal/casefile internal/approval/client internal/audit internal/bearer internal/clientconfig internal/config internal/demo internal/gate internal/keyring internal/logging internal/plain internal/policy internal/storage task/sealedstore",
 	"e2e":                          "",
 	"e2e/browser":                  "",

@@ -27,7 +27,9 @@ const (
 // that follows goes by it.
 type Plan struct {
 	Kind    Kind
-	Verdict policy.Verdict // of the message, if it was judged alone
+	Verdict policy.Verdict // on the message, or on a batch that is held as a whole
+	Problem *wire.Problem  // because of which the message is refused; nil for a batch
+	Face    Face           // of a held call
 
 	// Answer answers in place of the upstream. It is nil if and only if Kind is
 	// Forward; then the other fields say what the upstream gets, and what the
@@ -36,6 +38,7 @@ type Plan struct {
 
 	Body    []byte                        // what goes to the upstream
 	Rewrite func(*jsonrpc.Message) []byte // what the client sees of the response; nil leaves it as it is
+	Shown   string                        // what Rewrite makes of the response, in words
 	Instead func() []byte                 // the answer if the upstream fails to give one; nil if there is none
 	Unknown *jsonrpc.Error                // the answer if the upstream does not know the method; nil leaves its own
 	Own     []task.ID                     // the gate's own tasks that a client wants to hear of together with the upstream's
@@ -43,15 +46,6 @@ type Plan struct {
 
 	lists []listRequest // those of a batch
 	told  []task.Task   // whose outcomes are among Answers
-}
-
-// LogValue implements [slog.LogValuer].
-func (p *Plan) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("kind", string(p.Kind))}
-	if p.Verdict.Action != "" {
-		attrs = append(attrs, slog.String("action", string(p.Verdict.Action)), slog.String("rule", p.Verdict.Label))
-	}
-	return slog.GroupValue(attrs...)
 }
 
 // ChangesBatch reports whether the client sees something else of a batch than the
@@ -71,22 +65,22 @@ func answers(answer func(context.Context) error) *Plan {
 
 // refuses returns the plan of what may not pass.
 func (r *Request) refuses(problem *wire.Problem) *Plan {
-	return &Plan{Kind: Refuse, Answer: func(context.Context) error { return r.reply.Refuse(problem) }}
+	return &Plan{Kind: Refuse, Problem: problem, Answer: func(context.Context) error { return r.reply.Refuse(problem) }}
 }
 
 // Plan decides what becomes of the request.
 func (r *Request) Plan(ctx context.Context) *Plan {
-	if !r.hub.Governs() {
-		return forward(r.body)
-	}
 	p := r.plan(ctx)
 	if r.hub.cfg.Log.Enabled(ctx, slog.LevelDebug) {
-		r.hub.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "planned", slog.Any("plan", p))
+		r.hub.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "planned", slog.String("plan", p.String()))
 	}
 	return p
 }
 
 func (r *Request) plan(ctx context.Context) *Plan {
+	if !r.hub.Governs() {
+		return forward(r.body)
+	}
 	if r.packet.Batch {
 		return batch{r}.plan(ctx)
 	}
@@ -124,9 +118,13 @@ func (r *Request) planJudged(ctx context.Context, m *jsonrpc.Message, own *Plan,
 		return r.planForward(ctx, m)
 	case judged.Handling == policy.HoldRequest:
 		r.claimAnswer() // from now on, before anybody else knows of it
-		return &Plan{Kind: HoldRequest, Answer: func(ctx context.Context) error { return hold{r}.request(ctx, m, judged) }}
+		return &Plan{Kind: HoldRequest, Face: Face{Era: r.era, Patience: r.patience(m)}, Answer: func(ctx context.Context) error {
+			return hold{r}.request(ctx, m, judged)
+		}}
 	default:
-		return &Plan{Kind: HoldTask, Answer: func(ctx context.Context) error { return hold{r}.asTask(ctx, m, judged) }}
+		return &Plan{Kind: HoldTask, Face: Face{Era: r.era}, Answer: func(ctx context.Context) error {
+			return hold{r}.asTask(ctx, m, judged)
+		}}
 	}
 }
 
@@ -146,8 +144,7 @@ func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
 
 // planOwn returns the plan of what is addressed to the gate itself: requests about
 // its tasks, answers to its invitations, and what clients say of requests that it
-// holds. It returns nil for
-// everything else.
+// holds. It returns nil for everything else.
 func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if m.Method == "notifications/cancelled" {
 		return r.planCancel(ctx, m)
@@ -182,11 +179,13 @@ func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
 	case m.Kind != jsonrpc.Request:
 	case wire.IsList(m.Method):
 		cursor, _ := m.Params.Member("cursor").Text()
+		p.Shown = "the list as policy lets it see it"
 		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists{r}.show(m.Method, cursor, answer) }
 		p.Instead = func() []byte { return lists{r}.remembered(m.Method, cursor) }
 	case m.Method == "initialize" || m.Method == "server/discover":
 		facts := gate.Facts{Session: policy.Session{Protocol: r.protocol(m)}, OpensURLs: opensURLs(m.Params.Member("capabilities"))}
 		facts.Session.Client, facts.Session.Version = clientInfo(m)
+		p.Shown = "the capabilities with those of the gate"
 		p.Rewrite = func(answer *jsonrpc.Message) []byte { return r.meet(facts, answer) }
 	}
 	return p

@@ -11,6 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
+// shownTasks says what a client gets of the list of an upstream's tasks.
+const shownTasks = "those of the upstream's tasks that are its own"
+
 // A taskList is a request for the tasks of a client.
 type taskList struct{ *Request }
 
@@ -21,7 +24,9 @@ type taskList struct{ *Request }
 func (l taskList) plan(ctx context.Context, m *jsonrpc.Message) *Plan {
 	owner, shared := l.owner()
 	if shared { // nobody can tell whose tasks they would be
-		return &Plan{Kind: Forward, Body: l.body, Rewrite: func(answer *jsonrpc.Message) []byte { return l.showUpstreams(ctx, answer, owner) }}
+		return &Plan{Kind: Forward, Body: l.body, Shown: shownTasks, Rewrite: func(answer *jsonrpc.Message) []byte {
+			return l.showUpstreams(ctx, answer, owner)
+		}}
 	}
 	cursor, upstreams, err := l.openCursor(ctx, m)
 	switch {
@@ -147,7 +152,7 @@ func (l taskList) planUpstreams(ctx context.Context, received *jsonrpc.Message, 
 	if err != nil {
 		return answers(func(context.Context) error { return l.reply.Fail(err) })
 	}
-	return &Plan{Kind: Forward, Body: m.Raw, Rewrite: func(answer *jsonrpc.Message) []byte {
+	return &Plan{Kind: Forward, Body: m.Raw, Shown: shownTasks, Rewrite: func(answer *jsonrpc.Message) []byte {
 		shown := l.showUpstreams(ctx, answer, owner)
 		m, err := l.read(shown)
 		if err != nil {

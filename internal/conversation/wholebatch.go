@@ -51,6 +51,7 @@ func (b wholeBatch) decide(ctx context.Context) *Plan {
 		return b.refuseAll("the calls of this batch need different approvals, so none of them ran: send them one by one")
 	}
 	body := b.plan.Body
+	b.plan.Verdict, b.plan.Face = held[0].Verdict, Face{Era: b.era, Patience: b.hub.Waiting().Hold}
 	return b.answerBy(HoldRequest, func(ctx context.Context) error {
 		return b.hold(ctx, approval.Call{
 			Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: b.tools(ctx),

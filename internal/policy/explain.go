@@ -19,7 +19,6 @@ type Explanation struct {
 	Policies  []CedarTrial `json:"policies,omitempty"`
 	Arguments string       `json:"arguments,omitzero"` // why the policies could not be shown the arguments
 	Verdict   Verdict      `json:"verdict"`
-	Agent     string       `json:"agent"`    // what becomes of the agent, in words
 	Approver  string       `json:"approver"` // what the approver sees, in words
 }
 
@@ -55,7 +54,7 @@ func (s *Snapshot) Explain(c Call) Explanation {
 			s.explainPolicies(&e, s.policies.ask(newQuestion(&c, kind, s.zone)))
 		}
 	}
-	e.Agent, e.Approver = s.seen(e.Verdict)
+	e.Approver = s.seen(e.Verdict)
 	return e
 }
 
@@ -104,23 +103,17 @@ func (p *cedarPolicy) says() string {
 	}
 }
 
-// seen returns what the agent and the approver see of v.
-func (s *Snapshot) seen(v Verdict) (agent, approver string) {
-	const nobody = "nobody is asked"
-	switch v.Action {
-	case Forward:
-		return "gets the upstream's answer", nobody
-	case Approve:
-		w := s.workflows[v.Workflow]
-		self := "not counting the requester"
-		if w.SelfApproval {
-			self = "who may include the requester"
-		}
-		return "waits for workflow " + v.Workflow + ": as a task if the client supports tasks, otherwise on an open request",
-			fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
-	default:
-		return "gets the error policy_denied: " + v.Reason, nobody
+// seen returns what the approver sees of v.
+func (s *Snapshot) seen(v Verdict) string {
+	if v.Action != Approve {
+		return "nobody is asked"
 	}
+	w := s.workflows[v.Workflow]
+	self := "not counting the requester"
+	if w.SelfApproval {
+		self = "who may include the requester"
+	}
+	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
 }
 
 // Text returns the explanation for a terminal.
@@ -153,7 +146,6 @@ func (e Explanation) Text() string {
 	line("verdict", "%s", strings.TrimSpace(string(e.Verdict.Action)+" "+e.Verdict.Workflow))
 	line("why", "%s", e.Verdict.Reason)
 	line("snapshot", "%s", e.Verdict.Snapshot)
-	line("agent", "%s", e.Agent)
 	line("approver", "%s", e.Approver)
 	return b.String()
 }

@@ -57,7 +57,6 @@ rules[4]   delete_* → approve: matches
 verdict    approve ops
 why        rules[4] "delete_*" needs approval by workflow ops: it is gone then
 snapshot   ID
-agent      waits for workflow ops: as a task if the client supports tasks, otherwise on an open request
 approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, not counting the requester
 `},
 		{call("pay", `{"amount":500}`), `
@@ -73,7 +72,6 @@ policy     large (pay.cedar:3): permit with approval by finance
 verdict    approve finance
 why        permitted by policy large (more than 100), with approval by workflow finance
 snapshot   ID
-agent      waits for workflow finance: as a task if the client supports tasks, otherwise on an open request
 approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester
 `},
 		{call("pay", `{"amount":"500"}`), `
@@ -92,7 +90,6 @@ policy     small (pay.cedar:1): permit
 verdict    deny
 why        denied because a policy could not be evaluated: large, small
 snapshot   ID
-agent      gets the error policy_denied: denied because a policy could not be evaluated: large, small
 approver   nobody is asked
 `},
 		{call("pay", `{"amount":1e99}`), `
@@ -108,7 +105,6 @@ arguments  cannot be evaluated by the policies: "amount": a number beyond 64 bit
 verdict    deny
 why        the policies cannot be evaluated: the arguments have a number beyond 64 bits
 snapshot   ID
-agent      gets the error policy_denied: the policies cannot be evaluated: the arguments have a number beyond 64 bits
 approver   nobody is asked
 `},
 		{anonymous, `
@@ -124,7 +120,6 @@ default    no rule matches
 verdict    deny
 why        the default denies it
 snapshot   ID
-agent      gets the error policy_denied: the default denies it
 approver   nobody is asked
 `},
 		{call("get_user", ""), `
@@ -134,7 +129,6 @@ rules[0]   get_* → forward: matches
 verdict    forward
 why        rules[0] "get_*" forwards it
 snapshot   ID
-agent      gets the upstream's answer
 approver   nobody is asked
 `},
 		{policy.Call{Method: "tools/list", Name: "a", Upstream: "crm", Principal: policy.Principal{ID: "alice"}}, `
@@ -143,7 +137,6 @@ principal  alice
 verdict    deny
 why        unknown method
 snapshot   ID
-agent      gets the error policy_denied: unknown method
 approver   nobody is asked
 `},
 	}
@@ -201,7 +194,6 @@ func TestExplainJSON(t *testing.T) {
 		],
 		"snapshot": "ID"
 	},
-	"agent": "waits for workflow finance: as a task if the client supports tasks, otherwise on an open request",
 	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester"
 }`
 	if diff := cmp.Diff(strings.ReplaceAll(want, "ID", s.ID()), string(got)); diff != "" {
