@@ -28,14 +28,7 @@ const (
 // allowed to run, or not yet: why, whether something can be done about it, and
 // in which task it is decided, if there is one. It is nil without d.Drafts and
 // for legacy clients.
-func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) jsontext.Value {
-	if meta := d.denied(reason, r, decidedIn); meta != nil {
-		return meta.text()
-	}
-	return nil
-}
-
-func (d Dialect) denied(reason string, r Remediation, decidedIn task.ID) Object {
+func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object {
 	if !d.Drafts || d.Era == Legacy {
 		return nil
 	}
@@ -75,5 +68,5 @@ func (d Dialect) refusal(t task.Task, meta Object) jsontext.Value {
 		r = RemediationAvailable
 	}
 	e := endingOf(t)
-	return d.toolError(endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.denied(e.name, r, "")...), t))
+	return d.toolError(endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.Denied(e.name, r, "")...), t))
 }

@@ -45,8 +45,10 @@ func TestDrafts(t *testing.T) {
 	if told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text(); told != "approved-executed" {
 		t.Errorf("completed: %s", got.Bytes)
 	}
-	const pending = `{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available","remediationHints":[{"type":"task","taskId":"tg_1"}]}}`
-	if got := drafts.Denied("approval_pending", mcptask.RemediationAvailable, "tg_1"); string(got) != pending {
+	const pending = `{"resultType":"complete","content":[{"type":"text","text":"wait"}],` +
+		`"_meta":{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available","remediationHints":[{"type":"task","taskId":"tg_1"}]}}}`
+	meta := drafts.Denied("approval_pending", mcptask.RemediationAvailable, "tg_1")
+	if got := drafts.ToolResult(mcptask.ToolText{Text: "wait", Meta: meta}); string(got) != pending {
 		t.Errorf("pending: %s; want %s", got, pending)
 	}
 }

@@ -94,7 +94,7 @@ func (d Dialect) Refuse(err error) Answer {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 		code = append(code, Member{"retry_after", seconds(e.RetryAfter)})
 	}
-	return Answer{Result: textOf(d.toolError(text, code, d.denied(p.name, RemediationAvailable, "")))}
+	return Answer{Result: textOf(d.toolError(text, code, d.Denied(p.name, RemediationAvailable, "")))}
 }
 
 // look returns what of err may be told, and how.

@@ -306,19 +306,38 @@ func harmless(foreign string) string {
 	return plain.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
 }
 
-// toolError returns a tool result that tells the model of a client what went
-// wrong, and its program by a code.
-func (d Dialect) toolError(text string, code Object, meta Object) jsontext.Value {
-	block := Object{{"type", quote("text")}, {"text", quote(text)}}.text()
+// A ToolText is a tool result that consists of a text for the model of a client.
+type ToolText struct {
+	Text  string
+	Error bool   // isError
+	Meta  Object // none if it is empty
+}
+
+// ToolResult returns t as the result of a call.
+func (d Dialect) ToolResult(t ToolText) jsontext.Value {
+	block := Object{{"type", quote("text")}, {"text", quote(t.Text)}}.text()
 	var result Object
 	if d.Era == Modern {
 		result = Object{{"resultType", quote(string(Complete))}}
 	}
-	return append(result,
-		Member{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))},
-		Member{"isError", jsontext.Value("true")},
-		Member{"_meta", meta.With(MetaError, code.text()).text()},
-	).text()
+	result = append(result, Member{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))})
+	if t.Error {
+		result = append(result, Member{"isError", jsontext.Value("true")})
+	}
+	if len(t.Meta) > 0 {
+		result = append(result, Member{"_meta", t.Meta.text()})
+	}
+	return result.text()
+}
+
+// ToolError returns a tool result that tells the model of a client what went
+// wrong, and its program by a code. Its metadata has meta as well.
+func (d Dialect) ToolError(text string, code int, errorType string, meta Object) jsontext.Value {
+	return d.toolError(text, d.code(code, errorType), meta)
+}
+
+func (d Dialect) toolError(text string, code Object, meta Object) jsontext.Value {
+	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta.With(MetaError, code.text())})
 }
 
 // code returns what tells a program of an outcome.

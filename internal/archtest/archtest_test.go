@@ -36,7 +36,7 @@ var allowed = map[string]string{
 	"internal/netfault":            "",
 	"internal/metrics":             "",
 	"internal/tracing":             "",
-	"internal/wire":                "jsonrpc",
+	"internal/wire":                "jsonrpc mcptask",
 	"internal/policy":              "jsonrpc",
 	"internal/gate":                "jsonrpc internal/logging internal/metrics internal/policy",
 	"internal/casefile":            "jsonrpc task internal/audit internal/policy internal/plain",

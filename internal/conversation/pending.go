@@ -52,18 +52,11 @@ func (r *Request) pendingAnswer(ctx context.Context, t task.Task, method string)
 	if method != "tools/call" {
 		return r.pendingError(t)
 	}
-	text := jsonrpc.AppendString(nil, r.pendingText(ctx, t))
-	result := append(append([]byte(`{"content":[{"type":"text","text":`), text...), `}]`...)
-	if !r.hub.Waiting().NoError {
-		result = append(result, `,"isError":true`...)
-	}
-	if r.era == wire.Modern {
-		result = append(result, `,"resultType":"complete"`...)
-		if meta := r.dialect().Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID); meta != nil {
-			result = append(append(result, `,"_meta":`...), meta...)
-		}
-	}
-	return jsonrpc.AppendResult(nil, r.id, append(result, '}'))
+	d := r.dialect()
+	return jsonrpc.AppendResult(nil, r.id, d.ToolResult(mcptask.ToolText{
+		Text: r.pendingText(ctx, t), Error: !r.hub.Waiting().NoError,
+		Meta: d.Denied(string(wire.ApprovalPending), mcptask.RemediationAvailable, t.ID),
+	}))
 }
 
 // pendingError returns the error that tells that t has not ended.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
 )
 
 // A Type names a kind of problem for programs. Its text is the error_type of
@@ -123,8 +124,8 @@ type Problem struct { //nolint:errname // it is more often told than returned
 	Hint       string // what the client could do
 	RetryAfter int    // seconds; 0 means that there is no use in saying
 	Cause      error
-	Meta       []byte // _meta of the result that tells a modern client of it, as JSON; empty if there is none
-	Result     bool   // a tool result tells of it where there is a request, so that a model can read it
+	Meta       mcptask.Object // more metadata of a tool result that tells of it
+	Result     bool           // a tool result tells of it where there is a request, so that a model can read it
 
 	extra  []byte // more members of data, as JSON without braces
 	status int    // instead of the table's
@@ -159,7 +160,8 @@ func (p *Problem) Status(request bool) int {
 // e about the request with the given id, which may be nil.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
 	if p.Result && id != nil {
-		return jsonrpc.AppendResult(dst, id, p.asToolResult(e, correlationID))
+		d := mcptask.Dialect{Era: mcptask.Era(e), Correlation: correlationID}
+		return jsonrpc.AppendResult(dst, id, d.ToolError(p.Error(), table[p.Type].legacy, string(p.Type), p.Meta))
 	}
 	return jsonrpc.AppendErrorResponse(dst, id, p.RPCError(e, correlationID))
 }
@@ -210,35 +212,6 @@ func TaskMissing(e Era, tool string) *Problem {
 	}
 	p.Hint = `send a task with the call, such as {"ttl": 600000}`
 	return p
-}
-
-// MetaError is the name in _meta of the code that tells a program what a tool
-// result tells a model.
-const MetaError = "thoughtgate/error"
-
-// asToolResult returns p as the result of a tool, which a model gets to read.
-func (p *Problem) asToolResult(e Era, correlationID string) []byte {
-	result := []byte("{")
-	if e == Modern {
-		result = append(result, `"resultType":"complete",`...)
-	}
-	result = append(result, `"content":[{"type":"text","text":`...)
-	result = append(jsonrpc.AppendString(result, p.Error()), `}],"isError":true,"_meta":`...)
-	return append(append(result, p.meta(correlationID)...), '}')
-}
-
-// meta returns the metadata of a tool result that tells of p.
-func (p *Problem) meta(correlationID string) []byte {
-	code := strconv.AppendInt([]byte(`{"code":`), int64(table[p.Type].legacy), 10)
-	code = append(append(append(code, `,"error_type":"`...), p.Type...), `","correlation_id":`...)
-	code = append(jsonrpc.AppendString(code, correlationID), '}')
-	meta := p.Meta
-	if len(meta) == 0 {
-		meta = []byte("{}")
-	}
-	var patch jsonrpc.Patch
-	patch.Set(jsonrpc.Value{Bytes: meta}, MetaError, code)
-	return patch.Apply(meta)
 }
 
 // FromParse turns the error of [jsonrpc.Parse] into the problem it is.
