@@ -71,8 +71,7 @@ func (b *bench) micro(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// suite runs the benchmarks of one package. What was measured before one of
-// them failed counts.
+// suite runs the benchmarks of one package. Measurements before a failure count.
 func (b *bench) suite(ctx context.Context, s suite) error {
 	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench", s.only, "-benchmem", "-timeout", suiteTimeout.String(), //nolint:gosec // names of our own packages
 		"-count", strconv.Itoa(b.benchRuns), "-benchtime", b.benchTime.String(), s.pkg)

@@ -24,8 +24,8 @@ func NewDataReader(r io.Reader) *DataReader {
 	return &DataReader{r: bufio.NewReaderSize(r, 16<<10)}
 }
 
-// Next goes to the next event that has data. What was not read of the one
-// before is skipped. It returns [io.EOF] if there is none.
+// Next goes to the next event that has data, and skips the rest of the current
+// one. It returns [io.EOF] if there is none.
 func (d *DataReader) Next() error {
 	if _, err := io.Copy(io.Discard, d); err != nil {
 		return err

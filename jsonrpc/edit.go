@@ -83,8 +83,8 @@ func (c *editor) refill() error {
 	return err
 }
 
-// flush copies src from where it was last left, up to a place. What is in a
-// value that is dropped is not copied.
+// flush copies src from where it was last left, up to a place, without the
+// values that are dropped.
 func (c *editor) flush(upTo int) error {
 	if c.state == editDrop || c.state == editDropAll {
 		c.out = max(c.out, upTo)

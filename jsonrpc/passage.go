@@ -169,8 +169,8 @@ func (p *passage) Has(name string) bool {
 }
 
 // An ObjectReader reads a JSON object of any size, and nothing else, and passes
-// its bytes on as it checks them. It never holds more than 64 KiB. What it
-// refuses of an object is what a [ResponseReader] refuses of a result.
+// its bytes on as it checks them. It never holds more than 64 KiB. It
+// refuses the same objects that a [ResponseReader] refuses as results.
 type ObjectReader struct{ passage }
 
 // NewObjectReader returns a reader of the object in r that notes the members

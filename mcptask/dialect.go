@@ -42,8 +42,8 @@ type Dialect struct {
 	// keep errors from their models.
 	Errors bool
 
-	// Correlation is the name of the request in logs, if it has one. What tells
-	// of an outcome names it.
+	// Correlation is the name of the request in logs, if it has one. Results and
+	// errors of the gate's own carry it.
 	Correlation string
 
 	// Page returns where people decide about a task. It may be nil.

@@ -6,8 +6,8 @@
 // MCP 2025-11-25 has tasks in its core: the client asks for a task, polls
 // tasks/get, and fetches the outcome with tasks/result. MCP 2026-07-28 has them
 // as the extension io.modelcontextprotocol/tasks: the server alone decides, and
-// the outcome comes with tasks/get. The two are not compatible. What they say
-// differs in shape (a create result is nested in the one and flat in the
+// the outcome comes with tasks/get. The two are not compatible. Their messages
+// differ in shape (a create result is nested in the one and flat in the
 // other), in names (ttl, ttlMs) and in meaning: a tool that reports an error
 // makes a task failed in the one and completed in the other. Here the first is
 // called legacy and the second modern.

@@ -143,8 +143,8 @@ func MissingExtension() *jsonrpc.Error {
 	}
 }
 
-// errorData returns the data member of an error. Whoever sends it may add what
-// it knows of the request.
+// errorData returns the data member of an error. The sender may add members about
+// the request.
 func errorData(name string, more ...Member) jsontext.Value {
 	return append(Object{{"error_type", quote(name)}}, more...).text()
 }

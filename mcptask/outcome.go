@@ -301,7 +301,7 @@ func withQuote(sentence, foreign string) string {
 const maxQuote = 200
 
 // harmless returns foreign text as one short line of visible characters that
-// cannot end its own quotation. What it says is not checked.
+// cannot end its own quotation. Its meaning is not checked.
 func harmless(foreign string) string {
 	return plain.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
 }

@@ -21,8 +21,8 @@ import (
 // An answer is whole in memory while it is sent. A program with huge ones uses
 // a [Dialect] and [task.OpenResult] instead.
 //
-// Whoever has a Server must also call [task.SettleOverdue] and Sweep on the
-// store now and then, so that tasks end when their time does.
+// The program must also call [task.SettleOverdue] and Sweep on the store now and
+// then, so that tasks end when their time does.
 type Server struct {
 	Store     task.Store
 	Now       func() time.Time    // the clock

@@ -85,7 +85,7 @@ type (
 
 	// Approve is one approver's yes. The last one that the quorum needs makes
 	// [InputRequired] into [Approved]. It is for the caller to know that By is
-	// authentic. Who might be the same person counts once; see [Decision.IsBy].
+	// authentic. Names of the same person count once; see [Decision.IsBy].
 	Approve struct {
 		By, Reason string
 		As         Standing
@@ -115,7 +115,7 @@ type (
 
 	// Fail ends a task that cannot have a result: any pending state becomes
 	// [Failed]. Ran may be left empty; before a task executes it is always no,
-	// and afterwards unknown is assumed. What may have run is never retriable.
+	// and afterwards unknown is assumed. A call that may have run is never retriable.
 	Fail struct {
 		By      string
 		From    State // if not empty, the only state that it ends; any other is [ErrConcurrentModification]

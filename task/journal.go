@@ -278,8 +278,8 @@ func (q JournalQuery) PageSize() int {
 // is ever changed, and only the oldest entries can be removed.
 //
 // [Tasks.Create] and [Tasks.Swap] take the notes that tell of the change: both
-// are made, or neither. Whoever was told that a change was made finds its notes
-// in the journal.
+// are made, or neither. Once a change is acknowledged, its notes are in the
+// journal.
 type Journal interface {
 	// Append adds notes that tell of something that changed no task. It
 	// returns [ErrInvalid], and adds none, if one of them cannot be kept.

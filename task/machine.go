@@ -132,8 +132,8 @@ func (d Draft) check() string {
 // instead. The times that e carries come from the same clock as now, so they are
 // moved by as much: a lease or a deadline keeps its length.
 //
-// The two tasks share what the event did not change. Whoever wants to change
-// parts of one by hand must [Task.Clone] it first.
+// The two tasks share what the event did not change. A caller that changes parts
+// of one by hand must [Task.Clone] it first.
 func (t Task) Apply(e Event, now time.Time) (Task, error) {
 	read := precise(now)
 	now = latest(read, t.UpdatedAt)

@@ -12,9 +12,9 @@
 //
 // # Owners
 //
-// Every task has an owner. Whoever asks for a task says on whose behalf with a
-// [Scope]; the task of somebody else is answered with [ErrOwnerMismatch],
-// which a server shows exactly as it shows [ErrNotFound].
+// Every task has an owner. A caller names the owner it acts for with a [Scope];
+// the task of another owner is answered with [ErrOwnerMismatch], which a server
+// shows exactly as it shows [ErrNotFound].
 //
 // # Journal
 //

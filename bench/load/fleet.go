@@ -157,8 +157,8 @@ type pace struct {
 	next  time.Time
 }
 
-// wait returns the time when the next request may go. Who is late does not
-// hurry afterwards: bursts would measure the queue that they make.
+// wait returns the time when the next request may go. A late sender does not catch
+// up: bursts would measure the queue that they make.
 func (p *pace) wait(now func() time.Time) time.Time {
 	t := now()
 	if p.every == 0 {

@@ -25,8 +25,8 @@ const (
 	maxArguments = 64 << 10
 )
 
-// A screen is where approvals are shown. What agents and upstreams say reaches
-// it only through visible.
+// A screen is where approvals are shown. Text of agents and upstreams reaches it
+// only through visible.
 type screen struct {
 	w       io.Writer
 	colours bool

@@ -79,8 +79,8 @@ func (c *cell) run(ctx context.Context) (record, error) {
 	return c.collect(s, e)
 }
 
-// open starts what the host needs. What has been started is in the site, also
-// if there is an error.
+// open starts what the host needs. The site has all that was started, also if there
+// is an error.
 func (c *cell) open(ctx context.Context) (*site, error) {
 	s := &site{upstream: demo.New()}
 	var h http.Handler = s.upstream

@@ -15,8 +15,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// serveOperators puts in force what cfg says of operators. Whoever is being served
-// and may no longer be is cut off.
+// serveOperators puts the operator settings of cfg in force, and disconnects
+// operators that are being served and no longer may be.
 func (a *App) serveOperators(cfg config.Config) error {
 	routes, auth, err := a.operatorRoutes(cfg)
 	if err != nil {

@@ -44,8 +44,8 @@ type reloader struct {
 }
 
 // ReloadFrom makes [App.Run] read the configuration again whenever a file of it
-// changes or source's signal says so. What can change while the gate runs does
-// so at once and as a whole; a configuration that is wrong changes nothing.
+// changes or source's signal arrives. The settings that can change while the gate
+// runs change at once and as a whole; a wrong configuration changes nothing.
 func (a *App) ReloadFrom(source Source) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -73,8 +73,8 @@ func unusable(err error) error {
 	return err
 }
 
-// failure returns the end of a call that has no answer. What went wrong is for
-// the log; the trail has a fixed sentence.
+// failure returns the end of a call that has no answer. The log has the error; the
+// trail has a fixed sentence.
 func (rn *runner) failure(ctx context.Context, t task.Task, err error) task.Event {
 	rn.cfg.Log.WarnContext(About(ctx, t), "call without an answer", "error", err)
 	f := task.Failure{Stage: task.StageUpstreamUnreachable, Reason: "the call could not be finished", Ran: task.RanUnknown}
@@ -146,8 +146,8 @@ func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []by
 }
 
 // discard frees the room of an answer that will not be whole, which may be all
-// the room there is: how the task ended must be kept as well. What is left of
-// the chunks goes with the task.
+// the room there is: how the task ended must be kept as well. The remaining
+// chunks are deleted with the task.
 func (s *spooler) discard(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.Lease)
 	defer stop()

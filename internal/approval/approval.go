@@ -3,8 +3,8 @@
 // made: at most once, as it was shown, and only while its owner is there.
 //
 // The [Desk] keeps no state of its own that matters: what is pending is in the
-// store, and any number of desks may work on one store. What a desk has in
-// memory is who is present here: owners that wait in a request of theirs
+// store, and any number of desks may work on one store. A desk has in
+// memory which owners are present here: owners that wait in a request of theirs
 // ([Desk.Wait]) and owners that asked a moment ago ([Desk.Contact]), each with
 // a [Sender] that makes the call in their name. So nobody's credentials are
 // ever stored.
@@ -26,8 +26,8 @@ import (
 )
 
 // A Desk holds calls, takes decisions and runs what was approved. It is safe
-// for concurrent use. Whoever has a desk must call [Desk.Run], and
-// [Desk.Close] in the end.
+// for concurrent use. The program must call [Desk.Run], and [Desk.Close] in
+// the end.
 type Desk struct {
 	*core
 
@@ -85,8 +85,8 @@ func (d *Desk) runsWhen() casefile.RunsWhen {
 	}
 }
 
-// Configure replaces the settings. What is under way goes on with those that it
-// began with, or with the new ones.
+// Configure replaces the settings. Calls under way go on with the old settings or
+// with the new ones.
 func (d *Desk) Configure(s Settings) error {
 	switch s.Start {
 	case "":

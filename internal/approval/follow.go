@@ -42,7 +42,7 @@ type mark struct {
 
 // Follow begins to follow the tasks of an owner that have the given ids.
 // [Following.Next] first reports how each stands; those that are not the owner's
-// do not exist. It does not count as contact. Whoever follows must call
+// do not exist. It does not count as contact. The caller must call
 // [Following.Close].
 func (d *Desk) Follow(ctx context.Context, owner string, ids []task.ID) (*Following, error) {
 	return d.follow(ctx, &Following{desk: d, owner: owner, named: ids})

@@ -24,8 +24,8 @@ type Sender interface {
 	Poll(ctx context.Context, t task.Task) (Report, error)
 
 	// Fetch returns the outcome of the task that the upstream made of the call,
-	// once there is one. What the upstream asks meanwhile is put to the client
-	// if that is there to hear it.
+	// once there is one. Questions of the upstream meanwhile go to the client, if
+	// it is present.
 	Fetch(ctx context.Context, t task.Task) (Outcome, error)
 
 	// Answer hands the client's answers, a JSON object, to the task that the

@@ -46,8 +46,8 @@ const (
 	rolePrefix  = "role:"
 )
 
-// admits reports whether a is one of the approvers. What names a group or a role
-// is never compared with a name.
+// admits reports whether a is one of the approvers. An entry that names a group or a
+// role is never compared with a person's name.
 func (w Workflow) admits(a Approver) bool {
 	if a.Name == "" {
 		return false

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Shortest is how many characters a token must have. What is shorter could be
-// guessed from its hash.
+// Shortest is how many characters a token must have. A shorter one could be guessed
+// from its hash.
 const Shortest = 20
 
 // A Hash is what is kept of a token. Tokens are random and long, so that a fast

@@ -99,8 +99,8 @@ func (f Filter) selects(i *item) bool {
 }
 
 // hasWords reports whether each word of text is somewhere in i: in a name, in the
-// beginning of the arguments, or in what is said of the call. What is redacted
-// cannot be found.
+// beginning of the arguments, or in what is said of the call. Redacted text is not
+// searched.
 func (i *item) hasWords(text string) bool {
 	words := strings.Fields(strings.ToLower(text))
 	if len(words) == 0 {

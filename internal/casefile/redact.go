@@ -80,8 +80,8 @@ func (r *redaction) hide() error {
 // holds JSON in which something is named is named as a whole.
 type path []string
 
-// parsePaths reads paths such as arguments.user.password. That they begin with
-// arguments goes without saying, so it may go unsaid. What is about results is left out.
+// parsePaths reads paths such as arguments.user.password. The leading "arguments."
+// may be left out. Paths into results are skipped.
 func parsePaths(texts []string) []path {
 	paths := make([]path, 0, len(texts))
 	for _, text := range texts {

@@ -6,8 +6,8 @@
 // The path of a setting is: the YAML syntax tree (decode.go) is walked beside
 // the tree of known settings (schema.go), whose leaves read and check one text
 // each (value.go). Variables and flags name leaves of the same tree
-// (environ.go). What can only be judged with several settings in view is
-// checked last (check.go, policy.go).
+// (environ.go). Rules about several settings are checked last (check.go,
+// policy.go).
 //
 // The package knows nothing of how the settings are used.
 package config

@@ -59,7 +59,7 @@ func (r *Request) AnswerBatch(ctx context.Context, p *Plan, answers [][]byte) er
 // HandOver notes that the client has been told the outcomes among the gate's
 // answers to a batch.
 func (r *Request) HandOver(ctx context.Context, p *Plan) {
-	for _, t := range p.told {
+	for _, t := range p.ended {
 		r.delivered(ctx, t)
 	}
 }
@@ -164,7 +164,7 @@ func (r *Request) outcomeMessage(ctx context.Context, p *Plan, t task.Task, show
 	if err != nil {
 		return r.failure(err)
 	}
-	p.told = append(p.told, t)
+	p.ended = append(p.ended, t)
 	return message.Bytes()
 }
 

@@ -45,7 +45,7 @@ type Plan struct {
 	Answers [][]byte                      // the gate's answers to those of a batch that do not go to the upstream
 
 	lists []listRequest // those of a batch
-	told  []task.Task   // whose outcomes are among Answers
+	ended []task.Task   // those whose outcomes are among Answers
 }
 
 // ChangesBatch reports whether the client sees something else of a batch than the
@@ -128,8 +128,8 @@ func (r *Request) planJudged(ctx context.Context, m *jsonrpc.Message, own *Plan,
 	}
 }
 
-// planListening is plan for a client that wants to hear of things. What it asks of
-// the upstream is judged before any of it is answered by the gate.
+// planListening is plan for a client that subscribes. Policy judges the whole
+// request before the gate answers any part of it.
 func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if _, problem := (judge{r}).message(ctx, m); problem != nil {
 		return r.refuses(problem)

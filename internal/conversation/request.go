@@ -346,8 +346,8 @@ func (r *Request) resultText(result mcptask.Text) mcptask.Text {
 	return result.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"result":`, "}")
 }
 
-// outcomeText returns the message that tells what became of t. What the upstream
-// has answered stays as it is.
+// outcomeText returns the message that tells what became of t, with the answer of
+// the upstream as it is.
 func (r *Request) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
 	switch {
 	case !a.Error.Present():

@@ -61,7 +61,7 @@ func needsExtension(method string) bool {
 }
 
 // upstreamHasTasks reports whether a task that is not the gate's own can be the
-// upstream's. What the upstream is able to do may not be known.
+// upstream's. The abilities of the upstream may be unknown.
 func (q taskRequest) upstreamHasTasks() bool {
 	facts := q.hub.cfg.Gate.About(q.client.From())
 	return facts.Tasks || facts.Session == policy.Session{}

@@ -187,7 +187,7 @@ func (w *waiting) progress() []byte {
 func (w *waiting) sender() approval.Sender {
 	c := w.client.Caller()
 	if w.era == wire.Legacy && w.stream.Early() {
-		c.Tell(func(message []byte) { w.stream.Insert(writes(message)) })
+		c.SendInterim(func(message []byte) { w.stream.Insert(writes(message)) })
 	}
 	return w.sendBy(c)
 }

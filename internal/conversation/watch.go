@@ -111,7 +111,7 @@ func (w *Watch) Status(t task.Task) ([]byte, error) {
 	}{t.ID, w.dialect().Status(t), w.dialect().StatusMessage(t), string(mcptask.At(t.UpdatedAt))})
 }
 
-// Told notes that the client was told how a task stands.
-func (w *Watch) Told(t task.Task) {
+// Sent notes that the client was sent the status of a task.
+func (w *Watch) Sent(t task.Task) {
 	w.hub.notified(w.reply.Context(), t, w.dialect().Status(t))
 }

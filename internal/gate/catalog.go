@@ -12,8 +12,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// How much the catalog keeps, in bytes. What does not fit is not known: policy
-// then takes the worse for true, and what is needed is asked for again.
+// How much the catalog keeps, in bytes. Policy assumes the worst of a tool that
+// does not fit, and the gate asks the upstream for it again when it is needed.
 const (
 	maxCatalog = 32 << 20 // shared equally among the upstreams
 	minShelf   = 4 << 20  // the least that an upstream gets of it
@@ -391,8 +391,8 @@ func textOf(v jsonrpc.Value, limit int, unfit bool) (string, bool) {
 	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), limit)], "")), unfit || len(text) > limit
 }
 
-// readTaskSupport returns the task support that a tool declares. Whatever is none
-// that there is counts as forbidden.
+// readTaskSupport returns the task support that a tool declares. An unknown value
+// counts as forbidden.
 func readTaskSupport(v jsonrpc.Value) string {
 	if !v.Present() {
 		return ""

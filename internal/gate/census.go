@@ -25,32 +25,32 @@ type listing struct {
 type annotated struct {
 	support policy.TaskSupport
 	at      time.Time
-	told    told
+	logged  supports
 }
 
-// told says with which supports the log has a tool, under a snapshot of the
-// policy. Clients with different rights may be shown different ones in turn.
-type told struct {
+// supports are the task supports with which the log has a tool, under a snapshot of
+// the policy. Clients with different rights may be shown different ones in turn.
+type supports struct {
 	snapshot                      string
 	required, optional, forbidden bool
 }
 
-// tell notes a support, and reports whether it was not told yet.
-func (t *told) tell(snapshot string, support policy.TaskSupport) bool {
-	if t.snapshot != snapshot {
-		*t = told{snapshot: snapshot}
+// add notes a support, and reports whether it is new.
+func (s *supports) add(snapshot string, support policy.TaskSupport) bool {
+	if s.snapshot != snapshot {
+		*s = supports{snapshot: snapshot}
 	}
-	mark := &t.forbidden
+	mark := &s.forbidden
 	switch support {
 	case policy.TaskRequired:
-		mark = &t.required
+		mark = &s.required
 	case policy.TaskOptional:
-		mark = &t.optional
+		mark = &s.optional
 	case policy.TaskForbidden:
 	}
-	untold := !*mark
+	added := !*mark
 	*mark = true
-	return untold
+	return added
 }
 
 // A sighting is a tool as a client is shown it.
@@ -78,14 +78,14 @@ func (c *census) note(upstream, snapshot string, page []sighting, last bool, now
 		l = &listing{tools: make(map[string]annotated)}
 		c.upstreams[upstream] = l
 	}
-	var untold []sighting
+	var added []sighting
 	for _, s := range page {
 		if l.see(&s, snapshot, now) {
-			untold = append(untold, s)
+			added = append(added, s)
 		}
 	}
 	l.whole = l.whole || last
-	return l.count(now), untold
+	return l.count(now), added
 }
 
 // see takes in one tool, and reports whether the log does not have it yet.
@@ -96,9 +96,9 @@ func (l *listing) see(s *sighting, snapshot string, now time.Time) bool {
 	}
 	s.added = !known && l.whole
 	was.support, was.at = s.support, now
-	untold := was.told.tell(snapshot, s.support)
+	added := was.logged.add(snapshot, s.support)
 	l.tools[s.name] = was
-	return untold
+	return added
 }
 
 // count returns how many tools there are by their support, and forgets those
@@ -122,9 +122,9 @@ func (v *View) Done(ctx context.Context, last bool) {
 		return
 	}
 	g, upstream := v.gate, v.client.Upstream
-	counts, untold := g.census.note(upstream, v.settings.Policy.ID(), v.seen, last, g.now())
+	counts, added := g.census.note(upstream, v.settings.Policy.ID(), v.seen, last, g.now())
 	g.metrics.ToolsListed(upstream, counts)
-	for _, s := range untold {
+	for _, s := range added {
 		if s.added {
 			g.log.WarnContext(ctx, "New tool discovered", "upstream", upstream, "tool", shortened(s.name), "task_support", string(s.support))
 		}

@@ -76,7 +76,7 @@ func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.Task
 		Time:        g.now(),
 	})
 	j.Handling = s.terms(kind, j.Tool, facts).Handle(j.Verdict.Action, wish)
-	g.tell(ctx, c, j)
+	g.report(ctx, c, j)
 	return j
 }
 
@@ -131,11 +131,11 @@ func (s *Settings) terms(kind policy.Kind, t Tool, facts Facts) policy.TaskTerms
 	}
 }
 
-// tell counts and logs a verdict. Plain forwarding is told only to those who
-// ask: it is nearly everything. Agents can make calls that are denied as often as
+// report counts and logs a verdict. Plain forwarding, which is nearly everything, is
+// logged at level debug. Agents can make calls that are denied as often as
 // they like, or held beyond the limit, so the log has few lines of a flood of them,
 // and how many there were.
-func (g *Gate) tell(ctx context.Context, c Client, j Judged) {
+func (g *Gate) report(ctx context.Context, c Client, j Judged) {
 	v := j.Verdict
 	observed := v.Would != nil
 	if observed {

@@ -53,8 +53,8 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 const readAll = "all"
 
 // unread returns how much of the call the approver was not shown, and says need
-// not be read. The error is [casefile.ErrUnread] if they do not say so. What is
-// folded on the page is known here, not at the desk.
+// not be read. The error is [casefile.ErrUnread] if they do not say so. Only
+// the inbox knows what its page folds, not the desk.
 func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) (int, error) {
 	if what != approval.Approve || r.PostFormValue("read") == readAll {
 		return 0, nil

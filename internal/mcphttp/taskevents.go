@@ -110,7 +110,7 @@ func (x *exchange) sendNews(w *conversation.Watch, news []task.Task) error {
 		if err := x.write(jsonrpc.AppendEvent(nil, event)); err != nil {
 			return err
 		}
-		w.Told(t)
+		w.Sent(t)
 	}
 	return x.flush()
 }

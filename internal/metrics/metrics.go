@@ -4,7 +4,7 @@
 // [Metrics] and knows neither names nor labels nor Prometheus. A nil *Metrics
 // counts nothing, so a part that is used without metrics needs no second path.
 //
-// Every label has few values. What an agent can choose freely never becomes a
+// Every label has few values. Text that an agent chooses freely never becomes a
 // label: an unknown method counts as "__other__".
 package metrics
 

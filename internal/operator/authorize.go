@@ -178,7 +178,7 @@ type Service func(w http.ResponseWriter, r *http.Request, who Operator)
 type Refusal func(w http.ResponseWriter, r *http.Request, why *Error)
 
 // Handle returns a handler that serves those who may do what role may, and
-// refuses all others. What they do is logged. A session that ends while it is
+// refuses all others. It logs what operators do. A session that ends while it is
 // served ends the context of the request.
 func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

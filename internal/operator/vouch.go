@@ -45,8 +45,8 @@ func (a *Auth) fromElsewhere(ctx context.Context, s session) (Operator, *Error) 
 
 // vouch has the provider say anew who somebody is and in which groups, and ends
 // the session if it does not. One replica asks at a time: a refresh token may be
-// good for one use. What was known counts for as long again while the provider
-// cannot be reached.
+// good for one use. While the provider cannot be reached, its last answer counts
+// for as long again.
 func (a *Auth) vouch(ctx context.Context, s *session) *Error {
 	if s.Grant.Refresh == "" {
 		return a.end(ctx, s, "the identity provider gave no refresh token")

@@ -30,9 +30,9 @@ type Principal struct {
 }
 
 // Annotations are what an upstream says of a tool. They are as trustworthy as
-// the upstream. What it does not say is taken to be the worse: a tool is not
-// read-only, is destructive unless it is read-only, is not idempotent, and
-// reaches out into the world.
+// the upstream. The worst is assumed where an upstream gives no hint: a tool is not
+// read-only, is destructive unless it is read-only, is not idempotent, and is
+// open-world.
 type Annotations struct {
 	ReadOnly    *bool
 	Destructive *bool

@@ -34,8 +34,8 @@ type reading struct {
 	names     spellings // of arguments and of what is in them
 }
 
-// add notes what p can read. Whatever is not plainly the member of a record is
-// taken to be all of it.
+// add notes what p can read. Any other access than to a named member of a record
+// counts as access to the whole record.
 func (r *reading) add(p *ast.Policy) {
 	for _, c := range p.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), r.visit)

@@ -223,8 +223,8 @@ func splitAuthority(rest string) (authority, path string, given bool) {
 }
 
 // emptySegment reports whether path has one that servers may leave out. Paths
-// may have a URL in them, except those of files. What does not begin with a slash
-// has no segments.
+// may have a URL in them, except those of files. A path that does not begin with a
+// slash has no segments.
 func emptySegment(scheme, path string) bool {
 	if !strings.HasPrefix(path, "/") {
 		return false
@@ -413,8 +413,8 @@ func readings(kind Kind, name string) []string {
 	return others
 }
 
-// decoded returns text without escapes. What is malformed stays, as it does in
-// servers that are lenient.
+// decoded returns text without escapes. It leaves malformed ones, as lenient
+// servers do.
 func decoded(text string) string {
 	if !strings.Contains(text, "%") {
 		return text

@@ -196,8 +196,8 @@ func (p *Postgres) exec(ctx context.Context, t testing.TB, statement string) {
 	}
 }
 
-// Kill ends the server as a crash does. What it has acknowledged is there when
-// it is started again.
+// Kill ends the server as a crash does. Acknowledged writes are there when it is
+// started again.
 func (p *Postgres) Kill() error { return p.signal(syscall.SIGQUIT) }
 
 // Crash is Kill without a chance for any of the server's processes to say a

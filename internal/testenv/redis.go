@@ -140,8 +140,8 @@ func (r *Redis) Do(ctx context.Context, words ...string) (string, error) {
 	return answer, nil
 }
 
-// Kill ends the server as a crash does. What it has acknowledged is there when
-// it is started again.
+// Kill ends the server as a crash does. Acknowledged writes are there when it is
+// started again.
 func (r *Redis) Kill() error {
 	if r.server == nil {
 		return nil

@@ -120,7 +120,7 @@ func (t *Tracing) Close(ctx context.Context) error {
 }
 
 // A Parent is the trace context that came with a request, as in the W3C
-// headers traceparent and tracestate. What is malformed is ignored.
+// headers traceparent and tracestate. A malformed one is ignored.
 type Parent struct {
 	Traceparent, Tracestate string
 }
@@ -307,7 +307,7 @@ func (s Span) Fail(errorType string) {
 	s.span.SetAttributes(attribute.String("error.type", errorType))
 }
 
-// End ends s. What is set later is lost.
+// End ends s. Attributes that are set later are lost.
 func (s Span) End() {
 	if s.span != nil {
 		s.span.End()

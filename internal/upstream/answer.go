@@ -92,12 +92,12 @@ const longestList = time.Minute
 // readAnswer reads the answer to the request m, as far as it takes to tell what
 // it is. Resp is closed with the answer's Body, or when there
 // is no answer. Aside, which may be nil, is given what the upstream says before.
-func readAnswer(resp *Response, m *jsonrpc.Message, aside func(message []byte)) (answer, error) {
+func readAnswer(resp *Response, m *jsonrpc.Message, interim func(message []byte)) (answer, error) {
 	id := m.ID.Bytes
 	find := findAnswer
 	if resp.Events {
 		find = func(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
-			return findStreamedAnswer(body, id, aside)
+			return findStreamedAnswer(body, id, interim)
 		}
 	}
 	r, head, err := find(resp.Body, id)
@@ -212,47 +212,47 @@ func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Hea
 	return r, head, err
 }
 
-// findStreamedAnswer reads events until one is the answer. What the upstream
-// says before is for a client that listens, if one does.
-func findStreamedAnswer(body io.Reader, id []byte, aside func([]byte)) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
+// findStreamedAnswer reads events until one is the answer. It passes the messages
+// before that to interim, if that is not nil.
+func findStreamedAnswer(body io.Reader, id []byte, interim func([]byte)) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	events := jsonrpc.NewDataReader(body)
 	for {
 		if err := events.Next(); err != nil {
 			return nil, jsonrpc.Head{}, err
 		}
-		heard := &overheard{Reader: events, off: aside == nil}
-		r, head, err := findAnswer(heard, id)
+		recorded := &recorder{Reader: events, off: interim == nil}
+		r, head, err := findAnswer(recorded, id)
 		if _, none := errors.AsType[*jsonrpc.ParseError](err); !none && !errors.Is(err, errNoAnswer) {
-			heard.off = true
+			recorded.off = true
 			return r, head, err
 		}
-		if _, err := io.Copy(io.Discard, heard); err != nil {
+		if _, err := io.Copy(io.Discard, recorded); err != nil {
 			return nil, jsonrpc.Head{}, err
 		}
-		if !heard.off {
-			aside(heard.text)
+		if !recorded.off {
+			interim(recorded.text)
 		}
 	}
 }
 
-// overheard remembers what is read, unless that is large.
-type overheard struct {
+// A recorder keeps a copy of what is read, unless that is large.
+type recorder struct {
 	io.Reader
 
 	text []byte
-	off  bool
+	off  bool // nothing is copied any more
 }
 
-// maxOverheard is how large a message may be that an upstream sends before its
+// maxInterim is how large a message may be that an upstream sends before its
 // answer, to be passed on.
-const maxOverheard = 1 << 20
+const maxInterim = 1 << 20
 
 // Read implements [io.Reader].
-func (o *overheard) Read(p []byte) (int, error) {
-	n, err := o.Reader.Read(p)
-	if !o.off {
-		o.text = append(o.text, p[:n]...)
-		o.off = len(o.text) > maxOverheard
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if !r.off {
+		r.text = append(r.text, p[:n]...)
+		r.off = len(r.text) > maxInterim
 	}
 	return n, err
 }

@@ -39,12 +39,12 @@ type Caller struct {
 	as       Credentials
 	gate     *gate.Gate
 	from     gate.Client
-	tell     func(message []byte) // tells the client something meanwhile; nil if it cannot be told
+	send     func(message []byte) // sends the client a message before the answer; nil if it takes none
 }
 
-// Tell has the client told, with f, what the upstream says to it before it
-// answers.
-func (c *Caller) Tell(f func(message []byte)) { c.tell = f }
+// SendInterim has f send the client the messages that the upstream sends it before
+// the answer.
+func (c *Caller) SendInterim(f func(message []byte)) { c.send = f }
 
 // Call implements [approval.Sender].
 func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
@@ -127,7 +127,7 @@ func (c *Caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	if err != nil {
 		return approval.Outcome{}, unsendable(err)
 	}
-	a, err := c.exchange(ctx, m, c.aside(task.Task{}))
+	a, err := c.exchange(ctx, m, c.interim(task.Task{}))
 	if err != nil {
 		return approval.Outcome{}, err
 	}
@@ -164,12 +164,12 @@ func (c *Caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, 
 
 // exchange sends a request and returns the answer to it. Aside is given what the
 // upstream says before; it may be nil.
-func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, aside func([]byte)) (answer, error) {
+func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, interim func([]byte)) (answer, error) {
 	resp, err := c.post(ctx, m, m.Raw)
 	if err != nil {
 		return answer{}, sendError(err)
 	}
-	return readAnswer(resp, m, aside)
+	return readAnswer(resp, m, interim)
 }
 
 // post sends a body that begins with the message m. The error is an
@@ -219,8 +219,8 @@ func errOtherTask() error {
 	return invalidAnswer(errors.New("the upstream answered about another task"))
 }
 
-// pollOutcome returns how a poll that ended with err is counted. What the
-// upstream did answer counts, even if the time was over by then.
+// pollOutcome returns how a poll that ended with err is counted. An answer of the
+// upstream counts even if the time was over by then.
 func pollOutcome(ctx context.Context, err error) string {
 	known, ok := errors.AsType[*approval.SendError](err)
 	switch {
@@ -239,7 +239,7 @@ func pollOutcome(ctx context.Context, err error) string {
 // they are asked how the task stands.
 func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
-	if t.Asks() && c.tell == nil {
+	if t.Asks() && c.send == nil {
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks for input, but no client is present to answer"))
 	}
 	ctx, span := c.Step(ctx, tracing.StepResult, t)
@@ -393,11 +393,11 @@ func (c *Caller) ask(ctx context.Context, t task.Task, method string, more ...st
 	if err != nil {
 		return answer{}, era, err
 	}
-	var aside func([]byte)
+	var interim func([]byte)
 	if method == mcptask.MethodResult {
-		aside = c.aside(t)
+		interim = c.interim(t)
 	}
-	a, err = c.exchange(ctx, m, aside)
+	a, err = c.exchange(ctx, m, interim)
 	return a, era, err
 }
 

@@ -6,11 +6,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// aside returns what takes messages that the upstream sends before its answer
-// about t, or about a call that has no task of the upstream's. It is nil if
-// there is nobody to tell.
-func (c *Caller) aside(t task.Task) func([]byte) {
-	if c.tell == nil {
+// interim returns the function that passes messages which the upstream sends before
+// its answer on to the client: about t, or about a call without an upstream task. It
+// is nil if the client cannot be sent any.
+func (c *Caller) interim(t task.Task) func([]byte) {
+	if c.send == nil {
 		return nil
 	}
 	return func(text []byte) {
@@ -21,13 +21,12 @@ func (c *Caller) aside(t task.Task) func([]byte) {
 		if t.Execution != nil {
 			m = RenameTask(m, t.Execution.UpstreamTask, string(t.ID))
 		}
-		c.tell(m.Raw)
+		c.send(m.Raw)
 	}
 }
 
 // forClient reports whether a message that comes before an answer is for the
-// client. Of the progress of calls, and of the state of tasks, the gate tells
-// in its own way.
+// client. The gate itself notifies clients of progress and of the state of tasks.
 func forClient(m *jsonrpc.Message) bool {
 	switch m.Method {
 	case mcptask.MethodLegacyStatus, "notifications/progress":

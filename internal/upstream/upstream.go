@@ -101,7 +101,7 @@ func (u *Upstream) Caller(g *gate.Gate, from gate.Client, header http.Header) *C
 }
 
 // Sender returns what makes the call of t with the gate's own credentials, in
-// the name of no client. What is kept of t's owner is no more than its session.
+// the name of no client. Of t's owner only the session is kept.
 func (u *Upstream) Sender(t task.Task, g *gate.Gate) approval.Sender {
 	from := gate.Client{Upstream: u.cfg.Name, Key: cmp.Or(approval.PeerOf(t), strings.TrimPrefix(t.Owner, u.cfg.Name+" "))}
 	header := make(http.Header)

@@ -18,8 +18,8 @@ type Abilities struct {
 }
 
 // Declare returns the response m to initialize or server/discover with the
-// gate's abilities added, as a server of era e declares them. What the upstream
-// declares itself stays.
+// gate's abilities added, as a server of era e declares them. The upstream's own
+// declarations stay.
 func Declare(m *jsonrpc.Message, e Era, a Abilities) []byte {
 	capabilities := m.Result.Member("capabilities")
 	if !capabilities.IsObject() {

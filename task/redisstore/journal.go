@@ -70,8 +70,7 @@ func (s *Store) wake(notes int) {
 }
 
 // chainNotes empties the inbox whenever there is something in it, until ctx
-// ends, and once more then. What it cannot chain is chained by whoever comes
-// next.
+// ends, and once more then. The next replica chains what this one cannot.
 func (s *Store) chainNotes(ctx context.Context) {
 	for over := false; !over; {
 		select {
@@ -95,8 +94,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// empty chains all that is in the inbox. Whoever takes notes from it moves the
-// head: a head that is still the same when they are moved was read before them.
+// empty chains all that is in the inbox. Every chaining moves the head, so a head
+// that has not changed until the notes are moved was read before them.
 func (s *Store) empty(ctx context.Context) error {
 	for {
 		ends, err := s.readEnds(ctx)

@@ -35,9 +35,9 @@
 // is on the one node that has their slot: it fails over with that node, and is
 // not spread. Different prefixes are different stores.
 //
-// Changes are numbered, and told over one channel. Who missed one, because the
-// connection was down or for any other reason, finds a gap in the numbers, and
-// lets everybody look. A script that was sent and not answered may have been
+// Changes are numbered, and published on one channel. A replica that missed one,
+// because the connection was down or for any other reason, finds a gap in the
+// numbers, and wakes all of its watchers. A script that was sent and not answered may have been
 // run: a change that returns an error may have happened all the same.
 package redisstore
 
@@ -258,8 +258,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Probe returns nil if the store can be written to and read. What it writes is
-// what is there.
+// Probe returns nil if the store can be written to and read. It writes a value that
+// is there already.
 func (s *Store) Probe(ctx context.Context) error {
 	const action task.Action = "probe"
 	ctx, done, err := s.begin(ctx, action)

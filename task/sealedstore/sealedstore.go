@@ -3,7 +3,7 @@
 // people gave as reasons, and the answer.
 //
 // A task is sealed as a whole, with AES-256-GCM, under a key that is derived
-// for it alone. What belongs to it is bound to its place: to the task, its
+// for it alone. Each sealed text is bound to its place: to the task, its
 // owner and version, and to its number for a chunk of a blob. Beside it stands
 // in the clear what a database has to know: ID, owner, state, times, the names
 // of upstream, method and tool, and the digest.
@@ -11,8 +11,7 @@
 // The digest is a plain hash of the call. That of a call is the same whatever
 // the key, so that identical calls are found while keys change and on every
 // replica, and so that an auditor can tell without a key what was approved.
-// Whoever reads it can make sure of a guess, if all of the arguments can be
-// guessed. Notes in the journal are not sealed either: they hold no arguments
+// A reader of the database can confirm a guess of all the arguments with it. Notes in the journal are not sealed either: they hold no arguments
 // and no answers, but who decided, and the reason that was given.
 //
 // Keys have names, which are stored with what they seal. To change the key, put
@@ -256,9 +255,9 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 func (s *Store) Close() error { return s.inner.Close() }
 
 // Rekey seals everything anew that is not sealed with the first key, whether
-// it was sealed before or not, and reports how many tasks that were. What
-// others change meanwhile is sealed by them. What cannot be opened stays as it
-// is, and is told of in the end.
+// it was sealed before or not, and reports how many tasks that were.
+// Replicas that change a task meanwhile seal it themselves. A task that cannot be
+// opened stays as it is; the error names such tasks.
 func (s *Store) Rekey(ctx context.Context) (int, error) {
 	if s.keys.Empty() {
 		return 0, errors.New("there is no key to encrypt with")

@@ -368,7 +368,7 @@ func (s *Store) doubt() {
 }
 
 // tooMuch reports whether err is about an answer for which the store has no
-// room. What else it is asked to keep is far smaller.
+// room. All else that it stores is far smaller.
 func (u *use) tooMuch(err error) bool {
 	return u.action == task.ActionWriteChunk && errors.Is(err, task.ErrCapacityExceeded)
 }

@@ -16,8 +16,8 @@ import (
 
 var _ audit.Source = (*Client)(nil)
 
-// Audit returns a page of the journal. It is an [audit.Finder]. Who reads all
-// of a long one may be too fast for the gate, and waits.
+// Audit returns a page of the journal. It is an [audit.Finder]. If the gate limits
+// the rate of requests, Audit waits.
 func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	for {
 		page, err := c.audit(ctx, f)

@@ -55,7 +55,7 @@ func New(c Config) (*Client, error) {
 		c.Backoff = 500 * time.Millisecond
 	}
 	return &Client{cfg: c, base: base, http: &http.Client{
-		// A gate redirects nobody. Whoever does is no gate, and must not get the token.
+		// A gate never redirects. A server that does is no gate, and must not get the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
