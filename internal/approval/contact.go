@@ -146,8 +146,8 @@ func (d *Desk) arrive(ctx context.Context, v *visit) (task.Task, error) {
 	if err == nil {
 		v.last = t
 	}
-	if err != nil && !errors.Is(err, task.ErrUnavailable) || waitedFor(v.last) {
-		return t, err
+	if err != nil && !errors.Is(err, task.ErrUnavailable) || v.last.State.Terminal() {
+		return t, err // an upstream that asked something may no longer do so: it is asked
 	}
 	d.contacts.join(v.ref.ID)
 	v.joined = true

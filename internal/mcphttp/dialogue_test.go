@@ -83,6 +83,21 @@ func TestHeldRequestIsAsked(t *testing.T) {
 	}
 }
 
+// A client that comes again without an answer to a question which the upstream no
+// longer asks is not asked again: the gate asks the upstream first.
+func TestQuestionNoLongerAsked(t *testing.T) {
+	p := newTaskFixture(t, nil)
+	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
+	p.approve(p.pending(1)[0])
+	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	p.server.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
+	state := stateIn(t, req.wait(t))
+	p.server.ask(`{}`)
+	p.server.done(madeIt)
+	again := strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","arguments"`, 1)
+	wantText(t, "result", p.ask(again, modernHeaders("hold_required")...), "made it")
+}
+
 // MRTR: an upstream that answers a call with questions is called again with all
 // answers, once, with its state, and the arguments that were approved.
 func TestQuestionsBeforeAnAnswer(t *testing.T) {
