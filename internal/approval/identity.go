@@ -12,9 +12,15 @@ import (
 var requestMeta = []string{
 	"io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/logLevel",
 	"claudecode/toolUseId",
-	"callId", "x-codex-turn-metadata",
+	codexTurn,
 	"vscode.conversationId", "vscode.requestId",
 }
+
+// codexTurn is the member of _meta by which calls of Codex are known, and codexMeta
+// are others that Codex sends, whose names are anybody's.
+const codexTurn = "x-codex-turn-metadata"
+
+var codexMeta = []string{"callId", "itemId", "threadId", "sessionId", "windowId"}
 
 // anyMeta stands for all members of _meta in [Settings.RequestMeta].
 const anyMeta = "*"
@@ -31,8 +37,9 @@ func (d *Desk) identity(c task.Call) (task.Digest, error) {
 	if params := also.Member(alsoParams); params.Present() {
 		kept.add(alsoParams, params.Bytes)
 	}
+	ignored := d.ignoredMeta(also.Member(alsoMeta))
 	for name, value := range also.Member(alsoMeta).Members() {
-		if !d.namesRequest(name) {
+		if !slices.Contains(ignored, name) && !slices.Contains(ignored, anyMeta) {
 			meta.add(name, value.Bytes)
 		}
 	}
@@ -46,10 +53,14 @@ func (d *Desk) identity(c task.Call) (task.Digest, error) {
 	return c.Digest()
 }
 
-// namesRequest reports whether a member of _meta says nothing of what is asked for.
-func (d *Desk) namesRequest(name string) bool {
-	more := d.settings().RequestMeta
-	return slices.Contains(requestMeta, name) || slices.Contains(more, name) || slices.Contains(more, anyMeta)
+// ignoredMeta returns which members of a call's _meta say nothing of what is asked
+// for.
+func (d *Desk) ignoredMeta(meta jsonrpc.Value) []string {
+	ignored := slices.Concat(requestMeta, d.settings().RequestMeta)
+	if meta.Member(codexTurn).Present() {
+		ignored = append(ignored, codexMeta...)
+	}
+	return ignored
 }
 
 // Same reports whether a message, to the upstream of t, is identical to the call

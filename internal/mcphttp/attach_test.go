@@ -24,11 +24,12 @@ func TestAttachWithOtherMeta(t *testing.T) {
 		ignored             []string
 		pending             int
 	}{
-		{"Codex", `"callId":"call_1","x-codex-turn-metadata":{"turn_id":"a"}`, `"callId":"call_2","x-codex-turn-metadata":{"turn_id":"b"}`, nil, 1},
+		{"Codex", `"callId":"call_1","itemId":"fc_1","sessionId":"s","x-codex-turn-metadata":{"turn_id":"a"}`, `"callId":"call_2","itemId":"fc_2","sessionId":"t","x-codex-turn-metadata":{"turn_id":"b"}`, nil, 1},
+		{"not Codex", `"callId":"call_1"`, `"callId":"call_2"`, nil, 2},
 		{"Claude Code", `"claudecode/toolUseId":"toolu_1"`, `"claudecode/toolUseId":"toolu_2"`, nil, 1},
-		{"without any", `"callId":"call_1"`, ``, nil, 1},
+		{"without any", `"claudecode/toolUseId":"toolu_1"`, ``, nil, 1},
 		{"another tenant", `"tenant":"a"`, `"tenant":"b"`, nil, 2},
-		{"a tenant and none", `"tenant":"a","callId":"1"`, `"callId":"2"`, nil, 2},
+		{"a tenant and none", `"tenant":"a","claudecode/toolUseId":"1"`, `"claudecode/toolUseId":"2"`, nil, 2},
 		{"a setting", `"acme/turn":1`, `"acme/turn":2`, []string{"acme/turn"}, 1},
 		{"another setting", `"acme/turn":1`, `"acme/turn":2`, []string{"acme/other"}, 2},
 		{"all of it", `"tenant":"a"`, `"turn":"b"`, []string{"*"}, 1},
@@ -52,10 +53,10 @@ func TestAttachedCallRunsAsShown(t *testing.T) {
 	sent := make(chan string, 2)
 	h.answer = nil
 	h.record = func(body string) { sent <- body }
-	h.ask(toolCall("1", "hold_x", `,"_meta":{"callId":"call_1"}`))
+	h.ask(toolCall("1", "hold_x", `,"_meta":{"claudecode/toolUseId":"call_1"}`))
 	h.approve(h.pending(1)[0])
-	h.askUntil("done hold_x", func() string { return h.ask(toolCall("2", "hold_x", `,"_meta":{"callId":"call_2"}`)) })
-	wantText(t, "sent", <-sent, `"callId":"call_1"`)
+	h.askUntil("done hold_x", func() string { return h.ask(toolCall("2", "hold_x", `,"_meta":{"claudecode/toolUseId":"call_2"}`)) })
+	wantText(t, "sent", <-sent, `"claudecode/toolUseId":"call_1"`)
 	if ran := h.ran(); len(ran) != 1 {
 		t.Errorf("ran %v; want one call", ran)
 	}
