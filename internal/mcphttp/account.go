@@ -41,7 +41,7 @@ func (x *exchange) safely(serve func() error) (err error) {
 // account counts, traces and logs how the exchange ended.
 func (x *exchange) account() {
 	outcome := metrics.Success
-	if x.problem != nil || x.gone || x.failed || x.status >= http.StatusBadRequest {
+	if x.problem != nil || x.gone || x.failed || x.out.status >= http.StatusBadRequest {
 		outcome = metrics.Error
 	}
 	x.h.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))
@@ -72,7 +72,7 @@ func (x *exchange) log() {
 	}
 	attrs := []slog.Attr{
 		slog.String("method", x.label),
-		slog.String("era", x.era.String()),
+		slog.String("era", x.client.era.String()),
 		slog.Bool("client_gone", x.gone),
 		slog.Duration("took", time.Since(x.start)),
 	}
@@ -100,5 +100,5 @@ func (x *exchange) aboutProblem(t wire.Type) context.Context {
 // repeatable returns a context for lines that the client can cause as often as it
 // likes.
 func (x *exchange) repeatable(reason string) context.Context {
-	return logging.Limited(x.ctx, reason, x.Network())
+	return logging.Limited(x.ctx, reason, x.client.Network())
 }

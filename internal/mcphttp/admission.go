@@ -10,17 +10,18 @@ import (
 // room returns the client whose share of the gate the exchange uses: the
 // principal, or everybody without an identity at the same address. A session
 // does not count, because a client can make up as many as it likes.
-func (x *exchange) room() admission.Client {
-	if p := x.agent.Principal; !p.Anonymous {
+func (c *client) room() admission.Client {
+	if p := c.agent.Principal; !p.Anonymous {
 		return admission.Principal(p.ID)
 	}
-	return admission.Address(x.r.RemoteAddr)
+	return admission.Address(c.r.RemoteAddr)
 }
 
 // within runs serve if the pool has a place for the exchange. Otherwise it
 // refuses the exchange before any of its body was read.
 func (x *exchange) within(pool *admission.Pool, serve func() error) error {
-	x.guest = x.room()
+	x.guest = x.client.room()
+	x.body.guest = x.guest
 	if !x.guest.Identified() {
 		if err := x.h.anonymous.Try(x.guest, 1); err != nil {
 			return x.Fail(err)
@@ -32,7 +33,7 @@ func (x *exchange) within(pool *admission.Pool, serve func() error) error {
 	}
 	defer func() {
 		x.place.Release(x.guest, 1)
-		x.giveBack(0)
+		x.body.giveBack(0)
 	}()
 	return serve()
 }
@@ -63,8 +64,8 @@ func (x *exchange) Park() error {
 
 // crowded returns the problem of a request for which there is no room, because
 // of what its client does or because of what all do.
-func (x *exchange) crowded(err error) *wire.Problem {
-	x.w.Header().Set("Retry-After", "1")
+func crowded(out *response, err error) *wire.Problem {
+	out.header().Set("Retry-After", "1")
 	if errors.Is(err, admission.ErrClient) {
 		return &wire.Problem{Type: wire.ClientLimit, RetryAfter: 1, Cause: err}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -34,7 +33,7 @@ func (x *exchange) Fail(err error) error {
 	switch {
 	case ok:
 	case errors.Is(err, admission.ErrClient), errors.Is(err, admission.ErrFull):
-		problem = x.crowded(err)
+		problem = crowded(&x.out, err)
 	case x.h.drain.Err() != nil:
 		problem = &wire.Problem{Type: wire.ShuttingDown, Cause: err}
 	default:
@@ -71,14 +70,14 @@ func (x *exchange) id() []byte {
 // none.
 func (x *exchange) refuseID(problem *wire.Problem, id []byte) error {
 	x.problem = problem
-	if x.began {
+	if x.out.began {
 		return conversation.ErrBrokenOff
 	}
-	body := problem.AppendResponse(nil, x.era, id, x.Correlation())
-	if x.unread {
-		x.w.Header().Set("Connection", "close") // or the server would wait for the body before it answers
+	body := problem.AppendResponse(nil, x.client.era, id, x.Correlation())
+	if x.body.unread {
+		x.out.header().Set("Connection", "close") // or the server would wait for the body before it answers
 	}
-	return x.answerWith(problem.Status(id != nil), body)
+	return x.out.message(problem.Status(id != nil), body)
 }
 
 // statuses are those of HTTP for answers of the gate's own.
@@ -92,16 +91,10 @@ var statuses = map[conversation.Status]int{
 // Answer implements [conversation.Reply].
 func (x *exchange) Answer(status conversation.Status, message []byte) error {
 	if message == nil {
-		x.begin(http.StatusAccepted)
+		x.out.begin(http.StatusAccepted)
 		return nil
 	}
-	return x.answerWith(statuses[status], message)
-}
-
-func (x *exchange) answerWith(status int, message []byte) error {
-	x.w.Header().Set("Content-Type", "application/json")
-	x.begin(status)
-	return x.write(message)
+	return x.out.message(statuses[status], message)
 }
 
 // substitute returns the answer in place of an upstream that failed to give one,
@@ -114,53 +107,7 @@ func (x *exchange) substitute(p *conversation.Plan) []byte {
 	if message != nil {
 		x.h.cfg.Log.WarnContext(x.repeatable(x.upstream.Name()), "the upstream failed to list: the client gets the last known list",
 			"method", x.label)
-		clear(x.w.Header())
+		clear(x.out.header())
 	}
 	return message
-}
-
-// begin sends the status and the headers.
-func (x *exchange) begin(status int) {
-	x.began, x.status = true, status
-	x.w.WriteHeader(status)
-}
-
-// write sends a piece of the answer. The error is [conversation.ErrGone] if the
-// client does not take it.
-func (x *exchange) write(p []byte) error {
-	if x.tryWrite(p) != nil {
-		return conversation.ErrGone
-	}
-	return nil
-}
-
-func (x *exchange) tryWrite(p []byte) error {
-	if err := x.control.SetWriteDeadline(time.Now().Add(x.h.cfg.Limits.WriteTimeout)); err != nil {
-		return err
-	}
-	_, err := x.w.Write(p)
-	return err
-}
-
-// cut breaks the connection, from any goroutine, which ends the exchange.
-func (x *exchange) cut() {
-	_ = x.control.SetWriteDeadline(time.Unix(1, 0))
-	_, _ = x.w.Write([]byte("\r")) // ends no event
-	_ = x.control.Flush()
-}
-
-// flush sends what has been written on its way.
-func (x *exchange) flush() error {
-	if x.control.Flush() != nil {
-		return conversation.ErrGone
-	}
-	return nil
-}
-
-// sendNow sends a piece of the answer on its way.
-func (x *exchange) sendNow(p []byte) error {
-	if err := x.write(p); err != nil {
-		return err
-	}
-	return x.flush()
 }

@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -10,44 +11,55 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// expectBody gives the client limited time to send its body. The server reads
+// A requestBody is the body of an HTTP request, with the memory that it takes.
+type requestBody struct {
+	r        *http.Request
+	out      *response
+	limits   *Limits
+	room     *admission.Pool  // in bytes
+	guest    admission.Client // whose share of the room it takes
+	reserved int64            // bytes of the room
+	unread   bool             // whether the client may still be sending it
+}
+
+// expect gives the client limited time to send its body. The server reads
 // what the handler leaves of it, so this matters for refusals, too.
-func (x *exchange) expectBody() error {
-	if x.r.ContentLength == 0 {
+func (b *requestBody) expect() error {
+	if b.r.ContentLength == 0 {
 		return nil
 	}
-	x.unread = true
-	if err := x.control.SetReadDeadline(time.Now().Add(x.h.cfg.Limits.ReadTimeout)); err != nil {
+	b.unread = true
+	if err := b.out.control.SetReadDeadline(time.Now().Add(b.limits.ReadTimeout)); err != nil {
 		return conversation.ErrGone
 	}
 	return nil
 }
 
-// readBody reads the whole body, and refuses what the upstream might decode
+// read reads the whole body, and refuses what the upstream might decode
 // into something else than the gate sees.
-func (x *exchange) readBody() ([]byte, *wire.Problem) {
-	if !plainJSON(x.r.Header) {
+func (b *requestBody) read(ctx context.Context) ([]byte, *wire.Problem) {
+	if !plainJSON(b.r.Header) {
 		return nil, &wire.Problem{Type: wire.MediaType}
 	}
-	limit := x.h.cfg.Limits.Body
-	if x.r.ContentLength > limit {
+	if b.r.ContentLength > b.limits.Body {
 		return nil, &wire.Problem{Type: wire.BodyTooLarge}
 	}
-	body, err := x.readAll(limit)
+	text, err := b.readAll(ctx)
 	if err != nil {
 		return nil, bodyProblem(err)
 	}
-	x.unread = false
-	if err := x.control.SetReadDeadline(time.Time{}); err != nil {
+	b.unread = false
+	if err := b.out.control.SetReadDeadline(time.Time{}); err != nil {
 		return nil, &wire.Problem{Type: wire.Internal, Cause: err}
 	}
-	return body, nil
+	return text, nil
 }
 
 // bodyPatience is how long a request waits for room for its body.
@@ -56,42 +68,36 @@ const bodyPatience = 2 * time.Second
 // readAll reads the body in few pieces of known size. A client gets memory for
 // what it has sent, not for what it announces: room for one piece at first, and
 // for the rest when that has arrived.
-func (x *exchange) readAll(limit int64) ([]byte, error) {
-	size := x.r.ContentLength
+func (b *requestBody) readAll(ctx context.Context) ([]byte, error) {
+	size := b.r.ContentLength
 	if size < 0 {
-		return x.readUnannounced(limit)
+		return b.readUnannounced(ctx)
 	}
-	first, err := x.readPiece(x.r.Body, min(size, upstream.PieceSize))
-	if err != nil || size == int64(len(first)) {
+	first := make([]byte, min(size, upstream.PieceSize))
+	if err := b.reserve(ctx, int64(len(first))); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(b.r.Body, first); err != nil || size == int64(len(first)) {
 		return first, err
 	}
-	if err := x.reserve(size - int64(len(first))); err != nil {
+	if err := b.reserve(ctx, size-int64(len(first))); err != nil {
 		return nil, err
 	}
-	body := make([]byte, size)
-	_, err = io.ReadFull(x.r.Body, body[copy(body, first):])
-	return body, err
-}
-
-// readPiece reserves room for a piece of the body and reads it.
-func (x *exchange) readPiece(from io.Reader, size int64) ([]byte, error) {
-	if err := x.reserve(size); err != nil {
-		return nil, err
-	}
-	piece := make([]byte, size)
-	_, err := io.ReadFull(from, piece)
-	return piece, err
+	text := make([]byte, size)
+	_, err := io.ReadFull(b.r.Body, text[copy(text, first):])
+	return text, err
 }
 
 // readUnannounced reads a body whose size the client did not announce. Each piece
 // is as large as all before it, so that the room grows with what has arrived.
-func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
-	from := http.MaxBytesReader(x.w, x.r.Body, limit)
+func (b *requestBody) readUnannounced(ctx context.Context) ([]byte, error) {
+	limit := b.limits.Body
+	from := http.MaxBytesReader(b.out.w, b.r.Body, limit)
 	var pieces [][]byte
 	read := int64(0)
 	for {
 		size := min(max(read, upstream.PieceSize), limit-read)
-		if err := x.reserve(size); err != nil {
+		if err := b.reserve(ctx, size); err != nil {
 			return nil, err
 		}
 		piece := make([]byte, max(1, size)) // to see the end, if nothing else
@@ -99,7 +105,7 @@ func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
 		pieces = append(pieces, piece[:n])
 		read += int64(n)
 		if errors.Is(err, io.EOF) {
-			x.giveBack(read)
+			b.giveBack(read)
 			return slices.Concat(pieces...), nil
 		}
 		if err != nil {
@@ -108,25 +114,23 @@ func (x *exchange) readUnannounced(limit int64) ([]byte, error) {
 	}
 }
 
-// reserve takes room for n bytes of a body, which the exchange gives back when
-// it ends, or with giveBack.
-func (x *exchange) reserve(n int64) error {
+// reserve takes room for n bytes, until [requestBody.giveBack].
+func (b *requestBody) reserve(ctx context.Context, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	if err := x.h.cfg.Bodies.Wait(x.ctx, x.guest, n, bodyPatience); err != nil {
-		return x.crowded(err)
+	if err := b.room.Wait(ctx, b.guest, n, bodyPatience); err != nil {
+		return crowded(b.out, err)
 	}
-	x.reserved += n
+	b.reserved += n
 	return nil
 }
 
-// giveBack gives back all the room for a body but that for the given number of
-// bytes.
-func (x *exchange) giveBack(keep int64) {
-	if rest := x.reserved - keep; rest > 0 {
-		x.h.cfg.Bodies.Release(x.guest, rest)
-		x.reserved = keep
+// giveBack gives back all the room but that for the given number of bytes.
+func (b *requestBody) giveBack(keep int64) {
+	if rest := b.reserved - keep; rest > 0 {
+		b.room.Release(b.guest, rest)
+		b.reserved = keep
 	}
 }
 
@@ -135,12 +139,12 @@ func (x *exchange) giveBack(keep int64) {
 // so that nothing refers to all of it any more. A small body stays with the
 // request to the upstream.
 func (x *exchange) forgetBody(p *conversation.Plan) {
-	if x.reserved <= upstream.PieceSize {
+	if x.body.reserved <= upstream.PieceSize {
 		return
 	}
-	x.From() // for which the metadata is needed
-	p.Body, x.meta = nil, jsonrpc.Value{}
-	x.giveBack(int64(x.request.Keep()))
+	x.client.From() // for which the metadata is needed
+	p.Body, x.client.meta = nil, jsonrpc.Value{}
+	x.body.giveBack(int64(x.request.Keep()))
 }
 
 func bodyProblem(err error) *wire.Problem {

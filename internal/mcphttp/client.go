@@ -19,64 +19,83 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
+
+// A client is the sender of an HTTP request. It implements [conversation.Client].
+type client struct {
+	h        *Handler
+	r        *http.Request
+	ctx      *requestContext // of r
+	out      *response
+	upstream *httpclient.Client
+
+	agent         identity.Agent // see recognise
+	since         *generation    // in which the agent was recognised
+	authorization []string       // the header of this name, which may have been taken off
+
+	// Known once the body has been read.
+	era  wire.Era
+	meta jsonrpc.Value // the metadata of its message
+	from gate.Client   // see From
+}
 
 // recognise finds out who sends the request, and takes off what only the gate
 // was to see.
-func (x *exchange) recognise() *wire.Problem {
-	x.agent.Principal.Anonymous = true
-	x.since = x.h.current.Load()
-	recogniser := x.since.Identity
+func (c *client) recognise() *wire.Problem {
+	c.agent.Principal.Anonymous = true
+	c.since = c.h.current.Load()
+	recogniser := c.since.Identity
 	if recogniser == nil {
 		return nil
 	}
-	agent, err := recogniser.Recognise(x.ctx, x.r)
+	agent, err := recogniser.Recognise(c.ctx, c.r)
 	if err != nil {
-		return x.unrecognised(recogniser, err)
+		return c.unrecognised(recogniser, err)
 	}
-	x.agent = agent
-	x.authorization = x.r.Header["Authorization"]
+	c.agent = agent
+	c.authorization = c.r.Header["Authorization"]
 	if !agent.Principal.Anonymous {
-		x.ctx.principal = agent.Principal.ID
+		c.ctx.principal = agent.Principal.ID
 	}
-	if agent.Spent && !x.upstream.ForwardsCredential() {
-		x.r.Header.Del("Authorization")
+	if agent.Spent && !c.upstream.ForwardsCredential() {
+		c.r.Header.Del("Authorization")
 	}
 	return nil
 }
 
-func (x *exchange) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {
+func (c *client) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {
 	why, ok := errors.AsType[*identity.Error](err)
 	if !ok || why.Unavailable {
-		x.w.Header().Set("Retry-After", "10")
+		c.out.header().Set("Retry-After", "10")
 		return &wire.Problem{Type: wire.IdentityDown, RetryAfter: 10, Cause: err}
 	}
-	x.w.Header().Set("WWW-Authenticate", recogniser.Challenge(x.r.URL.Path, why))
+	c.out.header().Set("WWW-Authenticate", recogniser.Challenge(c.r.URL.Path, why))
 	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
 }
 
-// client returns who sent the request, as far as that is known. A session tells
+// in returns who sent the request in a session, as far as that is known. A session tells
 // legacy clients apart; others are told apart by their credentials, and on the
 // user's own machine by the name of their host.
-func (x *exchange) client(session string) gate.Client {
+func (c *client) in(session string) gate.Client {
 	credentials := ""
-	if x.era != wire.Legacy || session == "" {
-		session, credentials = "", cmp.Or(x.credentials(), x.localHost())
+	if c.era != wire.Legacy || session == "" {
+		session, credentials = "", cmp.Or(c.credentials(), c.localHost())
 	}
 	return gate.Client{
-		Upstream: x.upstream.Name(), Key: gate.ClientKey(x.agent.Principal, session, credentials), Principal: x.agent.Principal,
+		Upstream: c.upstream.Name(), Key: gate.ClientKey(c.agent.Principal, session, credentials), Principal: c.agent.Principal,
 	}
 }
 
 // credentials returns a digest of the credentials that the upstream sees. It is
 // empty if there are none.
-func (x *exchange) credentials() string {
+func (c *client) credentials() string {
 	hash, given := sha256.New(), false
-	for _, name := range x.identifying() {
-		if name == "Authorization" && x.agent.Spent {
+	for _, name := range c.identifying() {
+		if name == "Authorization" && c.agent.Spent {
 			continue // it changes while its owner stays the same
 		}
-		for _, value := range x.r.Header[name] {
+		for _, value := range c.r.Header[name] {
 			given = true
 			_, _ = fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
 		}
@@ -89,9 +108,9 @@ func (x *exchange) credentials() string {
 
 // identifying returns the headers by which clients are told apart: those in which
 // credentials usually are, and those that are said to be credentials.
-func (x *exchange) identifying() []string {
+func (c *client) identifying() []string {
 	names := httpclient.DefaultCredentials()
-	for _, name := range x.upstream.Credentials() {
+	for _, name := range c.upstream.Credentials() {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -100,29 +119,29 @@ func (x *exchange) identifying() []string {
 }
 
 // From implements [conversation.Client].
-func (x *exchange) From() gate.Client {
-	if x.sender.Upstream == "" {
-		x.sender = x.client(x.r.Header.Get("Mcp-Session-Id"))
+func (c *client) From() gate.Client {
+	if c.from.Upstream == "" {
+		c.from = c.in(c.r.Header.Get("Mcp-Session-Id"))
 	}
-	return x.sender
+	return c.from
 }
 
 // Joining implements [conversation.Client].
-func (x *exchange) Joining() gate.Client { return x.client(x.w.Header().Get("Mcp-Session-Id")) }
+func (c *client) Joining() gate.Client { return c.in(c.out.header().Get("Mcp-Session-Id")) }
 
 // Caller implements [conversation.Client].
-func (x *exchange) Caller() *upstream.Caller {
-	return x.upstream.Upstream().Caller(x.h.cfg.Gate, x.From(), x.upstream.CredentialsOf(x.r.Header))
+func (c *client) Caller() *upstream.Caller {
+	return c.upstream.Upstream().Caller(c.h.cfg.Gate, c.From(), c.upstream.CredentialsOf(c.r.Header))
 }
 
 // Network implements [conversation.Origin].
-func (x *exchange) Network() string { return admission.Address(x.r.RemoteAddr).Network() }
+func (c *client) Network() string { return admission.Address(c.r.RemoteAddr).Network() }
 
 // Mirrors implements [conversation.Client].
-func (x *exchange) Mirrors() http.Header { return x.r.Header }
+func (c *client) Mirrors() http.Header { return c.r.Header }
 
 // Version implements [conversation.Client].
-func (x *exchange) Version() string { return strings.Join(x.r.Header["Mcp-Protocol-Version"], " ") }
+func (c *client) Version() string { return strings.Join(c.r.Header["Mcp-Protocol-Version"], " ") }
 
 // A recognition is what made the gate take a client for an agent.
 type recognition struct {
@@ -134,14 +153,14 @@ type recognition struct {
 }
 
 // Recognition implements [conversation.Client].
-func (x *exchange) Recognition() conversation.Recognition {
-	shown := x.r.WithContext(context.WithoutCancel(x.r.Context()))
-	shown.Body, shown.Header = nil, x.r.Header.Clone()
-	if x.authorization != nil {
-		shown.Header["Authorization"] = x.authorization
+func (c *client) Recognition() conversation.Recognition {
+	shown := c.r.WithContext(context.WithoutCancel(c.r.Context()))
+	shown.Body, shown.Header = nil, c.r.Header.Clone()
+	if c.authorization != nil {
+		shown.Header["Authorization"] = c.authorization
 	}
-	r := &recognition{h: x.h, agent: x.agent, shown: shown, ctx: context.WithoutCancel(x.ctx)}
-	r.seen.Store(x.since)
+	r := &recognition{h: c.h, agent: c.agent, shown: shown, ctx: context.WithoutCancel(c.ctx)}
+	r.seen.Store(c.since)
 	return r
 }
 

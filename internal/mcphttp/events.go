@@ -15,78 +15,78 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// relayEvents passes a stream of events on, each as soon as it is complete.
-func (x *exchange) relayEvents(ctx context.Context, p *conversation.Plan, resp *http.Response) error {
+// events passes a stream of events on, each as soon as it is complete.
+func (a relay) events(ctx context.Context) error {
 	kind := metrics.StreamPost
-	if x.r.Method == http.MethodGet {
+	if a.x.r.Method == http.MethodGet {
 		kind = metrics.StreamGet
 	}
-	x.h.cfg.Metrics.StreamOpened(kind)
-	defer x.h.cfg.Metrics.StreamClosed(kind)
-	s := x.newRelay(p)
-	if x.request.Listens() {
-		defer x.request.Hear(ctx, s)()
+	a.x.h.cfg.Metrics.StreamOpened(kind)
+	defer a.x.h.cfg.Metrics.StreamClosed(kind)
+	s := a.newEventRelay()
+	if a.x.request.Listens() {
+		defer a.x.request.Hear(ctx, s)()
 	}
-	x.w.Header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
-	x.w.Header().Del("Content-Length")
-	x.begin(resp.StatusCode)
-	if err := s.beginBatch(ctx, p); err != nil {
+	a.x.out.header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
+	a.x.out.header().Del("Content-Length")
+	a.x.out.begin(a.resp.StatusCode)
+	if err := s.beginBatch(ctx); err != nil {
 		return err
 	}
-	if p.Own != nil {
-		defer s.merge(ctx, p)()
+	if a.plan.Own != nil {
+		defer s.merge(ctx)()
 	}
-	body := resp.Body
-	if x.id() != nil && !x.request.Listens() { // the client waits for an answer
-		patient := &patientBody{ReadCloser: body, patience: x.silence}
+	body := a.resp.Body
+	if a.x.id() != nil && !a.x.request.Listens() { // the client waits for an answer
+		patient := &patientBody{ReadCloser: body, patience: a.silence}
 		defer patient.stop()
 		body = patient
 	}
 	err := s.run(body)
-	x.noteEvents(s.last)
-	return x.ended(ctx, p, s, err)
+	a.noteEvents(s.last)
+	return a.ended(ctx, s, err)
 }
 
-// newRelay returns the relay of a stream, which changes what p says.
-func (x *exchange) newRelay(p *conversation.Plan) *eventRelay {
-	s := &eventRelay{stream: x.newStream(), merged: p.Own != nil}
+// newEventRelay returns the relay of a stream, which changes what the plan says.
+func (a relay) newEventRelay() *eventRelay {
+	s := &eventRelay{stream: a.x.newStream(), relay: a, merged: a.plan.Own != nil}
 	switch {
-	case p.Rewrite != nil:
-		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewritten(p, raw) }, true
-	case p.HasLists():
-		s.change, s.strict = func(raw []byte) ([]byte, error) { return s.rewrittenBatch(p, raw) }, true
-	case x.r.Method == http.MethodGet && x.h.cfg.Hub.Governs():
-		filter := x.request.Filter()
+	case a.plan.Rewrite != nil:
+		s.change, s.strict = s.rewritten, true
+	case a.plan.HasLists():
+		s.change, s.strict = s.rewrittenBatch, true
+	case a.x.r.Method == http.MethodGet && a.x.h.cfg.Hub.Governs():
+		filter := a.x.request.Filter()
 		s.change = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }
-	case x.h.cfg.Hub.Governs():
+	case a.x.h.cfg.Hub.Governs():
 		s.change = s.answersOnly
 	}
 	return s
 }
 
 // beginBatch sends the answers to what does not go to the upstream of a batch.
-func (s *eventRelay) beginBatch(ctx context.Context, p *conversation.Plan) error {
-	for _, answer := range p.Answers {
-		if err := s.x.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
+func (s *eventRelay) beginBatch(ctx context.Context) error {
+	for _, answer := range s.relay.plan.Answers {
+		if err := s.out.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
 			return err
 		}
 	}
 	if err := s.send(nil); err != nil {
 		return err
 	}
-	s.x.request.HandOver(ctx, p)
+	s.x.request.HandOver(ctx, s.relay.plan)
 	return nil
 }
 
 // ended deals with the end of a stream, given why the upstream's part ended.
-func (x *exchange) ended(ctx context.Context, p *conversation.Plan, s *eventRelay, err error) error {
-	drained := ctx.Err() != nil && x.h.drain.Err() != nil
+func (a relay) ended(ctx context.Context, s *eventRelay, err error) error {
+	drained := ctx.Err() != nil && a.x.h.drain.Err() != nil
 	switch {
 	case errors.Is(err, upstream.ErrRefused):
-		return x.request.ListenAlone(ctx, p, x.newStream())
+		return a.x.request.ListenAlone(ctx, a.plan, a.x.newStream())
 	case drained, errors.Is(err, io.EOF):
 		return nil
-	case errors.Is(err, conversation.ErrGone), s.isLost(), x.ctx.Err() != nil:
+	case errors.Is(err, conversation.ErrGone), s.isLost(), a.x.ctx.Err() != nil:
 		return conversation.ErrGone
 	default:
 		return s.cutOff(err)
@@ -100,6 +100,7 @@ func (x *exchange) ended(ctx context.Context, p *conversation.Plan, s *eventRela
 type eventRelay struct {
 	*stream
 
+	relay  relay
 	framer jsonrpc.Framer
 	huge   bool                // whether an event was too large to be held until it was complete
 	check  *conversation.Check // of the event that is too large to be held, while it passes
@@ -134,7 +135,7 @@ func (s *eventRelay) run(body io.Reader) error {
 			continue
 		}
 		if len(piece) < s.room() {
-			if err := seat.Take(s.x.ctx, 2*len(piece), s.x.silence); err != nil {
+			if err := seat.Take(s.x.ctx, 2*len(piece), s.relay.silence); err != nil {
 				return err
 			}
 			piece = slices.Concat(piece, make([]byte, len(piece)))
@@ -217,7 +218,7 @@ func (s *eventRelay) changed(raw []byte) ([]byte, error) {
 
 // rewritten returns the event with its message changed, if that is the response
 // that the exchange is about, and as it is otherwise.
-func (s *eventRelay) rewritten(p *conversation.Plan, raw []byte) ([]byte, error) {
+func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil // nothing but comments, or a place to resume from
@@ -229,17 +230,17 @@ func (s *eventRelay) rewritten(p *conversation.Plan, raw []byte) ([]byte, error)
 	if !s.x.request.IsAnswer(m) {
 		return s.withoutUnasked(raw, event)
 	}
-	return withData(raw, event, p.Rewrite(m)), nil
+	return withData(raw, event, s.relay.plan.Rewrite(m)), nil
 }
 
 // rewrittenBatch returns the event with those of its messages changed that are
 // lists.
-func (s *eventRelay) rewrittenBatch(p *conversation.Plan, raw []byte) ([]byte, error) {
+func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
 	event := eventOf(raw)
 	if len(event.Data) == 0 {
 		return raw, nil
 	}
-	messages, err := s.x.request.ReadBatch(p, event.Data)
+	messages, err := s.x.request.ReadBatch(s.relay.plan, event.Data)
 	if err != nil {
 		return nil, upstream.ErrUnchecked
 	}
@@ -334,7 +335,7 @@ func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
 
 // merge has the events of the gate's own inserted into the upstream's stream,
 // once that has told what it acknowledges. It returns what ends that.
-func (s *eventRelay) merge(ctx context.Context, p *conversation.Plan) (end func()) {
+func (s *eventRelay) merge(ctx context.Context) (end func()) {
 	request := s.x.request
 	var following sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -345,7 +346,7 @@ func (s *eventRelay) merge(ctx context.Context, p *conversation.Plan) (end func(
 		case err == nil && request.IsAnswer(m) && m.Error.Present():
 			return nil, upstream.ErrRefused
 		case err == nil && conversation.IsAcknowledgement(m):
-			known := request.Known(ctx, p.Own)
+			known := request.Known(ctx, s.relay.plan.Own)
 			s.change, s.after = s.answersOnly, func() {
 				following.Go(func() { request.FollowTasks(ctx, s, known) })
 			}
@@ -393,8 +394,8 @@ func (s *eventRelay) cutOff(cause error) error {
 	if s.answered() {
 		return nil
 	}
-	data := x.problem.AppendResponse(nil, x.era, x.id(), x.Correlation())
-	return x.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
+	data := x.problem.AppendResponse(nil, x.client.era, x.id(), x.Correlation())
+	return x.out.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }
 
 // answered reports whether the last events that were sent hold the response.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -18,36 +16,26 @@ import (
 )
 
 // An exchange is one HTTP request on its way through the gate. It implements
-// [conversation.Client] and [conversation.Reply].
+// [conversation.Reply].
 type exchange struct {
 	h        *Handler
-	w        http.ResponseWriter
 	r        *http.Request
 	ctx      *requestContext // of r
-	control  *http.ResponseController
+	client   client
+	body     requestBody
+	out      response
 	upstream *httpclient.Client
 	start    time.Time
 
-	era     wire.Era
 	request *conversation.Request // what the client sent; before its body is read, nothing
 	label   string                // what metrics and logs call the exchange
 	problem *wire.Problem
-	status  int           // of the HTTP answer that the client was sent
-	failed  bool          // whether the upstream answered the request with a JSON-RPC error
-	silence time.Duration // how long the upstream may say nothing
-	began   bool          // whether the client has been sent anything
-	gone    bool          // whether the client left before its answer
-	unread  bool          // whether the client may still be sending its body
+	failed  bool // whether the upstream answered the request with a JSON-RPC error
+	gone    bool // whether the client left before its answer
 
-	agent         identity.Agent   // see recognise
-	since         *generation      // in which the agent was recognised
-	guest         admission.Client // see room
-	authorization []string         // the header of this name, which may have been taken off
-	place         *admission.Pool  // in which the exchange counts; see moveTo
-	reserved      int64            // bytes of memory for the body; see reserve
-	sender        gate.Client      // see From
-	augmented     bool             // whether the client asks for a task
-	meta          jsonrpc.Value    // the metadata of its message
+	guest     admission.Client // see client.room
+	place     *admission.Pool  // in which the exchange counts; see moveTo
+	augmented bool             // whether the client asks for a task
 
 	span, upstreamSpan tracing.Span
 }
@@ -88,7 +76,7 @@ func (x *exchange) post() error {
 // read reads the body and makes sure that it is a packet which the upstream
 // will read in the same way.
 func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
-	body, problem := x.readBody()
+	body, problem := x.body.read(x.ctx)
 	if problem != nil {
 		return jsonrpc.Packet{}, nil, problem
 	}
@@ -98,12 +86,12 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 	}
 	x.describe(packet)
 	x.received()
-	x.era, err = wire.Classify(packet, wire.Headers{
+	x.client.era, err = wire.Classify(packet, wire.Headers{
 		Version: x.r.Header["Mcp-Protocol-Version"],
 		Method:  x.r.Header["Mcp-Method"],
 		Name:    x.r.Header["Mcp-Name"],
 	})
-	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{Packet: packet, Body: body, Era: x.era})
+	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{Packet: packet, Body: body, Era: x.client.era})
 	return packet, body, err
 }
 
@@ -115,7 +103,7 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 		return
 	}
 	m := &p.Messages[0]
-	x.label, x.augmented, x.meta = m.Method, m.Params.Task.Present(), m.Params.Meta
+	x.label, x.augmented, x.client.meta = m.Method, m.Params.Task.Present(), m.Params.Meta
 	if m.Kind == jsonrpc.Response {
 		x.label = "response"
 	}
@@ -123,17 +111,17 @@ func (x *exchange) describe(p jsonrpc.Packet) {
 
 // get opens the stream on which a legacy server speaks unasked.
 func (x *exchange) get() error {
-	if x.unread {
+	if x.body.unread {
 		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
 	}
 	x.received()
 	place := x.r.Header.Get("Last-Event-Id")
 	if x.h.cfg.Hub.Holds() && conversation.IsSealed(place) {
-		x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
+		x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
 		defer x.request.End()
 		return x.request.Resume(x.ctx, place)
 	}
-	x.request = x.h.cfg.Hub.BeginStream(x, x, place != "")
+	x.request = x.h.cfg.Hub.BeginStream(&x.client, x, place != "")
 	defer x.request.End()
 	ctx, stop := x.endable(x.ctx)
 	defer stop()
@@ -142,11 +130,11 @@ func (x *exchange) get() error {
 
 // delete ends a session.
 func (x *exchange) delete() error {
-	if x.unread {
+	if x.body.unread {
 		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
 	}
 	x.received()
-	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
+	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
 	defer x.request.End()
 	if x.r.Header.Get("Mcp-Session-Id") != "" {
 		x.request.EndSession(x.ctx)
@@ -159,7 +147,7 @@ func (x *exchange) delete() error {
 func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(x.h.drain, cancel)
-	forget := context.AfterFunc(x.since.over, cancel)
+	forget := context.AfterFunc(x.client.since.over, cancel)
 	return ctx, func() { forget(); stop(); cancel() }
 }
 
@@ -169,7 +157,6 @@ func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	defer x.upstreamSpan.End()
 	measurement := x.upstream.Sending()
 	use := x.use()
-	x.silence = x.upstream.Silence(use)
 	resp, err := x.upstream.Do(ctx, use, x.r, p.Body)
 	if err != nil {
 		measurement.Ended(httpclient.OutcomeOf(err))
@@ -196,7 +183,7 @@ func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	case resp.StatusCode == http.StatusNotFound && p.Unknown != nil:
 		return x.request.AnswerError(p.Unknown)
 	default:
-		return x.relay(ctx, p, resp)
+		return relay{x: x, plan: p, resp: resp, kind: kindOf(resp), silence: x.upstream.Silence(use)}.run(ctx)
 	}
 }
 
@@ -258,7 +245,7 @@ func (x *exchange) traceUpstream(ctx context.Context, p jsonrpc.Packet, body, pa
 	x.r.Header.Set("Traceparent", traceparent)
 	meta := metaOf(p)
 	traced := meta.Member(wire.MetaTraceparent).Present()
-	if !meta.IsObject() || !traced && x.era != wire.Modern || !bytes.Equal(body, passed) {
+	if !meta.IsObject() || !traced && x.client.era != wire.Modern || !bytes.Equal(body, passed) {
 		return ctx, passed
 	}
 	var patch jsonrpc.Patch
@@ -312,7 +299,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) erro
 // changed lists.
 func (x *exchange) hasOwnStream(resp *http.Response) bool {
 	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Hub.Governs() &&
-		!x.request.Resumed() && x.takesEvents() && x.Version() < wire.Version20260728
+		!x.request.Resumed() && x.takesEvents() && x.client.Version() < wire.Version20260728
 }
 
 // takesEvents reports whether the client takes an answer that is a stream of

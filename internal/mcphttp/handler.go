@@ -118,13 +118,15 @@ func (h *Handler) EndStreams() {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{h: h, w: w, r: r, ctx: newRequestContext(r), control: http.NewResponseController(w), label: r.Method, start: time.Now()}
+	x := &exchange{h: h, r: r, ctx: newRequestContext(r), out: newResponse(w, h.cfg.Limits.WriteTimeout), label: r.Method, start: time.Now()}
+	x.client = client{h: h, r: r, ctx: x.ctx, out: &x.out}
+	x.body = requestBody{r: r, out: &x.out, limits: &h.cfg.Limits, room: h.cfg.Bodies}
 	x.finish(x.safely(x.serve))
 }
 
 // serve answers the request.
 func (x *exchange) serve() error {
-	if err := x.expectBody(); err != nil {
+	if err := x.body.expect(); err != nil {
 		return err
 	}
 	events, problem := x.enter()
@@ -142,7 +144,7 @@ func (x *exchange) serve() error {
 	case http.MethodGet:
 		return x.within(x.h.streams, x.get)
 	default:
-		x.w.Header().Set("Allow", "POST, GET, DELETE")
+		x.out.header().Set("Allow", "POST, GET, DELETE")
 		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
 }
@@ -160,5 +162,6 @@ func (x *exchange) enter() (events string, problem *wire.Problem) {
 	if problem := ambiguous(x.r.Header, x.upstream.GoesBy); problem != nil {
 		return "", problem
 	}
-	return events, x.recognise()
+	x.client.upstream = x.upstream
+	return events, x.client.recognise()
 }

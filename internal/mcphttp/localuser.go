@@ -49,19 +49,19 @@ var forwarded = [...]string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-
 
 // localHost returns what tells a modern client apart whose program the gate's own
 // user runs on this machine. It is empty for other clients.
-func (x *exchange) localHost() string {
-	name, _ := x.meta.Member(wire.MetaClientInfo).Member("name").Text()
-	if x.era != wire.Modern || name == "" || !x.Local() {
+func (c *client) localHost() string {
+	name, _ := c.meta.Member(wire.MetaClientInfo).Member("name").Text()
+	if c.era != wire.Modern || name == "" || !c.Local() {
 		return ""
 	}
 	return gate.LocalHost(name)
 }
 
 // Local implements [conversation.Origin].
-func (x *exchange) Local() bool {
-	guard := x.h.settings().Guard
-	user, known := x.r.Context().Value(localUserKey{}).(*localUser)
-	proxied := func(name string) bool { return x.r.Header[name] != nil }
-	return known && x.agent.Principal.Anonymous && guard.Loopback && len(guard.Hosts) == 0 &&
-		!slices.ContainsFunc(forwarded[:], proxied) && x.credentials() == "" && user.isOwn()
+func (c *client) Local() bool {
+	guard := c.h.settings().Guard
+	user, known := c.r.Context().Value(localUserKey{}).(*localUser)
+	proxied := func(name string) bool { return c.r.Header[name] != nil }
+	return known && c.agent.Principal.Anonymous && guard.Loopback && len(guard.Hosts) == 0 &&
+		!slices.ContainsFunc(forwarded[:], proxied) && c.credentials() == "" && user.isOwn()
 }

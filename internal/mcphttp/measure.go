@@ -23,17 +23,17 @@ func (x *exchange) endless() bool { return x.request.Listens() || x.r.Method == 
 
 // noteAnswer notes whether the upstream answered the exchange's request with a
 // JSON-RPC error.
-func (x *exchange) noteAnswer(message []byte) {
-	if x.id() == nil || !bytes.Contains(message, []byte(`"error"`)) {
+func (a relay) noteAnswer(message []byte) {
+	if a.x.id() == nil || !bytes.Contains(message, []byte(`"error"`)) {
 		return
 	}
-	m, err := x.readMessage(message)
-	x.failed = x.failed || err == nil && x.request.IsAnswer(m) && m.Error.Present()
+	m, err := a.x.readMessage(message)
+	a.x.failed = a.x.failed || err == nil && a.x.request.IsAnswer(m) && m.Error.Present()
 }
 
 // noteEvents is noteAnswer for the messages of complete events.
-func (x *exchange) noteEvents(events []byte) {
-	if x.id() == nil || !bytes.Contains(events, []byte(`"error"`)) {
+func (a relay) noteEvents(events []byte) {
+	if a.x.id() == nil || !bytes.Contains(events, []byte(`"error"`)) {
 		return
 	}
 	for r := jsonrpc.NewEventReader(bytes.NewReader(events), len(events)); ; {
@@ -41,6 +41,6 @@ func (x *exchange) noteEvents(events []byte) {
 		if err != nil {
 			return
 		}
-		x.noteAnswer(event.Data)
+		a.noteAnswer(event.Data)
 	}
 }

@@ -20,30 +20,38 @@ import (
 
 var pieces = sync.Pool{New: func() any { return new([upstream.PieceSize]byte) }}
 
-// relay passes the upstream's answer on.
-func (x *exchange) relay(ctx context.Context, p *conversation.Plan, resp *http.Response) error {
-	x.copyReplyHeader(resp.Header)
-	kind := kindOf(resp)
-	if x.h.cfg.Hub.Governs() {
-		x.plainType(kind)
+// A relay passes the upstream's answer on to the client of an exchange.
+type relay struct {
+	x       *exchange
+	plan    *conversation.Plan
+	resp    *http.Response
+	kind    string        // the media type of the answer; see kindOf
+	silence time.Duration // how long the upstream may say nothing
+}
+
+// run passes the answer on.
+func (a relay) run(ctx context.Context) error {
+	a.copyHeader()
+	if a.x.h.cfg.Hub.Governs() {
+		a.plainType()
 	}
-	if kind == "text/event-stream" {
-		return x.relayEvents(ctx, p, resp)
+	if a.kind == "text/event-stream" {
+		return a.events(ctx)
 	}
-	if resp.StatusCode >= http.StatusInternalServerError {
-		if message := x.substitute(p); message != nil {
-			return x.Answer(conversation.Answered, message)
+	if a.resp.StatusCode >= http.StatusInternalServerError {
+		if message := a.x.substitute(a.plan); message != nil {
+			return a.x.Answer(conversation.Answered, message)
 		}
 	}
-	body := &patientBody{ReadCloser: resp.Body, patience: x.silence}
+	body := &patientBody{ReadCloser: a.resp.Body, patience: a.silence}
 	defer body.stop()
 	switch {
-	case p.ChangesBatch() && resp.StatusCode < http.StatusMultipleChoices:
-		return x.relayBatch(ctx, p, body)
-	case p.Rewrite != nil && resp.StatusCode == http.StatusOK:
-		return x.relayRewritten(ctx, p, resp, kind, body)
+	case a.plan.ChangesBatch() && a.resp.StatusCode < http.StatusMultipleChoices:
+		return a.batch(ctx, body)
+	case a.plan.Rewrite != nil && a.resp.StatusCode == http.StatusOK:
+		return a.rewritten(ctx, body)
 	default:
-		return x.relayBody(resp, kind, body)
+		return a.body(body)
 	}
 }
 
@@ -57,96 +65,96 @@ func kindOf(resp *http.Response) string {
 	return kind
 }
 
-// relayBody passes on a body that the gate has no need to change.
-func (x *exchange) relayBody(resp *http.Response, kind string, body io.Reader) error {
+// body passes on a body that the gate has no need to change.
+func (a relay) body(body io.Reader) error {
 	piece := pieces.Get().(*[upstream.PieceSize]byte)
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
 	whole := errors.Is(err, io.EOF)
-	problem := x.nonsense(resp, kind, piece[:n], err)
-	if problem == nil && x.h.cfg.Hub.Governs() {
+	problem := a.nonsense(piece[:n], err)
+	if problem == nil && a.x.h.cfg.Hub.Governs() {
 		if whole {
-			problem = x.request.Unasked(piece[:n])
+			problem = a.x.request.Unasked(piece[:n])
 		} else {
-			body, problem = x.checked(piece[:n], body)
+			body, problem = a.checked(piece[:n], body)
 		}
 	}
 	if problem != nil {
-		return x.failRelay(problem)
+		return a.fail(problem)
 	}
-	x.noteAnswer(piece[:n])
+	a.noteAnswer(piece[:n])
 	if whole {
-		return x.relayWhole(resp.StatusCode, piece[:n])
+		return a.whole(piece[:n])
 	}
-	if resp.ContentLength >= 0 {
-		x.w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	if a.resp.ContentLength >= 0 {
+		a.x.out.header().Set("Content-Length", strconv.FormatInt(a.resp.ContentLength, 10))
 	}
-	x.begin(resp.StatusCode)
-	return x.copy(body, piece[:], n)
+	a.x.out.begin(a.resp.StatusCode)
+	return a.copy(body, piece[:], n)
 }
 
-// relayWhole passes on a body that is at hand.
-func (x *exchange) relayWhole(status int, body []byte) error {
-	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	x.begin(status)
-	return x.write(body)
+// whole passes on a body that is at hand.
+func (a relay) whole(body []byte) error {
+	a.x.out.header().Set("Content-Length", strconv.Itoa(len(body)))
+	a.x.out.begin(a.resp.StatusCode)
+	return a.x.out.write(body)
 }
 
-// failRelay tells the client that the upstream's answer is not one to pass on.
-func (x *exchange) failRelay(problem *wire.Problem) error {
-	clear(x.w.Header())
-	return x.Fail(problem)
+// fail tells the client that the upstream's answer is not one to pass on.
+func (a relay) fail(problem *wire.Problem) error {
+	clear(a.x.out.header())
+	return a.x.Fail(problem)
 }
 
-// relayRewritten passes on an answer that the gate has to change.
-func (x *exchange) relayRewritten(ctx context.Context, p *conversation.Plan, resp *http.Response, kind string, body io.Reader) error {
-	message, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
+// rewritten passes on an answer that the gate has to change.
+func (a relay) rewritten(ctx context.Context, body io.Reader) error {
+	message, seat, err := a.x.upstream.Room().ReadWhole(ctx, body, a.silence)
 	defer seat.Leave()
 	if err == nil {
 		err = io.EOF
 	}
-	problem := x.nonsense(resp, kind, message, err)
-	m, parseErr := x.readMessage(message)
-	if problem == nil && (parseErr != nil || !x.request.IsAnswer(m)) {
+	problem := a.nonsense(message, err)
+	m, parseErr := a.x.readMessage(message)
+	if problem == nil && (parseErr != nil || !a.x.request.IsAnswer(m)) {
 		problem = uncheckable(parseErr)
 	}
 	if problem != nil {
-		return x.failRelay(problem)
+		return a.fail(problem)
 	}
-	x.failed = m.Error.Present()
-	return x.relayWhole(resp.StatusCode, p.Rewrite(m))
+	a.x.failed = m.Error.Present()
+	return a.whole(a.plan.Rewrite(m))
 }
 
-// relayBatch passes on the answer to what was forwarded of a batch, together
+// batch passes on the answer to what was forwarded of a batch, together
 // with the refusals of the rest.
-func (x *exchange) relayBatch(ctx context.Context, p *conversation.Plan, body io.Reader) error {
-	answered, seat, err := x.upstream.Room().ReadWhole(ctx, body, x.silence)
+func (a relay) batch(ctx context.Context, body io.Reader) error {
+	answered, seat, err := a.x.upstream.Room().ReadWhole(ctx, body, a.silence)
 	defer seat.Leave()
 	var elements [][]byte
-	if err == nil && (x.request.Asks() || len(answered) > 0) {
-		elements, err = x.request.ReadBatch(p, answered)
+	if err == nil && (a.x.request.Asks() || len(answered) > 0) {
+		elements, err = a.x.request.ReadBatch(a.plan, answered)
 	}
 	if err != nil {
-		return x.failRelay(brokenOff(err))
+		return a.fail(brokenOff(err))
 	}
-	x.w.Header().Del("Content-Length")
-	return x.request.AnswerBatch(ctx, p, elements)
+	a.x.out.header().Del("Content-Length")
+	return a.x.request.AnswerBatch(ctx, a.plan, elements)
 }
 
 // nonsense returns the problem if a request was answered by something that is
 // no JSON-RPC message, as if that were one. Other statuses than success, and
 // answers to what is no request, are between the client and the upstream.
-func (x *exchange) nonsense(resp *http.Response, kind string, begin []byte, err error) *wire.Problem {
+func (a relay) nonsense(begin []byte, err error) *wire.Problem {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return brokenOff(err)
 	}
-	if x.id() == nil || resp.StatusCode >= http.StatusMultipleChoices {
+	if a.x.id() == nil || a.resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
 	text := bytes.TrimSpace(begin)
 	whole := errors.Is(err, io.EOF)
 	switch {
-	case kind != "application/json" && len(text) > 0:
+	case a.kind != "application/json" && len(text) > 0:
 		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream answered with neither JSON nor an event stream"}
 	case whole && len(text) == 0:
 		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer is empty"}
@@ -195,8 +203,8 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 
 // checked returns the rest of a body that begins with the given bytes, checked
 // while it is read, or the problem with those bytes.
-func (x *exchange) checked(begin []byte, rest io.Reader) (io.Reader, *wire.Problem) {
-	check := x.request.CheckText()
+func (a relay) checked(begin []byte, rest io.Reader) (io.Reader, *wire.Problem) {
+	check := a.x.request.CheckText()
 	if err := check.Pass(begin); err != nil {
 		return nil, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
 	}
@@ -214,17 +222,17 @@ func fill(r io.Reader, p []byte) (n int, err error) {
 }
 
 // copy sends the first n bytes of piece, and the rest of body after them.
-func (x *exchange) copy(body io.Reader, piece []byte, n int) error {
+func (a relay) copy(body io.Reader, piece []byte, n int) error {
 	var err error
 	for {
-		if err := x.write(piece[:n]); err != nil {
+		if err := a.x.out.write(piece[:n]); err != nil {
 			return err
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return x.Fail(brokenOff(err))
+			return a.x.Fail(brokenOff(err))
 		}
 		n, err = body.Read(piece)
 	}

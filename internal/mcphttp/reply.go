@@ -1,7 +1,6 @@
 package mcphttp
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
@@ -13,16 +12,16 @@ import (
 // All else, such as cookies or rules for browsers, would be taken for the gate's.
 var passedOn = [...]string{"Allow", "Cache-Control", "Content-Type", "Mcp-Protocol-Version", "Retry-After", "Www-Authenticate"}
 
-// copyReplyHeader sets the headers that the client gets of the upstream's answer.
-func (x *exchange) copyReplyHeader(from http.Header) {
-	to := x.w.Header()
+// copyHeader sets the headers that the client gets of the upstream's answer.
+func (a relay) copyHeader() {
+	from, to := a.resp.Header, a.x.out.header()
 	for _, name := range passedOn {
 		if values := from[name]; values != nil {
 			to[name] = values
 		}
 	}
 	const session = "Mcp-Session-Id"
-	if given := from[session]; len(given) == 1 && (x.label == "initialize" && x.era == wire.Legacy || given[0] == x.r.Header.Get(session)) {
+	if given := from[session]; len(given) == 1 && (a.x.label == "initialize" && a.x.client.era == wire.Legacy || given[0] == a.x.r.Header.Get(session)) {
 		to[session] = given
 	}
 }
@@ -31,8 +30,8 @@ func (x *exchange) copyReplyHeader(from http.Header) {
 // read it, without parameters by which a client may read it as another one. There
 // are clients that look for a kind anywhere in the header, and some that decode a
 // message as the header says.
-func (x *exchange) plainType(kind string) {
-	header := x.w.Header()
+func (a relay) plainType() {
+	kind, header := a.kind, a.x.out.header()
 	given := header["Content-Type"]
 	message := kind == "application/json" || kind == "text/event-stream"
 	switch {

@@ -17,6 +17,7 @@ import (
 // gate's own.
 type stream struct {
 	x      *exchange
+	out    *response
 	events bool   // it is a stream of events, and else JSON that white space may precede
 	last   []byte // the last events that were sent, of an answer to a request
 	after  func() // to be called once when the next event has been sent
@@ -29,7 +30,7 @@ type stream struct {
 }
 
 // newStream returns the stream of events that the exchange answers with.
-func (x *exchange) newStream() *stream { return &stream{x: x, events: true, torn: true} }
+func (x *exchange) newStream() *stream { return &stream{x: x, out: &x.out, events: true, torn: true} }
 
 // Wait implements [conversation.Reply].
 func (x *exchange) Wait() (conversation.Stream, error) {
@@ -43,7 +44,7 @@ func (x *exchange) Listen() conversation.Stream { return x.newStream() }
 
 // begin begins an answer that is a stream of the gate's own.
 func (s *stream) begin() {
-	header := s.x.w.Header()
+	header := s.out.header()
 	if s.events {
 		header.Set("Content-Type", "text/event-stream")
 		header.Set("Cache-Control", "no-cache")
@@ -51,7 +52,7 @@ func (s *stream) begin() {
 		header.Set("Content-Type", "application/json")
 	}
 	header.Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
-	s.x.begin(http.StatusOK)
+	s.out.begin(http.StatusOK)
 }
 
 // Early implements [conversation.Stream].
@@ -77,16 +78,16 @@ func (s *stream) send(p []byte) error {
 	if s.lost {
 		return conversation.ErrGone
 	}
-	if !s.x.began {
+	if !s.out.began {
 		s.begin()
 	}
-	if err := s.x.write(p); err != nil {
+	if err := s.out.write(p); err != nil {
 		return err
 	}
 	for _, event := range s.queue {
 		s.writeInserted(event)
 	}
-	if err := s.x.flush(); err != nil {
+	if err := s.out.flush(); err != nil {
 		return err
 	}
 	s.torn, s.queue = false, nil
@@ -105,7 +106,7 @@ func (s *stream) sendPart(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.torn = true
-	return s.x.sendNow(p)
+	return s.out.sendNow(p)
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.
@@ -160,22 +161,22 @@ func (s *stream) insert(event insertion) bool {
 // event that breaks off breaks the stream off, so that nobody takes what comes
 // after for its end.
 func (s *stream) writeInserted(event insertion) {
-	out := &insertedWriter{x: s.x}
-	if err := event(out); err != nil && out.begun || s.x.control.Flush() != nil {
+	out := &insertedWriter{to: s.out}
+	if err := event(out); err != nil && out.begun || s.out.control.Flush() != nil {
 		s.lose()
 	}
 }
 
 // An insertedWriter writes what does not come from the exchange's own goroutine.
 type insertedWriter struct {
-	x     *exchange
+	to    *response
 	begun bool
 }
 
 // Write implements [io.Writer].
 func (w *insertedWriter) Write(p []byte) (int, error) {
 	w.begun = true
-	if err := w.x.tryWrite(p); err != nil {
+	if err := w.to.tryWrite(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -184,7 +185,7 @@ func (w *insertedWriter) Write(p []byte) (int, error) {
 // lose gives up a client.
 func (s *stream) lose() {
 	s.closed, s.lost = true, true
-	s.x.cut()
+	s.out.cut()
 }
 
 // isLost reports whether the client was given up.
@@ -223,7 +224,7 @@ func writeEvent(to io.Writer, write func(io.Writer) error) error {
 // error is ErrGone or ErrBrokenOff, and the exchange ends so that nobody takes what
 // was sent for an answer.
 func (x *exchange) Compose(write func(io.Writer) error, note func()) error {
-	out := &output{x: x}
+	out := &output{to: &x.out}
 	buffered := bufio.NewWriterSize(out, upstream.PieceSize/2)
 	if err := write(buffered); err != nil {
 		if out.begun && !errors.Is(err, conversation.ErrGone) {
@@ -231,23 +232,23 @@ func (x *exchange) Compose(write func(io.Writer) error, note func()) error {
 		}
 		return err
 	}
-	if !x.began {
+	if !x.out.began {
 		note() // all of it is still in the buffer
 		return errors.Join(buffered.Flush(), out.finish())
 	}
 	if err := buffered.Flush(); err != nil {
 		return err
 	}
-	if err := x.flush(); err != nil {
+	if err := x.out.flush(); err != nil {
 		return err
 	}
 	note()
 	return out.finish()
 }
 
-// An output writes the answer of an exchange, and holds its last byte back.
+// An output writes an answer that is a message, and holds its last byte back.
 type output struct {
-	x     *exchange
+	to    *response
 	begun bool
 	last  byte
 }
@@ -257,17 +258,17 @@ func (o *output) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !o.x.began {
-		o.x.w.Header().Set("Content-Type", "application/json")
-		o.x.begin(http.StatusOK)
+	if !o.to.began {
+		o.to.header().Set("Content-Type", "application/json")
+		o.to.begin(http.StatusOK)
 	}
 	if o.begun {
-		if err := o.x.write([]byte{o.last}); err != nil {
+		if err := o.to.write([]byte{o.last}); err != nil {
 			return 0, err
 		}
 	}
 	end := len(p) - 1
-	if err := o.x.write(p[:end]); err != nil {
+	if err := o.to.write(p[:end]); err != nil {
 		return 0, err
 	}
 	o.begun, o.last = true, p[end]
@@ -275,4 +276,4 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // finish writes the last byte.
-func (o *output) finish() error { return o.x.sendNow([]byte{o.last}) }
+func (o *output) finish() error { return o.to.sendNow([]byte{o.last}) }

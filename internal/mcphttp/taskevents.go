@@ -35,10 +35,10 @@ func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bo
 // task, in events that need no MCP to be read.
 func (x *exchange) taskEvents(id string) error {
 	if x.r.Method != http.MethodGet {
-		x.w.Header().Set("Allow", "GET")
+		x.out.header().Set("Allow", "GET")
 		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
-	x.request = x.h.cfg.Hub.Begin(x, x, conversation.Message{})
+	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
 	t, problem := x.request.Watched(x.ctx, task.ID(id))
 	if problem != nil {
 		return x.Refuse(problem)
@@ -53,7 +53,7 @@ func (x *exchange) taskEvents(id string) error {
 	case err != nil:
 		seen = conversation.FromNow
 	case t.State.Terminal() && seen >= len(t.Transitions):
-		x.begin(http.StatusNoContent) // which tells a browser not to come again
+		x.out.begin(http.StatusNoContent) // which tells a browser not to come again
 		return nil
 	}
 	return x.watch(t, seen)
@@ -99,7 +99,7 @@ func (x *exchange) watch(t task.Task, seen int) error {
 // on from there.
 func (x *exchange) sendNews(w *conversation.Watch, news []task.Task) error {
 	if len(news) == 0 {
-		return x.sendNow(jsonrpc.AppendComment(nil, "ping"))
+		return x.out.sendNow(jsonrpc.AppendComment(nil, "ping"))
 	}
 	for _, t := range news {
 		data, err := w.Status(t)
@@ -107,10 +107,10 @@ func (x *exchange) sendNews(w *conversation.Watch, news []task.Task) error {
 			return x.Fail(err)
 		}
 		event := jsonrpc.Event{Name: "task_status", ID: strconv.Itoa(len(t.Transitions)), HasID: true, Data: data}
-		if err := x.write(jsonrpc.AppendEvent(nil, event)); err != nil {
+		if err := x.out.write(jsonrpc.AppendEvent(nil, event)); err != nil {
 			return err
 		}
 		w.Sent(t)
 	}
-	return x.flush()
+	return x.out.flush()
 }

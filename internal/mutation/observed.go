@@ -6,12 +6,12 @@ package main
 var observed = []mutation{
 	{
 		"an error of the upstream counts as success", "internal/mcphttp/account.go",
-		`x.gone || x.failed || x.status`, `x.gone || x.status`,
+		`x.gone || x.failed || x.out.status`, `x.gone || x.out.status`,
 		mcphttpPkg, "^TestUpstreamErrorsAreCounted$",
 	},
 	{
 		"a status of the upstream does not count", "internal/mcphttp/account.go",
-		` || x.status >= http.StatusBadRequest {`, ` || x.status > 2*http.StatusBadRequest {`,
+		` || x.out.status >= http.StatusBadRequest {`, ` || x.out.status > 2*http.StatusBadRequest {`,
 		mcphttpPkg, "^TestUpstreamErrorsAreCounted$",
 	},
 	{

@@ -1,0 +1,78 @@
+package mcphttp
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+)
+
+// A response is the HTTP answer to one request. All of it is written by one
+// goroutine at a time.
+type response struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration // for the client to take each piece
+	status  int           // that the client was sent
+	began   bool          // whether the client has been sent anything
+}
+
+func newResponse(w http.ResponseWriter, timeout time.Duration) response {
+	return response{w: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// header returns the headers, which can be changed until the answer begins.
+func (r *response) header() http.Header { return r.w.Header() }
+
+// begin sends the status and the headers.
+func (r *response) begin(status int) {
+	r.began, r.status = true, status
+	r.w.WriteHeader(status)
+}
+
+// message answers with a message.
+func (r *response) message(status int, message []byte) error {
+	r.header().Set("Content-Type", "application/json")
+	r.begin(status)
+	return r.write(message)
+}
+
+// write sends a piece of the answer. The error is [conversation.ErrGone] if the
+// client does not take it.
+func (r *response) write(p []byte) error {
+	if r.tryWrite(p) != nil {
+		return conversation.ErrGone
+	}
+	return nil
+}
+
+func (r *response) tryWrite(p []byte) error {
+	if err := r.control.SetWriteDeadline(time.Now().Add(r.timeout)); err != nil {
+		return err
+	}
+	_, err := r.w.Write(p)
+	return err
+}
+
+// flush sends what has been written on its way.
+func (r *response) flush() error {
+	if r.control.Flush() != nil {
+		return conversation.ErrGone
+	}
+	return nil
+}
+
+// sendNow sends a piece of the answer on its way.
+func (r *response) sendNow(p []byte) error {
+	if err := r.write(p); err != nil {
+		return err
+	}
+	return r.flush()
+}
+
+// cut breaks the connection, from any goroutine, which ends the exchange.
+func (r *response) cut() {
+	_ = r.control.SetWriteDeadline(time.Unix(1, 0))
+	_, _ = r.w.Write([]byte("\r")) // ends no event
+	_ = r.control.Flush()
+}
