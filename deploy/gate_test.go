@@ -3,6 +3,7 @@
 package deploy_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -59,8 +60,9 @@ type gate struct {
 }
 
 // serve starts a gate with rules: calls of get_* are forwarded, those of hold_*
-// are held, and all others are denied. More is added to the configuration.
-func serve(t *testing.T, more string) *gate {
+// are held, and all others are denied. More is added to the configuration, and
+// pairs of texts in it are replaced.
+func serve(t *testing.T, more string, changes ...string) *gate {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(answer))
 	t.Cleanup(up.Close)
@@ -68,7 +70,7 @@ func serve(t *testing.T, more string) *gate {
 	file := filepath.Join(dir, "gate.yaml")
 	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + operatorToken + "}\nstore: 'sqlite:" + dir + "/gate.db'\n" +
 		"upstreams: [{url: " + up.URL + "}]\nrules: [{match: 'get_*', action: forward}, {match: 'hold_*', action: approve}]\ndefault: deny\n" + more
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.NewReplacer(changes...).Replace(text)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program(t), "serve", "-c", file)
@@ -100,6 +102,9 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	result := `{"content":[{"type":"text","text":"done"}]}`
 	if strings.Contains(string(body), `"tools/list"`) {
 		result = `{"tools":[{"name":"hold_x","inputSchema":{"type":"object"}}]}`
+	}
+	if strings.Contains(string(body), `"get_echo"`) {
+		result = strings.Replace(result, "done", string(bytes.TrimRight(body[bytes.Index(body, []byte(`"text":"`))+8:], `"}`)), 1)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id[1], result)

@@ -121,6 +121,11 @@ func TestExamplesInDocsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deploy, err := filepath.Glob("../../docs/deploy/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, deploy...)
 	schema, count := compileSchema(t), 0
 	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
