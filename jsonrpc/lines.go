@@ -9,16 +9,24 @@ import (
 
 // A LineReader reads newline-delimited JSON, the framing of stdio transports.
 type LineReader struct {
-	r   *bufio.Reader
-	max int
-	err error
+	r     *bufio.Reader
+	max   int
+	large func(piece []byte)
+	err   error
 }
+
+// lineBuffer is how much is read at a time.
+const lineBuffer = 32 << 10
 
 // NewLineReader returns a reader of the lines of r. Lines of more than maxSize
 // bytes are skipped and reported with [ErrTooLarge].
 func NewLineReader(r io.Reader, maxSize int) *LineReader {
-	return &LineReader{r: bufio.NewReader(r), max: maxSize}
+	return &LineReader{r: bufio.NewReaderSize(r, lineBuffer), max: maxSize, large: func([]byte) {}}
 }
+
+// OnLarge has f called with the pieces of every line that is too large, one after
+// the other, before Next reports that line. A piece is valid during the call.
+func (r *LineReader) OnLarge(f func(piece []byte)) { r.large = f }
 
 // Next returns the next line that is not blank, without its ending, as bytes of
 // its own. A last line without a newline counts. It returns [io.EOF] at the end.
@@ -44,6 +52,8 @@ func (r *LineReader) readLine() ([]byte, error) {
 		part, err := r.r.ReadSlice('\n')
 		part, ended := bytes.CutSuffix(part, []byte("\n"))
 		if len(line)+len(part) > r.max {
+			r.large(line)
+			r.large(part)
 			return nil, r.skip(err)
 		}
 		line = append(line, part...)
@@ -60,7 +70,9 @@ func (r *LineReader) readLine() ([]byte, error) {
 // starts with the line after it. Err is what the last read returned.
 func (r *LineReader) skip(err error) error {
 	for errors.Is(err, bufio.ErrBufferFull) {
-		_, err = r.r.ReadSlice('\n')
+		var part []byte
+		part, err = r.r.ReadSlice('\n')
+		r.large(part)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err

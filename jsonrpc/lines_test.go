@@ -107,7 +107,7 @@ func TestLineReaderOwnBytes(t *testing.T) {
 // Bytes after a failed read are not taken for the start of a line.
 func TestLineReaderFailedRead(t *testing.T) {
 	for _, limit := range []int{100, 3} {
-		in := iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(strings.Repeat("x", 5000) + "{}\n[]\n")))
+		in := iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(strings.Repeat("x", 50_000) + "{}\n[]\n")))
 		r := jsonrpc.NewLineReader(in, limit)
 		for range 3 {
 			if line, err := r.Next(); !errors.Is(err, iotest.ErrTimeout) {
@@ -150,4 +150,27 @@ func TestLineRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLargeLine: nothing of a line that is too large is lost on whoever wants to
+// see it, and nothing of it is kept.
+func TestLargeLine(t *testing.T) {
+	large := strings.Repeat("0123456789", 20_000)
+	reader := jsonrpc.NewLineReader(strings.NewReader("{}\n"+large+"\n[]\n"), 100_000)
+	var seen strings.Builder
+	reader.OnLarge(func(piece []byte) { seen.Write(piece) })
+	var got []string
+	for range 3 {
+		line, err := reader.Next()
+		if err != nil && !errors.Is(err, jsonrpc.ErrTooLarge) {
+			t.Fatal(err)
+		}
+		got = append(got, string(line))
+	}
+	if diff := cmp.Diff([]string{"{}", "", "[]"}, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if strings.TrimSpace(seen.String()) != large {
+		t.Errorf("%d bytes of the large line were seen; want %d", seen.Len(), len(large))
+	}
 }
