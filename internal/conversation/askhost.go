@@ -125,7 +125,7 @@ func (h hold) invitingRound(t task.Task) []byte {
 func (w *waiting) invite(t task.Task) error {
 	from := w.client.From()
 	if _, session := gate.SessionIn(from.Key); !session || !w.stream.Early() ||
-		w.era != wire.Legacy || w.client.Version() != wire.Version20251125 ||
+		w.era != wire.Legacy || w.client.Transport().Version != wire.Version20251125 ||
 		!w.invites(t) || !w.hub.cfg.Gate.About(from).OpensURLs {
 		return nil
 	}

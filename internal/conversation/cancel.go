@@ -144,8 +144,9 @@ func (r *Request) planCancel(ctx context.Context, m *jsonrpc.Message) *Plan {
 // heldBy returns the held call that m, if it is such a notification, says the
 // client no longer waits for. The upstream has never seen the id of such a call.
 func (r *Request) heldBy(ctx context.Context, m *jsonrpc.Message) (*heldRequest, bool) {
-	if m.Method != "notifications/cancelled" || r.era == wire.Modern {
-		return nil, false // a modern client closes its stream
+	closes := r.era == wire.Modern && !r.client.Transport().Pipe // a modern client closes its stream
+	if m.Method != "notifications/cancelled" || closes {
+		return nil, false
 	}
 	if _, shared := r.owner(); shared {
 		return nil, false // the id may be another client's

@@ -156,9 +156,10 @@ func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
 
 // withdraw cancels the task of a modern client that left, if no other request
 // waits for it: closing the stream is its way to say so, unless it holds a state
-// with which it can come again.
+// with which it can come again. A client that closes a pipe may start again and
+// repeat the call.
 func (h hold) withdraw(ref task.Ref, round int) {
-	if h.era != wire.Modern || round > 0 {
+	if h.era != wire.Modern || round > 0 || h.client.Transport().Pipe {
 		return
 	}
 	ctx := context.WithoutCancel(h.reply.Context())

@@ -80,11 +80,12 @@ func (j judge) undescribed(judged gate.Judged) bool {
 // definition cannot be read is refused. An upstream that has no definition of the
 // tool cannot give the headers a meaning.
 func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
-	if j.era != wire.Modern || judged.Kind != policy.Tool {
+	header := j.client.Transport().Header
+	if j.era != wire.Modern || judged.Kind != policy.Tool || header == nil {
 		return nil
 	}
 	tool := judged.Tool
-	if tool.DigestText() == "" && judged.Handling != policy.RefuseDenied && wire.HasMirrors(j.client.Mirrors()) {
+	if tool.DigestText() == "" && judged.Handling != policy.RefuseDenied && wire.HasMirrors(header) {
 		var err error
 		if tool, err = j.client.Caller().Described(ctx, m); err != nil {
 			return &wire.Problem{Type: wire.HeaderMismatch, Tool: judged.Name, Cause: err, Detail: "the upstream does not describe the tool properly, " +
@@ -94,7 +95,7 @@ func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate
 	if tool.Mirrored == nil {
 		return nil
 	}
-	return wire.CheckMirrors(j.client.Mirrors(), jsonrpc.Value{Bytes: tool.Mirrored}, m.Params.Arguments)
+	return wire.CheckMirrors(header, jsonrpc.Value{Bytes: tool.Mirrored}, m.Params.Arguments)
 }
 
 // lacksMethod reports whether m is a modern request to subscribe to a resource,

@@ -306,7 +306,7 @@ const storeRest = 5 * time.Second
 // them.
 func (r *Request) following() follower {
 	owner, shared := r.owner()
-	version := r.client.Version()
+	version := r.client.Transport().Version
 	if r.era != wire.Legacy || shared || !r.hub.Holds() || version != "" && version != wire.Version20251125 {
 		return nil
 	}

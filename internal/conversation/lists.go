@@ -57,8 +57,12 @@ func (l lists) viewed(method string, answer *jsonrpc.Message) []byte {
 const maxReason = 128
 
 // uncallable reports whether no modern client can call a tool, because its
-// definition demands headers that cannot be sent. Such a tool is not listed.
+// definition demands headers that cannot be sent. Such a tool is not listed. A
+// transport without headers has nothing to demand.
 func (l lists) uncallable(entry wire.Listed) bool {
+	if l.client.Transport().Header == nil {
+		return false
+	}
 	_, err := wire.Mirrors(entry.Entry)
 	if err != nil {
 		l.hub.cfg.Log.WarnContext(l.repeatable(l.reply.Context(), l.upstream()+" "+entry.Name[:min(len(entry.Name), maxReason)]), "tool left out of the list",

@@ -196,5 +196,5 @@ func (r *Request) protocol(m *jsonrpc.Message) string {
 	if version, ok := m.Params.Member("protocolVersion").Text(); ok {
 		return version
 	}
-	return r.client.Version()
+	return r.client.Transport().Version
 }

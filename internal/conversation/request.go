@@ -41,11 +41,15 @@ type Client interface {
 	Caller() *upstream.Caller
 	// Recognition returns what tells whether the client is still who it was.
 	Recognition() Recognition
-	// Mirrors returns the headers of the message, some of which may repeat its
-	// arguments; nil if the transport has none.
-	Mirrors() http.Header
-	// Version returns the protocol version that the transport names, if it does.
-	Version() string
+	// Transport returns what the transport adds to the message.
+	Transport() Transport
+}
+
+// A Transport is what a transport adds to a message.
+type Transport struct {
+	Header  http.Header // some of which may repeat arguments of the message; nil if there are no headers
+	Version string      // the protocol version that the transport names, or that was agreed on; may be empty
+	Pipe    bool        // all messages share one pipe: a request is cancelled by a notification, never by closing it
 }
 
 // An Origin is the place from which a message comes.

@@ -55,7 +55,7 @@ func (w *waiting) greet(t task.Task) error {
 // mark gives a client that knows how to resume a stream, which is one of
 // 2025-11-25, what it needs to come back to this one.
 func (w *waiting) mark(id task.ID) error {
-	if !w.stream.Early() || w.era != wire.Legacy || w.client.Version() != wire.Version20251125 {
+	if !w.stream.Early() || w.era != wire.Legacy || w.client.Transport().Version != wire.Version20251125 {
 		return nil
 	}
 	ctx := w.reply.Context()

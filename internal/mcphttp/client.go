@@ -137,11 +137,13 @@ func (c *client) Caller() *upstream.Caller {
 // Network implements [conversation.Origin].
 func (c *client) Network() string { return admission.Address(c.r.RemoteAddr).Network() }
 
-// Mirrors implements [conversation.Client].
-func (c *client) Mirrors() http.Header { return c.r.Header }
+// Transport implements [conversation.Client].
+func (c *client) Transport() conversation.Transport {
+	return conversation.Transport{Header: c.r.Header, Version: c.version()}
+}
 
-// Version implements [conversation.Client].
-func (c *client) Version() string { return strings.Join(c.r.Header["Mcp-Protocol-Version"], " ") }
+// version returns the protocol version that the request names, if it does.
+func (c *client) version() string { return strings.Join(c.r.Header["Mcp-Protocol-Version"], " ") }
 
 // A recognition is what made the gate take a client for an agent.
 type recognition struct {

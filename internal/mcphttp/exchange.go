@@ -299,7 +299,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) erro
 // changed lists.
 func (x *exchange) hasOwnStream(resp *http.Response) bool {
 	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Hub.Governs() &&
-		!x.request.Resumed() && x.takesEvents() && x.client.Version() < wire.Version20260728
+		!x.request.Resumed() && x.takesEvents() && x.client.version() < wire.Version20260728
 }
 
 // takesEvents reports whether the client takes an answer that is a stream of

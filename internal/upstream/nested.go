@@ -205,6 +205,9 @@ func taskError(a *answer) error {
 
 // Ping reports whether the upstream answers to a session.
 func (c *Caller) Ping(ctx context.Context, session string) bool {
+	if c.as.Header == nil {
+		return false // a transport without headers has no sessions
+	}
 	as := c.as
 	as.Header = as.Header.Clone()
 	as.Header.Set("Mcp-Session-Id", session)

@@ -131,18 +131,41 @@ func checkBatch(p jsonrpc.Packet, h Headers) error {
 	return nil
 }
 
+// ClassifyBare is [Classify] for a transport without headers. Agreed is the
+// version that client and server agreed on with initialize, empty if they have
+// not.
+func ClassifyBare(p jsonrpc.Packet, agreed string) (Era, error) {
+	if p.Batch {
+		var h Headers
+		if agreed != "" {
+			h.Version = []string{agreed}
+		}
+		return Legacy, checkBatch(p, h)
+	}
+	m := &p.Messages[0]
+	version := m.Params.Meta.Member(MetaVersion)
+	if !version.Present() {
+		return Legacy, nil
+	}
+	if m.Kind != jsonrpc.Request {
+		return Modern, nil
+	}
+	claimed, err := checkMeta(m, version)
+	if err != nil || claimed == Version20260728 {
+		return Modern, err
+	}
+	return Modern, checkUnknownVersion(m, claimed)
+}
+
 // checkModern makes the checks of a body-processing intermediary in the order
 // in which servers report them: metadata, version, mirrors.
 func checkModern(m *jsonrpc.Message, version jsonrpc.Value, h Headers) error {
 	if m.Kind != jsonrpc.Request {
 		return checkGiven(m, h) // the revision leaves headers of notifications open
 	}
-	claimed, ok := version.Text()
-	if !ok {
-		return missingMeta(MetaVersion)
-	}
-	if !m.Params.Meta.Member(MetaCapabilities).IsObject() {
-		return missingMeta(MetaCapabilities)
+	claimed, err := checkMeta(m, version)
+	if err != nil {
+		return err
 	}
 	if len(h.Version) == 0 || h.Version[0] != claimed {
 		return mismatch("MCP-Protocol-Version and the version in _meta differ")
@@ -154,6 +177,19 @@ func checkModern(m *jsonrpc.Message, version jsonrpc.Value, h Headers) error {
 		return mismatch("Mcp-Method and method differ")
 	}
 	return checkName(m, h.Name)
+}
+
+// checkMeta checks the metadata that every modern request must have, and returns
+// the version in it.
+func checkMeta(m *jsonrpc.Message, version jsonrpc.Value) (claimed string, err error) {
+	claimed, ok := version.Text()
+	if !ok {
+		return "", missingMeta(MetaVersion)
+	}
+	if !m.Params.Meta.Member(MetaCapabilities).IsObject() {
+		return "", missingMeta(MetaCapabilities)
+	}
+	return claimed, nil
 }
 
 // checkUnknownVersion refuses what the gate judges in a version whose meaning
