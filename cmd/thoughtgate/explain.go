@@ -78,6 +78,7 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 		Upstream:    given["upstream"],
 		Principal:   policy.Principal{ID: given["principal"], Groups: groups, Anonymous: given["principal"] == ""},
 		Annotations: readAnnotations(given),
+		Listed:      true,
 		Session:     policy.Session{Client: given["host"]},
 		Time:        time.Now(),
 	}

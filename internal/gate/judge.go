@@ -72,6 +72,7 @@ func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.Task
 		Arguments:   q.arguments,
 		Principal:   c.Principal,
 		Annotations: j.Tool.Annotations,
+		Listed:      j.Tool.DigestText() != "",
 		Session:     facts.Session,
 		Time:        g.now(),
 	})

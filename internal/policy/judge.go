@@ -17,6 +17,7 @@ type Call struct {
 	Arguments   jsontext.Value // may be absent
 	Principal   Principal
 	Annotations Annotations // of a tool
+	Listed      bool        // whether the upstream has listed the tool, so that Annotations are what it says
 	Session     Session
 	Time        time.Time
 }

@@ -199,7 +199,7 @@ func (q *question) attribute(name types.String, policies selection) (types.Value
 		if q.kind != Tool {
 			return nil, nil
 		}
-		return q.call.Annotations.record(), nil
+		return q.call.Annotations.record(q.call.Listed), nil
 	}
 }
 
@@ -211,9 +211,11 @@ func (s *Session) record() types.Record {
 	})
 }
 
-func (a *Annotations) record() types.Record {
+func (a *Annotations) record(listed bool) types.Record {
 	readOnly := given(a.ReadOnly, false)
 	return types.NewRecord(types.RecordMap{
+		"listed":          types.Boolean(listed),
+		"hinted":          types.Boolean(a.ReadOnly != nil || a.Destructive != nil),
 		"title":           types.String(a.Title),
 		"readOnlyHint":    readOnly,
 		"destructiveHint": given(a.Destructive, !bool(readOnly)),
