@@ -65,14 +65,13 @@ func UserStateDir(getenv func(string) string) string {
 }
 
 func (l *loader) checkUpstream(at string, u *Upstream) {
-	_, given := l.origins[at+".url"]
-	if !given {
+	if _, given := l.origins[at+".url"]; !given && u.URL == nil && u.Command == nil {
 		l.report(l.origin(at), at+".url", "is required")
 	}
 	alone := len(l.cfg.Upstreams) == 1
 	_, named := l.origins[at+".name"]
 	switch {
-	case named:
+	case named, u.Name != "":
 	case alone:
 		u.Name = "default"
 	default:

@@ -70,7 +70,8 @@ type Operators struct {
 // An Upstream is one MCP server behind the gate.
 type Upstream struct {
 	Name                 string
-	URL                  *url.URL          // http or https, with a host, without user and fragment
+	URL                  *url.URL          // http or https, with a host, without user and fragment; nil if Command is given
+	Command              []string          // the program, with its arguments, that is the server; nil if URL is given
 	Paths                []string          // where agents reach it, each used by no other upstream
 	Headers              map[string]Secret // sent with every request; names in canonical form
 	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
@@ -184,6 +185,7 @@ type Limits struct {
 	MaxBodyMemory  int64 // bytes of all requests under way
 	MaxResult      int64 // bytes of a held call's result
 	MaxHeader      int64 // bytes
+	MaxLine        int64 // bytes of one line that a server writes to its standard output
 	MaxBatch       int
 	MaxDepth       int
 	RequestTimeout time.Duration // until the upstream's response headers
@@ -258,6 +260,7 @@ func Default() Config {
 			MaxBodyMemory:         256 << 20,
 			MaxResult:             1 << 30,
 			MaxHeader:             64 << 10,
+			MaxLine:               64 << 20,
 			MaxBatch:              50,
 			MaxDepth:              128,
 			RequestTimeout:        30 * time.Second,

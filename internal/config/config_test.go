@@ -96,7 +96,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
+			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxLine: 64 << 20, MaxBatch: 50, MaxDepth: 128,
 			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ToolsFetchTimeout: 30 * time.Second, ToolsMaxPages: 100, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
@@ -214,6 +214,7 @@ limits:
   max_request_body: 4
   max_result: 2GiB
   max_header: 5kB
+  max_line: 1MiB
   max_batch: 6
   max_depth: 7
   request_timeout: 8s
@@ -302,7 +303,7 @@ telemetry:
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{
 			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestsPerClient: 15, MaxStreamsPerClient: 16, MaxConnectionsPerClient: 17,
-			MaxRequestBody: 4, MaxBodyMemory: 3 << 20, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
+			MaxRequestBody: 4, MaxBodyMemory: 3 << 20, MaxResult: 2147483648, MaxHeader: 5000, MaxLine: 1 << 20, MaxBatch: 6, MaxDepth: 7,
 			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ToolsFetchTimeout: 13 * time.Second, ToolsMaxPages: 14, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",

@@ -14,6 +14,15 @@ type Sources struct {
 	File      string     // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
 	Environ   []string   // in the form of [os.Environ]
 	Overrides []Override // the command line's
+	Server    *Upstream  // the only upstream, in place of all others; nil if there is none
+	Starter   *Starter   // what is read if there is no file; nil means nothing
+}
+
+// A Starter is a configuration that is part of the program.
+type Starter struct {
+	Name     string // what problems with it are said to be in
+	Text     []byte
+	Policies []Source
 }
 
 // An Override gives one setting a value that beats the file's.
@@ -65,15 +74,22 @@ func (l *loader) read(s Sources) (file string, err error) {
 	if file = s.File; file == "" {
 		file = l.env.vars["THOUGHTGATE_CONFIG"]
 	}
-	if file != "" {
+	switch {
+	case file != "":
 		src, err := l.files.read(file)
 		if err != nil {
 			return "", err
 		}
 		l.decode(file, src)
+	case s.Starter != nil:
+		l.decode(s.Starter.Name, s.Starter.Text)
+		l.cfg.Cedar.Sources = s.Starter.Policies
 	}
 	l.addDefaultWorkflow()
 	l.override(s.Overrides)
+	if s.Server != nil {
+		l.cfg.Upstreams = []Upstream{*s.Server}
+	}
 	return file, nil
 }
 

@@ -215,6 +215,7 @@ func (l *Limits) settings() group {
 		{"max_body_memory", size(&l.MaxBodyMemory, 1<<20, 1<<40)},
 		{"max_result", size(&l.MaxResult, 64<<10, 1<<40)},
 		{"max_header", size(&l.MaxHeader, 1<<10, 16<<20)},
+		{"max_line", size(&l.MaxLine, 64<<10, 1<<30)},
 		{"max_batch", number(&l.MaxBatch, 100_000)},
 		{"max_depth", number(&l.MaxDepth, 128)},
 		{"request_timeout", duration(&l.RequestTimeout, shortest)},
