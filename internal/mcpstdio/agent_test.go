@@ -1,0 +1,492 @@
+package mcpstdio_test
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+func call(tool, arguments string) string {
+	return `{"name":"` + tool + `","arguments":` + arguments + `}`
+}
+
+// contains fails the test unless text has all of parts.
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in %.600s", part, text)
+		}
+	}
+}
+
+// What passes is not changed by a byte, in either direction.
+func TestTransparent(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	for _, line := range []string{
+		`{"params":{"arguments":{"n": 1.50e0,"é":"é\u00e9 ` + "\u2028" + `"},"unknown":[1,2 ],"name":"echo"},  "method":"tools/call","id":"a/\u0062","jsonrpc":"2.0"}`,
+		` {"jsonrpc":"2.0","id":9007199254740993,"method":"x/unknown","params":{"z":null}} `,
+	} {
+		s.say(line)
+		m, err := jsonrpc.ParseMessage([]byte(line), jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.answer(string(m.ID.Bytes))
+		if !slices.Contains(s.saw(), line) {
+			t.Errorf("the server did not get the line as it was sent:\n%s", line)
+		}
+	}
+	contains(t, s.ask("3", "tools/call", call("echo", `{"n": 1.50e0}`)), `"text":"ran echo {\"n\": 1.50e0}"`)
+	contains(t, s.ask("4", "no/such", `{}`), `{"jsonrpc":"2.0","id":4,"error":{"code":-32601,"message":"no such method"}}`)
+}
+
+// Requests are answered in any order, while others are held, in both directions.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{hold: patience})
+	s.initialize()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{}`) + `}`)
+	held := s.held()
+	s.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":` + call("slow", `{}`) + `}`)
+	s.say(`{"jsonrpc":"2.0","id":"1","method":"tools/call","params":` + call("echo", `{"other":"type"}`) + `}`)
+	contains(t, s.answer(`"1"`), "ran echo")
+	s.say(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + call("ask_client", `{}`) + `}`)
+	question := s.next()
+	contains(t, question, `"method":"sampling/createMessage","params":{"maxTokens": 1.0,"messages":[]}`)
+	m, err := jsonrpc.ParseMessage([]byte(question), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := `{"id":` + string(m.ID.Bytes) + `,"result":{"role": "assistant"},"jsonrpc":"2.0"}`
+	s.say(reply)
+	var answers []string
+	for range 2 {
+		answers = append(answers, s.next())
+	}
+	slices.Sort(answers)
+	contains(t, answers[0], `"id":2`, "slow")
+	contains(t, answers[1], `"id":3`, "assistant")
+	s.decide(held, approval.Approve)
+	contains(t, s.answer("1"), "ran delete {}")
+	if n := s.sawWith(`"method":"tools/call","params":{"name":"delete"`); n != 1 {
+		t.Errorf("the held call ran %d times; want once", n)
+	}
+}
+
+// A client that asks for progress hears of it while its call is held; progress of
+// the server passes.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{hold: patience})
+	s.initialize()
+	s.ask("1", "tools/call", `{"name":"progress","_meta":{"progressToken":"p1"}}`)
+	if want := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p1","progress":  5}}`; !slices.Contains(s.notifications, want) {
+		t.Errorf("notifications = %q; want %s", s.notifications, want)
+	}
+	s.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"delete","_meta":{"progressToken":7}}}`)
+	for range 3 {
+		contains(t, s.next(), `"notifications/progress"`, `"progressToken":7`, "Waiting for approval by default")
+	}
+	s.decide(s.held(), approval.Reject)
+	contains(t, s.answer("2"), `"isError":true`, "id\":2")
+	if n := s.sawWith(`"delete"`); n != 0 {
+		t.Errorf("the server saw %d lines about a call that was rejected", n)
+	}
+}
+
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	if list := s.ask("1", "tools/list", `{}`); strings.Contains(list, "delete_denied") {
+		t.Errorf("a tool that is denied outright is listed: %s", list)
+	} else {
+		contains(t, list, `"extra":  1.0`)
+	}
+	contains(t, s.ask("2", "tools/call", call("delete_denied", `{}`)), `"isError":true`, "never", "policy_denied")
+	if n := s.sawWith("delete_denied"); n != 0 {
+		t.Error("the server saw a call that was denied")
+	}
+}
+
+// A call that nobody decides in time gets the pending answer; a repeated call
+// attaches, also after the agent has started the wrap anew.
+func TestAttachAfterRestart(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	first := open(t, options{store: store})
+	first.initialize()
+	contains(t, first.ask("1", "tools/call", call("delete", `{"path":"/a"}`)), "waits for approval", "exactly the same arguments")
+	held := first.held()
+	first.close()
+	second := open(t, options{store: store, hold: patience})
+	second.initialize()
+	second.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{"path":"/a"}`) + `}`)
+	second.eventually("the repeated call attaches", func() bool { return strings.Contains(second.log.String(), "identical call joins a held one") })
+	second.decide(held, approval.Approve)
+	contains(t, second.answer("1"), `ran delete {\"path\":\"/a\"}`)
+	page, err := store.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100})
+	if err != nil || len(page.Tasks) != 1 {
+		t.Errorf("there are %d tasks (%v); want one", len(page.Tasks), err)
+	}
+}
+
+// A client that closes its end of the pipe while its call is held withdraws
+// nothing, in either era: it may start again.
+func TestClosedWhileHeld(t *testing.T) {
+	t.Parallel()
+	for _, meta := range []string{"", "," + modern} {
+		s := open(t, options{hold: patience})
+		if meta == "" {
+			s.initialize()
+		}
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete","arguments":{}` + meta + `}}`)
+		held := s.held()
+		s.eventually("the client waits", func() bool { return strings.Contains(s.log.String(), "\"verdict\"") })
+		s.close()
+		got, err := s.desk.Get(t.Context(), task.AnyOwner().Ref(held.ID))
+		if err != nil || got.State != task.InputRequired {
+			t.Errorf("after the client left, the call is %s (%v); want pending", got.State, err)
+		}
+	}
+}
+
+// A client that cancels its held call withdraws it, in either era, and gets no
+// answer. The server never hears of it.
+func TestCancelHeld(t *testing.T) {
+	t.Parallel()
+	for _, meta := range []string{"", "," + modern} {
+		s := open(t, options{hold: patience})
+		if meta == "" {
+			s.initialize()
+		}
+		s.say(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete","arguments":{}`+meta+`}}`,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"AbortError: the user pressed Esc"}}`)
+		s.eventually("the call is withdrawn", func() bool {
+			page, err := s.store.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 10})
+			return err == nil && len(page.Tasks) == 1 && page.Tasks[0].State == task.Cancelled
+		})
+		contains(t, s.ask("8", "tools/call", `{"name":"echo","arguments":{}`+meta+`}`), "ran echo")
+		if len(s.notifications) > 0 {
+			t.Errorf("a cancelled request was answered: %q", s.notifications)
+		}
+		if n := s.sawWith("cancelled"); n != 0 {
+			t.Error("the server was told of a request that it never got")
+		}
+	}
+}
+
+// A request that the server is answering is cancelled there, and the gate forgets
+// it.
+func TestCancelForwarded(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{agent: func(c *mcpstdio.Config) { c.Limits.Requests = 1 }})
+	s.initialize()
+	for id := range 3 {
+		s.say(`{"jsonrpc":"2.0","id":`+strconv.Itoa(id)+`,"method":"tools/call","params":`+call("hang", `{}`)+`}`,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+strconv.Itoa(id)+`}}`)
+	}
+	contains(t, s.ask("9", "tools/call", call("echo", `{}`)), "ran echo")
+	if n := s.sawWith("notifications/cancelled"); n != 3 {
+		t.Errorf("the server saw %d cancellations; want 3", n)
+	}
+}
+
+// A server that answers a call which it was not sent deceives nobody.
+func TestForgedAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{hold: patience})
+	s.initialize()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{}`) + `}`)
+	held := s.held()
+	for i, id := range []string{"1", `"1"`, "1.0", `"\u0031"`} {
+		contains(t, s.ask(strconv.Itoa(10+i), "tools/call", call("forge", `{"id":`+id+`}`)), "tried")
+	}
+	for _, said := range s.notifications {
+		if strings.Contains(said, "forged") {
+			t.Errorf("the client was told a forged answer: %s", said)
+		}
+	}
+	s.decide(held, approval.Approve)
+	contains(t, s.answer("1"), "ran delete")
+}
+
+// A client that knows tasks gets one, is told of its steps, and fetches the result.
+func TestLegacyTask(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	created := s.ask("1", "tools/call", `{"name":"delete","arguments":{},"task":{"ttl":600000}}`)
+	m, err := jsonrpc.ParseMessage([]byte(created), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := m.Result.Member("task").Member("taskId").Text()
+	s.say(`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"` + id + `"}}`)
+	contains(t, s.ask("3", "tasks/get", `{"taskId":"`+id+`"}`), `"working"`)
+	s.decide(s.held(), approval.Approve)
+	contains(t, s.answer("2"), "ran delete")
+	for !strings.Contains(<-s.statuses, `"completed"`) {
+		continue
+	}
+}
+
+// A request that the gate answers, such as one for the result of a task, can be
+// cancelled. The server never hears of it.
+func TestCancelTaskResult(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	created, err := jsonrpc.ParseMessage([]byte(s.ask("1", "tools/call", `{"name":"delete","arguments":{},"task":{}}`)), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := created.Result.Member("task").Member("taskId").Text()
+	s.say(`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+	s.eventually("the request has ended", func() bool { return strings.Contains(s.log.String(), `"method":"tasks/result"`) })
+	if n := s.sawWith("cancelled"); n != 0 {
+		t.Error("the server was told of a request that it never got")
+	}
+	s.decide(s.held(), approval.Reject)
+	contains(t, s.ask("3", "tasks/get", `{"taskId":"`+id+`"}`), `"failed"`)
+	for _, n := range s.notifications {
+		if strings.Contains(n, `"id":2`) {
+			t.Errorf("a cancelled request was answered: %s", n)
+		}
+	}
+}
+
+// A modern client with the tasks extension hears of its task on a subscription,
+// together with the server, and alone.
+func TestModernListen(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	const tasks = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+	created, err := jsonrpc.ParseMessage([]byte(s.ask("1", "tools/call", `{"name":"delete","arguments":{},`+tasks+`}`)), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := created.Result.Member("taskId").Text()
+	s.say(`{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"taskIds":["` + id + `"]},` + tasks + `}}`)
+	contains(t, s.next(), "acknowledged", `/subscriptionId":"sub"`, `"toolsListChanged":true`, `"taskIds":["`+id+`"]`)
+	contains(t, s.next(), `"working"`)
+	s.decide(s.held(), approval.Approve)
+	for !strings.Contains(s.next(), "ran delete") {
+		continue
+	}
+	s.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"sub"}}`)
+	s.eventually("the server is told that the client listens no more", func() bool { return s.sawWith("notifications/cancelled") == 1 })
+	for _, line := range s.saw() {
+		if strings.Contains(line, "listen") && strings.Contains(line, id) {
+			t.Errorf("the server was told of a task of the gate: %s", line)
+		}
+	}
+}
+
+// A message that one server may read as two is one for every server: a bare CR ends
+// a line for Python.
+func TestEmbeddedLineBreaks(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	smuggled := `{"jsonrpc":"2.0","id":66,"method":"tools/call","params":` + call("delete_denied", `{}`) + `}`
+	s.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":{\"a\":[\r" + smuggled + "\r]}}")
+	s.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":\r{\"a\":\r\r1}}")
+	contains(t, s.ask("1", "tools/call", call("echo", `{}`)), "ran echo")
+	for _, line := range s.saw() {
+		if strings.ContainsAny(line, "\r") || strings.HasPrefix(line, smuggled[:20]) && strings.Contains(line, "66") {
+			t.Errorf("the server may read several messages: %q", line)
+		}
+	}
+}
+
+// What is no message is refused, and what follows is served.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	large := strings.Repeat("x", 2<<20)
+	for _, tt := range []struct{ line, want string }{
+		{`{"jsonrpc":"2.0","id":1,`, `"parse_error"`},
+		{`not json`, `"parse_error"`},
+		{"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"x\",\"params\":{\"a\":\"\xff\"}}", `"parse_error"`},
+		{`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"echo","name":"delete_denied"}}`, `"parse_error"`},
+		{`{"jsonrpc":"2.0","id":7}`, `"invalid_request"`},
+		{`[{"jsonrpc":"2.0","id":8,"method":"ping"}]`, "batches exist only"},
+		{`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"echo","arguments":{"a":"` + large + `"}}}`, `"body_too_large"`},
+	} {
+		s.say(tt.line)
+		contains(t, s.next(), tt.want)
+	}
+	contains(t, s.ask("10", "tools/call", call("echo", `{}`)), "ran echo")
+	io.WriteString(s.in, `{"jsonrpc":"2.0","id":11,"method":"tools/call",`)
+	io.WriteString(s.in, `"params":`+call("echo", `{"in":"pieces"}`)+"}\r\n\n\n")
+	contains(t, s.answer("11"), "pieces")
+}
+
+// A server that writes something else than messages, or writes before it is asked,
+// confuses nobody.
+func TestBanner(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{env: []string{"MCPSTDIO_BANNER=1"}})
+	s.initialize()
+	if len(s.notifications) > 0 {
+		t.Errorf("the client was told %q", s.notifications)
+	}
+	contains(t, s.ask("1", "tools/call", call("garbage", `{}`)), "after garbage")
+	if len(s.notifications) > 0 {
+		t.Errorf("the client was told %q", s.notifications)
+	}
+	contains(t, s.log.String(), "is no message", "Welcome to the")
+}
+
+// An answer that clients may read in different ways passes where it can be no other
+// answer.
+func TestUnclearAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	s.say(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":` + call("unclear", `{}`) + `}`)
+	contains(t, s.next(), `{"jsonrpc":"2.0","id":5,"result":{"content":[],"a":1,"a":2}}`)
+}
+
+// A line of 100 MB takes no memory to speak of, and the request that it answers gets
+// a clear error: forwarded or held.
+func TestHugeLine(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{hold: patience})
+	s.initialize()
+	contains(t, s.ask("1", "tools/call", call("huge", `{"size":500000}`)), strings.Repeat("x", 500_000))
+	contains(t, s.ask("2", "tools/call", call("huge", `{"size":100000000}`)), "larger than the gate passes on", "upstream_invalid_response")
+	contains(t, s.ask("3", "tools/call", call("echo", `{}`)), "ran echo")
+}
+
+// The agent of a server that crashes gets a clear error, held calls are not lost,
+// and the server is started again for the next request.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{hold: patience, restarts: 3})
+	s.initialize()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{}`) + `}`)
+	held := s.held()
+	s.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":` + call("hang", `{}`) + `}`)
+	s.eventually("the server has the call", func() bool { return s.sawWith("hang") == 1 })
+	s.say(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + call("crash", `{}`) + `}`)
+	for range 2 {
+		contains(t, s.next(), "the server ended before it answered; the call may have run", "upstream_invalid_response")
+	}
+	contains(t, s.log.String(), "going down")
+	s.decide(held, approval.Approve)
+	contains(t, s.answer("1"), "ran delete")
+	contains(t, s.ask("4", "tools/call", call("echo", `{}`)), "ran echo")
+	saw := s.saw()
+	if n := s.sawWith("started"); n != 2 {
+		t.Errorf("the server was started %d times; want 2", n)
+	}
+	again := saw[slices.Index(saw, "started")+1:]
+	again = again[slices.Index(again, "started"):]
+	if len(again) < 3 || !strings.Contains(again[1], `"initialize"`) || !strings.Contains(again[2], "notifications/initialized") {
+		t.Errorf("the server that was started again was not greeted: %q", again)
+	}
+	if n := s.sawWith(`"hang"`) + s.sawWith(`"crash"`); n != 2 {
+		t.Error("a call was repeated")
+	}
+}
+
+// A server that crashes again and again is given up, and one that never said
+// anything is not started again.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	t.Run("crashes", func(t *testing.T) {
+		s := open(t, options{restarts: 2})
+		s.initialize()
+		for id := range 3 {
+			contains(t, s.ask(strconv.Itoa(id), "tools/call", call("crash", `{}`)), "the server ended before it answered")
+		}
+		<-s.server.Over()
+		contains(t, s.server.Err().Error(), "exit status 3")
+		contains(t, s.ask("9", "tools/call", call("echo", `{}`)), "upstream_unreachable", "did not run")
+	})
+	t.Run("never speaks", func(t *testing.T) {
+		s := open(t, options{restarts: 2, server: func(c *stdioclient.Config) { c.Command = []string{"false"} }})
+		<-s.server.Over()
+		contains(t, s.server.Err().Error(), "exit status 1")
+	})
+}
+
+// A server that floods is read no faster than its client reads.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	s.ask("1", "tools/call", call("flood", `{}`))
+	if len(s.notifications) != 5000 {
+		t.Fatalf("%d of 5000 notifications arrived", len(s.notifications))
+	}
+	for i, n := range s.notifications {
+		if want := fmt.Sprintf(`"data":%d}}`, i); !strings.HasSuffix(n, want) {
+			t.Fatalf("notification %d is %s", i, n)
+		}
+	}
+}
+
+// A server is ended by closing its input, and killed if it does not end.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	t.Run("politely", func(t *testing.T) {
+		s := open(t, options{})
+		s.initialize()
+		s.close()
+		s.server.Close()
+		if saw := s.saw(); saw[len(saw)-1] != "end of input" {
+			t.Errorf("the server saw at last %q", saw[len(saw)-1])
+		}
+	})
+	t.Run("with force", func(t *testing.T) {
+		s := open(t, options{env: []string{"MCPSTDIO_STUBBORN=1"}, server: func(c *stdioclient.Config) { c.Grace = 100 * time.Millisecond }})
+		s.initialize()
+		s.close()
+		s.server.Close()
+		contains(t, s.server.Err().Error(), "killed")
+	})
+}
+
+// Batches exist in 2025-03-26. Each message of one is judged.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.ask("1", "initialize", `{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"tester","version":"1"}}`)
+	s.say(`[{"jsonrpc":"2.0","id":2,"method":"tools/call","params":` + call("echo", `{"b":1}`) + `},` +
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + call("delete_denied", `{}`) + `},` +
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":` + call("delete", `{}`) + `}]`)
+	if line := s.next(); !strings.HasPrefix(line, "[") {
+		t.Errorf("a batch was answered by %s", line)
+	} else {
+		contains(t, line, `"id":2`, "ran echo", `"id":3`, "never", `"id":4`, "waits for approval")
+	}
+	if n := s.sawWith("delete"); n != 0 {
+		t.Error("the server saw a call that was denied or held")
+	}
+	if diff := cmp.Diff(1, s.sawWith(`"b":1`)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,295 @@
+package mcpstdio_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// patience is how long a test waits for what must happen. Only a test that fails
+// uses it up.
+const patience = time.Minute
+
+// A site is a gate between a client, which is the test, and a real server process.
+type site struct {
+	t        *testing.T
+	in       *io.PipeWriter
+	lines    chan string
+	statuses chan string // of legacy tasks, which may come at any time
+	store    task.Store
+	desk     *approval.Desk
+	server   *stdioclient.Client
+	served   chan struct{}
+	log      *logBuffer
+	seen     string // the file with what the server got
+
+	notifications []string // that came while the test waited for an answer
+}
+
+// options are what tests change about a site.
+type options struct {
+	env      []string
+	store    task.Store // nil means a new one
+	server   func(*stdioclient.Config)
+	agent    func(*mcpstdio.Config)
+	hold     time.Duration
+	restarts int
+}
+
+func open(t *testing.T, o options) *site {
+	t.Helper()
+	s := &site{t: t, lines: make(chan string, 10_000), statuses: make(chan string, 1000), store: o.store, served: make(chan struct{}), log: new(logBuffer), seen: filepath.Join(t.TempDir(), "seen")}
+	if s.store == nil {
+		s.store = memstore.New(memstore.Options{})
+	}
+	log := logging.New(s.log, "json", slog.LevelDebug)
+	snapshot, _, err := policy.Compile(policy.Config{
+		Rules: []policy.Rule{
+			{Match: "delete_denied", Action: policy.Deny, Reason: "never"},
+			{Match: "delete*", Action: policy.Approve},
+		},
+		Default: policy.Rule{Action: policy.Forward},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gate.New(&gate.Settings{Policy: snapshot, HideDenied: true}, time.Now, log, nil)
+	s.desk, err = approval.New(approval.Config{
+		Store: s.store, Durable: true, Judge: g.Recheck, Log: log,
+		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: time.Hour}, true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := conversation.NewHub(conversation.Config{Gate: g, Desk: s.desk, Log: log, Waiting: conversation.Waiting{
+		Hold: max(o.hold, time.Millisecond), Longest: patience, Forever: time.Hour, Beat: 20 * time.Millisecond, Pending: "working",
+	}})
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stdioclient.Config{
+		Name: "test", Command: []string{program}, Env: append(append(os.Environ(), "MCPSTDIO_SEEN="+s.seen), o.env...),
+		Stderr: s.log, MaxLine: 1 << 20, Grace: 5 * time.Second, Restarts: o.restarts, Log: log,
+	}
+	if o.server != nil {
+		o.server(&cfg)
+	}
+	s.server = stdioclient.New(cfg)
+	in, write := io.Pipe()
+	read, out := io.Pipe()
+	s.in = write
+	config := mcpstdio.Config{
+		In: in, Out: out, Link: s.server, Principal: policy.Principal{ID: "local:tester"}, Gate: g, Hub: hub,
+		Limits: mcpstdio.Limits{Line: 1 << 20, Requests: 1000}, Log: log,
+	}
+	if o.agent != nil {
+		o.agent(&config)
+	}
+	agent := mcpstdio.New(config)
+	if err := s.server.Start(agent); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	keeping := make(chan struct{})
+	go func() { defer close(keeping); _ = s.desk.Run(ctx) }()
+	go func() { defer close(s.served); agent.Serve(ctx) }()
+	go func() {
+		defer close(s.lines)
+		lines := bufio.NewScanner(read)
+		lines.Buffer(nil, 256<<20)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), `"notifications/tasks/status"`) {
+				s.statuses <- lines.Text()
+				continue
+			}
+			s.lines <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		write.Close()
+		<-s.served
+		finishing, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		s.server.Close()
+		agent.Finish(finishing)
+		_ = s.desk.Close(finishing)
+		hub.Close()
+		stop()
+		<-keeping
+		out.Close()
+		if finishing.Err() != nil {
+			t.Error("the agent's requests do not end")
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s\nthe server saw:\n%s", s.log, strings.Join(s.saw(), "\n"))
+		}
+	})
+	return s
+}
+
+// say sends lines as they are.
+func (s *site) say(lines ...string) {
+	s.t.Helper()
+	for _, line := range lines {
+		if _, err := io.WriteString(s.in, line+"\n"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// next returns the next line that the client is told.
+func (s *site) next() string {
+	s.t.Helper()
+	select {
+	case line, more := <-s.lines:
+		if !more {
+			s.t.Fatal("the gate has closed the pipe")
+		}
+		return line
+	case <-time.After(patience):
+		s.t.Fatal("the gate says nothing")
+	}
+	return ""
+}
+
+// answer returns the answer to the request with an id. What comes before is kept in
+// notifications.
+func (s *site) answer(id string) string {
+	s.t.Helper()
+	for {
+		line := s.next()
+		m, err := jsonrpc.ParseMessage([]byte(line), jsonrpc.Limits{})
+		if err != nil {
+			s.t.Fatalf("the client was told something that is no message: %v\n%.500s", err, line)
+		}
+		if m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, []byte(id)) {
+			return line
+		}
+		s.notifications = append(s.notifications, line)
+	}
+}
+
+// ask sends a request and returns its answer.
+func (s *site) ask(id, method, params string) string {
+	s.t.Helper()
+	s.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`)
+	return s.answer(id)
+}
+
+// initialize begins a session of 2025-11-25.
+func (s *site) initialize() {
+	s.t.Helper()
+	s.ask(`"init"`, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tester","version":"1"}}`)
+	s.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+// saw returns the lines that the server got.
+func (s *site) saw() []string {
+	text, err := os.ReadFile(s.seen)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// sawWith returns how many of those lines contain a text.
+func (s *site) sawWith(text string) (n int) {
+	for _, line := range s.saw() {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// held waits until a call of the tool delete is held, and returns its task.
+func (s *site) held() task.Task {
+	s.t.Helper()
+	var found task.Task
+	s.eventually("a call is held", func() bool {
+		page, err := s.store.List(s.t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, t := range page.Tasks {
+			if t.Call.Name == "delete" && t.State == task.InputRequired {
+				found = t
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// decide looks at a held call and then decides, as an approver does.
+func (s *site) decide(t task.Task, what approval.Decision) {
+	s.t.Helper()
+	shown, err := s.desk.Cases().ShowAll(s.t.Context(), t.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.desk.Decide(s.t.Context(), t.ID, approval.Approver{Name: "alice"}, approval.Ruling{Decision: what, Shown: shown.ShownDigest}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// close closes the client's end of the pipe, as an agent that ends does.
+func (s *site) close() {
+	s.t.Helper()
+	s.in.Close()
+	select {
+	case <-s.served:
+	case <-time.After(patience):
+		s.t.Fatal("the gate does not notice that the client has left")
+	}
+}
+
+func (s *site) eventually(what string, condition func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !condition() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("it never happened that %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// A logBuffer keeps what is written for the test to read.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,190 @@
+package stdioclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// A child is one run of the server's program.
+type child struct {
+	cmd     *exec.Cmd
+	in      *os.File            // the server's standard input
+	out     *os.File            // its standard output
+	lines   *jsonrpc.LineReader // of out
+	writing chan struct{}       // holds a token while somebody writes
+	exited  chan struct{}       // closed when the process has ended and was waited for
+	status  error               // how it ended; valid once exited is closed
+	ended   chan struct{}       // closed when nothing more comes from the server
+	closing chan struct{}       // closed when the gate ends the server
+	dead    bool                // nothing more is written; for those who hold the token of writing
+}
+
+// startChild starts the program. One goroutine starts it and waits for it, on one
+// thread: on Linux the program is told to end if that thread ends.
+func startChild(cfg *Config) (*child, error) {
+	inRead, inWrite, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	outRead, outWrite, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, inRead.Close(), inWrite.Close())
+	}
+	c := &child{
+		in: inWrite, out: outRead, lines: jsonrpc.NewLineReader(outRead, cfg.MaxLine),
+		writing: make(chan struct{}, 1), exited: make(chan struct{}), ended: make(chan struct{}), closing: make(chan struct{}),
+	}
+	c.cmd = exec.Command(cfg.Command[0], cfg.Command[1:]...) //nolint:gosec,noctx // the user names the program; Client.Close ends it
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr, c.cmd.Dir, c.cmd.Env = inRead, outWrite, cfg.Stderr, cfg.Dir, cfg.Env
+	c.cmd.WaitDelay = time.Second // for what copies Stderr, if it is no file
+	separate(c.cmd)
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			c.status = c.cmd.Wait()
+			close(c.exited)
+		}
+	}()
+	err = <-started
+	_, _ = inRead.Close(), outWrite.Close()
+	if err != nil {
+		_, _ = inWrite.Close(), outRead.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// errInterrupted reports a message of which only a part was written.
+var errInterrupted = errors.New("the message was not written as a whole")
+
+// errDead reports a message that was not written because the server has ended.
+var errDead = errors.New("the server has ended")
+
+// bury has nothing more written.
+func (c *child) bury() {
+	c.writing <- struct{}{}
+	c.dead = true
+	<-c.writing
+}
+
+// write is writeAfter without anything to do before.
+func (c *child) write(ctx context.Context, message []byte) error {
+	return c.writeAfter(ctx, func() error { return nil }, message)
+}
+
+// writeAfter writes a message as one line, one at a time, and calls begin before,
+// whose error it returns. It gives up when ctx is done or the server has ended. The
+// error is errInterrupted if part of the line was written; then nothing more can
+// be. It is errDead if begin was not called because the server has ended.
+func (c *child) writeAfter(ctx context.Context, begin func() error, message []byte) error {
+	select {
+	case c.writing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.exited:
+		return errDead
+	}
+	defer func() { <-c.writing }()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case c.dead:
+		return errDead
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
+		defer func() {
+			if !stop() {
+				_ = c.in.SetWriteDeadline(time.Time{})
+			}
+		}()
+	}
+	n, err := c.in.Write(jsonrpc.AppendLine(make([]byte, 0, len(message)+1), message))
+	if err != nil && n > 0 {
+		return errors.Join(errInterrupted, err)
+	}
+	return err
+}
+
+// Times in which a server is to end.
+const (
+	quietTime = time.Second // for what it wrote last to arrive, after its process has ended
+)
+
+// end ends the server: it closes its standard input, and asks it to end, and kills
+// it, if it takes longer than grace each time. It returns when there is nothing
+// left of it.
+func (c *child) end(grace time.Duration) {
+	close(c.closing)
+	go func() { // somebody may be writing to a server that does not read
+		_ = c.in.SetWriteDeadline(time.Unix(1, 0))
+		c.writing <- struct{}{}
+		_ = c.in.Close()
+		<-c.writing
+	}()
+	for _, how := range []func(*exec.Cmd){terminate, kill} {
+		select {
+		case <-c.exited:
+		case <-time.After(grace):
+			how(c.cmd)
+		}
+	}
+	<-c.exited
+	<-c.ended
+}
+
+// finish waits until the process has ended and its output was read. Read is closed
+// when there is no more output. A process that closes its output, or leaves others
+// behind that keep it open, is not waited for longer than grace.
+func (c *child) finish(read <-chan struct{}, grace time.Duration) {
+	select {
+	case <-c.exited:
+		select {
+		case <-read:
+		case <-time.After(quietTime):
+		}
+	case <-read:
+		select {
+		case <-c.exited:
+		case <-c.closing:
+		case <-time.After(grace):
+			terminate(c.cmd)
+		}
+		select {
+		case <-c.exited:
+		case <-time.After(2 * grace):
+			kill(c.cmd)
+		}
+		<-c.exited
+	}
+	kill(c.cmd) // what is left of its group
+	_ = c.out.Close()
+	<-read
+}
+
+// failure says how the server ended, for people.
+func (c *child) failure() error {
+	var exit *exec.ExitError
+	switch {
+	case c.status == nil:
+		return errors.New("the server ended")
+	case errors.As(c.status, &exit):
+		return fmt.Errorf("the server ended: %s", exit.ProcessState)
+	default:
+		return fmt.Errorf("the server ended: %w", c.status)
+	}
+}

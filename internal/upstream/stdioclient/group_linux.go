@@ -1,0 +1,12 @@
+package stdioclient
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// separate puts the program into a process group of its own, so that signals of a
+// terminal reach only the gate, and has the system end it if the gate dies.
+func separate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}

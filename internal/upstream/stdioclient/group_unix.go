@@ -1,0 +1,12 @@
+//go:build unix && !linux
+
+package stdioclient
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// separate puts the program into a process group of its own, so that signals of a
+// terminal reach only the gate.
+func separate(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
