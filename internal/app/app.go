@@ -28,6 +28,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
 
@@ -44,14 +45,15 @@ type App struct {
 	metrics   *metrics.Metrics
 	tracing   *tracing.Tracing
 	upstreams []*httpclient.Client
+	asks      []*upstream.Upstream // all servers, as the gate itself asks them
 	gate      *gate.Gate
 	keep      keep
 	desk      *approval.Desk
 	workflows atomic.Pointer[[]config.Workflow]
 	hub       *conversation.Hub
 	handler   *mcphttp.Handler
-	paths     []string // of the upstreams
-	agents    *listener
+	paths     []string  // of the upstreams
+	agents    *listener // nil if the one agent is at the other end of a pipe
 	operators *listener
 	room      descriptors
 	bodies    *admission.Pool
@@ -118,6 +120,9 @@ func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (e
 	}
 	a.identity = recogniser
 	a.hub.Configure(a.waiting(cfg))
+	if a.agents == nil {
+		return nil
+	}
 	a.handler.Configure(mcphttp.Settings{Guard: a.guard(a.agents, cfg), Identity: recogniser})
 	a.agents.handler.set(operator.WithoutCookies(recogniser.Metadata(a.paths, a.handler)))
 	return nil
@@ -126,17 +131,16 @@ func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (e
 // New builds the gateway that cfg describes and binds its addresses, so that
 // from then on clients can connect. [App.Run] serves them.
 func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{cfg: cfg, log: log, metrics: newMetrics()}
-	a.bodies = a.newBodies(cfg.Limits)
+	a, err := newApp(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			_ = a.Close()
 		}
 	}()
 	a.fit()
-	if a.tracing, err = newTracing(cfg.Telemetry.Traces, log); err != nil {
-		return nil, err
-	}
 	routes, err := a.connect()
 	if err != nil {
 		return nil, err
@@ -160,6 +164,14 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	return a, nil
 }
 
+// newApp returns a gate without anybody at either side.
+func newApp(cfg config.Config, log *slog.Logger) (_ *App, err error) {
+	a := &App{cfg: cfg, log: log, metrics: newMetrics()}
+	a.bodies = a.newBodies(cfg.Limits)
+	a.tracing, err = newTracing(cfg.Telemetry.Traces, log)
+	return a, err
+}
+
 // bind takes the addresses.
 func (a *App) bind() error {
 	secure, err := a.certificates(a.cfg)
@@ -172,11 +184,15 @@ func (a *App) bind() error {
 	if a.agents, err = a.listen(agents); err != nil {
 		return err
 	}
-	operators := place{who: "operators", address: a.cfg.Operators.Listen, secure: secure.operators, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
+	a.operators, err = a.listen(a.operatorsPlace(a.cfg.Operators.Listen, secure.operators))
+	return err
+}
+
+// operatorsPlace returns where operators are served.
+func (a *App) operatorsPlace(address string, secure *tls.Config) place {
+	return place{who: "operators", address: address, secure: secure, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
 		Total: int64(a.room.operators), Client: int64(max(1, a.room.operators/2)), // one address is not everybody
 	}}
-	a.operators, err = a.listen(operators)
-	return err
 }
 
 // govern builds what judges and holds calls.

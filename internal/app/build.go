@@ -62,7 +62,7 @@ func (a *App) connect() (map[string]*httpclient.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
-		upstream := httpclient.New(httpclient.Config{
+		client := httpclient.New(httpclient.Config{
 			Name:                 u.Name,
 			URL:                  u.URL,
 			Headers:              headers(u.Headers),
@@ -84,9 +84,9 @@ func (a *App) connect() (map[string]*httpclient.Client, error) {
 			Metrics:              a.metrics,
 			Tracing:              a.tracing,
 		})
-		a.upstreams = append(a.upstreams, upstream)
+		a.upstreams, a.asks = append(a.upstreams, client), append(a.asks, client.Upstream())
 		for _, path := range u.Paths {
-			routes[path] = upstream
+			routes[path] = client
 		}
 	}
 	return routes, nil

@@ -109,9 +109,9 @@ func (a *App) asksHost(workflow string) bool {
 
 // sendAsGate makes a call with the gate's own credentials alone.
 func (a *App) sendAsGate(t task.Task) approval.Sender {
-	for _, u := range a.upstreams {
+	for _, u := range a.asks {
 		if u.Name() == t.Call.Upstream {
-			return u.Upstream().Sender(t, a.gate)
+			return u.Sender(t, a.gate)
 		}
 	}
 	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -146,16 +147,18 @@ func (a *App) MadeToken() string { return a.madeToken }
 // tokenFile is the name of the file with the token that was made.
 const tokenFile = "operator-token"
 
+// TokenFile returns the name of the file to which [App.KeepToken] writes.
+func (a *App) TokenFile() string {
+	return filepath.Join(cmp.Or(a.cfg.StateDir, os.TempDir()), tokenFile)
+}
+
 // KeepToken writes the token that was made to a file that only its owner can
 // read, and logs where: what goes to a log is collected, and read by others.
 func (a *App) KeepToken() error {
 	if a.madeToken == "" {
 		return nil
 	}
-	dir := a.cfg.StateDir
-	if dir == "" {
-		dir = os.TempDir()
-	}
+	dir := filepath.Dir(a.TokenFile())
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("operator token: %w", err)
 	}
@@ -163,7 +166,7 @@ func (a *App) KeepToken() error {
 	if err != nil {
 		return fmt.Errorf("operator token: %w", err)
 	}
-	name := filepath.Join(dir, tokenFile)
+	name := a.TokenFile()
 	_, err = file.WriteString(a.madeToken + "\n")
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), name)

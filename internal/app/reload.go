@@ -216,7 +216,9 @@ func (a *App) configure(cfg, old config.Config) error {
 	if err := a.serveAgents(cfg, recogniser); err != nil {
 		return err
 	}
-	a.agents.show(secure.agents)
+	if a.agents != nil {
+		a.agents.show(secure.agents)
+	}
 	a.operators.show(secure.operators)
 	if err := a.desk.Configure(deskSettings(cfg)); err != nil {
 		return err

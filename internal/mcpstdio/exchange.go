@@ -261,6 +261,9 @@ func (x *exchange) Caller() *upstream.Caller {
 // Network implements [conversation.Client].
 func (x *exchange) Network() string { return "stdio" }
 
+// Local implements [conversation.Origin]: the agent has started the gate.
+func (x *exchange) Local() bool { return true }
+
 // Transport implements [conversation.Client].
 func (x *exchange) Transport() conversation.Transport {
 	return conversation.Transport{Version: x.a.agreed(), Pipe: true}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+)
+
+// wrapConfig and wrapPolicy are in force if wrap is given no file.
+var (
+	//go:embed wrap.yaml
+	wrapConfig []byte
+	//go:embed wrap.cedar
+	wrapPolicy []byte
+)
+
+// wrapRestarts is how often wrap starts a server again within a minute.
+const wrapRestarts = 3
+
+func newWrap() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "wrap [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Gate a local MCP server: run it behind the gate, over standard input and output",
+		Long: "Run COMMAND, an MCP server that speaks over standard input and output, with the gate between it and the agent that started wrap.\n" +
+			"Without a configuration file, tools that only read are forwarded and all others wait for approval. Standard output carries\n" +
+			"nothing but MCP; what the server writes to standard error passes through.",
+		Args: positional(cobra.MinimumNArgs(1)),
+	}
+	file := configFlag(cmd)
+	name := cmd.Flags().String("name", "", "`name` of the server in rules and in the inbox (default: made from the command)")
+	again := cmd.Flags().Bool("restart", true, "start the server again when it ends by itself")
+	cmd.RunE = func(cmd *cobra.Command, command []string) error {
+		if *name == "" {
+			*name = wrapName(command)
+		}
+		w := wrapping{name: *name, command: command, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+		if *again {
+			w.restarts = wrapRestarts
+		}
+		// A write to a broken pipe is to return an error, also on standard output.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		gate, err := w.build(*file)
+		if err != nil {
+			return err
+		}
+		collectLess()
+		return gate.Run(cmd.Context())
+	}
+	return cmd
+}
+
+// A wrapping is one server that is to be wrapped.
+type wrapping struct {
+	name           string
+	command        []string
+	restarts       int
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// build returns the gate before the server, and tells where its inbox is.
+func (w wrapping) build(file string) (*app.Wrapped, error) {
+	server := config.DefaultUpstream()
+	server.Name, server.Command = w.name, w.command
+	sources := config.Sources{File: file, Server: &server, Starter: &config.Starter{
+		Name: "the built-in configuration", Text: wrapConfig, Policies: []config.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
+	}}
+	cfg, warnings, err := load(w.stderr, sources)
+	if err != nil {
+		return nil, err
+	}
+	level := new(slog.LevelVar)
+	level.Set(cfg.Telemetry.Log.Level)
+	log := logging.New(w.stderr, cfg.Telemetry.Log.Format, level)
+	for _, p := range warnings {
+		log.Warn("configuration", "warning", p.String())
+	}
+	gate, err := app.NewWrap(cfg, log, app.Wrap{
+		In: w.stdin, Out: w.stdout, Stderr: w.stderr, Env: serverEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(w.reload(gate, sources, level), w.tell(gate)); err != nil {
+		return nil, errors.Join(err, gate.Close())
+	}
+	return gate, nil
+}
+
+// reload has the gate read its configuration again when it changes.
+func (w wrapping) reload(gate *app.Wrapped, sources config.Sources, level *slog.LevelVar) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return gate.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
+		cfg, _, err := load(io.Discard, sources)
+		return cfg, err
+	}})
+}
+
+// tell says in one line where held calls are decided. The agent's host collects
+// what is written to standard error, so the token is in a private file.
+func (w wrapping) tell(gate *app.Wrapped) error {
+	where := ""
+	if gate.MadeToken() != "" {
+		if err := gate.KeepToken(); err != nil {
+			return err
+		}
+		where = ", operator token in " + gate.TokenFile()
+	}
+	_, err := fmt.Fprintf(w.stderr, "thoughtgate: %s: calls that need approval wait at %s%s\n", w.name, gate.Inbox(), where)
+	return err
+}
+
+// serverEnviron returns the environment of a wrapped server: that of the gate
+// without the gate's own variables, which may hold the token of an approver.
+func serverEnviron(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool { return strings.HasPrefix(v, "THOUGHTGATE_") })
+}
+
+// userName returns the name of the user who runs the gate.
+func userName() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+// launchers are programs, and words to them, that start others.
+var launchers = []string{
+	"npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "node", "uv", "uvx", "pipx", "python", "python3", "docker", "podman",
+	"run", "exec", "dlx", "tool", "cmd", "sh", "bash", "env",
+}
+
+var (
+	notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+	maxBase    = 48 // bytes, which leaves room for the digest
+)
+
+// wrapName makes a name of a command that is the same whenever the command is
+// started in the same directory, and another one for every other command: calls to
+// different servers must never be taken for the same call.
+func wrapName(command []string) string {
+	base := filepath.Base(command[0])
+	for _, word := range command {
+		plain := strings.TrimSuffix(strings.ToLower(filepath.Base(word)), ".exe")
+		if !strings.HasPrefix(word, "-") && !slices.Contains(launchers, plain) {
+			base = plain
+			break
+		}
+	}
+	if at := strings.LastIndex(base, "@"); at > 0 {
+		base = base[:at] // a version
+	}
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	base = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
+	base = strings.Trim(base[:min(len(base), maxBase)], "-")
+	if base == "" {
+		base = "server"
+	}
+	dir, _ := os.Getwd()
+	sum := sha256.Sum256([]byte(dir + "\x00" + strings.Join(command, "\x00")))
+	return base + "-" + hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,192 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+)
+
+// A Wrap says how one server is put behind a gate of its own, which an agent starts
+// in place of the server.
+type Wrap struct {
+	In       io.Reader // what the agent says
+	Out      io.Writer // what it is told
+	Stderr   io.Writer // the server's
+	Env      []string  // the server's
+	User     string    // whose agent it is
+	Restarts int       // how often the server is started again within a minute
+}
+
+// A Wrapped is a gate between one agent and one server, both at the other end of a
+// pipe. It can be run once.
+type Wrapped struct {
+	*App
+
+	server *stdioclient.Client
+	agent  *mcpstdio.Agent
+}
+
+// grace is how long a server may take to end when its standard input is closed,
+// and again when it is asked to.
+const grace = 2 * time.Second
+
+// NewWrap builds a gate in front of the one upstream of cfg, which is a program.
+// [Wrapped.Run] starts that.
+func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err error) {
+	a, err := newApp(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = a.Close()
+		}
+	}()
+	a.room.operators = cfg.Operators.MaxConnections
+	w := &Wrapped{App: a, server: a.newServer(cfg.Upstreams[0], how)}
+	a.asks = append(a.asks, w.server.Upstream())
+	if err := a.openWrapDesk(); err != nil {
+		return nil, err
+	}
+	a.hub = conversation.NewHub(a.hubConfig())
+	if err := a.serveAgents(cfg, nil); err != nil {
+		return nil, err
+	}
+	if err := a.serveOperators(cfg); err != nil {
+		return nil, err
+	}
+	w.agent = a.newAgent(w.server, how)
+	return w, nil
+}
+
+// openWrapDesk opens the store, and binds the address at which the operators of
+// this wrap decide. Several wraps cannot share either, so each has a directory and,
+// if the configured address is taken, a port of its own.
+func (a *App) openWrapDesk() error {
+	if a.cfg.StateDir != "" {
+		a.cfg.StateDir = filepath.Join(a.cfg.StateDir, "wraps", a.cfg.Upstreams[0].Name)
+	}
+	secure, err := a.certificates(a.cfg)
+	if err != nil {
+		return err
+	}
+	a.operators, err = a.listen(a.operatorsPlace(a.cfg.Operators.Listen, secure.operators))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		a.operators, err = a.listen(a.operatorsPlace("127.0.0.1:0", secure.operators))
+	}
+	if err != nil {
+		return err
+	}
+	return a.govern()
+}
+
+// newServer returns what runs the server.
+func (a *App) newServer(u config.Upstream, how Wrap) *stdioclient.Client {
+	limits := a.cfg.Limits
+	return stdioclient.New(stdioclient.Config{
+		Name: u.Name, Command: u.Command, Env: how.Env, Stderr: how.Stderr,
+		MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Grace: grace, Restarts: how.Restarts,
+		ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
+		MaxTaskTTL: u.MaxTaskTTL, Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
+	})
+}
+
+// newAgent returns the agent. All agents of one user that use the same wrap are one
+// owner of held calls, so that a repeated call finds the held one again after the
+// agent has started the wrap anew.
+func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
+	limits := a.cfg.Limits
+	return mcpstdio.New(mcpstdio.Config{
+		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Gate: a.gate, Hub: a.hub,
+		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: a.parseLimits()},
+		Log:    a.log, Metrics: a.metrics,
+	})
+}
+
+// Inbox returns where people decide about held calls.
+func (w *Wrapped) Inbox() string { return w.operatorsURL() }
+
+// Run starts the server and serves until the agent closes its end of the pipe, the
+// server has ended for good, or ctx is done. It returns an error if the server ends
+// by itself, or serving failed.
+func (w *Wrapped) Run(ctx context.Context) error {
+	after := context.WithoutCancel(ctx) // stopping has time of its own
+	defer func() { _ = w.close(after) }()
+	if err := w.server.Start(w.agent); err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	serving, alive := errgroup.WithContext(after)
+	w.ready.Store(true)
+	serving.Go(w.operators.serve)
+	keeping, endKeeping := context.WithCancel(after)
+	defer endKeeping()
+	serving.Go(func() error { return w.desk.Run(keeping) })
+	if w.reloader != nil {
+		reloading, end := context.WithCancel(after)
+		defer end()
+		go w.reloader.run(reloading)
+	}
+	failed := w.serve(ctx, alive)
+	w.stopWrap(ctx, failed)
+	endKeeping()
+	return errors.Join(failed, serving.Wait())
+}
+
+// serve serves the agent, and returns why that ended unless the agent or a signal
+// ended it.
+func (w *Wrapped) serve(ctx, alive context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		w.agent.Serve(ctx)
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-alive.Done():
+		end()
+		<-stopped
+		return nil // serving says why
+	case <-w.server.Over():
+		end()
+		<-stopped
+		return w.server.Err()
+	}
+}
+
+// stopWrap ends serving in the order that loses nothing. If the agent has closed its
+// end of the pipe, it may still read the answers to what it asked; after a signal it
+// does not. Held calls that run have time to finish.
+func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
+	w.ready.Store(false)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.shutdown.Load().Drain)
+	defer cancel()
+	w.agent.Close()
+	if ctx.Err() == nil && failed == nil {
+		answering, stop := context.WithCancel(drain)
+		defer context.AfterFunc(ctx, stop)()
+		w.agent.Finish(answering)
+		stop()
+	}
+	if err := w.desk.Close(drain); err != nil {
+		w.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
+	}
+	w.server.Close()
+	w.hub.Close()
+	_ = w.operators.server.Close()
+}
