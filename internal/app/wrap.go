@@ -111,7 +111,7 @@ func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
 	limits := a.cfg.Limits
 	return mcpstdio.New(mcpstdio.Config{
 		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Gate: a.gate, Hub: a.hub,
-		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: a.parseLimits()},
+		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits)},
 		Log:    a.log, Metrics: a.metrics,
 	})
 }
