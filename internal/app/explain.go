@@ -168,11 +168,10 @@ func (c plannedClient) From() gate.Client { return c.from }
 // Caller implements [conversation.Client].
 func (c plannedClient) Caller() *upstream.Caller { return c.caller }
 
-// Mirrors implements [conversation.Client].
-func (c plannedClient) Mirrors() http.Header { return nil }
-
-// Version implements [conversation.Client].
-func (c plannedClient) Version() string { return c.version }
+// Transport implements [conversation.Client].
+func (c plannedClient) Transport() conversation.Transport {
+	return conversation.Transport{Header: make(http.Header), Version: c.version}
+}
 
 // errPlanOnly is why an upstream cannot be reached for a call that is only planned.
 var errPlanOnly = errors.New("the call is planned and not made")
