@@ -33,7 +33,6 @@
 package task
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -420,19 +419,6 @@ func copied[T any](p *T) *T {
 	}
 	c := *p
 	return &c
-}
-
-// Variables are notes that server and client keep on a task, each a JSON value
-// under a name that begins with [ServerPrefix] or [ClientPrefix].
-type Variables map[string]jsontext.Value
-
-// Clone returns a copy of v that shares no memory with it.
-func (v Variables) Clone() Variables {
-	c := maps.Clone(v)
-	for name, value := range c {
-		c[name] = value.Clone()
-	}
-	return c
 }
 
 // precise returns t as it is stored: in UTC and in whole microseconds.

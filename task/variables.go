@@ -1,11 +1,25 @@
 package task
 
 import (
+	"maps"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
+
+// Variables are notes that server and client keep on a task, each a JSON value
+// under a name that begins with [ServerPrefix] or [ClientPrefix].
+type Variables map[string]jsontext.Value
+
+// Clone returns a copy of v that shares no memory with it.
+func (v Variables) Clone() Variables {
+	c := maps.Clone(v)
+	for name, value := range c {
+		c[name] = value.Clone()
+	}
+	return c
+}
 
 // A Side is one of the two that write variables. Either reads all of them.
 type Side string

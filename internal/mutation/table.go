@@ -37,17 +37,17 @@ var mutations = []mutation{
 
 	// The rules of a held call.
 	{
-		"a claim does not check the digest", "task/event.go",
+		"a claim does not check the digest", "task/apply.go",
 		`if d, err := t.Call.Digest(); err != nil || d != t.CallDigest() {`, `if d, err := t.Call.Digest(); err != nil && d != t.CallDigest() {`,
 		taskPkg, "^TestClaimChecksTheCall$",
 	},
 	{
-		"requesters approve their own calls", "task/event.go",
+		"requesters approve their own calls", "task/apply.go",
 		`case (e.By == t.Owner || e.As.Own) && !a.SelfApproval:`, `case false:`,
 		taskPkg, "^Test(Quorum|Refusals)$",
 	},
 	{
-		"one person counts twice", "task/event.go",
+		"one person counts twice", "task/apply.go",
 		`case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):`,
 		`case len(a.Approvals) > 0 && !slices.Contains([]string{e.By}, e.By):`,
 		taskPkg, "^Test(Quorum|Refusals)$",
@@ -63,7 +63,7 @@ var mutations = []mutation{
 		taskPkg, "^TestLateEvents$",
 	},
 	{
-		"another executor completes a run", "task/event.go",
+		"another executor completes a run", "task/apply.go",
 		"	if refused := t.runBy(e.By); refused != nil {\n		return refused\n	}\n	return t.keep(e.Result)", `	return t.keep(e.Result)`,
 		taskPkg, "^TestRefusals$",
 	},

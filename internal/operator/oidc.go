@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/oauth2"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
@@ -261,7 +259,7 @@ func (a *Auth) once(ctx context.Context, d departure) (bool, error) {
 
 // redeem trades the code for tokens and returns what they say, if they are for
 // this login of this gate, and the refresh token, if there is one.
-func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d departure) (people, string, error) {
+func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d departure) (claimSet, string, error) {
 	ctx = oidc.ClientContext(ctx, a.provider.Client)
 	tokens, err := a.oauth(found).Exchange(ctx, code, oauth2.VerifierOption(d.Verifier))
 	if err != nil {
@@ -275,7 +273,7 @@ func (a *Auth) redeem(ctx context.Context, found *oidc.Provider, code string, d 
 }
 
 // claimsIn returns what the ID token of an answer says, if it is for this gate.
-func (a *Auth) claimsIn(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (people, error) {
+func (a *Auth) claimsIn(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (claimSet, error) {
 	text, ok := tokens.Extra("id_token").(string)
 	if !ok {
 		return nil, errNoIDToken
@@ -287,7 +285,7 @@ func (a *Auth) claimsIn(ctx context.Context, found *oidc.Provider, tokens *oauth
 	if err != nil {
 		return nil, err
 	}
-	claims := people{}
+	claims := claimSet{}
 	if err := token.Claims(&claims); err != nil {
 		return nil, err
 	}
@@ -313,7 +311,7 @@ func (a *Auth) unreachable(w http.ResponseWriter, r *http.Request, next string, 
 }
 
 // welcome begins a session of somebody whom the provider knows, if they may.
-func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from arrival) {
+func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c claimSet, from arrival) {
 	next := from.Next
 	s, why := a.provider.admit(c)
 	if why == "" && a.provider.role(s) == "" {
@@ -339,122 +337,4 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c people, from ar
 	}
 	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", s.Name, "way", ByOIDC, "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther)
-}
-
-// people are the claims about somebody.
-type people map[string]any
-
-// UnmarshalJSON implements [json.Unmarshaler]; names that are given twice are refused.
-func (p *people) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*map[string]any)(p), jsontext.AllowDuplicateNames(false))
-}
-
-func (p people) find(name string) any {
-	if v, ok := p[name]; ok {
-		return v
-	}
-	outer, rest, deeper := strings.Cut(name, ".")
-	inner, ok := p[outer].(map[string]any)
-	if !deeper || !ok {
-		return nil
-	}
-	return people(inner).find(rest)
-}
-
-func (p people) text(name string) string {
-	s, _ := p.find(name).(string)
-	return s
-}
-
-func (p people) texts(name string) []string {
-	switch v := p.find(name).(type) {
-	case string:
-		return []string{v}
-	case []any:
-		var all []string
-		for _, one := range v {
-			if s, ok := one.(string); ok {
-				all = append(all, s)
-			}
-		}
-		return all
-	default:
-		return nil
-	}
-}
-
-// email returns the address of somebody, if it is verified to be theirs.
-func (p people) email() string {
-	verified, _ := p.find("email_verified").(bool)
-	if !verified {
-		return ""
-	}
-	return strings.ToLower(p.text("email"))
-}
-
-// admit returns the session of somebody, or says why they may not come in.
-func (o *OIDC) admit(p people) (s session, why string) {
-	s = session{Via: viaOIDC, Issuer: o.Issuer, Name: p.text(o.NameClaim), Email: p.email(), Groups: p.texts(o.GroupsClaim)}
-	if o.NameClaim == "email" {
-		s.Name = s.Email
-	}
-	switch {
-	case s.Name == "" && o.NameClaim == "email":
-		return s, "Your e-mail address is not verified."
-	case s.Name == "":
-		return s, "The identity provider did not say who you are."
-	}
-	if why = o.bars(s); why != "" {
-		return s, why
-	}
-	s.Groups = slices.DeleteFunc(s.Groups, func(g string) bool { return o.Matters != nil && !o.matters(g) })
-	s.Aliases = p.aliases(s.Name)
-	return s, ""
-}
-
-// bars returns why somebody may not be here, or nothing.
-func (o *OIDC) bars(s session) string {
-	_, domain, _ := strings.Cut(s.Email, "@")
-	switch {
-	case len(o.Domains) > 0 && !slices.ContainsFunc(o.Domains, func(d string) bool { return strings.EqualFold(d, domain) }):
-		return "Your e-mail address may not sign in here."
-	case len(o.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g string) bool { return slices.Contains(o.Groups, g) }):
-		return "None of your groups may sign in here."
-	default:
-		return ""
-	}
-}
-
-// aliases returns the other names by which somebody may be known.
-func (p people) aliases(name string) []string {
-	var others []string
-	for _, other := range []string{p.text("sub"), p.email(), p.text("preferred_username"), p.text("upn")} {
-		if other != "" && other != name && !slices.Contains(others, other) {
-			others = append(others, other)
-		}
-	}
-	return others
-}
-
-func (o *OIDC) matters(group string) bool {
-	return o.Matters(group) || slices.Contains(o.Groups, group) ||
-		slices.ContainsFunc(ladder[:], func(r Role) bool { return slices.Contains(o.Roles[r], "group:"+group) })
-}
-
-// role returns the highest role that somebody has now, or nothing.
-func (o *OIDC) role(s session) Role {
-	if len(o.Roles) == 0 {
-		return Approver
-	}
-	for _, r := range slices.Backward(ladder[:]) {
-		if slices.ContainsFunc(o.Roles[r], func(entry string) bool {
-			if group, ok := strings.CutPrefix(entry, "group:"); ok {
-				return slices.Contains(s.Groups, group)
-			}
-			return entry == s.Name
-		}) {
-			return r
-		}
-	}
-	return ""
 }

@@ -102,7 +102,7 @@ func (a *Auth) keepRefresh(ctx context.Context, s *session, refresh string) {
 }
 
 // renewed keeps what the provider says now.
-func (a *Auth) renewed(ctx context.Context, s *session, claims people, refresh string) *Error {
+func (a *Auth) renewed(ctx context.Context, s *session, claims claimSet, refresh string) *Error {
 	next, why := a.provider.admit(claims)
 	if why == "" && next.Name != s.Name {
 		why = "the name has changed"
@@ -134,7 +134,7 @@ func (a *Auth) end(ctx context.Context, s *session, why string) *Error {
 
 // renew trades a refresh token for what the provider says of somebody now, and
 // for the next refresh token.
-func (p *provider) renew(ctx context.Context, a *Auth, g *grant) (people, string, error) {
+func (p *provider) renew(ctx context.Context, a *Auth, g *grant) (claimSet, string, error) {
 	found, err := p.discover(ctx)
 	if err != nil {
 		return nil, "", err
@@ -154,12 +154,12 @@ func (p *provider) renew(ctx context.Context, a *Auth, g *grant) (people, string
 	return claims, tokens.RefreshToken, err
 }
 
-func userInfo(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (people, error) {
+func userInfo(ctx context.Context, found *oidc.Provider, tokens *oauth2.Token) (claimSet, error) {
 	info, err := found.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 	if err != nil {
 		return nil, err
 	}
-	claims := people{}
+	claims := claimSet{}
 	return claims, info.Claims(&claims)
 }
 
