@@ -62,6 +62,7 @@ var allowed = map[string]string{
 	"e2e":                           "",
 	"e2e/browser":                   "",
 	"e2e/clients":                   "",
+	"e2e/wrap":                      "",
 	"e2e/crash":                     "",
 	"internal/npm":                  "",
 	"e2e/hosts/model":               "",

@@ -1,0 +1,13 @@
+// The official TypeScript client, which starts a server by a command and calls its
+// tools one after the other. It prints one line of JSON for each.
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+
+const { command, calls } = JSON.parse(process.argv[2]);
+const client = new Client({ name: "typescript", version: "1" }, { capabilities: {} });
+await client.connect(new StdioClientTransport({ command: command[0], args: command.slice(1), env: process.env, stderr: "inherit" }));
+console.log(JSON.stringify((await client.listTools()).tools.map((tool) => tool.name)));
+for (const { name, args } of calls) {
+  console.log(JSON.stringify(await client.callTool({ name, arguments: args })));
+}
+await client.close();
