@@ -15,7 +15,10 @@ help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: ## Start the gate in front of a small built-in server, and say what to try.
-	$(GO) run ./cmd/thoughtgate demo
+	@echo 'Compiling ThoughtGate. The first time this takes a minute or more, later a few seconds.'
+	@$(GO) build -v -o bin/thoughtgate ./cmd/thoughtgate 2>&1 | awk '{ printf "\r%4d packages  %-60.60s", NR, $$0; fflush() } END { if (NR) print "" }'
+	@$(GO) build -o bin/thoughtgate ./cmd/thoughtgate
+	@bin/thoughtgate demo
 
 build: ## Build the one static binary, bin/thoughtgate.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/thoughtgate ./cmd/thoughtgate

@@ -41,14 +41,17 @@ func newDemo() *cobra.Command {
 		Args: noArguments,
 	}
 	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is in use, a free port is used")
+	operators := cmd.Flags().String("operators-listen", config.Default().Operators.Listen, "`address` for operators; likewise")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		program, err := os.Executable()
 		if err != nil {
 			return err
 		}
 		d, err := demoPlan{
-			listen:  *listen,
-			fixed:   cmd.Flags().Changed("listen"),
+			agents:    demoAddress{*listen, cmd.Flags().Changed("listen")},
+			operators: demoAddress{*operators, cmd.Flags().Changed("operators-listen")},
+			upstream:  demoAddress{demoUpstream, false},
+
 			program: program,
 			stdout:  cmd.OutOrStdout(),
 			stderr:  cmd.ErrOrStderr(),
@@ -63,10 +66,34 @@ func newDemo() *cobra.Command {
 
 // A demoPlan says what the demo should be like.
 type demoPlan struct {
-	listen         string
-	fixed          bool   // the user chose the address, so no other will do
+	agents, operators, upstream demoAddress
+
 	program        string // the file that runs, which shells need not find by its name
 	stdout, stderr io.Writer
+}
+
+// demoUpstream is where the demo's server is, unless that is in use.
+const demoUpstream = "127.0.0.1:8082"
+
+// A demoAddress is where the demo would like to listen. It is the same at every
+// start, so that what was set up in a client works again.
+type demoAddress struct {
+	address string
+	fixed   bool // the user chose it, so no other will do
+}
+
+// choose returns the address, or one with a free port if that is in use, and says
+// so.
+func (a demoAddress) choose(w io.Writer) (string, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", a.address)
+	switch {
+	case err == nil:
+		return a.address, l.Close()
+	case a.fixed || !errors.Is(err, syscall.EADDRINUSE):
+		return "", err
+	}
+	_, err = fmt.Fprintf(w, "%s is in use, so the demo uses another port.\n\n", a.address)
+	return "127.0.0.1:0", err
 }
 
 // A demonstration is a gate and the server behind it, both bound to their
@@ -79,11 +106,19 @@ type demonstration struct {
 
 // prepare makes everything ready to run and tells how to use it.
 func (p demoPlan) prepare() (*demonstration, error) {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	var chosen [3]string
+	for i, wish := range []demoAddress{p.agents, p.operators, p.upstream} {
+		address, err := wish.choose(p.stdout)
+		if err != nil {
+			return nil, err
+		}
+		chosen[i] = address
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", chosen[2])
 	if err != nil {
 		return nil, fmt.Errorf("listen for the demo's server: %w", err)
 	}
-	gate, err := p.gate("http://" + l.Addr().String() + "/mcp")
+	gate, err := p.gate(chosen[0], chosen[1], "http://"+l.Addr().String()+"/mcp")
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -115,19 +150,8 @@ func (d *demonstration) run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// gate returns a gate in front of url.
-func (p demoPlan) gate(url string) (*app.App, error) {
-	gate, err := p.gateAt(p.listen, url)
-	if p.fixed || !errors.Is(err, syscall.EADDRINUSE) {
-		return gate, err
-	}
-	if _, err := fmt.Fprintf(p.stdout, "%s is in use, so the demo uses another port.\n\n", p.listen); err != nil {
-		return nil, err
-	}
-	return p.gateAt("127.0.0.1:0", url)
-}
-
-func (p demoPlan) gateAt(address, url string) (*app.App, error) {
+// gate returns a gate at two addresses in front of url.
+func (p demoPlan) gate(agents, operators, url string) (*app.App, error) {
 	file, err := writeRules()
 	defer func() { _ = os.Remove(file) }()
 	if err != nil {
@@ -138,8 +162,8 @@ func (p demoPlan) gateAt(address, url string) (*app.App, error) {
 	}
 	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
 		override("store", "memory:"),
-		{Source: "--listen", Setting: "listen", Values: []string{address}},
-		override("operators.listen", "127.0.0.1:0"),
+		{Source: "--listen", Setting: "listen", Values: []string{agents}},
+		{Source: "--operators-listen", Setting: "operators.listen", Values: []string{operators}},
 		override("upstreams", url),
 		override("shutdown.drain", "2s"),
 		override("telemetry.log.level", "error"),

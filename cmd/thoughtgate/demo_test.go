@@ -27,7 +27,8 @@ func occupied(t *testing.T) string {
 func TestDemoFindsAnotherAddress(t *testing.T) {
 	taken := occupied(t)
 	var out strings.Builder
-	d, err := demoPlan{listen: taken, stdout: &out, stderr: io.Discard}.prepare()
+	free := demoAddress{"127.0.0.1:0", false}
+	d, err := demoPlan{agents: demoAddress{taken, false}, operators: free, upstream: free, stdout: &out, stderr: io.Discard}.prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +43,42 @@ func TestDemoFindsAnotherAddress(t *testing.T) {
 }
 
 func TestDemoKeepsToAChosenAddress(t *testing.T) {
-	p := demoPlan{listen: occupied(t), fixed: true, stdout: io.Discard, stderr: io.Discard}
-	if _, err := p.prepare(); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("got %v, want %v", err, syscall.EADDRINUSE)
+	taken, free := demoAddress{occupied(t), true}, demoAddress{"127.0.0.1:0", false}
+	for _, p := range []demoPlan{
+		{agents: taken, operators: free, upstream: free, stdout: io.Discard, stderr: io.Discard},
+		{agents: free, operators: taken, upstream: free, stdout: io.Discard, stderr: io.Discard},
+	} {
+		if _, err := p.prepare(); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("got %v, want %v", err, syscall.EADDRINUSE)
+		}
+	}
+}
+
+// A client that is set up for the demo works with the next one too.
+func TestDemoListensAtTheSamePorts(t *testing.T) {
+	free := func() demoAddress {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return demoAddress{l.Addr().String(), false}
+	}
+	p := demoPlan{agents: free(), operators: free(), upstream: free(), stdout: io.Discard, stderr: io.Discard}
+	for range 2 {
+		d, err := p.prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.gate.AgentAddr() != p.agents.address || d.gate.OperatorAddr() != p.operators.address || d.upstream.Addr().String() != p.upstream.address {
+			t.Errorf("the demo is at %s, %s and %s; want %v", d.gate.AgentAddr(), d.gate.OperatorAddr(), d.upstream.Addr(), p)
+		}
+		d.upstream.Close()
+		d.gate.Close()
+	}
+	flag := newDemo().Flags().Lookup("operators-listen")
+	if flag == nil || flag.DefValue != "127.0.0.1:8081" {
+		t.Errorf("operators-listen = %v; want a stable default", flag)
 	}
 }
 
@@ -55,7 +89,8 @@ func TestDemoQuotesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	d, err := demoPlan{listen: "127.0.0.1:0", program: file, stdout: &out, stderr: io.Discard}.prepare()
+	free := demoAddress{"127.0.0.1:0", false}
+	d, err := demoPlan{agents: free, operators: free, upstream: free, program: file, stdout: &out, stderr: io.Discard}.prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
