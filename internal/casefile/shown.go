@@ -49,15 +49,16 @@ func shownDigest(a Approval) string {
 
 // CheckShown returns nil if shown is the digest of what people are shown of t
 // now, with all of its arguments or, if the approver says so, without the last
-// unread bytes of them. Otherwise the error is [ErrNotShown], [ErrViewChanged] or
-// [ErrUnread].
+// unread bytes of them. An approver who was shown everything may say of any part
+// that they did not read it. Otherwise the error is [ErrNotShown],
+// [ErrViewChanged] or [ErrUnread].
 func (v *Viewer) CheckShown(t task.Task, shown string, unread int) error {
 	if shown == "" {
 		return ErrNotShown
 	}
 	part := v.viewToDecide(t, MaxShown)
 	switch {
-	case shown == part.ShownDigest && unread == part.UnreadBytes:
+	case shown == part.ShownDigest && (unread == part.UnreadBytes || part.UnreadBytes == 0):
 		return nil
 	case shown == part.ShownDigest:
 		return ErrUnread

@@ -37,6 +37,23 @@ func TestNothingHidden(t *testing.T) {
 	}
 }
 
+// What is folded need not be read if the approver says so, also if the call is
+// small enough for one view.
+func TestUnreadSmall(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{args: `{"script":"` + strings.Repeat(`step\n`, 200) + `"}`})
+	path := "/approvals/" + string(id)
+	said := regexp.MustCompile(`name="unread" value="(\d+)"`).FindStringSubmatch(alice.get(path))
+	if said == nil {
+		t.Fatal("nothing is folded")
+	}
+	status, answer := alice.decideSeeing(path, id, "approve", url.Values{"unread": {said[1]}})
+	if status != http.StatusOK || !strings.Contains(answer, "Approved by alice") {
+		t.Errorf("approved unread on purpose: %d", status)
+	}
+}
+
 // A long value shows its first and last lines. It is approved only by somebody
 // who opened the rest, or says that it need not be read.
 func TestUnread(t *testing.T) {
