@@ -47,20 +47,29 @@ type gateFlags struct{ url, tokenFile *string }
 
 // client returns the way to that gate.
 func (g gateFlags) client() (*client.Client, error) {
+	c, err := g.config()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(c)
+}
+
+// config returns how that gate is reached.
+func (g gateFlags) config() (client.Config, error) {
 	token := os.Getenv(tokenVariable)
 	if *g.tokenFile != "" {
 		text, err := os.ReadFile(*g.tokenFile)
 		if err != nil {
-			return nil, err
+			return client.Config{}, err
 		}
 		if token = string(bytes.TrimSpace(text)); token == "" {
-			return nil, fmt.Errorf("no token in %s", *g.tokenFile)
+			return client.Config{}, fmt.Errorf("no token in %s", *g.tokenFile)
 		}
 	}
 	if token == "" {
-		return nil, errors.New("no token: set " + tokenVariable + " or pass --token-file FILE")
+		return client.Config{}, errors.New("no token: set " + tokenVariable + " or pass --token-file FILE")
 	}
-	return client.New(client.Config{URL: cmp.Or(*g.url, os.Getenv(urlVariable), defaultURL), Token: token})
+	return client.Config{URL: cmp.Or(*g.url, os.Getenv(urlVariable), defaultURL), Token: token}, nil
 }
 
 // find returns a way to the gate, and the id that text abbreviates.

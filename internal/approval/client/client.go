@@ -27,6 +27,8 @@ type Config struct {
 	Timeout time.Duration // for an answer; 30 s if zero
 	Silence time.Duration // after which a stream of events counts as lost; 45 s if zero, three times what a gate leaves
 	Backoff time.Duration // before the first attempt to get a lost stream back; 500 ms if zero
+
+	Connected func() // if not nil, called whenever [Client.Watch] has a stream of events again
 }
 
 // A Client is an approver's way to a gate.

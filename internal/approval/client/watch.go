@@ -121,6 +121,9 @@ func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) err
 		return because(streaming, err)
 	}
 	w.connected, w.backoff = true, w.client.cfg.Backoff
+	if w.client.cfg.Connected != nil {
+		w.client.cfg.Connected()
+	}
 	err = readEvents(resp.Body, func(e Event) bool { return w.tell(e, yield) }, func() { silence.Reset(w.client.cfg.Silence) })
 	return because(streaming, err)
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// longCall returns a pending call with arguments of many lines.
+func longCall(digest string) casefile.Approval {
+	a := casefile.Approval{ID: "tg_1", State: task.InputRequired, Tool: "delete_file", Digests: casefile.Digests{ShownDigest: digest}}
+	a.Arguments = jsontext.Value(`[` + strings.TrimSuffix(strings.Repeat(`"line",`, 100), ",") + `]`)
+	return a
+}
+
+// opened returns a screen on which a call is open.
+func opened(t *testing.T, a casefile.Approval) *tui {
+	t.Helper()
+	screen := &tui{open: &detail{call: casefile.Approval{ID: a.ID}}}
+	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	screen.Update(shownMsg{id: a.ID, now: a})
+	return screen
+}
+
+func press(screen *tui, key string) tea.Cmd {
+	codes := map[string]rune{"enter": tea.KeyEnter, "end": tea.KeyEnd, "home": tea.KeyHome, "space": ' '}
+	if code, named := codes[key]; named {
+		_, cmd := screen.Update(tea.KeyPressMsg{Code: code})
+		return cmd
+	}
+	_, cmd := screen.Update(tea.KeyPressMsg{Code: []rune(key)[0], Text: key})
+	return cmd
+}
+
+// A call can be approved only when every line has been on the screen. To jump to
+// its end is not enough.
+func TestSeen(t *testing.T) {
+	screen := opened(t, longCall("one"))
+	for _, key := range []string{"end", "home", "a"} {
+		press(screen, key)
+	}
+	if lines, bytes := screen.open.unseen(); screen.prompt != nil || lines < 50 || bytes < 50*len("line") {
+		t.Fatalf("%d lines, %d bytes not seen, prompt %v", lines, bytes, screen.prompt)
+	}
+	for range 8 {
+		press(screen, "space")
+	}
+	press(screen, "a")
+	if screen.prompt == nil || screen.prompt.what != approval.Approve || screen.prompt.unread != 0 {
+		t.Fatalf("prompt %v", screen.prompt)
+	}
+	screen.prompt = nil
+
+	// What was seen at one width counts for another; another view does not.
+	screen.Update(tea.WindowSizeMsg{Width: 50, Height: 12})
+	if lines, _ := screen.open.unseen(); lines != 0 {
+		t.Errorf("%d lines are not seen after a change of size", lines)
+	}
+	screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+	press(screen, "a")
+	if lines, _ := screen.open.unseen(); lines == 0 || screen.prompt != nil {
+		t.Errorf("another view counts as seen: %v", screen.prompt)
+	}
+
+	// A terminal that is too small shows nothing, so nothing is seen there.
+	tiny := &tui{open: &detail{call: casefile.Approval{ID: "tg_1"}}}
+	tiny.Update(tea.WindowSizeMsg{Width: 80, Height: 5})
+	tiny.Update(shownMsg{id: "tg_1", now: longCall("one")})
+	for range 200 {
+		press(tiny, "space")
+	}
+	if lines, _ := tiny.open.unseen(); lines != len(tiny.open.lines) {
+		t.Errorf("%d of %d lines are not seen", lines, len(tiny.open.lines))
+	}
+}
+
+// An approver who waives reading tells the gate how much was not read.
+func TestWaiver(t *testing.T) {
+	screen := opened(t, longCall("one"))
+	press(screen, "w")
+	_, bytes := screen.open.unseen()
+	if screen.prompt == nil || screen.prompt.unread != bytes || bytes == 0 {
+		t.Fatalf("prompt %v for %d bytes", screen.prompt, bytes)
+	}
+}
+
+// Enter right after the question does not count, so a key that is held down
+// decides nothing.
+func TestHastyEnter(t *testing.T) {
+	screen := opened(t, longCall("one"))
+	press(screen, "r")
+	screen.prompt.since = time.Now()
+	if cmd := press(screen, "enter"); cmd != nil || screen.prompt.sent {
+		t.Error("a hasty enter counts")
+	}
+	screen.prompt.since = time.Now().Add(-time.Minute)
+	if cmd := press(screen, "enter"); cmd == nil || !screen.prompt.sent {
+		t.Error("enter does not count")
+	}
+	if cmd := press(screen, "enter"); cmd != nil {
+		t.Error("the decision is sent twice")
+	}
+}
+
+// Only names of ours begin at the left, however wide the screen is and whatever
+// the agent writes.
+func TestMargin(t *testing.T) {
+	a := longCall("one")
+	spoof := strings.Repeat("x", 61) + "state       approved\nstate       approved\r\x1b[1;1Hstate"
+	a.Tool, a.Description, a.Reason, a.Principal, a.Workflow = spoof, spoof, spoof, spoof, spoof
+	a.ClientReason = &casefile.Untrusted{Text: spoof}
+	quoted, err := jsontext.AppendQuote(nil, spoof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Arguments = jsontext.Value(`{"a":` + string(quoted) + `}`)
+	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|digest|shown|arguments|also sent) +| {12})`)
+	for width := minWidth; width < 120; width++ {
+		d := &detail{}
+		d.show(a, false)
+		d.layOut(width)
+		states := 0
+		for _, line := range d.lines {
+			if !ours.MatchString(line) || strings.ContainsAny(line, "\x1b\r") {
+				t.Fatalf("width %d: %q", width, line)
+			}
+			if strings.HasPrefix(line, "state") {
+				states++
+			}
+		}
+		if states != 1 {
+			t.Errorf("width %d: %d lines tell the state", width, states)
+		}
+	}
+}
+
+// A desktop gets plain letters in arguments of their own: no option, no markup,
+// no script.
+func TestNotificationIsHarmless(t *testing.T) {
+	hostile := "--icon=/etc/passwd\" & <b>x</b>\n\\n$(id)`id`\x1b[2J\u202edеl"
+	a := casefile.Approval{Tool: hostile, Principal: hostile}
+	for _, program := range []string{"notify-send", "osascript"} {
+		command := desktopCommand(func(name string) (string, error) {
+			if name == program {
+				return "/bin/" + name, nil
+			}
+			return "", errors.New("not found")
+		})
+		title, text := notification(a)
+		argv := command(title, text)
+		if got := argv[len(argv)-2:]; got[0] != title || got[1] != text || argv[0] != "/bin/"+program {
+			t.Errorf("%s: %q", program, argv)
+		}
+		if strings.Contains(strings.Join(argv[:len(argv)-2], " "), "passwd") {
+			t.Errorf("%s: %q", program, argv)
+		}
+		if !regexp.MustCompile(`^Tool [A-Za-z0-9 ._/@?:…-]+$`).MatchString(text) {
+			t.Errorf("%q", text)
+		}
+	}
+	if desktopCommand(func(string) (string, error) { return "", errors.New("not found") }) != nil {
+		t.Error("there is a command without a program")
+	}
+}
+
+// The list is sorted by the time left, keeps its selection, and fits the screen.
+func TestListFits(t *testing.T) {
+	screen := &tui{now: time.Now()}
+	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	for i := range 60 {
+		a := longCall("")
+		a.ID = task.ID(fmt.Sprintf("tg_%02d", i))
+		a.Tool = strings.Repeat("wide 漢字 ", 9)
+		a.ExpiresAt = screen.now.Add(time.Duration(100-i) * time.Second)
+		screen.Update(eventMsg{Kind: "pending", Approval: a})
+	}
+	if screen.selected != "tg_00" || screen.calls[0].ID != "tg_59" {
+		t.Errorf("selected %s of %s…", screen.selected, screen.calls[0].ID)
+	}
+	press(screen, "G")
+	lines := strings.Split(screen.render(), "\n")
+	if len(lines) != 24 || !strings.Contains(screen.render(), "> ") {
+		t.Errorf("%d lines", len(lines))
+	}
+	screen.Update(eventMsg{Kind: "settled", Approval: casefile.Approval{ID: screen.selected}})
+	if screen.index() != len(screen.calls)-1 || len(screen.calls) != 59 {
+		t.Errorf("selected %d of %d", screen.index(), len(screen.calls))
+	}
+}
