@@ -20,13 +20,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
-// The starter configuration and the policy that it names.
-var (
-	//go:embed starter.yaml
-	starterConfig string
-	//go:embed starter.cedar
-	starterPolicy string
-)
+// starterConfig is the starter configuration. Its policy is that of wrap.
+//
+//go:embed starter.yaml
+var starterConfig string
 
 // starterPolicyFile is what the starter configuration calls its policy.
 const starterPolicyFile = "thoughtgate.cedar"
@@ -123,7 +120,7 @@ func writeStarter(out io.Writer, file string) error {
 	if strings.ContainsAny(filepath.Base(file), `*?[]\"`) || policy == file {
 		return fmt.Errorf("%s: choose a name such as thoughtgate.yaml", file)
 	}
-	if err := create(policy, starterPolicy); err != nil {
+	if err := create(policy, string(wrapPolicy)); err != nil {
 		return err
 	}
 	text := strings.Replace(starterConfig, starterPolicyFile, fmt.Sprintf("%q", filepath.Base(policy)), 1)
@@ -274,7 +271,7 @@ func tell(w io.Writer, file string, change clientconfig.Change, wrapped string) 
 	texts := map[clientconfig.Standing]string{
 		clientconfig.Wrapped:   wrapped,
 		clientconfig.Unchanged: "is already wrapped",
-		clientconfig.Remote:    "is reached by URL, and is left alone; to gate it, replace it by a server that runs thoughtgate wrap --url URL",
+		clientconfig.Remote:    "is reached by URL, and is left alone; to gate it, put thoughtgate serve before it",
 		clientconfig.Elsewhere: "is not started by this file, and is left alone",
 		clientconfig.NotChosen: "is not chosen",
 	}
