@@ -70,82 +70,85 @@ func (r *Request) refuses(problem *wire.Problem) *Plan {
 
 // Plan decides what becomes of the request.
 func (r *Request) Plan(ctx context.Context) *Plan {
-	p := r.plan(ctx)
+	p := planner{r}.plan(ctx)
 	if r.hub.cfg.Log.Enabled(ctx, slog.LevelDebug) {
 		r.hub.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "planned", slog.String("plan", p.String()))
 	}
 	return p
 }
 
-func (r *Request) plan(ctx context.Context) *Plan {
+// A planner decides what becomes of a request.
+type planner struct{ *Request }
+
+func (r planner) plan(ctx context.Context) *Plan {
 	if !r.hub.Governs() {
 		return forward(r.body)
 	}
 	if r.packet.Batch {
-		return batch{r}.plan(ctx)
+		return batch(r).plan(ctx)
 	}
 	m := &r.packet.Messages[0]
 	if r.listens {
-		return r.planListening(ctx, m)
+		return r.listening(ctx, m)
 	}
-	return r.planOne(ctx, m)
+	return r.one(ctx, m)
 }
 
-// planOne is plan for one message.
-func (r *Request) planOne(ctx context.Context, m *jsonrpc.Message) *Plan {
+// one plans one message.
+func (r planner) one(ctx context.Context, m *jsonrpc.Message) *Plan {
 	var own *Plan
 	if r.hub.Holds() {
-		own = r.planOwn(ctx, m)
+		own = r.own(ctx, m)
 	}
 	if own != nil && own.Answer != nil {
 		return own
 	}
-	judged, problem := judge{r}.message(ctx, m)
-	p := r.planJudged(ctx, m, own, judged, problem)
+	judged, problem := judge(r).message(ctx, m)
+	p := r.judged(ctx, m, own, judged, problem)
 	p.Verdict = judged.Verdict
 	return p
 }
 
-// planJudged is planOne for a message that policy has judged. If it is one that
-// the gate has a plan for, that goes if the message may pass.
-func (r *Request) planJudged(ctx context.Context, m *jsonrpc.Message, own *Plan, judged gate.Judged, problem *wire.Problem) *Plan {
+// judged plans a message that policy has judged. A plan of the gate's own for the
+// message counts if the message may pass.
+func (r planner) judged(ctx context.Context, m *jsonrpc.Message, own *Plan, judged gate.Judged, problem *wire.Problem) *Plan {
 	switch {
 	case problem != nil:
 		return r.refuses(problem)
 	case own != nil && judged.Handling == policy.PassOn:
 		return own
 	case judged.Handling == policy.PassOn:
-		return r.planForward(ctx, m)
+		return r.forward(ctx, m)
 	case judged.Handling == policy.HoldRequest:
 		r.claimAnswer() // from now on, before anybody else knows of it
 		return &Plan{Kind: HoldRequest, Face: Face{Era: r.era, Patience: r.patience(m)}, Answer: func(ctx context.Context) error {
-			return hold{r}.request(ctx, m, judged)
+			return hold(r).request(ctx, m, judged)
 		}}
 	default:
 		return &Plan{Kind: HoldTask, Face: Face{Era: r.era}, Answer: func(ctx context.Context) error {
-			return hold{r}.asTask(ctx, m, judged)
+			return hold(r).asTask(ctx, m, judged)
 		}}
 	}
 }
 
-// planListening is plan for a client that subscribes. Policy judges the whole
+// listening plans the request of a client that subscribes. Policy judges the whole
 // request before the gate answers any part of it.
-func (r *Request) planListening(ctx context.Context, m *jsonrpc.Message) *Plan {
-	if _, problem := (judge{r}).message(ctx, m); problem != nil {
+func (r planner) listening(ctx context.Context, m *jsonrpc.Message) *Plan {
+	if _, problem := judge(r).message(ctx, m); problem != nil {
 		return r.refuses(problem)
 	}
 	if r.hub.Holds() {
-		if own := r.planOwn(ctx, m); own != nil {
+		if own := r.own(ctx, m); own != nil {
 			return own
 		}
 	}
 	return forward(r.body)
 }
 
-// planOwn returns the plan of what is addressed to the gate itself: requests about
+// own returns the plan of what is addressed to the gate itself: requests about
 // its tasks, answers to its invitations, and what clients say of requests that it
 // holds. It returns nil for everything else.
-func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
+func (r planner) own(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if m.Method == "notifications/cancelled" {
 		return r.planCancel(ctx, m)
 	}
@@ -155,22 +158,22 @@ func (r *Request) planOwn(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if tellsOfOwnTask(m) {
 		return answers(func(context.Context) error { return r.answer(nil) })
 	}
-	if p := (taskRequest{r}).plan(ctx, m); p != nil {
+	if p := taskRequest(r).plan(ctx, m); p != nil {
 		return p
 	}
-	if p := (listening{r}).plan(m); p != nil {
+	if p := listening(r).plan(m); p != nil {
 		return p
 	}
 	state, _ := m.Params.Member("requestState").Text()
 	if r.era != wire.Modern || m.Kind != jsonrpc.Request || !IsSealed(state) {
 		return nil
 	}
-	return answers(func(ctx context.Context) error { return hold{r}.again(ctx, m, state) })
+	return answers(func(ctx context.Context) error { return hold(r).again(ctx, m, state) })
 }
 
-// planForward returns the plan of a message that passes: which answers the gate
+// forward returns the plan of a message that passes: which answers the gate
 // has to see, and what it makes of them.
-func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
+func (r planner) forward(ctx context.Context, m *jsonrpc.Message) *Plan {
 	p := forward(r.body)
 	if r.hub.Holds() {
 		p.Body = r.toUpstreamTask(ctx, m)
@@ -180,8 +183,8 @@ func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
 	case wire.IsList(m.Method):
 		cursor, _ := m.Params.Member("cursor").Text()
 		p.Shown = "the list as policy lets it see it"
-		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists{r}.show(m.Method, cursor, answer) }
-		p.Instead = func() []byte { return lists{r}.remembered(m.Method, cursor) }
+		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists(r).show(m.Method, cursor, answer) }
+		p.Instead = func() []byte { return lists(r).remembered(m.Method, cursor) }
 	case m.Method == "initialize" || m.Method == "server/discover":
 		facts := gate.Facts{Session: policy.Session{Protocol: r.protocol(m)}, OpensURLs: opensURLs(m.Params.Member("capabilities"))}
 		facts.Session.Client, facts.Session.Version = clientInfo(m)
@@ -192,7 +195,7 @@ func (r *Request) planForward(ctx context.Context, m *jsonrpc.Message) *Plan {
 }
 
 // protocol returns the version of the protocol that a message names.
-func (r *Request) protocol(m *jsonrpc.Message) string {
+func (r planner) protocol(m *jsonrpc.Message) string {
 	if version, ok := m.Params.Member("protocolVersion").Text(); ok {
 		return version
 	}

@@ -149,14 +149,11 @@ type Stream interface {
 // A Request is what a client sent, a message or a batch, on its way through the
 // gate.
 type Request struct {
-	hub    *Hub
-	client Client
-	reply  Reply
+	responder
 
-	era     wire.Era
+	client  Client
 	packet  jsonrpc.Packet
 	body    []byte
-	id      []byte        // of the request that awaits an answer, if it is one
 	ids     [][]byte      // of all requests that the upstream, or the gate in its place, is to answer
 	listens bool          // the answer is a stream without an end of its own
 	asked   jsonrpc.Value // what a client that listens wants to hear of
@@ -183,7 +180,7 @@ type Message struct {
 
 // Begin takes what a client sent. The caller calls [Request.End] in the end.
 func (h *Hub) Begin(c Client, reply Reply, m Message) *Request {
-	r := &Request{hub: h, client: c, reply: reply, era: m.Era, packet: m.Packet, body: m.Body}
+	r := &Request{responder: responder{hub: h, reply: reply, era: m.Era}, client: c, packet: m.Packet, body: m.Body}
 	r.state = &r.ends
 	if m.Packet.Batch || len(m.Packet.Messages) == 0 {
 		return r
@@ -275,12 +272,6 @@ func (r *Request) read(data []byte) (*jsonrpc.Message, error) {
 	return jsonrpc.ParseMessage(data, r.hub.cfg.Parse)
 }
 
-func (r *Request) dialect() mcptask.Dialect {
-	d := r.hub.dialect(r.era)
-	d.Correlation = r.reply.Correlation()
-	return d
-}
-
 // A clientSender makes a held call with the credentials of a request.
 type clientSender struct {
 	*upstream.Caller
@@ -297,92 +288,6 @@ func (r *Request) send() approval.Sender { return r.sendBy(r.client.Caller()) }
 
 func (r *Request) sendBy(c *upstream.Caller) approval.Sender {
 	return clientSender{Caller: c, recognition: r.client.Recognition()}
-}
-
-// answer answers with a message of the gate's own.
-func (r *Request) answer(message []byte) error { return r.reply.Answer(Answered, message) }
-
-// problemMessage returns the message that tells of a problem.
-func (r *Request) problemMessage(problem *wire.Problem) []byte {
-	r.reply.Note(problem)
-	return problem.AppendResponse(nil, r.era, r.id, r.reply.Correlation())
-}
-
-// errorMessage returns the message that carries e, with the name under which
-// logs speak of it.
-func (r *Request) errorMessage(e *jsonrpc.Error) []byte {
-	data := jsonrpc.Value{Bytes: e.Data}
-	if data.IsObject() {
-		var patch jsonrpc.Patch
-		patch.Set(data, "correlation_id", jsonrpc.AppendString(nil, r.reply.Correlation()))
-		e.Data = patch.Apply(e.Data)
-	}
-	kind, _ := data.Member("error_type").Text()
-	r.reply.Note(&wire.Problem{Type: wire.Type(kind), Detail: e.Message})
-	return jsonrpc.AppendErrorResponse(nil, r.id, e)
-}
-
-// failure is errorMessage for an error of the gate or of its store.
-func (r *Request) failure(err error) []byte { return r.errorMessage(r.dialect().Error(err)) }
-
-// AnswerError answers with an error that belongs to the request.
-func (r *Request) AnswerError(e *jsonrpc.Error) error {
-	status := Answered
-	if r.era == wire.Modern {
-		switch e.Code {
-		case wire.CodeMissingCapability:
-			status = BadRequest
-		case jsonrpc.CodeMethodNotFound:
-			status = UnknownMethod
-		}
-		if kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); kind == string(wire.StoreUnavailable) {
-			status = NotNow
-		}
-	}
-	return r.reply.Answer(status, r.errorMessage(e))
-}
-
-// answerFailure answers with an error of the gate or of its store.
-func (r *Request) answerFailure(err error) error { return r.AnswerError(r.dialect().Error(err)) }
-
-// resultText returns the message with a result.
-func (r *Request) resultText(result mcptask.Text) mcptask.Text {
-	return result.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"result":`, "}")
-}
-
-// outcomeText returns the message that tells what became of t, with the answer of
-// the upstream as it is.
-func (r *Request) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
-	switch {
-	case !a.Error.Present():
-		return r.resultText(a.Result)
-	case t.Result == nil:
-		return mcptask.Text{}.Around(string(r.errorMessage(a.Err(nil))), "")
-	default:
-		return a.Error.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"error":`, "}")
-	}
-}
-
-// messageOf returns an answer of the gate's own as a message.
-func (r *Request) messageOf(a mcptask.Answer) []byte {
-	if a.Error.Present() {
-		return r.errorMessage(a.Err(nil))
-	}
-	message, err := r.resultText(a.Result).Whole(nil)
-	if err != nil {
-		return r.failure(err)
-	}
-	return message
-}
-
-// StoreFailed returns the problem of a request for which the store is needed and
-// cannot be used, because of err.
-func (r *Request) StoreFailed(err error) *wire.Problem {
-	p := wire.StoreFailed(r.era, err)
-	if errors.Is(err, task.ErrOutdated) {
-		p.Detail = "this gate is older than its store and must be updated before it can hold calls; it did not run"
-	}
-	return p
 }
 
 // delivered notes that the client was told what became of t.

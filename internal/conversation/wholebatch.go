@@ -175,14 +175,6 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	}
 }
 
-// notHeldMessage returns the answer to a request that could not be held.
-func (r *Request) notHeldMessage(err error) []byte {
-	if _, known := errors.AsType[*task.Error](err); !known {
-		return r.problemMessage(r.StoreFailed(err))
-	}
-	return r.messageOf(r.dialect().Refuse(err))
-}
-
 // deliver answers the batch with what became of it.
 func (b wholeBatch) deliver(ctx context.Context, w *waiting, t task.Task) error {
 	payload, err := io.ReadAll(b.hub.cfg.Desk.Open(ctx, t))
