@@ -83,8 +83,7 @@ func settleRace(t reporter, s task.Store) {
 	must(t, errors.Join(together(8, func(i int) error {
 		for {
 			ended, err := task.SettleOverdue(t.Context(), s, fmt.Sprint("gate-", i), epoch.Add(2*ttl))
-			settled.Add(int64(len(ended)))
-			if err != nil || len(ended) == 0 {
+			if n := settled.Add(int64(len(ended))); err != nil || len(ended) == 0 || n > tasks {
 				return err
 			}
 		}
