@@ -23,6 +23,7 @@ import (
 	"errors"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A Desk holds calls, takes decisions and runs what was approved. It is safe
@@ -67,9 +68,9 @@ func New(c Config) (*Desk, error) {
 // Cases returns what shows the held calls of this desk to people.
 func (d *Desk) Cases() *casefile.Viewer { return d.cases }
 
-// terms returns what a workflow says about showing a call.
-func (d *Desk) terms(workflow string) (casefile.Terms, bool) {
-	w, known := d.cfg.Workflow(workflow)
+// terms returns what the workflow of t says about showing it.
+func (d *Desk) terms(t task.Task) (casefile.Terms, bool) {
+	w, known := d.workflow(t)
 	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity}, known
 }
 

@@ -24,6 +24,7 @@ const (
 type Config struct {
 	Store   task.Store
 	Durable bool // tasks outlive the process, so they need not end with it
+	Mixed   bool // gates with other configurations and upstreams share the store
 
 	// Judge asks the policy that is in force now. Workflow returns the
 	// settings of a workflow as they are now.
@@ -32,7 +33,8 @@ type Config struct {
 
 	// Send returns a sender with the gate's own credentials. It must be given
 	// for StartOnApproval; it is also used to cancel what an upstream still does
-	// for a task whose owner is not there when it ends.
+	// for a task whose owner is not there when it ends. It returns nil for a task
+	// of an upstream that this gate does not have, if the store is Mixed.
 	Send func(task.Task) Sender
 
 	Settings

@@ -83,9 +83,33 @@ func (c *core) alive(t task.Task) bool {
 // stale reports whether t was approved too long ago. A task past its own time
 // expires instead.
 func (c *core) stale(t task.Task, now time.Time) bool {
-	w, _ := c.cfg.Workflow(t.Workflow)
+	w, _ := c.workflow(t)
 	until := casefile.ValidUntil(t, w.Validity)
 	return until.Before(t.ExpiresAt) && now.After(until)
+}
+
+// workflow returns the workflow of t: as it is configured now, or, if a gate with
+// another configuration holds t, as that gate had it then.
+func (c *core) workflow(t task.Task) (Workflow, bool) {
+	home := casefile.ReadFacts(t).Home
+	if home == nil || home.Gate == c.cfg.Name {
+		return c.cfg.Workflow(t.Workflow)
+	}
+	return Workflow{
+		Approvers: home.Approvers, SelfApproval: home.SelfApproval, Redact: home.Redact,
+		Validity: time.Duration(home.ValidSeconds * float64(time.Second)),
+	}, true
+}
+
+// home returns what this gate says of itself in a call that it holds for w, or nil
+// if all gates that share the store have the same configuration.
+func (c *core) home(w Workflow) *casefile.Home {
+	if !c.cfg.Mixed {
+		return nil
+	}
+	return &casefile.Home{
+		Gate: c.cfg.Name, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, ValidSeconds: w.Validity.Seconds(),
+	}
 }
 
 func (c *core) notReady(id task.ID, t task.Task, cause error) error {

@@ -87,7 +87,7 @@ func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 }
 
 func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
-	w, ok := d.cfg.Workflow(t.Workflow)
+	w, ok := d.workflow(t)
 	if !ok || !w.admits(who) {
 		return ErrForbidden
 	}

@@ -123,13 +123,11 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	known := c.facts()
-	known.Preview = d.cases.Preview(call, c.Verdict.Workflow)
-	facts, err := known.Text()
-	if err != nil {
-		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
-	}
 	submit, w, err := d.question(c)
+	if err != nil {
+		return task.Task{}, err
+	}
+	facts, err := d.factsOf(c, call, w)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -160,6 +158,20 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 		submit = ask
 	}
 	return t.Apply(submit, now)
+}
+
+// factsOf returns what is known of c, as it is kept with its task.
+func (d *Desk) factsOf(c Call, call task.Call, w Workflow) (string, error) {
+	known := c.facts()
+	known.Preview = d.cases.Preview(call, c.Verdict.Workflow)
+	if c.Verdict.Action == policy.Approve {
+		known.Home = d.home(w)
+	}
+	facts, err := known.Text()
+	if err != nil {
+		return "", &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+	}
+	return facts, nil
 }
 
 // question returns the first thing that happens to the task of c.

@@ -57,12 +57,12 @@ func (v *Viewer) Case(ctx context.Context, id task.ID, objection func(task.Task)
 	if err != nil {
 		return Case{}, err
 	}
-	terms, _ := v.cfg.Terms(t.Workflow)
+	terms, _ := v.cfg.Terms(t)
 	c := Case{Approval: v.view(t, MaxShown), Approvers: terms.Approvers, Objection: objection(t)}
 	c.ShownDigest = v.viewToDecide(t, unbounded).ShownDigest
 	c.Result = v.result(ctx, t)
-	c.Whole, c.Redacted = whole(t.Call.Arguments, v.redactions(t.Call, t.Workflow))
-	c.Beside, c.RedactedBeside = whole(t.Call.Also, v.redactionsBeside(t.Call, t.Workflow))
+	c.Whole, c.Redacted = whole(t.Call.Arguments, v.redactions(t))
+	c.Beside, c.RedactedBeside = whole(t.Call.Also, v.redactionsBeside(t))
 	if c.Story, err = v.Story(ctx, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 		return Case{}, err
 	}

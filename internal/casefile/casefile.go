@@ -27,8 +27,9 @@ type Config struct {
 	// Get returns a task as it is now: one whose time is over has ended.
 	Get func(context.Context, task.Ref) (task.Task, error)
 
-	// Terms returns the terms of a workflow as they are configured now.
-	Terms func(workflow string) (Terms, bool)
+	// Terms returns the terms of the workflow of a task as they are configured now,
+	// by the gate that held it.
+	Terms func(task.Task) (Terms, bool)
 
 	// RunsWhen returns what approved calls need in order to run, as it is configured
 	// now.

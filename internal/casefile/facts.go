@@ -28,10 +28,21 @@ type Facts struct {
 	Peer        string             `json:",omitzero"` // which of the owner's clients made the call
 	Why         *Why               `json:",omitzero"`
 	Preview     *Preview           `json:",omitzero"`
+	Home        *Home              `json:",omitzero"`
 
 	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`
 	DigestsInBatch []string             `json:",omitempty"` // of the definitions
+}
+
+// A Home is what a gate says of itself in the calls that it holds, if gates with
+// other configurations share the store: they show the call, and take decisions.
+type Home struct {
+	Gate         string   `json:"gate"` // the process
+	Approvers    []string `json:"approvers,omitempty"`
+	Redact       []string `json:"redact,omitempty"`
+	SelfApproval bool     `json:"self_approval,omitzero"`
+	ValidSeconds float64  `json:"valid_seconds,omitzero"`
 }
 
 // A Why names what held a call.

@@ -20,14 +20,14 @@ type Preview struct {
 
 // Preview returns the preview of a call that is held for a workflow.
 func (v *Viewer) Preview(call task.Call, workflow string) *Preview {
-	return v.preview(call, workflow, maxListed)
+	return v.preview(task.Task{Call: call, Workflow: workflow}, maxListed)
 }
 
 // preview returns a preview with at most so many bytes of the arguments.
-func (v *Viewer) preview(call task.Call, workflow string, most int) *Preview {
-	p := Preview{Redacted: v.redacted(workflow)}
-	p.Arguments, p.Truncated = shown(call.Arguments, v.redactions(call, workflow), most)
-	p.Also, _ = shown(call.Also, v.redactionsBeside(call, workflow), most)
+func (v *Viewer) preview(t task.Task, most int) *Preview {
+	p := Preview{Redacted: v.redacted(t)}
+	p.Arguments, p.Truncated = shown(t.Call.Arguments, v.redactions(t), most)
+	p.Also, _ = shown(t.Call.Also, v.redactionsBeside(t), most)
 	return &p
 }
 
@@ -44,7 +44,7 @@ type item struct {
 // because an earlier version held it, or if something else is redacted now.
 func (v *Viewer) item(ctx context.Context, t task.Task) (*item, error) {
 	f := ReadFacts(t)
-	if f.Preview != nil && f.Preview.Redacted == v.redacted(t.Workflow) {
+	if f.Preview != nil && f.Preview.Redacted == v.redacted(t) {
 		return &item{v.describe(t, f, f.Preview, maxListed), f.Principal.ID, t.Owner}, nil
 	}
 	whole, err := v.cfg.Store.Get(ctx, task.AnyOwner().Ref(t.ID))

@@ -233,11 +233,10 @@ func whole(value string, paths []path) (jsontext.Value, map[jsontext.Pointer]boo
 	return text, hidden
 }
 
-// redactions returns the paths that nobody is shown of the arguments of a call that
-// is held for a workflow.
-func (v *Viewer) redactions(call task.Call, workflow string) []path {
-	paths := parsePaths(v.redactedPaths(workflow))
-	if call.Method == MethodBatch {
+// redactions returns the paths that nobody is shown of the arguments of t.
+func (v *Viewer) redactions(t task.Task) []path {
+	paths := parsePaths(v.redactedPaths(t))
+	if t.Call.Method == MethodBatch {
 		paths = pathsInBatch(paths)
 	}
 	return paths
@@ -245,23 +244,23 @@ func (v *Viewer) redactions(call task.Call, workflow string) []path {
 
 // redactionsBeside returns the paths that nobody is shown of what is sent
 // besides the arguments: what is secret there has the same name here.
-func (v *Viewer) redactionsBeside(call task.Call, workflow string) []path {
+func (v *Viewer) redactionsBeside(t task.Task) []path {
 	var beside []path
-	for _, p := range v.redactions(call, workflow) {
+	for _, p := range v.redactions(t) {
 		beside = append(beside, append(path{"*"}, p...))
 	}
 	return beside
 }
 
-// redacted returns, as one text, what a workflow redacts now.
-func (v *Viewer) redacted(workflow string) string {
-	return strings.Join(v.redactedPaths(workflow), "\n")
+// redacted returns, as one text, what the workflow of t redacts now.
+func (v *Viewer) redacted(t task.Task) string {
+	return strings.Join(v.redactedPaths(t), "\n")
 }
 
-// redactedPaths returns what a workflow redacts. If there is no such workflow,
-// that is not known, so everything is.
-func (v *Viewer) redactedPaths(workflow string) []string {
-	if terms, known := v.cfg.Terms(workflow); known {
+// redactedPaths returns what the workflow of t redacts. If there is no such
+// workflow, that is not known, so everything is.
+func (v *Viewer) redactedPaths(t task.Task) []string {
+	if terms, known := v.cfg.Terms(t); known {
 		return terms.Redact
 	}
 	return []string{"arguments"}

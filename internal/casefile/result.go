@@ -47,7 +47,7 @@ func (v *Viewer) result(ctx context.Context, t task.Task) *Result {
 // resultText returns the beginning of an answer as JSON of its own, without what
 // is redacted.
 func (v *Viewer) resultText(t task.Task, start []byte) (jsontext.Value, map[jsontext.Pointer]bool) {
-	_, hidden := whole(t.Call.Arguments, v.redactions(t.Call, t.Workflow))
+	_, hidden := whole(t.Call.Arguments, v.redactions(t))
 	secret := secretsIn(t.Call.Arguments, hidden)
 	var b bytes.Buffer
 	r := redaction{
@@ -68,11 +68,11 @@ func (v *Viewer) resultText(t task.Task, start []byte) (jsontext.Value, map[json
 // resultPaths returns what the workflow of t redacts of results: what it names
 // after "result", and everything if it redacts all arguments.
 func (v *Viewer) resultPaths(t task.Task) []path {
-	if namesAll(v.redactions(t.Call, t.Workflow)) {
+	if namesAll(v.redactions(t)) {
 		return []path{{}}
 	}
 	var paths []path
-	for _, text := range v.redactedPaths(t.Workflow) {
+	for _, text := range v.redactedPaths(t) {
 		if names := strings.Split(text, "."); names[0] == "result" {
 			paths = append(paths, names[1:])
 		}

@@ -25,7 +25,7 @@ func (v *Viewer) viewToDecide(t task.Task, most int) Approval {
 	if a.ArgumentsTruncated {
 		a.UnreadBytes = max(1, len(t.Call.Arguments)-most)
 	}
-	if _, cut := shown(t.Call.Also, v.redactionsBeside(t.Call, t.Workflow), most); cut {
+	if _, cut := shown(t.Call.Also, v.redactionsBeside(t), most); cut {
 		a.UnreadBytes += max(1, len(t.Call.Also)-most)
 	}
 	a.ShownDigest = shownDigest(a)

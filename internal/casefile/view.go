@@ -134,7 +134,7 @@ func (v *Viewer) View(t task.Task) Approval { return v.view(t, maxListed) }
 
 // view returns t with at most so many bytes of its arguments.
 func (v *Viewer) view(t task.Task, most int) Approval {
-	return v.describe(t, ReadFacts(t), v.preview(t.Call, t.Workflow, most), most)
+	return v.describe(t, ReadFacts(t), v.preview(t, most), most)
 }
 
 // describe returns t, of which an outline is enough, with its facts and a preview.
@@ -160,7 +160,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 			a.ExpiresAt = asked.Deadline
 		}
 		if t.State == task.Approved {
-			terms, _ := v.cfg.Terms(t.Workflow)
+			terms, _ := v.cfg.Terms(t)
 			a.ValidUntil = ValidUntil(t, terms.Validity)
 		}
 	}
