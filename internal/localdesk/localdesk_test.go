@@ -1,0 +1,256 @@
+package localdesk_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func join(t *testing.T, state string) *localdesk.Desk {
+	t.Helper()
+	d, err := localdesk.Join(state, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A gate is one that takes part in a desk and says its name to whoever connects.
+// Its locks are its own, as those of a process are.
+type gate struct {
+	*localdesk.Listener
+
+	done sync.WaitGroup
+}
+
+func start(t *testing.T, state, name string) *gate {
+	t.Helper()
+	l, err := join(t, state).Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Listener: l}
+	g.done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+				return
+			}
+			_, _ = io.WriteString(conn, name)
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(g.end)
+	return g
+}
+
+func (g *gate) end() {
+	_ = g.Close()
+	g.done.Wait()
+}
+
+// answer returns who answers at an address now, or nothing.
+func answer(address string) string {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	text, _ := io.ReadAll(conn)
+	return string(text)
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	late, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("in vain: " + what)
+		}
+	}
+}
+
+// One gate serves, and when it ends another does, at the same address.
+func TestTakeOver(t *testing.T) {
+	state := t.TempDir()
+	a := start(t, state, "a")
+	address := a.Addr().String()
+	eventually(t, "a serves", func() bool { return answer(address) == "a" })
+	b, c := start(t, state, "b"), start(t, state, "c")
+	if b.Addr().String() != address || c.Addr().String() != address {
+		t.Errorf("addresses %s and %s; want %s", b.Addr(), c.Addr(), address)
+	}
+	place, err := localdesk.Find(state)
+	if err != nil || place.URL != "http://"+address || place.Token != join(t, state).Token() {
+		t.Errorf("Find = %+v, %v", place, err)
+	}
+	a.end()
+	eventually(t, "b or c serves", func() bool { return answer(address) != "" })
+	if answer(address) == "b" {
+		b.end()
+	} else {
+		c.end()
+	}
+	eventually(t, "the last serves", func() bool { return answer(address) != "" })
+	b.end()
+	c.end()
+	if _, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNotRunning) {
+		t.Errorf("Find = %v; want %v", err, localdesk.ErrNotRunning)
+	}
+	d := start(t, state, "d")
+	eventually(t, "d serves at the address of a", func() bool { return answer(address) == "d" })
+	d.end()
+}
+
+// A stranger has the address. Nobody is sent there with a token, and the inbox
+// moves to another address, where everybody finds it.
+func TestStranger(t *testing.T) {
+	state := t.TempDir()
+	other := start(t, state, "first")
+	address := other.Addr().String()
+	eventually(t, "the first one serves", func() bool { return answer(address) == "first" })
+	other.end()
+	stranger, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	a, b := start(t, state, "a"), start(t, state, "b")
+	var moved localdesk.Place
+	eventually(t, "the inbox moves", func() bool {
+		found, err := localdesk.Find(state)
+		if err == nil {
+			moved = found
+		}
+		return err == nil
+	})
+	if strings.HasSuffix(moved.URL, address) {
+		t.Fatalf("the token goes to a stranger at %s", moved.URL)
+	}
+	for _, g := range []*gate{a, b} {
+		if at := "http://" + g.Addr().String(); at != moved.URL {
+			t.Errorf("a gate says %s; the inbox is at %s", at, moved.URL)
+		}
+	}
+	eventually(t, "it is served there", func() bool { return answer(strings.TrimPrefix(moved.URL, "http://")) != "" })
+}
+
+// Gates that start at the same time agree on the token and the address.
+func TestJoinTogether(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state", "thoughtgate")
+	type terms struct{ token, address string }
+	found := make(chan terms, 20)
+	var joining sync.WaitGroup
+	for range cap(found) {
+		joining.Go(func() {
+			d, err := localdesk.Join(state, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l, err := d.Listen()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			found <- terms{d.Token(), l.Addr().String()}
+			_ = l.Close()
+		})
+	}
+	joining.Wait()
+	close(found)
+	all := make(map[terms]int)
+	for f := range found {
+		all[f]++
+	}
+	if len(all) != 1 {
+		t.Errorf("they disagree: %v", all)
+	}
+	files, err := os.ReadDir(localdesk.Dir(state))
+	if err != nil || len(files) != 2 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	for _, f := range files {
+		if about, err := f.Info(); err != nil || about.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", f.Name(), about.Mode(), err)
+		}
+	}
+}
+
+// A desk that others can get at is refused, by gates and by the command line.
+func TestPrivate(t *testing.T) {
+	for what, spoil := range map[string]func(dir string) error{
+		"can be used by others":   func(dir string) error { return os.Chmod(dir, 0o750) },
+		"is not a directory":      replaceByLink,
+		"belongs to another user": func(dir string) error { return os.Chown(dir, 12345, -1) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			state := t.TempDir()
+			join(t, state)
+			if err := spoil(localdesk.Dir(state)); err != nil {
+				if errors.Is(err, os.ErrPermission) {
+					return // only root can give a file away
+				}
+				t.Fatal(err)
+			}
+			_, err := localdesk.Join(state, slog.New(slog.DiscardHandler))
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("Join = %v; want %q", err, what)
+			}
+			_, err = localdesk.Find(state)
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("Find = %v; want %q", err, what)
+			}
+		})
+	}
+}
+
+func replaceByLink(dir string) error {
+	return errors.Join(os.Rename(dir, dir+"-real"), os.Symlink(dir+"-real", dir))
+}
+
+func TestNoDesk(t *testing.T) {
+	for _, state := range []string{"", t.TempDir()} {
+		if _, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNone) {
+			t.Errorf("Find(%q) = %v; want %v", state, err, localdesk.ErrNone)
+		}
+	}
+	if _, err := localdesk.Join("", slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("there is a desk without a directory")
+	}
+}
+
+// A file that somebody has spoilt is named in the error.
+func TestSpoilt(t *testing.T) {
+	for name, text := range map[string]string{"address": "192.0.2.1:80", "token": " \n"} {
+		state := t.TempDir()
+		join(t, state)
+		file := filepath.Join(localdesk.Dir(state), name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := localdesk.Join(state, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("Join = %v; want it to name %s", err, file)
+		}
+	}
+}
