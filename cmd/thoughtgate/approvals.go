@@ -14,6 +14,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -30,7 +31,8 @@ func newApprovals() *cobra.Command {
 		Short: "List, show and decide held calls",
 		Long: "List the calls that a running gate holds, show them, and approve or reject them.\n\n" +
 			"An ID may be shortened as long as it is unique. The operator token is read from the environment variable\n" +
-			tokenVariable + " or from a file, never from the command line, which other processes can read.",
+			tokenVariable + " or from a file, never from the command line, which other processes can read.\n" +
+			"Without a URL and a token, the inbox of your own gates is used; see thoughtgate desk.",
 		Args: positional(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -66,10 +68,23 @@ func (g gateFlags) config() (client.Config, error) {
 			return client.Config{}, fmt.Errorf("no token in %s", *g.tokenFile)
 		}
 	}
+	at := cmp.Or(*g.url, os.Getenv(urlVariable))
+	if token == "" && at == "" {
+		return atDesk()
+	}
 	if token == "" {
 		return client.Config{}, errors.New("no token: set " + tokenVariable + " or pass --token-file FILE")
 	}
-	return client.Config{URL: cmp.Or(*g.url, os.Getenv(urlVariable), defaultURL), Token: token}, nil
+	return client.Config{URL: cmp.Or(at, defaultURL), Token: token}, nil
+}
+
+// atDesk returns the way to the inbox that all gates of the user share.
+func atDesk() (client.Config, error) {
+	at, err := findDesk()
+	if errors.Is(err, localdesk.ErrNone) {
+		return client.Config{}, errors.New("no token: set " + tokenVariable + " or pass --token-file FILE")
+	}
+	return client.Config{URL: at.URL, Token: at.Token}, err
 }
 
 // find returns a way to the gate, and the id that text abbreviates.

@@ -23,6 +23,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -49,6 +50,7 @@ type App struct {
 	gate      *gate.Gate
 	keep      keep
 	desk      *approval.Desk
+	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
 	workflows atomic.Pointer[[]config.Workflow]
 	hub       *conversation.Hub
 	handler   *mcphttp.Handler
@@ -184,7 +186,17 @@ func (a *App) bind() error {
 	if a.agents, err = a.listen(agents); err != nil {
 		return err
 	}
-	a.operators, err = a.listen(a.operatorsPlace(a.cfg.Operators.Listen, secure.operators))
+	return a.bindOperators(secure.operators)
+}
+
+// bindOperators takes the operators' address, or takes part in serving that of the
+// desk.
+func (a *App) bindOperators(secure *tls.Config) (err error) {
+	operators := a.operatorsPlace(a.cfg.Operators.Listen, secure)
+	if a.cfg.Store.Reveal() == config.DeskStore {
+		return a.joinDesk(operators)
+	}
+	a.operators, err = a.listen(operators)
 	return err
 }
 

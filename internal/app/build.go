@@ -162,6 +162,12 @@ func (a *App) listen(p place) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", p.who, err)
 	}
+	return a.serveOn(l, p), nil
+}
+
+// serveOn returns a server for what connects to l, whose handler is still to be
+// set.
+func (a *App) serveOn(l net.Listener, p place) *listener {
 	handler := new(liveHandler)
 	bound := &listener{
 		handler: handler,
@@ -191,7 +197,7 @@ func (a *App) listen(p place) (*listener, error) {
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return bound.secure.Load(), nil },
 		}
 	}
-	return bound, nil
+	return bound
 }
 
 // guard returns the guard of a listener, which depends on where that is bound.

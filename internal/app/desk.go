@@ -20,6 +20,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 	return approval.New(approval.Config{
 		Store:    a.keep.Store,
 		Durable:  a.keep.durable,
+		Mixed:    a.local != nil,
 		Judge:    a.gate.Recheck,
 		Workflow: a.workflow,
 		Send:     a.sendAsGate,
@@ -113,6 +114,9 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 		if u.Name() == t.Call.Upstream {
 			return u.Sender(t, a.gate)
 		}
+	}
+	if a.local != nil {
+		return nil // another gate has that upstream
 	}
 	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}
 }

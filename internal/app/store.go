@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -21,10 +23,14 @@ type keep struct {
 
 // Storage returns the settings of the store that cfg describes.
 func Storage(cfg config.Config) storage.Settings {
-	return storage.Settings{
+	s := storage.Settings{
 		DSN: cfg.Store.Reveal(), Dir: cfg.StateDir, Keys: cfg.Storage.Keys.Reveal(),
 		Timeout: cfg.Storage.Timeout, Connections: cfg.Storage.Connections, MaxBytes: cfg.Storage.MaxSize,
 	}
+	if s.DSN == config.DeskStore {
+		s.DSN, s.Shared = "sqlite:"+localdesk.StoreFile(cfg.StateDir), true
+	}
+	return s
 }
 
 // openStore opens the store of the configuration. A gate without policy holds
@@ -33,7 +39,7 @@ func Storage(cfg config.Config) storage.Settings {
 func (a *App) openStore() (keep, error) {
 	settings := Storage(a.cfg)
 	settings.Unreadable, settings.Doubtful = a.unreadable, a.doubtful
-	if !a.gate.Governs() {
+	if !a.gate.Governs() && a.local == nil {
 		settings.DSN = storage.Memory
 	}
 	if file, ok := settings.File(); ok {
@@ -61,6 +67,9 @@ func (a *App) openStore() (keep, error) {
 // storeChanged is told when the store gets into trouble, and out of it.
 func (a *App) storeChanged(trouble error) {
 	a.metrics.StoreUp(trouble == nil)
+	if errors.Is(trouble, task.ErrOutdated) && a.local != nil {
+		a.operators.resign() // a newer gate can serve the inbox, and this one cannot
+	}
 	if trouble != nil {
 		a.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
 		return

@@ -34,6 +34,7 @@ func (l *loader) check() {
 		const risk = "other machines can reach this address without TLS, so tokens and cookies can be read in transit; set operators.tls, or operators.url if a proxy adds https"
 		l.warnings = append(l.warnings, Problem{l.origin("operators.listen"), "operators.listen", risk})
 	}
+	l.checkDesk()
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
 		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
 	}
@@ -44,6 +45,32 @@ func (l *loader) checkHosts() {
 		l.need(fmt.Sprintf("waiting.hosts[%d]", i), "name", h.Name)
 	}
 }
+
+// DeskStore is the store that all gates of a user share, together with an inbox.
+const DeskStore = "desk:"
+
+// checkDesk notes settings that would not take effect, because all gates that share
+// a desk have the same inbox. A token in the environment may be there for another
+// gate.
+func (l *loader) checkDesk() {
+	if l.cfg.Store.Reveal() != DeskStore {
+		return
+	}
+	for _, name := range []string{"listen", "token", "url", "tls", "tokens", "oidc"} {
+		setting := "operators." + name
+		switch at := l.origin(setting); {
+		case !l.given(setting):
+		case at.Source == tokenVariable:
+			l.warnings = append(l.warnings, Problem{at, setting, "is ignored: the desk has a token of its own"})
+		default:
+			l.report(at, setting, "cannot be set with `store: 'desk:'`: the desk has an inbox, an address and a token of its own")
+		}
+	}
+	l.cfg.Operators.Token = Secret{}
+}
+
+// tokenVariable is the environment variable with the token of a single operator.
+const tokenVariable = "THOUGHTGATE_OPERATOR_TOKEN"
 
 // findStateDir sets the directory for state if the configuration does not.
 func (l *loader) findStateDir() {
@@ -60,6 +87,9 @@ func UserStateDir(getenv func(string) string) string {
 	}
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "state", "thoughtgate")
+	}
+	if dir := getenv("LOCALAPPDATA"); filepath.IsAbs(dir) { // of Windows
+		return filepath.Join(dir, "thoughtgate")
 	}
 	return ""
 }

@@ -38,7 +38,7 @@ type Config struct {
 	Execution      Execution
 	Tasks          Tasks
 	Audit          Audit
-	Store          Secret // where held calls are kept: memory:, sqlite:FILE, or the URL of a server with its password
+	Store          Secret // where held calls are kept: memory:, desk:, sqlite:FILE, or the URL of a server with its password
 	Storage        Storage
 	StateDir       string // where FILE is, unless it says so itself; empty if there is no such place
 	Identity       Identity

@@ -26,7 +26,7 @@ func Variables() []Variable {
 		{"THOUGHTGATE_CONFIG", nil, asIs},
 		{"THOUGHTGATE_LISTEN", is("listen"), asIs},
 		{"THOUGHTGATE_OPERATORS_LISTEN", is("operators.listen"), asIs},
-		{"THOUGHTGATE_OPERATOR_TOKEN", is("operators.token"), asIs},
+		{tokenVariable, is("operators.token"), asIs},
 		{"THOUGHTGATE_UPSTREAM", is("upstreams"), byComma},
 		{"THOUGHTGATE_STORE", is("store"), asIs},
 		{"THOUGHTGATE_STORE_KEYS", is("storage.keys"), asIs},

@@ -264,3 +264,20 @@ func TestWarningOfTooFewOperators(t *testing.T) {
 		})
 	}
 }
+
+// The gates that share a desk have one inbox, so none of them can have settings of
+// its own for it. A token in the environment may be meant for another gate.
+func TestDeskSettings(t *testing.T) {
+	const own = ": cannot be set with `store: 'desk:'`: the desk has an inbox, an address and a token of its own"
+	const src = "store: 'desk:'\nstate_dir: /srv\noperators:\n  session: 1h\n  token: swordfish-and-chips-for-two\n  tokens: [{name: a, role: viewer, hash: 'sha256:" + "0000000000000000000000000000000000000000000000000000000000000000'}]\n"
+	_, err := parse(t, goodFile+src)
+	for _, want := range []string{"operators.token" + own, "operators.tokens" + own} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("err = %v; want %q", err, want)
+		}
+	}
+	cfg := valid(t, goodFile+"store: 'desk:'\nstate_dir: /srv\noperators: {session: 1h}\n", "THOUGHTGATE_OPERATOR_TOKEN=swordfish-and-chips-for-two")
+	if token := cfg.Operators.Token.Reveal(); token != "" {
+		t.Errorf("the gate has the token %q", token)
+	}
+}

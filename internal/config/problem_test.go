@@ -41,7 +41,7 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 		`f.yaml:1:10: version: must be 1, not text`,
 		`f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, not a number`,
 		`f.yaml:3:1: ruels: unknown key; did you mean rules?`,
-		`f.yaml:4:8: store: must be memory:, sqlite:FILE, or a postgres:// or redis:// URL`,
+		`f.yaml:4:8: store: must be memory:, desk:, sqlite:FILE, or a postgres:// or redis:// URL`,
 		`f.yaml:6:10: upstreams[0].url: must be an http or https URL with a host, and without user, password or fragment`,
 		`f.yaml:7:11: upstreams[0].name: must be at most 63 lower-case letters, digits and hyphens`,
 		`f.yaml:8:5: upstreams[0].pth: unknown key; did you mean path?`,

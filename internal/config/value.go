@@ -48,10 +48,10 @@ func text(p *string) leaf {
 
 // store reads where held calls are kept.
 func store(p *Secret) leaf {
-	return read(p, isText, "memory:, sqlite:FILE, or a postgres:// or redis:// URL", func(s string) (Secret, bool) {
+	return read(p, isText, "memory:, desk:, sqlite:FILE, or a postgres:// or redis:// URL", func(s string) (Secret, bool) {
 		scheme, rest, _ := strings.Cut(s, ":")
 		switch scheme {
-		case "memory":
+		case "memory", "desk":
 			return NewSecret(s), rest == ""
 		case "sqlite":
 			return NewSecret(s), rest != "" && !strings.HasPrefix(rest, "//")

@@ -24,6 +24,7 @@ import (
 type Settings struct {
 	DSN         string        // memory:, sqlite:FILE, or the URL of a server
 	Dir         string        // where FILE is, unless it says so itself
+	Shared      bool          // other processes may use FILE too
 	Timeout     time.Duration // how long the store may take to answer
 	Connections int           // how many connections to have to it
 	MaxBytes    int64         // how large a file, or what is in memory, may become
@@ -97,7 +98,9 @@ func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
 	case s.DSN == Memory:
 		return memstore.New(memstore.Options{MaxBytes: s.MaxBytes}), nil
 	case isFile:
-		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{File: file, MaxBytes: s.MaxBytes, Readers: s.Connections}))
+		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{
+			File: file, MaxBytes: s.MaxBytes, Readers: s.Connections, Shared: s.Shared,
+		}))
 	case s.isRedis():
 		return opened(s.openRedis(ctx))
 	default:
