@@ -52,13 +52,21 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what should happen soon.
 const patience = 2 * time.Minute
 
+// token is that of the operators.
+const token = "secret-of-the-operators"
+
+// withStore returns the settings of a gate that has a store with others, and
+// operators of its own.
+func withStore(store string) string {
+	return fmt.Sprintf("store: '%s'\noperators: {listen: 127.0.0.1:0, token: %s}", store, token)
+}
+
 // settings are those of every gate here.
 const settings = `
 version: 1
 listen: 127.0.0.1:0
-operators: {listen: 127.0.0.1:0, token: secret-of-the-operators}
 upstreams: [{url: %s}]
-store: '%s'
+%s
 tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
 execution: {lease: %v}
 rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]
@@ -81,16 +89,26 @@ type gate struct {
 
 // A journal keeps the last lines that a gate has logged.
 type journal struct {
-	mu    sync.Mutex
-	lines []string
+	mu     sync.Mutex
+	lines  []string
+	serves bool // the gate has said that it serves the inbox of a desk
 }
 
 func (j *journal) note(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if strings.Contains(line, `"this process serves the inbox"`) {
+		j.serves = true
+	}
 	if j.lines = append(j.lines, line); len(j.lines) > 30 {
 		j.lines = j.lines[1:]
 	}
+}
+
+func (j *journal) ended() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.serves = false
 }
 
 func (j *journal) String() string {
@@ -99,11 +117,12 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// startGate starts a gate that lives until the test ends.
-func startGate(t *testing.T, upstream, store string) *gate {
+// startGate starts a gate that lives until the test ends. The rest of its settings
+// says where it keeps held calls, and who operates it.
+func startGate(t *testing.T, upstream, rest string) *gate {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "thoughtgate.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, settings, upstream, store, lease), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, settings, upstream, rest, lease), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g := &gate{t: t, file: file, log: new(journal)}
@@ -161,6 +180,7 @@ func (g *gate) kill() {
 	defer g.mu.Unlock()
 	_ = g.cmd.Process.Kill()
 	_ = g.cmd.Wait()
+	g.log.ended()
 }
 
 // An answer is what a gate says; its status is zero if it says nothing.
@@ -249,7 +269,7 @@ func (p *party) send(method, url, body string) answer {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Mcp-Session-Id", p.session)
-	r.Header.Set("Authorization", "Bearer secret-of-the-operators")
+	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := p.client.Do(r)
 	if err != nil {
 		return answer{}

@@ -31,7 +31,7 @@ func TestKilled(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	for name, start := range map[string]backend{"SQLite": sqlite, "PostgreSQL": postgres, "Redis": redis} {
+	for name, start := range map[string]backend{"SQLite": sqlite, "Desk": desk, "PostgreSQL": postgres, "Redis": redis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Logf("to repeat: go test ./e2e/crash -run TestKilled/%s -seed %d -crash %v", name, seed, *crashTime)

@@ -143,6 +143,7 @@ func killExecutor(t *testing.T, w *world, p *party) {
 		if got := p.about(g, "tasks/result", id); !got.has(`"error"`) {
 			t.Errorf("tasks/result: %+v", got)
 		}
+		eventually(t, func() bool { return p.inbox(g).status == 200 }) // that of a desk has moved
 		if got := p.decide(g, id, "approve"); got.status != 410 {
 			t.Errorf("approved again: %+v", got)
 		}

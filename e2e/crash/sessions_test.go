@@ -30,7 +30,7 @@ func (w *world) share() {
 	w.t.Helper()
 	for i := range w.gates {
 		w.gates[i].kill()
-		w.gates[i] = startGate(w.t, w.ledger.url, w.db.URL())
+		w.gates[i] = startGate(w.t, w.ledger.url, withStore(w.db.URL()))
 	}
 }
 

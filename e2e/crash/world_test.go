@@ -44,7 +44,7 @@ func sqlite(t *testing.T) *world {
 	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
 		return sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: file})
 	}}
-	w.gates = append(w.gates, startGate(t, w.ledger.url, "sqlite:"+file))
+	w.gates = append(w.gates, startGate(t, w.ledger.url, withStore("sqlite:"+file)))
 	return w
 }
 
@@ -82,7 +82,7 @@ func replicas(t *testing.T, db database, open func() (task.Store, error)) *world
 		}
 		t.Cleanup(func() { _ = link.Close() })
 		w.links = append(w.links, link)
-		w.gates = append(w.gates, startGate(t, w.ledger.url, strings.Replace(db.URL(), db.Addr(), link.Addr(), 1)))
+		w.gates = append(w.gates, startGate(t, w.ledger.url, withStore(strings.Replace(db.URL(), db.Addr(), link.Addr(), 1))))
 	}
 	return w
 }
