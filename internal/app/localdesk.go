@@ -34,13 +34,16 @@ func (l *listener) resign() { _ = l.server.Close() }
 func NewDesk(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	cfg.Store = config.NewSecret(config.DeskStore)
 	cfg.Upstreams = nil
-	a := &App{cfg: cfg, log: log, metrics: newMetrics()}
+	a, err := newApp(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			_ = a.Close()
 		}
 	}()
-	a.fit()
+	a.room.operators = cfg.Operators.MaxConnections
 	if err := a.bindOperators(nil); err != nil {
 		return nil, err
 	}
