@@ -41,6 +41,7 @@ func parts() []part {
 	return []part{
 		{"start", (*bench).start},
 		{"forward", (*bench).forward},
+		{"pipe", (*bench).pipe},
 		{"result", (*bench).result},
 		{"held", (*bench).held},
 		{"streams", (*bench).idleStreams},

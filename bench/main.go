@@ -72,6 +72,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // runPeer is what a process runs that this program has started from itself.
 func runPeer(ctx context.Context, args []string) error {
+	if len(args) == 1 && args[0] == pipePeer {
+		return servePipe(os.Stdin, os.Stdout)
+	}
 	h, err := peerHandler(args)
 	if err != nil {
 		return err
