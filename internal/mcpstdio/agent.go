@@ -86,8 +86,8 @@ func New(cfg Config) *Agent {
 	return a
 }
 
-// Serve takes what the client says until it closes its end of the pipe, the server
-// has taken the last of it, or ctx ends.
+// Serve takes what the client says until it closes either end of the pipe, and the
+// server has taken the last of it, or until ctx ends.
 func (a *Agent) Serve(ctx context.Context) {
 	// What has been read is answered, even if ctx ends before.
 	answering := context.WithoutCancel(ctx)
@@ -100,6 +100,8 @@ func (a *Agent) Serve(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			a.leave()
+			return
+		case <-a.left.Done(): // it reads nothing more
 			return
 		case x, more := <-messages:
 			if !more {

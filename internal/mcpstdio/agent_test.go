@@ -169,6 +169,21 @@ func TestClosedWhileHeld(t *testing.T) {
 	}
 }
 
+// A client that reads nothing more has left, even if its other end of the pipe is
+// still open.
+func TestOutputClosed(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	s.initialize()
+	s.out.Close()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("echo", `{}`) + `}`)
+	select {
+	case <-s.served:
+	case <-time.After(patience):
+		t.Fatal("the gate does not notice that the client has left")
+	}
+}
+
 // A client that cancels its held call withdraws it, in either era, and gets no
 // answer. The server never hears of it.
 func TestCancelHeld(t *testing.T) {

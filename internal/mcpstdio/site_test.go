@@ -33,6 +33,7 @@ const patience = time.Minute
 type site struct {
 	t        *testing.T
 	in       *io.PipeWriter
+	out      *io.PipeReader
 	lines    chan string
 	statuses chan string // of legacy tasks, which may come at any time
 	store    task.Store
@@ -97,7 +98,7 @@ func open(t *testing.T, o options) *site {
 	s.server = stdioclient.New(cfg)
 	in, write := io.Pipe()
 	read, out := io.Pipe()
-	s.in = write
+	s.in, s.out = write, read
 	config := mcpstdio.Config{
 		In: in, Out: out, Link: s.server, Principal: policy.Principal{ID: "local:tester"}, Gate: g, Hub: hub,
 		Limits: mcpstdio.Limits{Line: 1 << 20, Requests: 1000}, Log: log,
