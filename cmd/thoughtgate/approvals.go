@@ -192,7 +192,12 @@ func newShow(g gateFlags) *cobra.Command {
 		if *asJSON {
 			return out.json(a)
 		}
-		return out.show(a, time.Now())
+		around, err := c.Context(cmd.Context(), id)
+		if err != nil {
+			return told(err)
+		}
+		now := time.Now()
+		return errors.Join(out.cautions(around), out.show(a, now), out.background(around, now))
 	}
 	return cmd
 }

@@ -121,14 +121,19 @@ func distinct(listed []casefile.Approval) int {
 	}
 }
 
+// row returns lines of a value with its name at the left, or nothing if there is no
+// value.
+func row(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return fmt.Sprintf("%-11s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
+}
+
 // show prints everything about one approval.
 func (s *screen) show(a casefile.Approval, now time.Time) error {
 	var b strings.Builder
-	row := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
-		}
-	}
+	row := func(name, value string) { b.WriteString(row(name, value)) }
 	row("id", string(a.ID))
 	row("state", s.standing(a))
 	row("tool", markedName(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")

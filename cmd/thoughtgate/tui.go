@@ -43,9 +43,10 @@ type (
 	connectedMsg struct{}
 	refusedMsg   struct{ err error }
 	shownMsg     struct {
-		id  task.ID
-		now casefile.Approval
-		err error
+		id      task.ID
+		now     casefile.Approval
+		context casefile.Context
+		err     error
 	}
 	decidedMsg struct {
 		id      task.ID
@@ -223,7 +224,11 @@ func (t *tui) reload() tea.Cmd {
 func (t *tui) load(id task.ID) tea.Cmd {
 	return func() tea.Msg {
 		a, err := t.gate.Show(t.ctx, id)
-		return shownMsg{id, a, err}
+		if err != nil {
+			return shownMsg{id: id, err: err}
+		}
+		context, err := t.gate.Context(t.ctx, id)
+		return shownMsg{id, a, context, err}
 	}
 }
 
@@ -236,7 +241,7 @@ func (t *tui) shown(msg shownMsg) {
 		t.notice = fmt.Sprintf("cannot be shown: %v", told(msg.err))
 		return
 	}
-	t.open.show(msg.now, t.colours)
+	t.open.show(msg.now, msg.context, t.colours)
 	t.open.layOut(t.width)
 	if msg.now.State != task.InputRequired {
 		t.prompt = nil

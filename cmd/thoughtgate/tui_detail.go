@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 // A detail is one call on the screen, and how much of it the approver has seen.
 type detail struct {
 	call   casefile.Approval // as the gate has shown it
+	around casefile.Context  // what is to be known besides
 	loaded bool              // with all of its arguments
 	text   string            // everything that is shown of it
 	lines  []string          // the same, for the width of the screen
@@ -27,16 +29,17 @@ type detail struct {
 
 // show makes a the call that is shown. If it is another view than before, nothing
 // of it has been seen.
-func (d *detail) show(a casefile.Approval, colours bool) {
+func (d *detail) show(a casefile.Approval, around casefile.Context, colours bool) {
 	var b strings.Builder
 	s := &screen{w: &b, colours: colours}
-	if err := s.show(a, time.Now()); err != nil {
+	now := time.Now()
+	if err := errors.Join(s.cautions(around), s.show(a, now), s.background(around, now)); err != nil {
 		return // a builder does not fail
 	}
 	if a.ShownDigest != d.call.ShownDigest || a.State != d.call.State {
 		d.whole, d.top = false, 0
 	}
-	d.call, d.text, d.loaded = a, strings.TrimRight(b.String(), "\n"), true
+	d.call, d.around, d.text, d.loaded = a, around, strings.TrimRight(b.String(), "\n"), true
 }
 
 // progress notes what has changed about a call that is still pending.
@@ -149,6 +152,8 @@ func (t *tui) ask(key string) {
 		t.notice = "there is nothing to decide"
 	case key == "r":
 		t.prompt = newPrompt(approval.Reject, "Reject", d.reason)
+	case d.around.Objection != "":
+		t.notice = t.paint(yellow, "you may not approve this: "+oneLine(d.around.Objection, maxCell))
 	case lines == 0:
 		t.prompt = newPrompt(approval.Approve, "Approve", d.reason)
 	case key == "a":

@@ -124,10 +124,14 @@ func TestMargin(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Arguments = jsontext.Value(`{"a":` + string(quoted) + `}`)
-	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|digest|shown|arguments|also sent) +| {12})`)
+	around := casefile.Context{
+		Approvers: []string{spoof}, Objection: spoof, Changed: &casefile.Precedent{}, Earlier: []casefile.Approval{a, a},
+		Story: []task.Entry{{Note: task.Note{Step: spoof, Actor: spoof, Reason: spoof, Outcome: spoof}}},
+	}
+	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|digest|shown|arguments|also sent|objection|caution|approvers|earlier|history) +| {12})`)
 	for width := minWidth; width < 120; width++ {
 		d := &detail{}
-		d.show(a, false)
+		d.show(a, around, false)
 		d.layOut(width)
 		states := 0
 		for _, line := range d.lines {

@@ -34,8 +34,27 @@ type Case struct {
 
 // A Precedent is a call of the same tool that was approved before.
 type Precedent struct {
-	ID task.ID
-	At time.Time
+	ID task.ID   `json:"id"`
+	At time.Time `json:"at"`
+}
+
+// A Context is what a person should know of a call besides the call itself.
+type Context struct {
+	Approvers []string     `json:"approvers,omitempty"` // who may decide
+	Objection string       `json:"objection,omitzero"`  // why the person who looks may not approve it, if so
+	Changed   *Precedent   `json:"changed,omitzero"`    // the last approved call of the tool, if the tool was defined otherwise then
+	Earlier   []Approval   `json:"earlier,omitempty"`   // what this requester wanted of the tool before, newest first
+	Story     []task.Entry `json:"story,omitempty"`     // what happened so far, oldest first
+}
+
+// Context returns what of the case is not the call. Objection tells of an error in
+// words.
+func (c Case) Context(objection func(error) string) Context {
+	x := Context{Approvers: c.Approvers, Changed: c.Changed, Earlier: c.Earlier, Story: c.Story}
+	if c.Objection != nil {
+		x.Objection = objection(c.Objection)
+	}
+	return x
 }
 
 // How far back calls are looked for that have to do with a case.

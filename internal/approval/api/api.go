@@ -56,6 +56,7 @@ func (h *handler) routes() []route {
 	return []route{
 		{"GET /api/approvals", operator.Viewer, h.list},
 		{"GET /api/approvals/{id}", operator.Viewer, h.show},
+		{"GET /api/approvals/{id}/context", operator.Viewer, h.context},
 		{"GET /api/approvals/events", operator.Viewer, h.events},
 		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve)},
 		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject)},
@@ -133,6 +134,16 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operat
 		return
 	}
 	h.answer(w, r, http.StatusOK, shown)
+}
+
+// context answers with what is to be known of a call besides the call itself.
+func (h *handler) context(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+	c, err := h.Cases.Case(r.Context(), task.ID(r.PathValue("id")), h.Desk.Objection(Approver(who)))
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	h.answer(w, r, http.StatusOK, c.Context(func(err error) string { return explain(err).Message }))
 }
 
 // A verdict is the body of a decision.

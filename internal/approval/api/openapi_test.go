@@ -103,6 +103,7 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 		"Approval": casefile.Approval{}, "Why": casefile.Why{}, "Hints": casefile.Hints{}, "Untrusted": casefile.Untrusted{},
 		"Agent": casefile.Agent{}, "Result": casefile.Result{}, "Page": casefile.Page{}, "Decision": task.Decision{},
 		"Failure": task.Failure{}, "Link": task.Link{}, "Ends": task.Ends{}, "Entry": task.Entry{}, "Verdict": api.Verdict{},
+		"Context": casefile.Context{}, "Precedent": casefile.Precedent{},
 	} {
 		got := slices.Sorted(maps.Keys(d.at("components", "schemas", name, "properties")))
 		want := members(reflect.TypeOf(value))

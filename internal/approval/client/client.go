@@ -119,6 +119,13 @@ func (c *Client) Show(ctx context.Context, id task.ID) (casefile.Approval, error
 	return a, err
 }
 
+// Context returns what is to be known of a held call besides the call itself.
+func (c *Client) Context(ctx context.Context, id task.ID) (casefile.Context, error) {
+	var x casefile.Context
+	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id))+"/context", nil, &x)
+	return x, err
+}
+
 // Decide approves or rejects a held call and returns it as it is then.
 func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (casefile.Approval, error) {
 	var a casefile.Approval

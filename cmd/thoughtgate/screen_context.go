@@ -1,0 +1,52 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// cautions prints what an approver should know before the call itself.
+func (s *screen) cautions(x casefile.Context) error {
+	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
+	if x.Changed != nil {
+		text += row("caution", s.paint(red, "the server has changed what it says of this tool since a call of it was last approved, "+
+			x.Changed.At.Format(time.DateTime)))
+	}
+	_, err := io.WriteString(s.w, text)
+	return err
+}
+
+// background prints what else is known of a call: who may decide, what its
+// requester wanted before, and what happened so far.
+func (s *screen) background(x casefile.Context, now time.Time) error {
+	var earlier, story []string
+	for _, a := range x.Earlier {
+		earlier = append(earlier, span(now.Sub(a.CreatedAt))+" ago "+fate(a, now)+": "+callText(a))
+	}
+	for _, e := range x.Story {
+		story = append(story, storyLine(e))
+	}
+	text := row("approvers", oneLine(strings.Join(x.Approvers, ", "), maxText)) +
+		row("earlier", strings.Join(earlier, "\n")) + row("history", strings.Join(story, "\n"))
+	_, err := io.WriteString(s.w, text)
+	return err
+}
+
+// storyLine returns one step of a call.
+func storyLine(e task.Entry) string {
+	text := e.At.Format(time.TimeOnly) + " " + oneLine(e.Step, 60)
+	if e.Actor != "" {
+		text += " by " + oneLine(e.Actor, 60)
+	}
+	if outcome := outcomeText(e); outcome != "" {
+		text += ": " + oneLine(outcome, maxCell)
+	}
+	if e.Reason != "" {
+		text += " (" + oneLine(e.Reason, maxCell) + ")"
+	}
+	return text
+}
