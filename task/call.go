@@ -116,8 +116,8 @@ func (d *Digest) UnmarshalText(text []byte) error {
 // CallDigest returns the digest of t's call, as the approvers saw it. It differs
 // from t.Digest where calls count as identical although something in them differs.
 func (t Task) CallDigest() Digest {
-	if (t.Whole == Digest{}) {
+	if t.Whole == nil {
 		return t.Digest
 	}
-	return t.Whole
+	return *t.Whole
 }

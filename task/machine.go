@@ -92,7 +92,7 @@ func New(d Draft, now time.Time) (Task, error) {
 		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
 	}
 	if (d.Same != Digest{}) && d.Same != digest {
-		t.Digest, t.Whole = d.Same, digest
+		t.Digest, t.Whole = d.Same, &digest
 	}
 	if d.Waits {
 		t.WaitsUntil = now.Add(2 * t.PollInterval)

@@ -86,7 +86,7 @@ type Task struct {
 	Room      string    `json:"room,omitzero"` // where owners that nobody has identified are counted together; see [Limits]
 	Call      Call      `json:"call"`
 	Digest    Digest    `json:"digest"`         // identical calls have the same; see [Draft]
-	Whole     Digest    `json:"whole,omitzero"` // see [Task.CallDigest]
+	Whole     *Digest   `json:"whole,omitzero"` // see [Task.CallDigest]; nil if it is Digest
 	Workflow  string    `json:"workflow,omitzero"`
 	Verdict   Verdict   `json:"verdict,omitzero"`
 	CreatedAt time.Time `json:"createdAt"`
@@ -384,7 +384,7 @@ func (t Task) Clone() Task {
 	t.Transitions = slices.Clone(t.Transitions)
 	t.Approval = t.Approval.clone()
 	t.Execution = t.Execution.clone()
-	t.Failure = copied(t.Failure)
+	t.Failure, t.Whole = copied(t.Failure), copied(t.Whole)
 	if t.Result != nil {
 		r := *t.Result
 		r.Inline = slices.Clone(r.Inline)

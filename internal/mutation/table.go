@@ -373,7 +373,7 @@ var mutations = []mutation{
 	},
 	{
 		"what runs is not compared with all of what was shown", "task/machine.go",
-		`t.Digest, t.Whole = d.Same, digest`, `t.Digest, t.Whole = d.Same, d.Same`,
+		`t.Digest, t.Whole = d.Same, &digest`, `t.Digest, t.Whole = d.Same, &d.Same`,
 		mcphttpPkg, "^TestAttachedCallRunsAsShown$",
 	},
 	{

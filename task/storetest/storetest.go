@@ -113,7 +113,7 @@ func advance(t reporter, s task.Store, id task.ID, at time.Time, events ...task.
 func full(t reporter, id task.ID, owner string) task.Task {
 	t.Helper()
 	answer := []byte("{\"content\":[], \"raw\":\"\xff\"}")
-	return apply(t, build(t, draft(id, owner), epoch), epoch.Add(time.Second),
+	f := apply(t, build(t, draft(id, owner), epoch), epoch.Add(time.Second),
 		task.SetVariables{Side: task.ClientSide, Values: task.Variables{
 			"client.reason": jsontext.Value(`"because \u003c"`), "client.n": jsontext.Value(`{"b":1.0,"a":[1e2,null]}`),
 		}},
@@ -134,6 +134,8 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		},
 		task.Deliver{},
 	)
+	f.Whole = &task.Digest{1, 2, 3}
+	return f
 }
 
 // rejected returns a task with what a full one cannot have.
