@@ -106,7 +106,10 @@ func sections(text string) []string {
 // first word of it.
 func understood(t *testing.T, page, line string) string {
 	t.Helper()
-	words := word.FindAllString(strings.ReplaceAll(line, " …", ""), -1)
+	if !strings.Contains(line, " -- ") { // after which a command follows, whatever it is
+		line = strings.ReplaceAll(line, " …", "")
+	}
+	words := word.FindAllString(line, -1)
 	cmd, args, err := newRoot().Find(words)
 	if err == nil {
 		err = cmd.ParseFlags(args)
