@@ -110,40 +110,30 @@ func (s scenario) text() string {
 // known lists the faults that are understood: by host, scenario and kind, where *
 // stands for any. A line goes when its fault is repaired.
 var known = []struct{ host, scenario, kind, why string }{
-	{"*", "deny", faultReason, "the gate answers with an error whose data has the reason; hosts show the message only"},
-	{"*", "back", faultAsked, "a host that is started again has another session, and the gate does not know it again"},
-	{"*", "t400", faultAsked, "the gate takes the host's time-out for a withdrawal, so the repeated call is a new one"},
-	{"*", "t660", faultAsked, "the gate takes the host's time-out for a withdrawal, so the repeated call is a new one"},
-	{"*", "t400", faultEnded, "the new call awaits a decision of its own"},
-	{"*", "t660", faultEnded, "the new call awaits a decision of its own"},
-	{"ai-sdk-modern", "a660", faultAsked, "after ten rounds the model is told to call again, and the gate does not know the client again"},
-	{"ai-sdk-modern", "a660", faultEnded, "the new call awaits a decision of its own"},
-	{"ai-sdk-modern", "a660", faultLost, "nobody came back for the first call"},
-	{"openai-agents-modern", "a660", faultAsked, "after ten rounds the model is told to call again, and the gate does not know the client again"},
-	{"openai-agents-modern", "a660", faultEnded, "the new call awaits a decision of its own"},
-	{"openai-agents-modern", "a660", faultLost, "nobody came back for the first call"},
-	{"mastra-modern", "a660", faultAsked, "after ten rounds the model is told to call again, and the gate does not know the client again"},
-	{"mastra-modern", "a660", faultEnded, "the new call awaits a decision of its own"},
-	{"mastra-modern", "a660", faultLost, "nobody came back for the first call"},
-	{"openai-agents", "*", faultReason, "the SDK replaces every JSON-RPC error by a sentence of its own"},
-	{"openai-agents", "*", faultLost, "the SDK stops after 10 turns of its model"},
-	{"langchain", "*", faultLost, "LangGraph stops after 25 steps"},
-	{"mastra", "*", faultLost, "the agent stops after 5 steps"},
-	{"cline", "esc", faultLoop, "its SDK takes only a result for the end of a stream, and asks for the rest of this one every second"},
-	{"cline", "*", faultLost, "it stops after some identical calls"},
-	{"inspector", "*", faultLost, "it makes one call, and the gate answers before the decision"},
+	{"ai-sdk-modern", "back", faultAsked, dropped},
+	{"openai-agents-modern", "back", faultAsked, dropped},
+	{"mastra-modern", "back", faultAsked, dropped},
+	{"claude-code-modern", "back", faultAsked, dropped},
+	{"copilot-cli-modern", "back", faultAsked, dropped},
+	{"inspector", "*", faultLost, "it makes one call, and waits 60 s for the answer"},
+	{"*", "a150", faultLost, turnEnded},
+	{"*", "a400", faultLost, turnEnded},
+	{"*", "a660", faultLost, turnEnded},
 	{"inspector-modern", "*", faultSlow, "it polls as seldom as the gate tells it to"},
 	{"inspector-modern", "kill", faultLeft, "a client that has polled within two intervals counts as present"},
 	{"claude-code-person", "*", faultSlow, "it polls as seldom as the gate tells it to"},
 	{"claude-code-person", "kill", faultLeft, "a client that has polled within two intervals counts as present"},
 	{"claude-code-person", "esc", faultLeft, "the call is a background task, which Esc does not stop"},
 	{"claude-code-modern", "esc", faultLeft, "the call is a background task, which Esc does not stop"},
-	{"codex", "*", faultLost, "the host gives up after 300 s and cancels, which the gate takes for a withdrawal"},
-	{"gemini-cli", "*", faultLost, "the host gives up after 600 s and cancels, which the gate takes for a withdrawal"},
-	{"qwen-code", "*", faultLost, "the host gives up after 600 s and cancels, which the gate takes for a withdrawal"},
 	{"gemini-cli", "esc", faultLeft, "the host does not tell the server"},
 	{"continue", "esc", faultLeft, "the host does not tell the server"},
 }
+
+// Reasons of several faults.
+const (
+	dropped   = "a modern host that is killed drops its stream, and that withdraws the call"
+	turnEnded = "after three answers the model ends its turn, as the gate asks; the call runs when the user asks again (later)"
+)
 
 // explanation returns why a fault is there, or nothing if that is not known.
 func (r record) explanation(f fault) string {
