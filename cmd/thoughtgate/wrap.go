@@ -83,7 +83,7 @@ func (w wrapping) build(file string) (*app.Wrapped, error) {
 	sources := config.Sources{File: file, Server: &server, Starter: &config.Starter{
 		Name: "the built-in configuration", Text: wrapConfig, Policies: []config.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
 	}}
-	cfg, warnings, err := load(w.stderr, sources)
+	cfg, warnings, err := loadWrap(w.stderr, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (w wrapping) build(file string) (*app.Wrapped, error) {
 		log.Warn("configuration", "warning", p.String())
 	}
 	gate, err := app.NewWrap(cfg, log, app.Wrap{
-		In: w.stdin, Out: w.stdout, Stderr: w.stderr, Env: serverEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
+		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: serverEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
 	})
 	if err != nil {
 		return nil, err
@@ -105,12 +105,33 @@ func (w wrapping) build(file string) (*app.Wrapped, error) {
 	return gate, nil
 }
 
+// loadWrap is load for a wrap, which shares the desk of its user unless the file
+// says where held calls are kept, or who decides about them.
+func loadWrap(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
+	cfg, warnings, err := load(stderr, s)
+	if err != nil || cfg.StateDir == "" || cfg.Given("store") || cfg.Given("operators") {
+		return cfg, warnings, err
+	}
+	s.Overrides = append(slices.Clone(s.Overrides), config.Override{Source: "wrap", Setting: "store", Values: []string{config.DeskStore}})
+	return load(stderr, s)
+}
+
+// workingDir returns the directory in which the gate and the server run, or nothing
+// if that is not known.
+func workingDir() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
 // reload has the gate read its configuration again when it changes.
 func (w wrapping) reload(gate *app.Wrapped, sources config.Sources, level *slog.LevelVar) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	return gate.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
-		cfg, _, err := load(io.Discard, sources)
+		cfg, _, err := loadWrap(io.Discard, sources)
 		return cfg, err
 	}})
 }
@@ -175,7 +196,6 @@ func wrapName(command []string) string {
 	if base == "" {
 		base = "server"
 	}
-	dir, _ := os.Getwd()
-	sum := sha256.Sum256([]byte(dir + "\x00" + strings.Join(command, "\x00")))
+	sum := sha256.Sum256([]byte(workingDir() + "\x00" + strings.Join(command, "\x00")))
 	return base + "-" + hex.EncodeToString(sum[:4])
 }

@@ -51,6 +51,7 @@ type App struct {
 	keep      keep
 	desk      *approval.Desk
 	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
+	owner     string          // of all tasks that this gate holds in the store of a desk; empty if there may be several
 	workflows atomic.Pointer[[]config.Workflow]
 	hub       *conversation.Hub
 	handler   *mcphttp.Handler

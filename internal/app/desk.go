@@ -110,6 +110,9 @@ func (a *App) asksHost(workflow string) bool {
 
 // sendAsGate makes a call with the gate's own credentials alone.
 func (a *App) sendAsGate(t task.Task) approval.Sender {
+	if a.owner != "" && t.Owner != a.owner {
+		return nil // it is of another server with this name
+	}
 	for _, u := range a.asks {
 		if u.Name() == t.Call.Upstream {
 			return u.Sender(t, a.gate)

@@ -149,6 +149,9 @@ const tokenFile = "operator-token"
 
 // TokenFile returns the name of the file to which [App.KeepToken] writes.
 func (a *App) TokenFile() string {
+	if a.local != nil {
+		return a.local.TokenFile()
+	}
 	return filepath.Join(cmp.Or(a.cfg.StateDir, os.TempDir()), tokenFile)
 }
 

@@ -2,11 +2,14 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,6 +29,7 @@ type Wrap struct {
 	Out      io.Writer // what it is told
 	Stderr   io.Writer // the server's
 	Env      []string  // the server's
+	Dir      string    // in which the server runs
 	User     string    // whose agent it is
 	Restarts int       // how often the server is started again within a minute
 }
@@ -69,13 +73,23 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		return nil, err
 	}
 	w.agent = a.newAgent(w.server, how)
+	if a.local != nil {
+		a.owner = w.agent.Owner()
+	}
 	return w, nil
 }
 
 // openWrapDesk opens the store, and binds the address at which the operators of
-// this wrap decide. Several wraps cannot share either, so each has a directory and,
-// if the configured address is taken, a port of its own.
+// this wrap decide: those of the desk that it shares with other wraps of the user.
+// With another store, each wrap has a directory and, if the configured address is
+// taken, a port of its own.
 func (a *App) openWrapDesk() error {
+	if a.cfg.Store.Reveal() == config.DeskStore {
+		if err := a.bindOperators(nil); err != nil {
+			return err
+		}
+		return a.govern()
+	}
 	if a.cfg.StateDir != "" {
 		a.cfg.StateDir = filepath.Join(a.cfg.StateDir, "wraps", a.cfg.Upstreams[0].Name)
 	}
@@ -104,13 +118,20 @@ func (a *App) newServer(u config.Upstream, how Wrap) *stdioclient.Client {
 	})
 }
 
+// serverID tells a server from others that the user gives the same name, for example
+// in another project: a call to one must never run on another.
+func serverID(u config.Upstream, dir string) string {
+	sum := sha256.Sum256([]byte(dir + "\x00" + strings.Join(u.Command, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
 // newAgent returns the agent. All agents of one user that use the same wrap are one
 // owner of held calls, so that a repeated call finds the held one again after the
 // agent has started the wrap anew.
 func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
 	limits := a.cfg.Limits
 	return mcpstdio.New(mcpstdio.Config{
-		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Gate: a.gate, Hub: a.hub,
+		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.cfg.Upstreams[0], how.Dir), Gate: a.gate, Hub: a.hub,
 		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits)},
 		Log:    a.log, Metrics: a.metrics,
 	})

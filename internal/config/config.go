@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -52,6 +53,17 @@ type Config struct {
 	Watch       []string          // directories in which a change may mean another configuration; sorted
 	Fingerprint [sha256.Size]byte // of the content of every file that was read
 	Origins     Origins
+}
+
+// Given reports whether a file or a flag gives a setting, or a part of it.
+func (c *Config) Given(setting string) bool {
+	for path, at := range c.Origins {
+		rest, of := strings.CutPrefix(path, setting)
+		if of && (rest == "" || rest[0] == '.' || rest[0] == '[') && at.Source != tokenVariable {
+			return true
+		}
+	}
+	return false
 }
 
 // Operators says how the people who run the gate reach it.

@@ -10,6 +10,7 @@ import (
 // A Client is who sent a message, as far as that is known.
 type Client struct {
 	Upstream  string // where the message goes
+	Server    string // tells the upstream from others with its name, which gates on the same store may have; empty if none has
 	Key       string // names the session or the credentials, to tell clients apart; see [ClientKey]
 	Principal policy.Principal
 }
@@ -64,8 +65,12 @@ func (c Client) Peer() string { return c.Upstream + " " + c.Key }
 // tell the clients with this owner apart; then the id of a task alone gives access
 // to it.
 func (c Client) Owner() (owner string, shared bool) {
-	if !c.Principal.Anonymous {
-		return c.Upstream + " " + principalPrefix + c.Principal.ID, false
+	upstream := c.Upstream
+	if c.Server != "" {
+		upstream += " " + c.Server
 	}
-	return c.Peer(), c.Key == ""
+	if !c.Principal.Anonymous {
+		return upstream + " " + principalPrefix + c.Principal.ID, false
+	}
+	return upstream + " " + c.Key, c.Key == ""
 }

@@ -47,6 +47,7 @@ type Config struct {
 	Out       io.Writer
 	Link      Link
 	Principal policy.Principal // who the client is
+	Server    string           // tells the server from others with its name, if there may be any
 	Gate      *gate.Gate
 	Hub       *conversation.Hub
 	Limits    Limits
@@ -77,13 +78,19 @@ func New(cfg Config) *Agent {
 	a.left, a.leave = context.WithCancel(context.Background())
 	a.out = output{w: cfg.Out, lost: a.leave}
 	a.sender = gate.Client{
-		Upstream: cfg.Link.Upstream().Name(), Principal: cfg.Principal,
+		Upstream: cfg.Link.Upstream().Name(), Server: cfg.Server, Principal: cfg.Principal,
 		Key: gate.ClientKey(cfg.Principal, "stdio-"+rand.Text(), ""),
 	}
 	x := a.newExchange(a.left)
 	x.request = cfg.Hub.BeginStream(x, x, false)
 	a.filter = x.request.Filter()
 	return a
+}
+
+// Owner returns whose tasks those of the client are.
+func (a *Agent) Owner() string {
+	owner, _ := a.sender.Owner()
+	return owner
 }
 
 // Serve takes what the client says until it closes either end of the pipe, and the
