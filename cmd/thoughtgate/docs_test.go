@@ -106,9 +106,7 @@ func sections(text string) []string {
 // first word of it.
 func understood(t *testing.T, page, line string) string {
 	t.Helper()
-	if !strings.Contains(line, " -- ") { // after which a command follows, whatever it is
-		line = strings.ReplaceAll(line, " …", "")
-	}
+	line = strings.TrimSuffix(strings.ReplaceAll(line, " …", ""), " --") // of wrap, which is only mentioned
 	words := word.FindAllString(line, -1)
 	cmd, args, err := newRoot().Find(words)
 	if err == nil {
