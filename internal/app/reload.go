@@ -193,7 +193,7 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	listsChanged := r.app.gate.Swap(settings)
 	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", listsChanged)
 	if listsChanged {
-		r.app.hub.ListsChanged()
+		r.app.hub.ListsChanged() //nolint:contextcheck // each stream has a context of its own
 	}
 	return nil
 }

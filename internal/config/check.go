@@ -114,6 +114,10 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 	case u.Name != "":
 		u.Paths = []string{"/mcp/" + u.Name}
 	}
+	l.checkUpstreamTLS(at, u)
+}
+
+func (l *loader) checkUpstreamTLS(at string, u *Upstream) {
 	if u.URL != nil && u.URL.Scheme == "http" && u.TLS != (TLS{}) {
 		l.report(l.origin(at+".tls"), at+".tls", "needs an upstream with an https URL")
 	}

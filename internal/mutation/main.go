@@ -120,7 +120,6 @@ func (m mutation) overlay(dir string) (string, error) {
 		return "", fmt.Errorf("%w: %q", errMoved, m.old)
 	}
 	changed, list := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	//nolint:gosec // the name is that of a new directory
 	if err := os.WriteFile(changed, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o600); err != nil {
 		return "", err
 	}
