@@ -161,19 +161,18 @@ func resumeElsewhere(t *testing.T, w *world) {
 	second.until(t, `data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`+outcome(202, "quick"))
 }
 
-// Only the gate that holds a request knows its id: a client that cancels it
-// elsewhere is not understood, and the call goes on waiting. It does not run
-// unless the client comes back or still listens.
+// A client that cancels its request elsewhere withdraws the call. Another client
+// with a request of the same id does not.
 func cancelElsewhere(t *testing.T, w *world) {
-	p := newParty(t, "s-cancel")
+	p, stranger := newParty(t, "s-cancel"), newParty(t, "s-stranger")
 	p.wait(t, w.gates[0], http.MethodPost, held(203), "")
 	id := p.theOnly(t, w.gates[1], 203)
 	const cancelled = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
-	p.post("http://"+w.gates[1].agents+"/mcp", cancelled)
+	stranger.post("http://"+w.gates[1].agents+"/mcp", cancelled)
 	if got := p.theOnly(t, w.gates[1], 203); got != id {
 		t.Errorf("the call is %s", got)
 	}
-	p.post("http://"+w.gates[0].agents+"/mcp", cancelled)
+	p.post("http://"+w.gates[1].agents+"/mcp", cancelled)
 	eventually(t, func() bool { return !p.inbox(w.gates[1]).has(id) })
 	if ran := w.ledger.ran(203); ran != 0 {
 		t.Errorf("it ran %d times", ran)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -88,17 +89,21 @@ func postgresPrograms(ctx context.Context) (string, error) {
 }
 
 func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for {
+		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // nobody must be kept from guessing it
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		switch {
+		case err == nil:
+			return port, l.Close()
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return 0, err
+		}
 	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return 0, errors.Join(err, l.Close())
-	}
-	n, err := strconv.Atoi(port)
-	return n, errors.Join(err, l.Close())
 }
+
+// Ports between these are not handed out by the system. A server that is stopped
+// for a while finds its port free when it is started again.
+const lowestPort, highestPort = 15_000, 30_000
 
 // initialize makes an empty database. The server refuses to run as root, so
 // that root runs it as the user postgres.
