@@ -20,6 +20,7 @@ import (
 type Call struct {
 	Owner     string // whose task it becomes; never taken from the message
 	Peer      string // which of the owner's clients makes it
+	Request   []byte // the id of the client's request; nil if it is a batch
 	Principal policy.Principal
 	Upstream  string
 	Message   []byte         // the whole request as it was received
@@ -321,12 +322,18 @@ var errNotHeld = errors.New("not a request about something that can be held")
 // maxDescription is how many characters of a tool's description are kept.
 const maxDescription = 2000
 
+// maxRequestID is the length of the longest id of a request that is kept.
+const maxRequestID = 256
+
 // facts returns what is known of c beyond the call itself.
 func (c Call) facts() casefile.Facts {
 	f := casefile.Facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer,
 		Why: whyOf(c.Verdict),
+	}
+	if len(c.Request) <= maxRequestID {
+		f.Request = string(c.Request)
 	}
 	for _, tool := range c.InBatch {
 		f.InBatch = append(f.InBatch, tool.Annotations)

@@ -1,7 +1,6 @@
 package approval
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
-	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -39,12 +37,15 @@ func (d *Desk) Unstarted(ctx context.Context, owner string) iter.Seq2[task.Task,
 // MadeBy returns the task of the call that one of its owner's clients made in the
 // request with the given id. It returns none if the call has ended.
 func (d *Desk) MadeBy(ctx context.Context, owner, peer string, request []byte) (task.Task, error) {
-	for t, err := range task.Each(ctx, d.cfg.Store, task.Query{Scope: task.OwnedBy(owner), States: task.Pending()}) {
+	if len(request) == 0 || len(request) > maxRequestID {
+		return task.Task{}, nil
+	}
+	q := task.Query{Scope: task.OwnedBy(owner), States: task.Pending(), Limit: sweepBatch, Outlines: true}
+	for t, err := range task.Each(ctx, d.cfg.Store, q) {
 		if err != nil {
 			return task.Task{}, err
 		}
-		m, err := jsonrpc.ParseMessage([]byte(t.Call.Message), jsonrpc.Limits{})
-		if err == nil && PeerOf(t) == peer && bytes.Equal(m.ID.Bytes, request) {
+		if f := casefile.ReadFacts(t); f.Peer == peer && f.Request == string(request) {
 			return t, nil
 		}
 	}

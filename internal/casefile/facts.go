@@ -26,6 +26,7 @@ type Facts struct {
 	Trace       string             `json:",omitzero"` // the W3C traceparent of the request
 	Correlation string             `json:",omitzero"` // the correlation id of the request
 	Peer        string             `json:",omitzero"` // which of the owner's clients made the call
+	Request     string             `json:",omitzero"` // the id of the request, if it is short
 	Why         *Why               `json:",omitzero"`
 	Preview     *Preview           `json:",omitzero"`
 	Home        *Home              `json:",omitzero"`

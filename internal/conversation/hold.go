@@ -36,7 +36,7 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 	}
 	call := approval.Call{
 		Upstream: h.upstream(),
-		Message:  m.Raw, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
+		Message:  m.Raw, Request: m.ID.Bytes, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
 		Trace: h.reply.Trace(), Correlation: h.reply.Correlation(),
 		Tool: approval.Tool{
 			Description: judged.Tool.Description, Annotations: judged.Tool.Annotations, Digest: judged.Tool.DigestText(),

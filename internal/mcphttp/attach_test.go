@@ -173,18 +173,23 @@ func TestCancelWhileStored(t *testing.T) {
 }
 
 // A client whose cancellation reaches another replica than its request withdraws
-// the call, and another client does not.
+// the call. Another client does not, nor does another session of the same owner,
+// whose requests have the same ids.
 func TestCancelAtAnotherReplica(t *testing.T) {
 	h := newFixture(t, nil)
+	h.meetIn("s-1", "codex")
 	sent := make(chan string, 2)
 	h.record = func(body string) { sent <- body }
 	held := h.sendHeld(toolCall("7", "hold_x", ""))
 	h.pending(1)
 	h.restart()
+	h.meetIn("s-2", "codex")
 	const cancelled = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
-	h.ask(cancelled, "Mcp-Session-Id", "s-2")
-	wantText(t, "the upstream gets another's", <-sent, "cancelled")
-	h.pending(1)
+	for _, session := range []string{"s-2", "s-3"} {
+		h.ask(cancelled, "Mcp-Session-Id", session)
+		h.pending(1)
+		wantText(t, "the upstream gets another's", <-sent, "cancelled")
+	}
 	h.ask(cancelled)
 	h.pending(0)
 	held.wait(t)

@@ -1,5 +1,7 @@
 package mcphttp
 
+import "context"
+
 // Used returns how much of each pool is in use.
 func (h *Handler) Used() map[string]int64 {
 	return map[string]int64{
@@ -10,3 +12,9 @@ func (h *Handler) Used() map[string]int64 {
 
 // SocketUser is socketUser.
 var SocketUser = socketUser
+
+// IsOwn reports whether the gate's own user has opened the connection of a context.
+func IsOwn(ctx context.Context) bool {
+	u, known := ctx.Value(localUserKey{}).(*localUser)
+	return known && u.isOwn()
+}

@@ -40,6 +40,9 @@ func TestSocketUser(t *testing.T) {
 			if got, err := mcphttp.SocketUser(at, to); got != uid || err != nil {
 				t.Errorf("%s: user %d, %v; want %d", c.RemoteAddr(), got, err, uid)
 			}
+			if own := mcphttp.IsOwn(mcphttp.WithLocalUser(t.Context(), c)); own != (uid == os.Getuid()) {
+				t.Errorf("a connection of user %d counts as the gate's own user's: %t", uid, own)
+			}
 			if got, err := mcphttp.SocketUser(to, netip.AddrPortFrom(at.Addr(), 1)); err == nil {
 				t.Errorf("a listener at the same address was taken for a connection of user %d", got)
 			}
