@@ -105,7 +105,8 @@ const rulesFile = "rules.yaml"
 // forwarded: the budgets are for a gate with policy on.
 func rules() []byte {
 	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + ", max_connections: 8 }\ndefault: forward\n" +
-		"limits: { max_requests_per_client: 1000000, max_streams_per_client: 1000000, max_connections_per_client: 1000000 }\nrules:\n")
+		"limits: { max_concurrent_requests: 1000000, max_connections: 1000000,\n" +
+		"  max_requests_per_client: 1000000, max_streams_per_client: 1000000, max_connections_per_client: 1000000 }\nrules:\n")
 	for i := range 100 {
 		text = fmt.Appendf(text, "  - { match: \"*_%d\", action: approve }\n", i)
 	}
