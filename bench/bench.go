@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,7 @@ type bench struct {
 	out  io.Writer
 	self string // this program's file
 	dir  string // for the built gate and what it may write
+	rand *rand.Rand
 	rows []report.Row
 }
 
@@ -42,6 +44,7 @@ func parts() []part {
 		{"start", (*bench).start},
 		{"forward", (*bench).forward},
 		{"pipe", (*bench).pipe},
+		{"connections", (*bench).connections},
 		{"result", (*bench).result},
 		{"held", (*bench).held},
 		{"streams", (*bench).idleStreams},
@@ -66,8 +69,8 @@ func (b *bench) run(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(b.dir, rulesFile), rules(), 0o600); err != nil {
 		return err
 	}
-	errs := []error{b.printf("%s, %s/%s, %d processors, which all processes share; load average before: %s\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), proc.LoadAverage())}
+	errs := []error{b.printf("%s, %s/%s, %d processors, which all processes share; load average before: %s; -seed %d\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), proc.LoadAverage(), b.seed)}
 	for _, p := range parts() {
 		if !slices.Contains(b.parts, p.name) {
 			continue
@@ -79,8 +82,8 @@ func (b *bench) run(ctx context.Context) error {
 			break
 		}
 	}
-	errs = append(errs, b.printf("\nBudgets. A ratio is the used share of the budget.\n\n%s\ntook %s\n",
-		report.Budgets(b.rows), b.now().Sub(began).Round(time.Second)))
+	errs = append(errs, b.printf("\nBudgets. A ratio is the used share of the budget. %s\n\n%s\ntook %s\n",
+		report.Spreads, report.Budgets(b.rows), b.now().Sub(began).Round(time.Second)))
 	return errors.Join(errs...)
 }
 
@@ -123,9 +126,10 @@ const (
 	targetDirect = "direct"
 	targetProxy  = "proxy"
 	targetGate   = "gate"
+	targetNginx  = "nginx" // if it is installed
 )
 
-func allTargets() []string { return []string{targetDirect, targetProxy, targetGate} }
+func allTargets() []string { return []string{targetDirect, targetNginx, targetProxy, targetGate} }
 
 // A target is one way to the upstream: the process that agents talk to.
 type target struct {
@@ -153,15 +157,29 @@ func (b *bench) assemble(ctx context.Context, names ...string) (*rig, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		p := upstream
-		if name != targetDirect {
-			if p, err = r.add(ctx, b.command(name, upstream)); err != nil {
-				return nil, errors.Join(err, r.Close())
-			}
+		t, err := b.reach(ctx, r, name, upstream)
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
 		}
-		r.targets = append(r.targets, target{p, name})
+		r.targets = append(r.targets, t)
 	}
 	return r, nil
+}
+
+// reach starts the named way to the upstream.
+func (b *bench) reach(ctx context.Context, r *rig, name string, upstream *proc.Process) (target, error) {
+	if name == targetDirect {
+		return target{upstream, name}, nil
+	}
+	command := b.command(name, upstream)
+	if name == targetNginx {
+		var err error
+		if command, err = b.nginx(ctx, upstream); err != nil {
+			return target{}, err
+		}
+	}
+	p, err := r.add(ctx, command)
+	return target{p, name}, err
 }
 
 // command returns how the proxy or the gate is started.
@@ -197,8 +215,10 @@ func (r *rig) Close() error {
 	return errors.Join(errs...)
 }
 
-// turn returns the targets in the order for a round: each goes first in turn.
-func (r *rig) turn(round int) []target {
-	at := round % len(r.targets)
-	return append(slices.Clone(r.targets[at:]), r.targets[:at]...)
+// shuffled returns the targets in the order for a round. A fixed order would have
+// each target suffer from what the one before it leaves behind.
+func (r *rig) shuffled(random *rand.Rand) []target {
+	order := slices.Clone(r.targets)
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
 }

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestMain lets the test program stand in for the real one where that runs
@@ -26,7 +29,7 @@ func TestMain(m *testing.M) {
 // TestRun measures for real, if briefly, everything that needs no gate.
 func TestRun(t *testing.T) {
 	var out strings.Builder
-	args := strings.Fields("-quick -targets direct,proxy -parts start,forward,result,streams -conns 2,32 -rounds 2 -round 20ms -gib 0.01 -streams 20")
+	args := strings.Fields("-quick -targets direct,proxy -parts start,forward,connections,result,streams -conns 2,32 -rounds 2 -round 20ms -gib 0.01 -streams 20")
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +38,12 @@ func TestRun(t *testing.T) {
 		`(?m)^tools/call json, 2 at a time, as fast as possible$`,
 		`(?m)^tools/call json, 32 at a time, at [0-9.]+ requests/s$`,
 		`(?m)^tools/call modern, 32 at a time, as fast as possible$`,
-		`(?m)^direct` + figures + `{7}$`,
+		`(?m)^direct` + figures + `{4} +[0-9.]+–[0-9.]+` + figures + `{3}$`,
+		`(?m)^proxy` + figures + `{4} +[0-9.]+–[0-9.]+` + figures + `{3}$`,
+		`(?m)^bench_concurrent_connections: 20, each with a call under way$`,
 		`(?m)^proxy` + figures + `{7}$`,
 		`(?m)^0.010 GiB sse result$`,
+		`(?m)^0.010 GiB of requests with 15/16 MiB each$`,
 		`(?m)^proxy` + figures + `{3}$`,
 		`(?m)^20 idle event streams$`,
 		`(?m)^proxy` + figures + `{5}$`,
@@ -71,18 +77,21 @@ func TestRunSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestRigGivesEveryTargetItsTurn(t *testing.T) {
+// TestShuffled wants every target in every round, and every order in the end.
+func TestShuffled(t *testing.T) {
 	r := rig{targets: []target{{name: "a"}, {name: "b"}, {name: "c"}}}
-	var order []string
-	for round := range 4 {
+	random := rand.New(rand.NewPCG(1, 0))
+	orders := map[string]bool{}
+	for range 200 {
 		var names string
-		for _, t := range r.turn(round) {
+		for _, t := range r.shuffled(random) {
 			names += t.name
 		}
-		order = append(order, names)
+		orders[names] = true
 	}
-	if got, want := strings.Join(order, " "), "abc bca cab abc"; got != want {
-		t.Errorf("turns are %s; want %s", got, want)
+	want := map[string]bool{"abc": true, "acb": true, "bac": true, "bca": true, "cab": true, "cba": true}
+	if diff := cmp.Diff(want, orders); diff != "" {
+		t.Errorf("orders (-want +got):\n%s", diff)
 	}
 }
 

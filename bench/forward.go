@@ -18,7 +18,7 @@ const latencyConns = 32
 
 // Budgets of a forwarded call.
 const (
-	budgetCPU = 1.0  // × the proxy's
+	budgetCPU = 0.75 // × the proxy's
 	budgetP50 = 0.15 // ms over the proxy's
 	budgetP99 = 1.0  // ms over the proxy's
 )
@@ -114,18 +114,15 @@ func (f *forwarding) kind(ctx context.Context, k workload.Kind, conns int) error
 
 func (f *forwarding) ratio(what string, gate, proxy []float64) {
 	ratios := report.Pairwise(gate, proxy, report.Ratio)
-	f.rows = append(f.rows, report.Row{
-		What: what, Value: report.Median(ratios), Unit: "×", Budget: budgetCPU,
-		Note: report.Range(ratios),
-	})
+	f.rows = append(f.rows, report.Spread(report.Row{What: what, Unit: "×", Budget: budgetCPU}, ratios))
 }
 
 func (f *forwarding) added(title string, gate, proxy *figures) {
 	p50 := report.Pairwise(gate.p50, proxy.p50, report.Difference)
 	p99 := report.Pairwise(gate.p99, proxy.p99, report.Difference)
 	f.rows = append(f.rows,
-		report.Row{What: title + ": p50 over proxy", Value: report.Median(p50), Unit: "ms", Budget: budgetP50, Note: report.Range(p50)},
-		report.Row{What: title + ": p99 over proxy", Value: report.Median(p99), Unit: "ms", Budget: budgetP99, Note: report.Range(p99)},
+		report.Spread(report.Row{What: title + ": p50 over proxy", Unit: "ms", Budget: budgetP50}, p50),
+		report.Spread(report.Row{What: title + ": p99 over proxy", Unit: "ms", Budget: budgetP99}, p99),
 	)
 }
 
@@ -152,8 +149,8 @@ func (f *forwarding) compare(ctx context.Context, k workload.Kind, conns int, ra
 			return nil, err
 		}
 	}
-	for round := range f.rounds {
-		for _, t := range f.rig.turn(round) {
+	for range f.rounds {
+		for _, t := range f.rig.shuffled(f.rand) {
 			if err := f.measure(ctx, t, all[t.name], fleets[t.name], rate); err != nil {
 				return nil, t.failed(err)
 			}
@@ -198,12 +195,12 @@ func (f *forwarding) measure(ctx context.Context, t target, to *figures, fleet *
 }
 
 func (f *forwarding) print(title string, all map[string]*figures) error {
-	t := report.Table{Head: []string{"", "req/s", "p50 ms", "p99 ms", "CPU ms/1000", "allocs/req", "RSS MiB", "peak MiB"}}
+	t := report.Table{Head: []string{"", "req/s", "p50 ms", "p99 ms", "CPU ms/1000", "middle half", "allocs/req", "RSS MiB", "peak MiB"}}
 	for _, name := range f.targets {
 		v := all[name]
 		t.Add(name,
 			report.Number(report.Median(v.rate)), report.Number(report.Median(v.p50)), report.Number(report.Median(v.p99)),
-			report.Number(report.Median(v.cpu)), report.Number(report.Median(v.mallocs)),
+			report.Number(report.Median(v.cpu)), report.Middle(v.cpu), report.Number(report.Median(v.mallocs)),
 			report.Number(mebibytes(v.memory.RSS)), report.Number(mebibytes(v.memory.Peak)))
 	}
 	return f.printf("\n%s\n%s", title, t.String())

@@ -8,9 +8,15 @@
 //
 // The upstream, the proxy and the gate are processes of their own on loopback,
 // so that the CPU time and memory of each can be told apart. The load comes
-// from this process over raw keep-alive connections (package load). Targets
-// take turns in short rounds and the figures are medians over rounds, so that
-// whatever else the machine does hits all of them alike.
+// from this process over raw keep-alive connections (package load). All targets
+// are measured in each of many short rounds, in a random order. A ratio is one of
+// two values of the same round, and a figure is the median over rounds, so that
+// whatever else the machine does hits all targets alike. CPU time per request is
+// what to trust on a machine that does other things as well.
+//
+// The proxy has the settings of the gate: buffers that are used again, the same
+// GOGC, the same limits for kept connections, full duplex. nginx, if it is
+// installed, shows how far a proxy can go that is not written in Go.
 package main
 
 import (
@@ -21,10 +27,12 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -34,6 +42,9 @@ import (
 // peerCommand is the first argument with which this program runs itself as one
 // of the servers.
 const peerCommand = "peer"
+
+// gatePercent is the GOGC of a gate, and therefore of all servers.
+const gatePercent = 300
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -62,6 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	b := &bench{
 		options: o,
+		rand:    rand.New(rand.NewPCG(o.seed, 0)), //nolint:gosec // for the order of measurements
 		out:     out,
 		self:    self,
 		dir:     dir,
@@ -79,6 +91,7 @@ func runPeer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(gatePercent)
 	return peer.Serve(peer.UntilClosed(ctx, os.Stdin), h, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 }
 

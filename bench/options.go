@@ -25,12 +25,13 @@ type options struct {
 	streams   int
 	starts    int
 	benchTime time.Duration
-	benchRuns int // of each Go benchmark; the fastest counts
+	benchRuns int    // of each Go benchmark; the fastest counts
+	seed      uint64 // of the order in which targets are measured
 }
 
 func parseOptions(args []string, out io.Writer) (options, error) {
-	o := options{rounds: 9, round: 300 * time.Millisecond, gibibytes: 1, streams: 10_000, starts: 9, benchTime: 100 * time.Millisecond, benchRuns: 3}
-	quick := options{rounds: 3, round: 200 * time.Millisecond, gibibytes: 0.25, streams: 2_000, starts: 3, benchTime: 10 * time.Millisecond, benchRuns: 1}
+	o := options{rounds: 9, round: 300 * time.Millisecond, gibibytes: 1, streams: 10_000, starts: 9, benchTime: 100 * time.Millisecond, benchRuns: 3, seed: 1}
+	quick := options{rounds: 3, round: 200 * time.Millisecond, gibibytes: 0.25, streams: 2_000, starts: 3, benchTime: 10 * time.Millisecond, benchRuns: 1, seed: 1}
 	if slices.ContainsFunc(args, func(arg string) bool { return arg == "-quick" || arg == "--quick" }) {
 		o = quick
 	}
@@ -38,13 +39,14 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	flags.SetOutput(out)
 	flags.Bool("quick", false, "fewer and shorter rounds: half a minute, rougher figures")
 	parts := flags.String("parts", strings.Join(partNames(), ","), "what to measure")
-	targets := flags.String("targets", strings.Join(allTargets(), ","), "the ways to the upstream to compare")
+	targets := flags.String("targets", strings.Join(installed(), ","), "the ways to the upstream to compare")
 	conns := flags.String("conns", "1,32,256", "numbers of connections, which is of calls at a time")
 	flags.StringVar(&o.gate, "gate", "", "measure this `binary` instead of building one")
 	flags.IntVar(&o.rounds, "rounds", o.rounds, "rounds of which medians are taken")
 	flags.DurationVar(&o.round, "round", o.round, "length of a round")
 	flags.Float64Var(&o.gibibytes, "gib", o.gibibytes, "GiB of a streamed result")
-	flags.IntVar(&o.streams, "streams", o.streams, "idle event streams")
+	flags.IntVar(&o.streams, "streams", o.streams, "idle event streams, subscribers, and connections at a time")
+	flags.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets are measured")
 	flags.IntVar(&o.starts, "starts", o.starts, "starts of which the median is taken")
 	flags.DurationVar(&o.benchTime, "benchtime", o.benchTime, "time for each run of a Go benchmark")
 	flags.IntVar(&o.benchRuns, "benchruns", o.benchRuns, "runs of a Go benchmark, of which the fastest counts")

@@ -16,7 +16,7 @@ func TestOptions(t *testing.T) {
 	}
 	want := options{
 		parts: []string{"forward", "micro"}, targets: []string{"gate"}, conns: []int{4, 8},
-		rounds: 7, round: 200 * time.Millisecond, gibibytes: 0.25, streams: 2000, starts: 3, benchTime: 10 * time.Millisecond, benchRuns: 1,
+		rounds: 7, round: 200 * time.Millisecond, gibibytes: 0.25, streams: 2000, starts: 3, benchTime: 10 * time.Millisecond, benchRuns: 1, seed: 1,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)

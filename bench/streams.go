@@ -17,17 +17,13 @@ const (
 
 	streamBuffer = 1 << 10
 	openers      = 32
-	spareFiles   = 256 // that a proxy needs beside two for each stream
+	spareFiles   = 2000 // that a proxy needs beside two for each stream
 )
 
 // idleStreams measures what a stream costs that is open and silent.
 func (b *bench) idleStreams(ctx context.Context) error {
-	limit := raiseFileLimit(2*b.streams + spareFiles)
-	n := min(b.streams, (limit-spareFiles)/2)
-	title := fmt.Sprintf("%d idle event streams", n)
-	if n < b.streams {
-		title += fmt.Sprintf(" (not %d: a process may have %d files)", b.streams, limit)
-	}
+	n, less := b.many()
+	title := fmt.Sprintf("%d idle event streams%s", n, less)
 	table := report.Table{Head: []string{"", "KiB per stream", "RSS before MiB", "RSS MiB", "peak MiB", "open s"}}
 	for _, name := range b.targets {
 		if name == targetDirect {
@@ -45,6 +41,16 @@ func (b *bench) idleStreams(ctx context.Context) error {
 		}
 	}
 	return b.printf("\n%s\n%s", title, table.String())
+}
+
+// many returns how many streams or connections there can be, and the reason if
+// that is less than what was asked for.
+func (b *bench) many() (n int, less string) {
+	limit := raiseFileLimit(2*b.streams + spareFiles)
+	if n = (limit - spareFiles) / 2; n < b.streams {
+		return n, fmt.Sprintf(" (not %d: a process may have %d files)", b.streams, limit)
+	}
+	return b.streams, ""
 }
 
 // stretch is the memory of a target before and after its streams were opened.

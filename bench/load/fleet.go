@@ -21,7 +21,7 @@ const (
 	idsPerConn = 1_000_000
 
 	// grace is how long a request may last beyond the end of a run.
-	grace = 10 * time.Second
+	grace = time.Minute
 )
 
 // A Fleet is a set of open connections to one server.

@@ -30,7 +30,7 @@ func Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
 		return errors.Join(err, agents.Close())
 	}
 	servers := []*http.Server{
-		{Handler: h, ReadHeaderTimeout: time.Minute},
+		{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}, // as a gate has
 		{Handler: figures(), ReadHeaderTimeout: time.Minute},
 	}
 	served := make([]error, len(servers))

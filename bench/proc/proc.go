@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -22,6 +23,7 @@ import (
 const (
 	startTimeout = 15 * time.Second
 	stopTimeout  = 10 * time.Second
+	connectPoll  = 20 * time.Millisecond
 	tailLines    = 10
 )
 
@@ -31,12 +33,14 @@ type Command struct {
 	Path string
 	Args []string
 	Dir  string
+
+	Agents string // where the program listens, if it does not say so itself
 }
 
 // A Process is a running program that listens on two ports.
 type Process struct {
 	Agents    string // address of the MCP endpoint
-	Operators string // address of the metrics
+	Operators string // address of the metrics; empty if it has none
 
 	name   string
 	cmd    *exec.Cmd
@@ -46,16 +50,18 @@ type Process struct {
 }
 
 // Start runs c and returns when it listens. The program must say so on its
-// standard error, with a line of JSON that [Listening] understands. It is
-// stopped with [Process.Stop], or when ctx ends.
+// standard error, with a line of JSON that [Listening] understands, or listen
+// where c says. It is stopped with [Process.Stop], or when ctx ends.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running the program that the caller names is the job
 	cmd.Dir = c.Dir
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "THOUGHTGATE_") }) // would be settings
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // settings that are not the defaults
+		return strings.HasPrefix(v, "THOUGHTGATE_") || strings.HasPrefix(v, "GOGC=")
+	})
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopTimeout
-	p := &Process{name: c.Name, cmd: cmd, cancel: cancel}
+	p := &Process{name: c.Name, cmd: cmd, cancel: cancel, Agents: c.Agents}
 	if err := p.start(ctx); err != nil {
 		cancel()
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
@@ -79,17 +85,39 @@ func (p *Process) start(ctx context.Context) error {
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	select {
-	case addr, ok := <-p.stderr.listening:
-		if ok {
+	if err := p.await(ctx); err != nil {
+		return fmt.Errorf("%w; it said:\n%s%w", err, p.Log(), p.Stop())
+	}
+	return nil
+}
+
+// await waits until the process listens.
+func (p *Process) await(ctx context.Context) error {
+	poll := time.NewTicker(connectPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case addr, ok := <-p.stderr.listening:
+			if !ok {
+				return errors.New("it ended")
+			}
 			p.Agents, p.Operators = addr[0], addr[1]
 			return nil
+		case <-ctx.Done():
+			return errors.New("it does not listen")
+		case <-poll.C:
+			if p.Agents != "" && answers(ctx, p.Agents) {
+				return nil
+			}
 		}
-		err = errors.New("it ended")
-	case <-ctx.Done():
-		err = errors.New("it does not listen")
 	}
-	return fmt.Errorf("%w; it said:\n%s%w", err, p.Log(), p.Stop())
+}
+
+// answers reports whether something listens on addr.
+func answers(ctx context.Context, addr string) bool {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	return err == nil && conn.Close() == nil
 }
 
 // Stop ends the process and waits for it. An end by the signal that Stop sends

@@ -1,6 +1,8 @@
 package proc_test
 
 import (
+	"math"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +79,24 @@ func TestStartOfWhatNeverListens(t *testing.T) {
 	_, err := proc.Start(t.Context(), proc.Command{Name: "go", Path: "go", Args: []string{"no-such-command"}})
 	if err == nil || !strings.Contains(err.Error(), "no-such-command: unknown command") {
 		t.Errorf("Start = %v", err)
+	}
+}
+
+// TestStartOfWhatIsSilent runs a program that says nothing of where it listens.
+func TestStartOfWhatIsSilent(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, err := proc.Start(t.Context(), proc.Command{Name: "cat", Path: "cat", Agents: l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Mallocs(t.Context()); !math.IsNaN(n) || err != nil {
+		t.Errorf("Mallocs = %v, %v; want none", n, err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
 	}
 }

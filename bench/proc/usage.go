@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -112,8 +113,12 @@ func (p *Process) file(name string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name)
 }
 
-// Mallocs asks the process how many objects it has allocated since its start.
+// Mallocs asks the process how many objects it has allocated since its start. It
+// is NaN of a process that has nobody to ask.
 func (p *Process) Mallocs(ctx context.Context) (float64, error) {
+	if p.Operators == "" {
+		return math.NaN(), nil
+	}
 	text, err := p.operators(ctx, "/metrics")
 	if err != nil {
 		return 0, err

@@ -18,26 +18,48 @@ type Row struct {
 	Budget float64 // 0 when there is none
 	Floor  bool    // the budget is the least, not the most, that the value may be
 	Note   string  // how it was measured, or what else there is to know
+
+	Values []float64 // of each round; see [Spread]
+}
+
+// Spreads says what the verdicts of rows with a spread mean.
+const Spreads = `A value is the median over rounds, with the middle
+half of the values and all of them behind it. If the budget lies within the middle half, the
+verdict is "unclear": the noise of this run is larger than the distance. Two values whose
+middle halves overlap do not differ as far as this run can tell.`
+
+// Spread returns the row with the median of values, one for each round, and says
+// how far they are apart.
+func Spread(r Row, values []float64) Row {
+	r.Value, r.Values = Median(values), values
+	r.Note = fmt.Sprintf("%s; %s", Middle(values), Range(values))
+	return r
 }
 
 // Share returns how much of its budget a row uses: up to 1 is within, for
 // budgets of both directions.
-func (r Row) Share() float64 {
+func (r Row) Share() float64 { return r.shareOf(r.Value) }
+
+func (r Row) shareOf(value float64) float64 {
 	switch {
-	case r.Floor && r.Value <= 0:
+	case r.Floor && value <= 0:
 		return math.Inf(1)
 	case r.Floor:
-		return r.Budget / r.Value
+		return r.Budget / value
 	default:
-		return max(r.Value/r.Budget, 0)
+		return max(value/r.Budget, 0)
 	}
 }
 
-// Verdict returns "within", "over", or nothing for a row without budget.
+// Verdict returns "within", "over", "unclear" if the budget lies in the middle
+// half of the values, or nothing for a row without budget.
 func (r Row) Verdict() string {
+	low, high := Quartiles(r.Values)
 	switch {
 	case r.Budget == 0:
 		return ""
+	case len(r.Values) > 0 && (r.shareOf(low) <= 1) != (r.shareOf(high) <= 1):
+		return "unclear"
 	case r.Share() <= 1: // false for NaN: what was not measured is not within
 		return "within"
 	default:
@@ -76,6 +98,8 @@ func Budgets(rows []Row) string {
 func Number(v float64) string {
 	size := math.Abs(v)
 	switch {
+	case math.IsNaN(v):
+		return "-"
 	case size >= 100 || v == math.Trunc(v):
 		return fmt.Sprintf("%.0f", v)
 	case size >= 10:

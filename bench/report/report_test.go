@@ -42,6 +42,35 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// A budget that lies within the middle half of the values is neither kept nor
+// broken as far as these can tell.
+func TestSpread(t *testing.T) {
+	tests := []struct {
+		name    string
+		values  []float64
+		floor   bool
+		verdict string
+	}{
+		{"all below", []float64{0.5, 0.6, 0.7}, false, "within"},
+		{"one outlier above", []float64{0.5, 0.6, 0.6, 0.6, 7}, false, "within"},
+		{"the middle half on both sides", []float64{0.9, 0.95, 0.99, 1.1, 1.2}, false, "unclear"},
+		{"all above", []float64{1.1, 1.2, 1.3}, false, "over"},
+		{"enough", []float64{1.1, 1.2, 1.3}, true, "within"},
+		{"maybe enough", []float64{0.8, 0.9, 1.1, 1.2}, true, "unclear"},
+		{"not measured", nil, false, "over"},
+	}
+	for _, tt := range tests {
+		row := report.Spread(report.Row{Budget: 1, Floor: tt.floor}, tt.values)
+		if got := row.Verdict(); got != tt.verdict {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.verdict)
+		}
+	}
+	row := report.Spread(report.Row{}, []float64{9, 1, 2, 3, 4})
+	if row.Value != 3 || row.Note != "2–4; 1 to 9" {
+		t.Errorf("row is %v, %q", row.Value, row.Note)
+	}
+}
+
 func TestNumber(t *testing.T) {
 	tests := map[float64]string{
 		0: "0", 4: "4", 0.1234: "0.123", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 40306.2: "40306", -0.05: "-0.050",

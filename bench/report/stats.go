@@ -46,6 +46,22 @@ func Ratio(a, b float64) float64 { return a / b }
 // Difference is a - b, for [Pairwise].
 func Difference(a, b float64) float64 { return a - b }
 
+// Quartiles returns the values between which the middle half of values lies.
+func Quartiles(values []float64) (low, high float64) {
+	if len(values) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	at := (len(sorted) - 1) / 4
+	return sorted[at], sorted[len(sorted)-1-at]
+}
+
+// Middle returns the middle half of values as text.
+func Middle(values []float64) string {
+	low, high := Quartiles(values)
+	return Number(low) + "–" + Number(high)
+}
+
 // Range returns the smallest and the largest of values as text.
 func Range(values []float64) string {
 	if len(values) == 0 {

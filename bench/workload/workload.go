@@ -21,6 +21,7 @@ const (
 	Modern  Kind = "echo_modern" // the same as JSON, in the shape of 2026-07-28
 	BigJSON Kind = "big_json"    // one JSON answer of many blocks, its length announced
 	BigSSE  Kind = "big_sse"     // an event stream of many events of one block, in chunks
+	Upload  Kind = "put_json"    // a request of many blocks, answered as the small one is
 )
 
 // BlockSize is the length of one block of a big answer.
@@ -65,7 +66,7 @@ type Exchange struct {
 }
 
 // New returns a call of kind k to the MCP endpoint at host. Blocks is the
-// length of a big answer and means nothing to a small one.
+// length of a big answer or request and means nothing to a small one.
 func New(k Kind, host string, blocks int) *Exchange {
 	body := requestBody(k, blocks)
 	request := append(requestHead(k, host, len(body)), body...)
@@ -129,7 +130,11 @@ func requestBody(k Kind, blocks int) []byte {
 			`"io.modelcontextprotocol/clientCapabilities":{},` +
 			`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}}}}`
 	}
-	return []byte(head + filler(messageSize-len(head)-len(tail)) + tail)
+	size := messageSize - len(head) - len(tail)
+	if k == Upload {
+		size += blocks * BlockSize
+	}
+	return []byte(head + filler(size) + tail)
 }
 
 // filler returns n bytes of the inside of a JSON string.
