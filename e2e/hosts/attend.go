@@ -82,7 +82,7 @@ func (c *cell) speakLater(ctx context.Context, s *site, cmd *exec.Cmd) error {
 		return err
 	}
 	s.background(ctx, func(ctx context.Context) {
-		if s.approver.wait(ctx, c.scenario.later) == nil && len(s.upstream.Calls()) == 0 {
+		if s.approver.wait(ctx, c.scenario.later) == nil && !s.hasRun() {
 			_, _ = io.WriteString(in, comeBack+"\n") // a host that has ended does not hear it
 		}
 		_ = in.Close() // the same

@@ -38,8 +38,8 @@ type cell struct {
 // A site is what a host finds in a cell: a gate with an upstream behind it, a
 // model, and a person who approves.
 type site struct {
-	upstream *demo.Server
-	recorder *recorder
+	traffic  func() (traffic, error) // what the host has sent
+	runs     func() (int, error)     // of the tool, at the upstream
 	model    *model.Server
 	approver *approver
 	gateURL  string
@@ -82,38 +82,72 @@ func (c *cell) run(ctx context.Context) (record, error) {
 // open starts what the host needs. The site has all that was started, also if there
 // is an error.
 func (c *cell) open(ctx context.Context) (*site, error) {
-	s := &site{upstream: demo.New()}
-	var h http.Handler = s.upstream
-	if !c.host.modern {
-		h = legacyServer{h}
+	s := &site{}
+	start := c.openGate
+	if c.host.wrap {
+		start = c.openWrap
 	}
-	upstream, err := s.serve(ctx, h)
+	operators, secret, err := start(ctx, s)
 	if err != nil {
-		return s, err
-	}
-	gate, err := startGate(ctx, c.gate, c.dir, gateConfig(upstream+"/mcp", c.scenario))
-	if err != nil {
-		return s, err
-	}
-	s.closers = append(s.closers, gate.stop)
-	wire, err := os.Create(filepath.Join(c.dir, "wire.log"))
-	if err != nil {
-		return s, err
-	}
-	s.closers = append(s.closers, func() { _ = wire.Close() })
-	if s.recorder, err = newRecorder(gate.agents, wire, c.now); err != nil {
-		return s, err
-	}
-	if s.gateURL, err = s.serve(ctx, s.recorder); err != nil {
 		return s, err
 	}
 	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Retry: c.scenario.retry, Again: comeBack}, c.now)
 	if s.modelURL, err = s.serve(ctx, s.model); err != nil {
 		return s, err
 	}
-	s.approver = newApprover(gate.operators, token, c.scenario, c.now)
+	s.approver = newApprover(operators, secret, c.scenario, c.now)
 	s.stop = s.background(ctx, s.approver.work)
+	if c.scenario.strikes != "" {
+		s.background(ctx, func(ctx context.Context) { c.strike(ctx, s) })
+	}
 	return s, nil
+}
+
+// openGate starts a gate that the host reaches by HTTP, and a server behind it.
+func (c *cell) openGate(ctx context.Context, s *site) (operators, secret string, err error) {
+	upstream := demo.New()
+	s.runs = func() (int, error) { return toolRuns(upstream), nil }
+	var h http.Handler = upstream
+	if !c.host.modern {
+		h = legacyServer{h}
+	}
+	url, err := s.serve(ctx, h)
+	if err != nil {
+		return "", "", err
+	}
+	gate, err := startGate(ctx, c.gate, c.dir, gateConfig(url+"/mcp", c.scenario))
+	if err != nil {
+		return "", "", err
+	}
+	s.closers = append(s.closers, gate.stop)
+	wire, err := os.Create(filepath.Join(c.dir, wireFile))
+	if err != nil {
+		return "", "", err
+	}
+	s.closers = append(s.closers, func() { _ = wire.Close() })
+	recorder, err := newRecorder(gate.agents, wire, c.now)
+	if err != nil {
+		return "", "", err
+	}
+	s.traffic = func() (traffic, error) { return recorder.counted(), nil }
+	s.gateURL, err = s.serve(ctx, recorder)
+	return gate.operators, token, err
+}
+
+// hasRun reports whether the tool has run.
+func (s *site) hasRun() bool {
+	n, err := s.runs()
+	return n > 0 && err == nil
+}
+
+func toolRuns(upstream *demo.Server) int {
+	runs := 0
+	for _, call := range upstream.Calls() {
+		if call.Tool == toolName {
+			runs++
+		}
+	}
+	return runs
 }
 
 func (s *site) serve(ctx context.Context, h http.Handler) (string, error) {
@@ -168,15 +202,18 @@ func (c *cell) collect(s *site, e ending) (record, error) {
 	if err != nil && len(states) == 0 && c.scenario.action == "approve" {
 		return record{}, fmt.Errorf("the approver saw nothing: %w", err)
 	}
+	traffic, err := s.traffic()
+	if err != nil {
+		return record{}, err
+	}
+	runs, err := s.runs()
+	if err != nil {
+		return record{}, err
+	}
 	r := record{
 		Host: c.host.name, Scenario: c.scenario.name, Day: c.now().UTC().Format(time.DateOnly),
-		Ended: e.how, Seconds: tenths(e.seconds), Traffic: s.recorder.counted(), Approvals: states,
+		Ended: e.how, Seconds: tenths(e.seconds), Traffic: traffic, Approvals: states, Runs: runs,
 		Unknown: s.model.Unknown(),
-	}
-	for _, call := range s.upstream.Calls() {
-		if call.Tool == toolName {
-			r.Runs++
-		}
 	}
 	told := e.at
 	switch c.host.prints {

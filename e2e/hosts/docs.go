@@ -36,12 +36,16 @@ func (m *measured) docs() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", h.name, err)
 		}
-		fmt.Fprintf(&sections, "### %s\n\n%s\n", h.title, setup)
+		wrapped, err := h.wrapSetup()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", h.name, err)
+		}
+		fmt.Fprintf(&sections, "### %s\n\n%s\n%s", h.title, setup, wrapped)
 		fmt.Fprintf(&sections, "- **How it waits.** %s\n- **Its limits.** %s\n- **What its user sees.** %s\n- **What its model sees.** %s\n\n",
 			h.doc.waits, h.doc.limits, h.doc.user, h.doc.model)
 		sections.WriteString(m.details(h))
 	}
-	return strings.NewReplacer("{{scenarios}}", scenarioList(), "{{overview}}", m.overview(), "{{clients}}", m.clients(), "{{hosts}}", sections.String()).Replace(introduction), nil
+	return strings.NewReplacer("{{scenarios}}", scenarioList(allScenarios), "{{overview}}", m.overview(), "{{wraps}}", m.wraps(), "{{strikes}}", scenarioList(wrapScenarios), "{{clients}}", m.clients(), "{{hosts}}", sections.String()).Replace(introduction), nil
 }
 
 // setup returns how a user points a host to the gate: the file or the lines with
@@ -76,6 +80,36 @@ func (h host) setup() (string, error) {
 	return text, nil
 }
 
+// exampleWrap is the command of a local server in the documentation.
+var exampleWrap = []string{"thoughtgate", "wrap", "--name", "files", "--", "npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/me/project"}
+
+// wrapSetup returns how a user puts the gate in front of a server that the host
+// starts itself, if the rig has run that.
+func (h host) wrapSetup() (string, error) {
+	if h.local.text == "" && h.local.command == nil {
+		return "", nil
+	}
+	p, err := place{}.with(exampleWrap)
+	if err != nil {
+		return "", err
+	}
+	const intro = "With a local server behind `thoughtgate wrap`:\n\n"
+	if h.local.command != nil {
+		args, err := p.fill(h.local.command)
+		if err != nil {
+			return "", err
+		}
+		args[0] = args[0][strings.LastIndex(args[0], "/")+1:]
+		return intro + "```sh\n" + join(args) + "\n```\n\n", nil
+	}
+	texts, err := p.fill([]string{h.local.text})
+	if err != nil {
+		return "", err
+	}
+	kind := h.files[0].path[strings.LastIndex(h.files[0].path, ".")+1:]
+	return fmt.Sprintf("%s```%s\n%s```\n\n", intro, kind, texts[0]), nil
+}
+
 // commandLine returns the command that tells a host of the gate.
 func (h host) commandLine() (string, error) {
 	args := h.command
@@ -92,10 +126,11 @@ func (h host) commandLine() (string, error) {
 	return "```sh\n" + join(command) + "\n```\n", nil
 }
 
-func scenarioList() string {
+// scenarioList returns a table of scenarios.
+func scenarioList(names string) string {
 	var list strings.Builder
 	list.WriteString("| scenario | what happens |\n|---|---|\n")
-	for _, name := range split(allScenarios) {
+	for _, name := range split(names) {
 		if s, err := scenarioOf(name); err == nil {
 			fmt.Fprintf(&list, "| `%s` | %s |\n", name, s.about)
 		}
@@ -103,12 +138,24 @@ func scenarioList() string {
 	return list.String()
 }
 
-// overview returns the table of all hosts and scenarios.
+// overview returns the table of all hosts that reach the gate by HTTP.
 func (m *measured) overview() string {
+	return m.table(split(allScenarios), func(h host) bool { return !h.wrap })
+}
+
+// wraps returns the table of the hosts that start the gate.
+func (m *measured) wraps() string {
+	return m.table(split(wrapScenarios), func(h host) bool { return h.wrap })
+}
+
+// table returns a row for each of some hosts, with a column for each scenario.
+func (m *measured) table(names []string, has func(host) bool) string {
 	var table strings.Builder
-	names := split(allScenarios)
 	fmt.Fprintf(&table, "| host | %s |\n|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
 	for _, h := range allHosts() {
+		if !has(h) {
+			continue
+		}
 		fmt.Fprintf(&table, "| %s |", h.title)
 		for _, name := range names {
 			fmt.Fprintf(&table, " %s |", m.brief(h, name))
@@ -123,7 +170,7 @@ func (m *measured) clients() string {
 	var table strings.Builder
 	table.WriteString("| host | `clientInfo` | `MCP-Protocol-Version` | progress token |\n|---|---|---|---|\n")
 	for _, h := range allHosts() {
-		if own := m.of(h); len(own) > 0 {
+		if own := m.of(h); len(own) > 0 && !h.wrap {
 			t, token := own[0].Traffic, "no"
 			if t.Progress {
 				token = "yes"

@@ -115,6 +115,7 @@ var known = []struct{ host, scenario, kind, why string }{
 	{"mastra-modern", "back", faultAsked, dropped},
 	{"claude-code-modern", "back", faultAsked, dropped},
 	{"copilot-cli-modern", "back", faultAsked, dropped},
+	{"*", "killgate", faultLost, "within a turn no host starts a killed server again, and its model is told so; the call runs when the user asks again (back)"},
 	{"inspector", "*", faultLost, "it makes one call, and waits 60 s for the answer"},
 	{"*", "a150", faultLost, turnEnded},
 	{"*", "a400", faultLost, turnEnded},

@@ -28,10 +28,19 @@ type host struct {
 	least   time.Duration // it makes a difference only if the decision takes longer than this
 	talks   bool          // its script takes what its user says later from stdin
 	person  bool          // it runs at a terminal in every scenario
+	wrap    bool          // it starts the gate as a local server
+	local   local         // how it does that
 	doc     hostDoc
 
 	// patience changes its settings so that it lets a call run for an hour.
 	patience struct{ line, with string }
+}
+
+// A local is how a host is told of a server that it starts itself: by a file in
+// the place of its first, or by a command in the place of its last.
+type local struct {
+	text    string
+	command []string
 }
 
 // An output says what is printed by a host that has no model.
@@ -77,6 +86,9 @@ func (h host) variants() []host {
 			all = append(all, modern)
 		}
 	}
+	if h.local.text != "" || h.local.command != nil {
+		all = append(all, h.wrapped())
+	}
 	if h.patience.line != "" {
 		patient := h
 		patient.name, patient.title, patient.variant = h.name+"-patient", h.title+" (one hour)", true
@@ -86,6 +98,20 @@ func (h host) variants() []host {
 		all = append(all, patient)
 	}
 	return all
+}
+
+// wrapped returns the host with a server that it starts itself, behind
+// thoughtgate wrap.
+func (h host) wrapped() host {
+	h.name, h.title, h.wrap, h.variant = h.name+"-wrap", h.title+" (wrap)", true, true
+	if h.local.text != "" {
+		h.files = slices.Clone(h.files)
+		h.files[0].text = h.local.text
+	} else {
+		h.before = slices.Clone(h.before)
+		h.before[len(h.before)-1] = h.local.command
+	}
+	return h
 }
 
 // bothEras are the hosts that ask a server for 2026-07-28 first.

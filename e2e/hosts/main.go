@@ -33,6 +33,8 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list hosts and scenarios")
 	flag.BoolVar(&o.docs, "docs", false, "only write docs/hosts.md from what was measured before")
 	job := flag.String("job", "", "run the one host of this `directory`; used by the program itself")
+	flag.StringVar(&o.relay, "relay", "", "run the command that follows, and record what it and the host say in this `directory`; used by the program itself")
+	flag.StringVar(&o.server, "server", "", "be the server of the run in this `directory`; used by the program itself")
 	flag.Parse()
 	if err := o.do(*job); err != nil {
 		fmt.Fprintln(os.Stderr, "hosts:", err)
@@ -46,6 +48,7 @@ type options struct {
 	gate             string
 	parallel         int
 	list, docs       bool
+	relay, server    string
 	now              func() time.Time
 }
 
@@ -61,6 +64,10 @@ func (o options) do(job string) error {
 	switch {
 	case job != "":
 		return runJob(ctx, job, o.now)
+	case o.relay != "":
+		return relay(o.relay, flag.Args(), o.now)
+	case o.server != "":
+		return serveTool(ctx, o.server)
 	case o.list:
 		say("hosts:     %s\nscenarios: %s\n", join(hostNames()), allScenarios)
 		return nil

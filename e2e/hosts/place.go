@@ -36,14 +36,51 @@ type place struct {
 	Tool      string
 	Arguments string
 	Modern    bool
+
+	// How a host that starts its servers itself starts the gate, as JSON.
+	Program string // the first word
+	Args    string // an array of the others
+	Line    string // an array of all
+	words   []string
 }
+
+// theCommand stands for all words of the gate's command in a list of arguments.
+const theCommand = "{{command}}"
+
+// with returns the place with the command that starts the gate.
+func (p place) with(command []string) (place, error) {
+	p.words = command
+	for _, part := range []struct {
+		into *string
+		from any
+	}{{&p.Program, command[0]}, {&p.Args, command[1:]}, {&p.Line, command}} {
+		text, err := json.Marshal(part.from, jsontext.Multiline(false), jsontext.SpaceAfterComma(true))
+		if err != nil {
+			return p, err
+		}
+		*part.into = string(text)
+	}
+	return p, nil
+}
+
+// home returns the home of the host's user.
+func (c *cell) home() string { return filepath.Join(c.dir, "home") }
 
 // prepare makes a home with the host's settings.
 func (c *cell) prepare(ctx context.Context, s *site) (place, error) {
 	p := place{
 		URL: s.gateURL + endpoint, Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
-		App: filepath.Join(c.dir, "app"), Home: filepath.Join(c.dir, "home"), Work: filepath.Join(c.dir, "home", "work"),
+		App: filepath.Join(c.dir, "app"), Home: c.home(), Work: filepath.Join(c.home(), "work"),
 		Prompt: prompt, Tool: toolName, Arguments: arguments, Modern: c.host.modern,
+	}
+	if c.host.wrap {
+		command, err := c.wrapCommand()
+		if err != nil {
+			return p, err
+		}
+		if p, err = p.with(command); err != nil {
+			return p, err
+		}
 	}
 	if err := errors.Join(os.MkdirAll(p.Work, 0o750), os.MkdirAll(p.App, 0o750)); err != nil {
 		return p, err
@@ -115,6 +152,10 @@ func nodeProgram(modules string) string {
 func (p place) fill(texts []string) ([]string, error) {
 	filled := make([]string, 0, len(texts))
 	for _, text := range texts {
+		if text == theCommand {
+			filled = append(filled, p.words...)
+			continue
+		}
 		t, err := template.New("").Option("missingkey=error").Parse(text)
 		if err != nil {
 			return nil, err

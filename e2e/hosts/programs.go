@@ -47,6 +47,15 @@ func claudeCode() host {
 		command: append([]string{program, "-p", "{{.Prompt}}", "--output-format", "stream-json", "--verbose"}, flags...),
 		screen:  append([]string{program}, flags...),
 		typed:   true,
+		local: local{text: `{
+  "mcpServers": {
+    "gate": {
+      "command": {{.Program}},
+      "args": {{.Args}}
+    }
+  }
+}
+`},
 		doc: hostDoc{
 			save:   "`mcp.json`, and start `claude --mcp-config mcp.json`; or `.mcp.json` in the project",
 			waits:  "It keeps the request open and asks for progress. With a server of 2026-07-28 the interactive program makes a background task of the call and polls.",
@@ -80,6 +89,10 @@ trust_level = "trusted"
 		command: append(program, "exec", "-c", "model=gpt-5", "-c", "model_provider=scripted",
 			"--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "{{.Prompt}}"),
 		screen: append(program, "-c", "model=gpt-5", "-c", "model_provider=scripted", "--dangerously-bypass-approvals-and-sandbox", "{{.Prompt}}"),
+		local: local{text: `[mcp_servers.gate]
+command = {{.Program}}
+args = {{.Args}}
+`},
 		doc: hostDoc{
 			save:   "`~/.codex/config.toml`",
 			waits:  "It keeps the request open and asks for progress.",
@@ -105,6 +118,15 @@ func geminiCLI() host {
 		env:     []string{"GEMINI_API_KEY=none", "GOOGLE_GEMINI_BASE_URL={{.Model}}"},
 		command: append(program, "-p", "{{.Prompt}}"),
 		screen:  append(program, "-i", "{{.Prompt}}"),
+		local: local{text: `{
+  "mcpServers": {
+    "gate": {
+      "command": {{.Program}},
+      "args": {{.Args}}
+    }
+  }
+}
+`},
 		doc: hostDoc{
 			save:   "`~/.gemini/settings.json`",
 			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
@@ -130,6 +152,15 @@ func qwenCode() host {
 		env:     []string{"OPENAI_API_KEY=none", "OPENAI_BASE_URL={{.Model}}/v1", "OPENAI_MODEL=scripted"},
 		command: append(program, "-p", "{{.Prompt}}"),
 		screen:  append(program, "-i", "{{.Prompt}}"),
+		local: local{text: `{
+  "mcpServers": {
+    "gate": {
+      "command": {{.Program}},
+      "args": {{.Args}}
+    }
+  }
+}
+`},
 		doc: hostDoc{
 			save:   "`~/.qwen/settings.json`",
 			waits:  "It keeps the request open and asks for progress.",
@@ -159,6 +190,16 @@ func opencode() host {
 		command: []string{program, "run", "--print-logs", "{{.Prompt}}"},
 		screen:  []string{program, "--prompt", "{{.Prompt}}"},
 		escapes: 2,
+		local: local{text: `{
+  "mcp": {
+    "gate": {
+      "type": "local",
+      "command": {{.Line}},
+      "enabled": true
+    }
+  }
+}
+`},
 		doc: hostDoc{
 			save:   "`~/.config/opencode/opencode.json`",
 			waits:  "It keeps the request open and asks for progress, which extends its limit.",
@@ -194,6 +235,17 @@ func copilotCLI() host {
 		command: append(program, "-p", "{{.Prompt}}"),
 		screen:  append(program, "-i", "{{.Prompt}}"),
 		escapes: 2,
+		local: local{text: `{
+  "mcpServers": {
+    "gate": {
+      "type": "local",
+      "command": {{.Program}},
+      "args": {{.Args}},
+      "tools": ["*"]
+    }
+  }
+}
+`},
 		doc: hostDoc{
 			save:   "`~/.copilot/mcp-config.json`",
 			waits:  "It keeps the request open and asks for progress.",
@@ -215,10 +267,11 @@ func cline() host {
 		command: []string{program, "--json", "{{.Prompt}}"},
 		screen:  []string{program, "-i", "{{.Prompt}}"},
 		escapes: 2,
+		local:   local{command: []string{program, "mcp", "add", "gate", "--yes", "--", theCommand}},
 		doc: hostDoc{
 			save:   "no file: a command adds the gate",
 			waits:  "It keeps the request open and sends no progress token.",
-			limits: "60 s for one call; it stops after 5 identical calls.",
+			limits: "60 s for one call; it stops after 5 identical calls. Its command line takes `--config` for itself even behind `--`: pass `-c` to `thoughtgate wrap`.",
 			user:   "The call with a spinner. Esc cancels the call at the gate.",
 			model:  "The whole result as JSON.",
 		},

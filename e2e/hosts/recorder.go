@@ -127,16 +127,13 @@ func (r *recorder) count(q *http.Request, body []byte) int {
 	defer r.mu.Unlock()
 	r.number++
 	t := &r.traffic
-	t.note(q, m)
-	for _, c := range []clientInfo{m.Params.ClientInfo, m.Params.Meta.ClientInfo} {
-		if c.Name != "" {
-			t.Client = c.Name + " " + c.Version
-		}
-	}
+	t.note(q)
+	t.message(m)
 	return r.number
 }
 
-func (t *traffic) note(q *http.Request, m message) {
+// note counts a request of HTTP.
+func (t *traffic) note(q *http.Request) {
 	if v := q.Header.Get("Mcp-Protocol-Version"); v != "" && !slices.Contains(t.Versions, v) {
 		t.Versions = append(t.Versions, v)
 	}
@@ -145,12 +142,23 @@ func (t *traffic) note(q *http.Request, m message) {
 		t.Streams++
 	case q.Method == http.MethodDelete:
 		t.Deletes++
-	case m.Method == "tools/call":
+	}
+}
+
+// message counts a message.
+func (t *traffic) message(m message) {
+	for _, c := range []clientInfo{m.Params.ClientInfo, m.Params.Meta.ClientInfo} {
+		if c.Name != "" {
+			t.Client = c.Name + " " + c.Version
+		}
+	}
+	switch m.Method {
+	case "tools/call":
 		t.Calls++
 		t.Progress = t.Progress || m.Params.Meta.ProgressToken != nil
-	case m.Method == "tasks/get":
+	case "tasks/get":
 		t.Polls++
-	case m.Method == "notifications/cancelled":
+	case "notifications/cancelled":
 		t.Cancels = append(t.Cancels, m.Params.Reason)
 	}
 }

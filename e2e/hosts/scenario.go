@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type scenario struct {
 	back    time.Duration // when the user starts the host again, if not 0
 	later   time.Duration // when the user asks again in the same conversation, if not 0
 	retry   bool          // the model calls again when a call took too long for its host
+	strikes string        // the file with the id of the process that is killed, if any
 	limit   time.Duration // how long the host may run
 	about   string        // for docs/hosts.md
 }
@@ -27,10 +29,14 @@ type scenario struct {
 // names of all scenarios, in the order of the table.
 const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never t400 t660 esc kill back later"
 
+// wrapScenarios are the names of those in which hosts run with a local server.
+const wrapScenarios = "forward deny a40 a150 reject kill back killserver killgate"
+
 const (
-	startup  = 4 * time.Minute // for a host to start, to ask its model and to end
-	rejected = "not during the release freeze, ask Ops"
-	reason   = "deleting is final"
+	strikeAfter = 20 * time.Second // after the approver was asked
+	startup     = 4 * time.Minute  // for a host to start, to ask its model and to end
+	rejected    = "not during the release freeze, ask Ops"
+	reason      = "deleting is final"
 )
 
 // scenarioOf returns the scenario with a name. Names of the form aN and tN say
@@ -55,9 +61,16 @@ func scenarioOf(name string) (scenario, error) {
 		s.later = 90 * time.Second
 		s.about = "the model does not call again; the call is approved after 1m20s, and a user who has no result yet asks again in the same conversation after 1m30s"
 		return s, nil
+	case "killserver", "killgate":
+		return s.struck(strings.TrimPrefix(name, "kill")), nil
 	case "esc", "kill", "back":
 		return s.left(name), nil
 	}
+	return s.timed(name)
+}
+
+// timed returns the scenario whose name ends with a number of seconds.
+func (s scenario) timed(name string) (scenario, error) {
 	if seconds, ok := numbered(name, "expire"); ok {
 		return s.expiring(seconds), nil
 	}
@@ -94,6 +107,14 @@ func (s scenario) expiring(after time.Duration) scenario {
 	return s
 }
 
+// struck is a scenario in which the server or the gate is killed.
+func (s scenario) struck(victim string) scenario {
+	s = s.decided("approve", 2*strikeAfter)
+	s.strikes = victim + ".pid"
+	s.about = fmt.Sprintf("the %s is killed after 20 s; the call is approved after 40 s", victim)
+	return s
+}
+
 // left is a scenario in which the user does not wait for the decision.
 func (s scenario) left(name string) scenario {
 	s.leave, s.verdict, s.after = 20*time.Second, "approve", 40*time.Second
@@ -114,6 +135,10 @@ func (s scenario) left(name string) scenario {
 // suits reports whether a scenario makes sense for a host.
 func (s scenario) suits(h host) bool {
 	switch {
+	case h.wrap:
+		return slices.Contains(split(wrapScenarios), s.name)
+	case s.strikes != "":
+		return false
 	case s.after < h.least:
 		return false
 	case s.escape:
@@ -148,7 +173,7 @@ func (s scenario) maxCalls() int {
 func scenariosNamed(names string) ([]scenario, error) {
 	wanted := split(names)
 	if len(wanted) == 0 {
-		wanted = split(allScenarios)
+		wanted = append(split(allScenarios), "killserver", "killgate")
 	}
 	var found []scenario
 	for _, name := range wanted {
