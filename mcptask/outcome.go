@@ -185,7 +185,7 @@ func (d Dialect) StatusMessage(t task.Task) string {
 
 // pendingText says who is to approve t, how long there is for that, and where.
 func (d Dialect) pendingText(t task.Task) string {
-	text := "Waiting for approval by " + harmless(cmp.Or(t.Workflow, "an approver")) + " · " + ShortID(t.ID)
+	text := "Waiting for approval by " + harmless(cmp.Or(t.Workflow, "an approver")) + " · " + string(t.ID.Short())
 	if left := d.timeLeft(t); left != "" {
 		text += " · " + left + " left"
 	}
@@ -196,9 +196,9 @@ func (d Dialect) pendingText(t task.Task) string {
 }
 
 // Facts returns who is to approve t, its short id and the time left, such as
-// "ops (tg_5427d904, 9m59s left)".
+// "ops (tg_1m7h71t6x6pn4, 9m59s left)".
 func (d Dialect) Facts(t task.Task) string {
-	text := harmless(cmp.Or(t.Workflow, "an approver")) + " (" + ShortID(t.ID)
+	text := harmless(cmp.Or(t.Workflow, "an approver")) + " (" + string(t.ID.Short())
 	if left := d.timeLeft(t); left != "" {
 		text += ", " + left + " left"
 	}
@@ -217,12 +217,6 @@ func (d Dialect) timeLeft(t task.Task) string {
 	}
 	return strings.TrimSuffix(left.Truncate(time.Minute).String(), "0s")
 }
-
-// shortID is how many characters of an id people are shown.
-const shortID = len("tg_5427d904")
-
-// ShortID returns the beginning of an id, by which people find a task.
-func ShortID(id task.ID) string { return string(id[:min(len(id), shortID)]) }
 
 // runningText says how a call stands that runs, with the upstream's words.
 func runningText(t task.Task) string {

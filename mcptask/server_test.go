@@ -239,7 +239,7 @@ func TestServerList(t *testing.T) {
 	b := newBench(t)
 	want := map[string]bool{}
 	for i := range 50 {
-		d := task.Draft{ID: task.NewID(), Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "sum", Message: "{}"}}
+		d := task.Draft{ID: task.NewID(time.Now()), Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "sum", Message: "{}"}}
 		if i%2 == 1 {
 			d.Owner = "mallory"
 		} else {

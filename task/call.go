@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -18,20 +19,40 @@ type ID string
 // idPrefix sets our tasks apart from those of an upstream, whose ids we relay.
 const idPrefix = "tg_"
 
-// NewID returns an ID with 122 random bits: a UUID of version 4 behind tg_.
-func NewID() ID {
-	var u [16]byte
-	_, _ = rand.Read(u[:]) // never fails; the program ends if there is no randomness
-	u[6] = u[6]&0x0f | 0x40
-	u[8] = u[8]&0x3f | 0x80
+const (
+	idTime   = 9  // characters of an ID that tell when it was made, in milliseconds: enough until the year 3084
+	idRandom = 27 // characters that nobody can guess: 135 bits
+	idShown  = 4  // of those, how many people need to see to tell tasks apart
+)
 
-	text := make([]byte, 0, len(idPrefix)+36)
+// idLetters are the digits of an ID in ascending order, without those that look
+// like another. Each stands for five bits.
+const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// NewID returns an ID with 135 random bits. It begins with the time, so that tasks
+// that are created one after the other are neighbours in the index of a database.
+// An ID tells nothing else. Those of earlier versions are UUIDs behind tg_.
+func NewID(at time.Time) ID {
+	var random [idRandom]byte
+	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
+	text := make([]byte, 0, len(idPrefix)+idTime+idRandom)
 	text = append(text, idPrefix...)
-	text = hex.AppendEncode(text, u[:4])
-	for _, part := range [][]byte{u[4:6], u[6:8], u[8:10], u[10:]} {
-		text = hex.AppendEncode(append(text, '-'), part)
+	ms := uint64(max(0, at.UnixMilli()))
+	for i := idTime - 1; i >= 0; i-- {
+		text = append(text, idLetters[ms>>(5*i)%32])
+	}
+	for _, b := range random {
+		text = append(text, idLetters[b%32])
 	}
 	return ID(text)
+}
+
+// Short returns the beginning of id, by which people find a task.
+func (id ID) Short() ID {
+	if i := strings.IndexByte(string(id), '-'); i >= 0 {
+		return id[:i] // of a UUID, which is random from its beginning
+	}
+	return id[:min(len(id), len(idPrefix)+idTime+idShown)]
 }
 
 // Own reports whether id is one of ours. An id that is ours but malformed is

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -13,16 +15,69 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// TestNewID covers F-002.1: ids are UUIDs of version 4.
+// TestNewID covers F-002.1: nobody can guess an id. Its order is that of time, and
+// it tells nothing else.
 func TestNewID(t *testing.T) {
-	form := regexp.MustCompile(`^tg_[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	form := regexp.MustCompile(`^tg_[0-9a-hjkmnp-tv-z]{36}$`)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
+	begin := string(task.NewID(at)[:12])
 	seen := make(map[task.ID]bool)
-	for range 1000 {
-		id := task.NewID()
-		if !form.MatchString(string(id)) || !id.Own() || seen[id] {
+	var letters [36]map[byte]bool
+	for i := range letters {
+		letters[i] = make(map[byte]bool)
+	}
+	for range 10_000 {
+		id := task.NewID(at)
+		if !form.MatchString(string(id)) || !id.Own() || seen[id] || !strings.HasPrefix(string(id), begin) {
 			t.Fatalf("id %q", id)
 		}
 		seen[id] = true
+		for i := range letters {
+			letters[i][id[3+i]] = true
+		}
+	}
+	for i, found := range letters[9:] { // 27 characters of 5 bits are 135 bits
+		if len(found) != 32 {
+			t.Errorf("character %d is one of %d; want 32", 9+i, len(found))
+		}
+	}
+}
+
+// TestNewIDOrder says that the order of ids is that of the milliseconds in which
+// they were made.
+func TestNewIDOrder(t *testing.T) {
+	last := task.ID("")
+	for _, at := range []time.Time{
+		{},
+		time.UnixMilli(1), time.UnixMilli(31), time.UnixMilli(32), time.UnixMilli(1023), time.UnixMilli(1024),
+		time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 11, 1, 0, 0, 0, 1_000_000, time.UTC),
+		time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(3084, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		if id := task.NewID(at); id[:12] <= last[:min(12, len(last))] {
+			t.Errorf("%s of %v is not after %s", id, at, last)
+		} else {
+			last = id
+		}
+	}
+}
+
+// TestShortID says that people tell tasks of the same moment apart by what they
+// are shown, and those of earlier versions as well.
+func TestShortID(t *testing.T) {
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	seen := make(map[task.ID]bool)
+	for range 20 {
+		seen[task.NewID(at).Short()] = true
+	}
+	if len(seen) != 20 { // 190 pairs, each the same once in a million
+		t.Errorf("%d of 20 ids can be told apart", len(seen))
+	}
+	for id, want := range map[task.ID]task.ID{
+		"tg_786512e2-9e0d-44bd-8f29-789f320fe840": "tg_786512e2", "tg_1": "tg_1", "": "",
+	} {
+		if got := id.Short(); got != want {
+			t.Errorf("%s is shown as %s; want %s", id, got, want)
+		}
 	}
 }
 

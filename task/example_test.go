@@ -21,7 +21,7 @@ func Example() {
 	// The agent calls a tool. The call becomes a task, durable before anything
 	// is answered, and waits for an approver.
 	held, _ := task.New(task.Draft{
-		ID: task.NewID(), Owner: "agent-7", Workflow: "ops",
+		ID: task.NewID(time.Now()), Owner: "agent-7", Workflow: "ops",
 		TTL: task.TTLRules{Approval: 15 * time.Minute, Execution: time.Minute}.Resolve(0).Value,
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/tmp/x"}`,

@@ -13,7 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A teller prints what the demo's gate holds and what becomes of it. It learns
@@ -53,22 +52,19 @@ func (t *teller) tell(e client.Event) error {
 	case client.Pending:
 		return t.held(a)
 	case client.Settled:
-		return t.out.line("%s  %s", short(a), t.out.standing(a))
+		return t.out.line("%s  %s", a.ID.Short(), t.out.standing(a))
 	default:
 		return nil
 	}
 }
 
-// short returns as much of an id as the demo needs to be clear.
-func short(a casefile.Approval) task.ID { return a.ID[:min(shortID, len(a.ID))] }
-
 // held prints a call that waits, with what can be done about it.
 func (t *teller) held(a casefile.Approval) error {
 	lines := []string{
-		fmt.Sprintf("%s  %s  %s", short(a), t.out.standing(a), callText(a)),
+		fmt.Sprintf("%s  %s  %s", a.ID.Short(), t.out.standing(a), callText(a)),
 		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), span(time.Until(a.ExpiresAt))),
-		fmt.Sprintf("thoughtgate approvals approve %s", short(a)),
-		fmt.Sprintf("thoughtgate approvals reject %s --reason 'not this one'", short(a)),
+		fmt.Sprintf("thoughtgate approvals approve %s", a.ID.Short()),
+		fmt.Sprintf("thoughtgate approvals reject %s --reason 'not this one'", a.ID.Short()),
 	}
 	return t.out.line("%s", strings.Join(lines, "\n    "))
 }
@@ -92,5 +88,5 @@ func (t *teller) follow(ctx context.Context, a casefile.Approval) error {
 		}
 		a = now
 	}
-	return t.out.line("%s  %s", short(a), t.out.standing(a))
+	return t.out.line("%s  %s", a.ID.Short(), t.out.standing(a))
 }

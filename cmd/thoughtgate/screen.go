@@ -104,12 +104,13 @@ func (s *screen) warnings(listed []casefile.Approval, n int) error {
 	return nil
 }
 
-// shortID is how much of an id is shown if that is clear enough.
-const shortID = len("tg_") + 8
-
 // distinct returns how many characters tell the ids apart.
 func distinct(listed []casefile.Approval) int {
-	for n := shortID; ; n++ {
+	least := 0
+	for _, a := range listed {
+		least = max(least, len(a.ID.Short()))
+	}
+	for n := least; ; n++ {
 		seen, long := make(map[task.ID]bool), false
 		for _, a := range listed {
 			long = long || len(a.ID) > n

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"time"
 
@@ -101,7 +102,7 @@ func (c *Config) defaults() {
 		c.Lease = 30 * time.Second
 	}
 	if c.Name == "" {
-		c.Name = "gate " + string(task.NewID())
+		c.Name = "gate " + rand.Text()
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -189,7 +189,7 @@ func TestDecideRefuses(t *testing.T) {
 	got := o.hold(t, call("ann", "/a"))
 	_, err := o.decide(t.Context(), got.ID, alice, "maybe", "")
 	mustBe(t, err, task.ErrInvalid)
-	_, err = o.decide(t.Context(), task.NewID(), alice, approval.Approve, "")
+	_, err = o.decide(t.Context(), task.NewID(time.Now()), alice, approval.Approve, "")
 	mustBe(t, err, task.ErrNotFound)
 	mustState(t, o.now(t, got.ID), task.InputRequired)
 }

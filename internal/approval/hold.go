@@ -139,7 +139,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	now := d.cfg.Now()
 	ttl := d.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
-		ID: task.NewID(), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
+		ID: task.NewID(now), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},

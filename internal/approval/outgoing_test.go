@@ -21,7 +21,7 @@ func TestTaskOfEarlierVersion(t *testing.T) {
 		o := open(t, nil)
 		now := time.Now()
 		stored, err := task.New(task.Draft{
-			ID: task.NewID(), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+			ID: task.NewID(time.Now()), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
 			Call: task.Call{
 				Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/a"}`, Message: carrying,
 			},

@@ -316,7 +316,7 @@ func TestForeignOwner(t *testing.T) {
 		_, _, err = o.result(t, foreign)
 		mustBe(t, err, task.ErrOwnerMismatch)
 		mustBe(t, o.Delivered(t.Context(), foreign), task.ErrOwnerMismatch)
-		_, err = o.Get(t.Context(), task.OwnedBy("ann").Ref(task.NewID()))
+		_, err = o.Get(t.Context(), task.OwnedBy("ann").Ref(task.NewID(time.Now())))
 		mustBe(t, err, task.ErrNotFound)
 		synctest.Wait()
 		if runs := o.ledger.entries(); len(runs) != 0 {

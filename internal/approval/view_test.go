@@ -67,7 +67,7 @@ func TestShow(t *testing.T) {
 		if len(got.Approvals) != 1 || got.Approvals[0].By != "alice" || !got.ExpiresAt.Equal(held.ExpiresAt) {
 			t.Errorf("after approval: %+v", got)
 		}
-		_, err = o.Show(t.Context(), task.NewID())
+		_, err = o.Show(t.Context(), task.NewID(time.Now()))
 		mustBe(t, err, task.ErrNotFound)
 	})
 }

@@ -124,7 +124,7 @@ func TestNewGateListsWithoutDocuments(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range calls - 1 {
-				held.ID = task.NewID()
+				held.ID = task.NewID(time.Now())
 				if err := store.Create(t.Context(), held, task.Limits{}); err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +160,7 @@ func TestCallWithoutPreviewIsListed(t *testing.T) {
 	t.Cleanup(func() { store.Close() })
 	now := time.Now()
 	stored, err := task.New(task.Draft{
-		ID: task.NewID(), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+		ID: task.NewID(time.Now()), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
 		Call:    task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: `{"path":"/a","password":"hunter2"}`, Message: `{}`},
 		Verdict: task.Verdict{Facts: `{"Principal":{"ID":"ann"}}`},
 	}, now)

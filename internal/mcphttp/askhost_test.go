@@ -182,7 +182,7 @@ func readInvitation(t *testing.T, message string, id task.ID) elicitation {
 	if e.Method != "elicitation/create" || e.Params.Mode != "url" || e.Params.URL != "https://gate.example/approvals/"+string(id) {
 		t.Fatalf("got %s; want an invitation to the page of %s", message, id)
 	}
-	wantText(t, "message", e.Params.Message, "Waiting for approval by default", string(id[:len("tg_5427d904")]), " left")
+	wantText(t, "message", e.Params.Message, "Waiting for approval by default", string(id.Short()), " left")
 	return e
 }
 

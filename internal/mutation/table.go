@@ -89,6 +89,17 @@ var mutations = []mutation{
 		approvalPkg, "^TestAlsoIsPartOfTheDigest$",
 	},
 
+	{
+		"an id can be guessed", "task/call.go",
+		`_, _ = rand.Read(random[:])`, `_ = rand.Read`,
+		taskPkg, "^TestNewID$",
+	},
+	{
+		"the time of a call is enough to decide about it", "internal/approval/client/find.go",
+		`len(found) == 1 && enough(found[0], start)`, `len(found) == 1`,
+		"internal/approval/client", "^TestFind$",
+	},
+
 	// Programs that do not know the newest form of a store.
 	{
 		"tables of a newer program are used", "task/sqlstore/migrate.go",

@@ -22,7 +22,7 @@ func filled(b *testing.B, tasks int, events ...func(now time.Time) task.Event) (
 	b.Cleanup(func() { s.Close() })
 	ids := make([]task.ID, tasks)
 	for i := range ids {
-		ids[i] = task.NewID()
+		ids[i] = task.NewID(epoch)
 		made := build(b, ids[i], fmt.Sprint("owner", i%100), i)
 		made.Call.Arguments = fmt.Sprintf(`{"path":"/tmp/%d"}`, i)
 		made.Digest, _ = made.Call.Digest()
@@ -62,7 +62,7 @@ func benchmarkCreate(b *testing.B, notes int) {
 			b.StartTimer()
 		}
 		d := task.Draft{
-			ID: task.NewID(), Owner: owners[n%100], TTL: ttl, PollInterval: time.Second,
+			ID: task.NewID(epoch), Owner: owners[n%100], TTL: ttl, PollInterval: time.Second,
 			Call: task.Call{
 				Upstream: "files", Method: "tools/call", Name: "delete_file",
 				Arguments: fmt.Sprintf(`{"path":"/tmp/x","recursive":true,"n":%d}`, n), Message: `{}`,
@@ -213,7 +213,7 @@ func BenchmarkList(b *testing.B) {
 func BenchmarkSame(b *testing.B) {
 	s := open(b, memstore.Options{MaxTasks: many})
 	for i := range many {
-		ended, err := build(b, task.NewID(), "ann", i).Apply(task.Cancel{By: "ann"}, epoch)
+		ended, err := build(b, task.NewID(epoch), "ann", i).Apply(task.Cancel{By: "ann"}, epoch)
 		if err == nil {
 			err = s.Create(b.Context(), ended, task.Limits{})
 		}

@@ -143,7 +143,7 @@ func TestTenThousandCreations(t *testing.T) {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for i := next.Add(1); i <= creations; i = next.Add(1) {
-				made := build(t, task.NewID(), fmt.Sprint("owner", i%owners), int(i))
+				made := build(t, task.NewID(epoch), fmt.Sprint("owner", i%owners), int(i))
 				switch err := s.Create(t.Context(), made, limits); {
 				case err == nil:
 					created.Add(1)
@@ -220,7 +220,7 @@ func TestSweepFreesMemory(t *testing.T) {
 	for round := range 3 {
 		for i := range owners {
 			owner := fmt.Sprint("owner", round, "-", i)
-			ended, err := build(t, task.NewID(), owner, i).Apply(task.Cancel{By: owner}, epoch)
+			ended, err := build(t, task.NewID(epoch), owner, i).Apply(task.Cancel{By: owner}, epoch)
 			if err == nil {
 				err = s.Create(t.Context(), ended, task.Limits{})
 			}
@@ -384,7 +384,7 @@ func memoryPerTask(t testing.TB, tasks int, owner func(int) string) int {
 	before := heap()
 	s := open(t, memstore.Options{MaxTasks: tasks})
 	for i := range tasks {
-		made, err := build(t, task.NewID(), owner(i), i).Apply(task.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
+		made, err := build(t, task.NewID(epoch), owner(i), i).Apply(task.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
 		if err == nil {
 			err = s.Create(t.Context(), made, task.Limits{})
 		}

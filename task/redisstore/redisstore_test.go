@@ -58,7 +58,7 @@ const ttl = time.Hour
 // draft returns the i-th of many different calls by a hundred owners.
 func draft(i int) task.Draft {
 	return task.Draft{
-		ID: task.NewID(), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: ttl, PollInterval: time.Second,
+		ID: task.NewID(epoch), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: ttl, PollInterval: time.Second,
 		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: fmt.Sprintf(`{"path":"/tmp/%d"}`, i),

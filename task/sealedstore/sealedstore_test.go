@@ -350,7 +350,7 @@ func TestParseKeys(t *testing.T) {
 // BenchmarkSeal seals and opens a task with arguments of a kibibyte.
 func BenchmarkSeal(b *testing.B) {
 	made, err := task.New(task.Draft{
-		ID: task.NewID(), Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
+		ID: task.NewID(time.Now()), Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
 		Call: task.Call{Upstream: "u", Method: "tools/call", Name: "x", Message: `{"a":"` + strings.Repeat("x", 1024) + `"}`},
 	}, epoch)
 	if err != nil {

@@ -240,7 +240,7 @@ func TestPostgresInvalid(t *testing.T) {
 	s := openPostgres(t, server.Schema(t))
 	long := ""
 	for range 1000 {
-		long += string(task.NewID())
+		long += string(task.NewID(epoch))
 	}
 	for _, owner := range []string{"a\x00b", long} {
 		d := draft(1)

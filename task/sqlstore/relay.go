@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ type message struct {
 
 func newRelay(ctx context.Context, pool *pgxpool.Pool, config *pgx.ConnConfig) (*relay, error) {
 	r := &relay{
-		pool: pool, config: config, origin: string(task.NewID()),
+		pool: pool, config: config, origin: rand.Text(),
 		waiting: make(chan struct{}, 1),
 	}
 	var schemaName string

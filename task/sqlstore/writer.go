@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,7 @@ type writer struct {
 	foreign chan struct{} // holds a token if another process may have changed the file
 	ring    func()        // tells other processes of a change; nil if there are none
 
+	last    int      // how many changes the last group had
 	session *session // nil after a failure, until it is needed again
 	pending ledger
 	chain   chain
@@ -196,27 +198,52 @@ func (w *writer) connect() (err error) {
 func tooMuch(err error) bool { return errors.Is(err, sqlite3.FULL) || errors.Is(err, sqlite3.TOOBIG) }
 
 // gather returns the changes to make next: all that have come in, up to a
-// bound, that somebody still waits for.
+// bound, that somebody still waits for. Callers whose last change has just been
+// made get the chance to come with their next one first: a large group is far
+// cheaper than several small ones.
 func (w *writer) gather(first *change) []*change {
-	var group []*change
-	size := 0
-	for c := first; ; {
-		if c.state.CompareAndSwap(waiting, begun) {
-			group, size = append(group, c), size+c.size
+	g := group{}
+	g.add(first)
+	for more := true; more && !g.full(); {
+		if len(g.changes) < w.last {
+			runtime.Gosched()
 		}
-		if len(group) == groupChanges || size > groupBytes {
-			return group
-		}
+		more = g.drain(w.queue)
+	}
+	w.last = len(g.changes)
+	return g.changes
+}
+
+// A group is the changes that one transaction makes.
+type group struct {
+	changes []*change
+	size    int
+}
+
+func (g *group) full() bool { return len(g.changes) == groupChanges || g.size > groupBytes }
+
+// add begins a change, unless its caller has given up.
+func (g *group) add(c *change) {
+	if c.state.CompareAndSwap(waiting, begun) {
+		g.changes, g.size = append(g.changes, c), g.size+c.size
+	}
+}
+
+// drain adds what waits in the queue, and reports whether there was anything.
+func (g *group) drain(queue <-chan *change) (some bool) {
+	for !g.full() {
 		select {
-		case next, open := <-w.queue:
+		case next, open := <-queue:
 			if !open {
-				return group
+				return false
 			}
-			c = next
+			g.add(next)
+			some = true
 		default:
-			return group
+			return some
 		}
 	}
+	return some
 }
 
 // commit makes the changes in one transaction.

@@ -54,7 +54,7 @@ func waiting(b *testing.B, s task.Store, first int) []task.ID {
 	for i := range ids {
 		done.Go(func() {
 			t, err := task.New(task.Draft{
-				ID: task.NewID(), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+				ID: task.NewID(epoch), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
 				Call: task.Call{
 					Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: fmt.Sprintf(`{"n":%d}`, first+i), Message: "{}",
 				},

@@ -154,9 +154,9 @@ func createRoomsRace(t reporter, s task.Store) {
 	limits := task.Limits{PerOwner: 5, PerRoom: 20, Rooms: 50, Total: 60}
 	made := make([]task.Task, 160)
 	for i := range made {
-		made[i] = inRoom(t, task.NewID(), fmt.Sprint("made up ", i), fmt.Sprint("room ", i%4))
+		made[i] = inRoom(t, task.NewID(epoch), fmt.Sprint("made up ", i), fmt.Sprint("room ", i%4))
 		if i%16 == 0 {
-			made[i] = build(t, draft(task.NewID(), fmt.Sprint("identified ", i)), epoch)
+			made[i] = build(t, draft(task.NewID(epoch), fmt.Sprint("identified ", i)), epoch)
 		}
 	}
 	errs := together(len(made), func(i int) error { return s.Create(t.Context(), made[i], limits) })
@@ -210,7 +210,7 @@ func createRace(t reporter, s task.Store) {
 	const owners, each = 4, 20
 	made := make([]task.Task, owners*each)
 	for i := range made {
-		made[i] = build(t, draft(task.NewID(), fmt.Sprint("owner", i%owners)), epoch)
+		made[i] = build(t, draft(task.NewID(epoch), fmt.Sprint("owner", i%owners)), epoch)
 	}
 	errs := together(len(made), func(i int) error {
 		err := s.Create(t.Context(), made[i], limits)
@@ -237,7 +237,7 @@ func createChurn(t reporter, s task.Store) {
 	work := func(int) error {
 		var mine []task.ID
 		for range limit + 1 {
-			id := task.NewID()
+			id := task.NewID(epoch)
 			switch err := s.Create(t.Context(), build(t, draft(id, "ann"), epoch), task.Limits{PerOwner: limit}); {
 			case err == nil:
 				mine = append(mine, id)
@@ -264,7 +264,7 @@ func createChurn(t reporter, s task.Store) {
 func createUniqueRace(t reporter, s task.Store) {
 	made := make([]task.Task, 30)
 	for i := range made {
-		made[i] = build(t, draft(task.NewID(), "ann"), epoch)
+		made[i] = build(t, draft(task.NewID(epoch), "ann"), epoch)
 	}
 	errs := together(len(made), func(i int) error { return s.Create(t.Context(), made[i], task.Limits{Unique: true}) })
 	if n := succeeded(t, errs, task.ErrDuplicate); n != 1 {

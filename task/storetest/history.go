@@ -100,7 +100,7 @@ type sight struct {
 
 // tell has clients work on a new task, and returns what they saw.
 func (h History) tell(ctx context.Context, dice *rand.Rand) *story {
-	s := &story{id: task.NewID()}
+	s := &story{id: task.NewID(epoch)}
 	made, err := task.New(draft(s.id, fmt.Sprint("owner ", dice.IntN(10))), epoch)
 	if err != nil {
 		panic(err) // the draft is a constant

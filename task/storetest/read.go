@@ -63,7 +63,7 @@ func names(t reporter, s task.Store) {
 		page, err := s.List(t.Context(), task.Query{Scope: task.OwnedBy("o:" + name)})
 		must(t, err)
 		mustEqual(t, fmt.Sprintf("list of %q", name), page.Tasks, made[i:i+1])
-		must(t, s.Create(t.Context(), build(t, draft(task.NewID(), "o:"+name), epoch.Add(time.Second)), task.Limits{PerOwner: 2}))
+		must(t, s.Create(t.Context(), build(t, draft(task.NewID(epoch), "o:"+name), epoch.Add(time.Second)), task.Limits{PerOwner: 2}))
 	}
 }
 

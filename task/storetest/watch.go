@@ -52,7 +52,7 @@ func mustWake(t reporter, changed <-chan struct{}, what string) {
 
 func watchTask(t reporter, s task.Store) {
 	for _, scope := range []task.Scope{task.AnyOwner(), task.OwnedBy("ann")} {
-		id := task.NewID()
+		id := task.NewID(epoch)
 		changed := watch(t, s, scope.Ref(id))
 		add(t, s, id, "ann", epoch)
 		mustWake(t, changed, "a creation")

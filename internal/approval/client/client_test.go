@@ -157,7 +157,7 @@ func TestRequests(t *testing.T) {
 func TestFind(t *testing.T) {
 	o, ctx := open(t), t.Context()
 	id := o.hold(t, "/a")
-	for _, text := range []string{string(id), string(id[:8]), string(id[3:7]), strings.ToUpper(string(id[3:20])), string(id[3:])} {
+	for _, text := range []string{string(id), string(id.Short()), string(id[3:16]), strings.ToUpper(string(id[3:20])), string(id[3:])} {
 		if got, err := o.client.Find(ctx, text); err != nil || got != id {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
@@ -167,6 +167,9 @@ func TestFind(t *testing.T) {
 		"tg_":      `"tg_" is too short: give at least 4 characters of the id`,
 		"abc":      `"abc" is too short: give at least 4 characters of the id`,
 		"tg_nobod": `no approval "tg_nobod"`,
+		// Another call that is held at the same moment begins in the same way.
+		string(id[:12]):  `"` + string(id[:12]) + `" is little more than the time of an approval: give as much of the id as lists show`,
+		string(id[3:15]): `"` + string(id[3:15]) + `" is little more than the time of an approval: give as much of the id as lists show`,
 	} {
 		if _, err := o.client.Find(ctx, text); err == nil || err.Error() != want {
 			t.Errorf("%q: %v; want %s", text, err, want)
@@ -175,24 +178,25 @@ func TestFind(t *testing.T) {
 	if _, err := o.decide(ctx, id, approval.Reject, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := o.client.Find(ctx, string(id[:8])); err != nil || got != id {
+	if got, err := o.client.Find(ctx, string(id.Short())); err != nil || got != id {
 		t.Errorf("ended: %s, %v", got, err)
 	}
 }
 
 // An abbreviation never decides by chance: what fits two calls fits none, and a
-// call that waits is meant rather than one that has ended.
+// call that waits is meant rather than one that has ended. The ids are such as
+// earlier versions made, which are random from their beginning.
 func TestFindAmbiguous(t *testing.T) {
 	lists := map[string]string{
-		"pending": `{"approvals":[{"id":"tg_aaaa1"},{"id":"tg_aaaa2"},{"id":"tg_bbbb1"}]}`,
-		"all":     `{"approvals":[{"id":"tg_aaaa1"},{"id":"tg_aaaa2"},{"id":"tg_bbbb1"},{"id":"tg_bbbb2"},{"id":"tg_cccc1"},{"id":"tg_cccc2"}]}`,
+		"pending": `{"approvals":[{"id":"tg_aaaa1-"},{"id":"tg_aaaa2-"},{"id":"tg_bbbb1-"}]}`,
+		"all":     `{"approvals":[{"id":"tg_aaaa1-"},{"id":"tg_aaaa2-"},{"id":"tg_bbbb1-"},{"id":"tg_bbbb2-"},{"id":"tg_cccc1-"},{"id":"tg_cccc2-"}]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, lists[r.URL.Query().Get("state")])
 	}))
 	defer server.Close()
 	c := dial(t, client.Config{URL: server.URL})
-	if id, err := c.Find(t.Context(), "bbbb"); err != nil || id != "tg_bbbb1" {
+	if id, err := c.Find(t.Context(), "bbbb"); err != nil || id != "tg_bbbb1-" {
 		t.Errorf("found %s, %v", id, err)
 	}
 	for _, text := range []string{"tg_aaaa", "tg_cccc"} {

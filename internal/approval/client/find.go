@@ -30,6 +30,8 @@ func (e *IDError) Error() string {
 		return fmt.Sprintf("%q is too short: give at least %d characters of the id", e.Text, leastID)
 	case e.Matches == 0:
 		return fmt.Sprintf("no approval %q", e.Text)
+	case e.Matches == 1:
+		return fmt.Sprintf("%q is little more than the time of an approval: give as much of the id as lists show", e.Text)
 	default:
 		return fmt.Sprintf("%q matches %d approvals: give more of the id", e.Text, e.Matches)
 	}
@@ -54,13 +56,22 @@ func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 		if err != nil {
 			return "", err
 		}
-		if found := matching(listed, start); len(found) == 1 {
+		found := matching(listed, start)
+		if len(found) == 1 && enough(found[0], start) {
 			return found[0], nil
-		} else if len(found) > 1 {
+		}
+		if len(found) > 0 {
 			return "", &IDError{Text: text, Matches: len(found)}
 		}
 	}
 	return "", &IDError{Text: text}
+}
+
+// enough reports whether start names id and nothing that may arrive before it is
+// used. An id begins with the time, which it has in common with others of the same
+// moment. Those of earlier versions are UUIDs, which have no time.
+func enough(id task.ID, start string) bool {
+	return len(start) >= len(id.Short()) || strings.Contains(string(id), "-")
 }
 
 func matching(listed []casefile.Approval, start string) []task.ID {
