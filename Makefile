@@ -9,7 +9,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test deploy mutate check fmt generate fuzz bench measure conformance hosts
+.PHONY: help demo build test deploy snapshot mutate check fmt generate fuzz bench measure conformance hosts
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,8 +20,11 @@ demo: ## Start the gate in front of a small built-in server, and say what to try
 	@$(GO) build -o bin/thoughtgate ./cmd/thoughtgate
 	@bin/thoughtgate demo
 
+BUILT = -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$(shell git describe --tags --always --dirty 2>/dev/null) \
+	-X github.com/thoughtgate/thoughtgate-go/internal/version.commit=$(shell git rev-parse HEAD 2>/dev/null) \
+	-X github.com/thoughtgate/thoughtgate-go/internal/version.date=$(shell git log -1 --format=%cI 2>/dev/null)
 build: ## Build the one static binary, bin/thoughtgate.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/thoughtgate ./cmd/thoughtgate
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w $(BUILT)' -o bin/thoughtgate ./cmd/thoughtgate
 
 # The timeout is for a package, on a machine whose cores are busy.
 test: ## Run every test.
@@ -30,6 +33,9 @@ test: ## Run every test.
 
 deploy: ## Check dashboards, alerts, charts and manifests, with the libraries of Prometheus and Kubernetes.
 	cd deploy && $(GO) test -timeout 10m ./...
+
+snapshot: ## Build all that a release consists of into dist, without publishing it, and check it.
+	cd tools/release && $(GO) test -timeout 60m ./...
 
 mutate: ## Change lines that matter for security, one at a time: a test must fail for each.
 	$(GO) run ./internal/mutation $(ONLY)

@@ -108,7 +108,9 @@ func understood(t *testing.T, page, line string) string {
 	t.Helper()
 	line = strings.TrimSuffix(strings.ReplaceAll(line, " …", ""), " --") // of wrap, which is only mentioned
 	words := word.FindAllString(line, -1)
-	cmd, args, err := newRoot().Find(words)
+	root := newRoot()
+	root.InitDefaultCompletionCmd()
+	cmd, args, err := root.Find(words)
 	if err == nil {
 		err = cmd.ParseFlags(args)
 	}

@@ -64,7 +64,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), err}
 	})
-	root.AddCommand(newServe(), newWrap(), newDesk(), newCheck(), newExplain(), newApprovals(), newAudit(), newStore(), newToken(), newInit(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newWrap(), newDesk(), newCheck(), newExplain(), newApprovals(), newAudit(), newStore(), newToken(), newInit(), newDemo(), newVersion(), newMan())
 	return root
 }
 

@@ -3,23 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
-)
 
-// A build says which program this is.
-type build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Time     string `json:"time,omitempty"`
-	Modified bool   `json:"modified"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
+	"github.com/thoughtgate/thoughtgate-go/internal/version"
+)
 
 func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
@@ -30,7 +20,7 @@ func newVersion() *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), thisBuild())
+			return printJSON(cmd.OutOrStdout(), version.This())
 		}
 		return printVersion(cmd.OutOrStdout())
 	}
@@ -38,7 +28,7 @@ func newVersion() *cobra.Command {
 }
 
 func printVersion(w io.Writer) error {
-	_, err := fmt.Fprintln(w, thisBuild())
+	_, err := fmt.Fprintln(w, version.This())
 	return err
 }
 
@@ -48,38 +38,4 @@ func printJSON(w io.Writer, v any) error {
 	}
 	_, err := fmt.Fprintln(w)
 	return err
-}
-
-func thisBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
-// String returns the build on one line.
-func (b build) String() string {
-	line := "thoughtgate " + b.Version
-	if b.Revision != "" {
-		line += " " + b.Revision
-	}
-	if b.Modified {
-		line += " (modified)"
-	}
-	return line + " " + b.Go + " " + b.Platform
 }

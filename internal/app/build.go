@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
@@ -20,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/version"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -32,17 +32,8 @@ func newTracing(cfg config.Traces, log *slog.Logger) (*tracing.Tracing, error) {
 		Endpoint: cfg.Endpoint.String(),
 		Headers:  reveal(cfg.Headers),
 		Sample:   cfg.Sample,
-		Version:  Version(),
+		Version:  version.This().Version,
 	}, log)
-}
-
-// Version returns the version of the running program.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
 }
 
 func reveal(secrets map[string]config.Secret) map[string]string {

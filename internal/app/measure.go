@@ -5,6 +5,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/version"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -13,7 +14,7 @@ import (
 // whose labels are known.
 func newMetrics() *metrics.Metrics {
 	m := metrics.New()
-	m.Built(Version(), runtime.Version())
+	m.Built(version.This().Version, runtime.Version())
 	for _, t := range wire.Types() {
 		m.CanRefuse(string(t))
 	}

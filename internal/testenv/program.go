@@ -14,6 +14,11 @@ func Tmux(ctx context.Context) (string, error) {
 	return program(ctx, "tmux", "tmux")
 }
 
+// SystemdAnalyze returns the program that checks units of systemd, likewise.
+func SystemdAnalyze(ctx context.Context) (string, error) {
+	return program(ctx, "systemd-analyze", "systemd")
+}
+
 // program returns the path of a program, which it installs from Debian's packages
 // if it may.
 func program(ctx context.Context, name string, packages ...string) (string, error) {
