@@ -9,7 +9,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test deploy snapshot mutate check fmt generate fuzz bench measure conformance hosts
+.PHONY: help demo build test deploy snapshot vulnerabilities dependencies mutate check fmt generate fuzz soak bench measure conformance hosts
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,6 +36,14 @@ deploy: ## Check dashboards, alerts, charts and manifests, with the libraries of
 
 snapshot: ## Build all that a release consists of into dist, without publishing it, and check it.
 	cd tools/release && $(GO) test -timeout 60m ./...
+
+vulnerabilities: ## Look for known vulnerabilities in what the program calls. Needs the network.
+	$(GO) tool -modfile=$(CURDIR)/tools/go.mod govulncheck ./...
+	cd deploy && $(GO) tool -modfile=$(CURDIR)/tools/go.mod govulncheck -test ./...
+
+dependencies: ## Verify the dependencies, and list those that are in the program.
+	$(GO) mod verify
+	@$(GO) list -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' ./cmd/thoughtgate | sort -u
 
 mutate: ## Change lines that matter for security, one at a time: a test must fail for each.
 	$(GO) run ./internal/mutation $(ONLY)
@@ -68,6 +76,10 @@ fuzz: ## Run each fuzzer for FUZZTIME, a time or a number such as 3000x.
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
 	done
+
+SOAK ?= 2m
+soak: ## Drive mixed traffic against real gates for SOAK; fail on leaks and broken promises.
+	$(GO) test ./e2e/crash -run '^TestSoak$$' -v -count=1 -timeout 24h -soak $(SOAK)
 
 bench: ## Measure against the budgets, side by side with a plain reverse proxy.
 	$(GO) run ./bench

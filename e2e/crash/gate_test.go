@@ -121,8 +121,14 @@ func (j *journal) String() string {
 // says where it keeps held calls, and who operates it.
 func startGate(t *testing.T, upstream, rest string) *gate {
 	t.Helper()
+	return launch(t, fmt.Sprintf(settings, upstream, rest, lease))
+}
+
+// launch starts a gate with a configuration.
+func launch(t *testing.T, config string) *gate {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "thoughtgate.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, settings, upstream, rest, lease), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g := &gate{t: t, file: file, log: new(journal)}
@@ -204,6 +210,7 @@ type party struct {
 	session string
 	limit   time.Duration // how long it waits for an answer
 	began   chan struct{} // closed when its answer begins, if it is not nil
+	modern  bool          // it speaks 2026-07-28 to the agents' side
 }
 
 func newParty(t *testing.T, session string) *party {
@@ -224,6 +231,9 @@ func (p *party) ask(g *gate, method, params string) answer {
 	g.mu.Lock()
 	url := "http://" + g.agents + "/mcp"
 	g.mu.Unlock()
+	if p.modern {
+		params = strings.TrimSuffix(params, "}") + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}`
+	}
 	return p.post(url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
 }
 
@@ -268,7 +278,14 @@ func (p *party) send(method, url, body string) answer {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Set("Mcp-Session-Id", p.session)
+	if p.modern {
+		call := answer{body: body}
+		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+		r.Header.Set("Mcp-Method", call.after(`"method":"`))
+		r.Header.Set("Mcp-Name", call.after(`"name":"`))
+	} else {
+		r.Header.Set("Mcp-Session-Id", p.session)
+	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := p.client.Do(r)
 	if err != nil {
