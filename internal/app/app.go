@@ -30,6 +30,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
 
@@ -46,6 +47,7 @@ type App struct {
 	metrics   *metrics.Metrics
 	tracing   *tracing.Tracing
 	upstreams []*httpclient.Client
+	bridges   []*bridge.Bridge     // to those of them that are programs
 	asks      []*upstream.Upstream // all servers, as the gate itself asks them
 	gate      *gate.Gate
 	keep      keep
@@ -276,6 +278,10 @@ func (l *listener) serve() error {
 func (a *App) announce() {
 	a.log.Info("listening", "agents", a.AgentAddr(), "operators", a.OperatorAddr())
 	for _, u := range a.cfg.Upstreams {
+		if u.Command != nil {
+			a.log.Info("upstream", "name", u.Name, "program", u.Command[0], "paths", u.Paths)
+			continue
+		}
 		a.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
 	}
 	if !hasPolicy(a.cfg) {
@@ -320,6 +326,7 @@ func (a *App) close(ctx context.Context) error {
 	for _, u := range a.upstreams {
 		u.Close()
 	}
+	a.closeBridges()
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 
@@ -49,38 +50,49 @@ func (a *App) connect() (map[string]*httpclient.Client, error) {
 	routes := make(map[string]*httpclient.Client)
 	connections := httpclient.NewConnections(a.room.upstreams)
 	for _, u := range a.cfg.Upstreams {
-		tlsConfig, err := clientTLS(u.TLS)
+		cfg, err := a.clientConfig(u)
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
-		client := httpclient.New(httpclient.Config{
-			Name:                 u.Name,
-			URL:                  u.URL,
-			Headers:              headers(u.Headers),
-			ForwardAuthorization: u.ForwardAuthorization,
-			ForwardCredential:    u.ForwardCredential,
-			CredentialHeaders:    u.CredentialHeaders,
-			ForwardQuery:         u.ForwardQuery,
-			TLS:                  tlsConfig,
-			ConnectTimeout:       u.ConnectTimeout,
-			ResponseTimeout:      a.cfg.Limits.RequestTimeout,
-			CallTimeout:          a.cfg.Limits.CallTimeout,
-			ToolsTimeout:         a.cfg.Limits.ToolsFetchTimeout,
-			ToolsPages:           a.cfg.Limits.ToolsMaxPages,
-			MaxTaskTTL:           u.MaxTaskTTL,
-			IdleTimeout:          u.IdleTimeout,
-			MaxIdle:              u.MaxIdleConnections,
-			Connections:          connections,
-			Log:                  a.log,
-			Metrics:              a.metrics,
-			Tracing:              a.tracing,
-		})
+		cfg.Connections = connections
+		if u.Command != nil {
+			b := a.newBridge(u)
+			a.bridges = append(a.bridges, b)
+			cfg.URL, cfg.Transport = &url.URL{Scheme: "stdio", Host: "process"}, b
+		}
+		client := httpclient.New(cfg)
 		a.upstreams, a.asks = append(a.upstreams, client), append(a.asks, client.Upstream())
 		for _, path := range u.Paths {
 			routes[path] = client
 		}
 	}
 	return routes, nil
+}
+
+// clientConfig says how an upstream is reached.
+func (a *App) clientConfig(u config.Upstream) (httpclient.Config, error) {
+	tlsConfig, err := clientTLS(u.TLS)
+	return httpclient.Config{
+		Name:                 u.Name,
+		URL:                  u.URL,
+		Headers:              headers(u.Headers),
+		ForwardAuthorization: u.ForwardAuthorization,
+		ForwardCredential:    u.ForwardCredential,
+		CredentialHeaders:    u.CredentialHeaders,
+		ForwardQuery:         u.ForwardQuery,
+		TLS:                  tlsConfig,
+		ConnectTimeout:       u.ConnectTimeout,
+		ResponseTimeout:      a.cfg.Limits.RequestTimeout,
+		CallTimeout:          a.cfg.Limits.CallTimeout,
+		ToolsTimeout:         a.cfg.Limits.ToolsFetchTimeout,
+		ToolsPages:           a.cfg.Limits.ToolsMaxPages,
+		MaxTaskTTL:           u.MaxTaskTTL,
+		IdleTimeout:          u.IdleTimeout,
+		MaxIdle:              u.MaxIdleConnections,
+		Log:                  a.log,
+		Metrics:              a.metrics,
+		Tracing:              a.tracing,
+	}, err
 }
 
 func headers(secrets map[string]config.Secret) http.Header {

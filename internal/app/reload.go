@@ -284,8 +284,8 @@ func fixedSettings(c config.Config) []fixedSetting {
 // fixedUpstreams returns upstreams without what hides their secrets.
 func fixedUpstreams(upstreams []config.Upstream) (all []any) {
 	for _, u := range upstreams {
-		all = append(all, reveal(u.Headers))
-		u.Headers = nil
+		all = append(all, reveal(u.Headers), reveal(u.Env))
+		u.Headers, u.Env = nil, nil
 		all = append(all, u)
 	}
 	return all

@@ -109,13 +109,9 @@ func (a *App) openWrapDesk() error {
 
 // newServer returns what runs the server.
 func (a *App) newServer(u config.Upstream, how Wrap) *stdioclient.Client {
-	limits := a.cfg.Limits
-	return stdioclient.New(stdioclient.Config{
-		Name: u.Name, Command: u.Command, Env: how.Env, Stderr: how.Stderr,
-		MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Grace: grace, Restarts: how.Restarts,
-		ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
-		MaxTaskTTL: u.MaxTaskTTL, Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
-	})
+	cfg := a.processConfig(u)
+	cfg.Env, cfg.Stderr, cfg.Restarts = how.Env, how.Stderr, how.Restarts
+	return stdioclient.New(cfg)
 }
 
 // serverID tells a server from others that the user gives the same name, for example

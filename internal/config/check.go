@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
 )
 
 // check fills in the defaults that depend on other settings, and notes what is
 // wrong with settings that are right one by one.
 func (l *loader) check() {
 	l.findStateDir()
+	l.findServerEnviron()
 	if l.unread {
 		return // what is missing may well be in the file
 	}
@@ -96,8 +101,9 @@ func UserStateDir(getenv func(string) string) string {
 
 func (l *loader) checkUpstream(at string, u *Upstream) {
 	if _, given := l.origins[at+".url"]; !given && u.URL == nil && u.Command == nil {
-		l.report(l.origin(at), at+".url", "is required")
+		l.report(l.origin(at), at+".url", "is required, or command for a server that is a program")
 	}
+	l.checkCommand(at, u)
 	alone := len(l.cfg.Upstreams) == 1
 	_, named := l.origins[at+".name"]
 	switch {
@@ -115,6 +121,60 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 		u.Paths = []string{"/mcp/" + u.Name}
 	}
 	l.checkUpstreamTLS(at, u)
+}
+
+// Settings of upstreams that the other kind of upstream does not have.
+var (
+	ofURL = []string{
+		"url", "headers", "forward_authorization", "forward_credential", "forward_query", "tls", "connect_timeout", "max_idle_connections",
+	}
+	ofCommand = []string{"env", "dir", "shared", "max_processes", "max_processes_per_client"}
+)
+
+// processIdle is how long a process that nobody uses is kept, unless a file says
+// otherwise.
+const processIdle = 10 * time.Minute
+
+// checkCommand notes settings of an upstream that do not fit together, because it is
+// a program or because it is not.
+func (l *loader) checkCommand(at string, u *Upstream) {
+	foreign, why := ofCommand, "needs command: this upstream is not a program"
+	if u.Command != nil {
+		foreign, why = ofURL, "cannot be set with command: this upstream is a program"
+		u.ForwardAuthorization = false // a program has no headers
+		if u.Command[0] == "" {
+			l.report(l.origin(at+".command"), at+".command", "must begin with a program")
+		}
+		if !l.origins.give(at + ".idle_timeout") {
+			u.IdleTimeout = processIdle
+		}
+	}
+	for _, name := range foreign {
+		if setting := at + "." + name; l.origins.give(setting) {
+			l.report(l.origin(setting), setting, why)
+		}
+	}
+	if u.Shared && l.origins.give(at+".max_processes_per_client") {
+		l.report(l.origin(at+".max_processes_per_client"), at+".max_processes_per_client", "cannot be set with shared: all clients share one process")
+	}
+}
+
+// serverVariables are the environment variables that a server which is a program gets
+// of the gate's. All others may be secrets of the gate.
+var serverVariables = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+	"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT",
+	"TEMP", "TMP", "USERNAME", "USERPROFILE", // of Windows
+}
+
+// findServerEnviron sets what servers that are programs get of the environment.
+func (l *loader) findServerEnviron() {
+	for name, value := range l.env.vars {
+		if slices.ContainsFunc(serverVariables, func(v string) bool { return v == name || runtime.GOOS == "windows" && strings.EqualFold(v, name) }) {
+			l.cfg.ServerEnviron = append(l.cfg.ServerEnviron, name+"="+value)
+		}
+	}
+	slices.Sort(l.cfg.ServerEnviron)
 }
 
 func (l *loader) checkUpstreamTLS(at string, u *Upstream) {
@@ -156,6 +216,9 @@ func (l *loader) checkListener(path, addr string) {
 func (l *loader) checkAuthorities(dir string) {
 	for i := range l.cfg.Upstreams {
 		l.checkCertificates(dir, fmt.Sprintf("upstreams[%d].tls.ca_file", i), &l.cfg.Upstreams[i].TLS.CAFile)
+		if d := &l.cfg.Upstreams[i].Dir; *d != "" && !filepath.IsAbs(*d) {
+			*d = filepath.Join(dir, *d)
+		}
 	}
 	l.checkCertificates(dir, "identity.mtls.ca_file", &l.cfg.Identity.MTLS.CAFile)
 	for path, c := range map[string]*Certificate{"listen_tls": &l.cfg.ListenTLS, "operators.tls": &l.cfg.Operators.TLS} {

@@ -50,14 +50,19 @@ type Config struct {
 	Shutdown       Shutdown
 	Telemetry      Telemetry
 
+	ServerEnviron []string // of the gate's own environment variables, those that upstreams which are programs get
+
 	Watch       []string          // directories in which a change may mean another configuration; sorted
 	Fingerprint [sha256.Size]byte // of the content of every file that was read
 	Origins     Origins
 }
 
 // Given reports whether a file or a flag gives a setting, or a part of it.
-func (c *Config) Given(setting string) bool {
-	for path, at := range c.Origins {
+func (c *Config) Given(setting string) bool { return c.Origins.give(setting) }
+
+// give reports whether a file or a flag gives a setting, or a part of it.
+func (o Origins) give(setting string) bool {
+	for path, at := range o {
 		rest, of := strings.CutPrefix(path, setting)
 		if of && (rest == "" || rest[0] == '.' || rest[0] == '[') && at.Source != tokenVariable {
 			return true
@@ -84,6 +89,10 @@ type Upstream struct {
 	Name                 string
 	URL                  *url.URL          // http or https, with a host, without user and fragment; nil if Command is given
 	Command              []string          // the program, with its arguments, that is the server; nil if URL is given
+	Env                  map[string]Secret // what the program gets besides Config.ServerEnviron
+	Dir                  string            // where the program runs; empty means where the gate does
+	Shared               bool              // all clients share one process of the program
+	MaxProcesses         int               // of the program, at a time
 	Paths                []string          // where agents reach it, each used by no other upstream
 	Headers              map[string]Secret // sent with every request; names in canonical form
 	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
@@ -93,8 +102,10 @@ type Upstream struct {
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	MaxTaskTTL           time.Duration // how long its own tasks are asked to live at most; 0 means as long as the gate's
-	IdleTimeout          time.Duration // how long an unused connection is kept
+	IdleTimeout          time.Duration // how long an unused connection, or process, is kept
 	MaxIdleConnections   int
+
+	MaxProcessesPerClient int // zero means a quarter of MaxProcesses
 }
 
 // TLS says how an upstream proves who it is.
@@ -302,5 +313,6 @@ func DefaultUpstream() Upstream {
 		ConnectTimeout:       5 * time.Second,
 		IdleTimeout:          90 * time.Second,
 		MaxIdleConnections:   256,
+		MaxProcesses:         64,
 	}
 }

@@ -108,7 +108,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 	wantUpstream := config.Upstream{
-		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, IdleTimeout: 90 * time.Second, MaxIdleConnections: 256,
+		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, IdleTimeout: 90 * time.Second, MaxIdleConnections: 256, MaxProcesses: 64,
 	}
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
@@ -157,6 +157,13 @@ upstreams:
     max_task_ttl: 2h
     idle_timeout: 1m30s
     max_idle_connections: 2
+  - name: files-3
+    command: [npx, -y, "@x/server", 3]
+    env: { KEY: "${KEY}", COUNT: 3 }
+    dir: work
+    shared: false
+    max_processes: 5
+    max_processes_per_client: 2
 rules:
   - { match: "a*", action: approve, workflow: ops, reason: r 1, upstream: "f*", kind: tool, principals: [bob, "group:g*"], mode: observe }
   - { match: b, action: policy, mode: enforce, kind: "" }
@@ -284,6 +291,17 @@ telemetry:
 			MaxTaskTTL:         2 * time.Hour,
 			IdleTimeout:        90 * time.Second,
 			MaxIdleConnections: 2,
+			MaxProcesses:       64,
+		}, {
+			Name:               "files-3",
+			Command:            []string{"npx", "-y", "@x/server", "3"},
+			Env:                map[string]config.Secret{"KEY": config.NewSecret("k=1-and-more-characters"), "COUNT": config.NewSecret("3")},
+			Dir:                "work",
+			Paths:              []string{"/mcp/files-3"},
+			ConnectTimeout:     5 * time.Second,
+			IdleTimeout:        10 * time.Minute,
+			MaxIdleConnections: 256,
+			MaxProcesses:       5, MaxProcessesPerClient: 2,
 		}},
 		Notifications: config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3, ReconnectDelay: 4 * time.Second},
 		Identity: config.Identity{

@@ -192,7 +192,7 @@ func (d *decoder) value(path string, to setting, node ast.Node) {
 		}
 	case list:
 		d.sequence(path, to, node)
-	case required, later: // find returns what is required, and member refuses what is for later
+	case required: // find returns what is required
 	}
 }
 
@@ -225,14 +225,11 @@ func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 // member stores the value of one entry of a group. The hint is for a key that is
 // not known.
 func (d *decoder) member(path string, to setting, hint string, e *ast.MappingValueNode) {
-	switch to.(type) {
-	case nil:
+	if to == nil {
 		d.report(d.position(e.Key), path, "unknown key"+hint)
-	case later:
-		d.report(d.position(e.Key), path, "not supported by this version yet; remove it, because it would have no effect")
-	default:
-		d.value(path, to, e.Value)
+		return
 	}
+	d.value(path, to, e.Value)
 }
 
 // eachEntry calls f with every entry of a mapping whose key is good.

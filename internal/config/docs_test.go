@@ -48,12 +48,16 @@ const someHash = "sha256:0000000000000000000000000000000000000000000000000000000
 func place(path, value string) (with, without string) {
 	path = strings.TrimSuffix(strings.TrimSuffix(path, ".*"), "[]")
 	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
+	upstream := "version: 1\nupstreams: [{url: https://a/, "
+	if slices.Contains([]string{"env", "dir", "shared", "max_processes", "max_processes_per_client"}, strings.TrimPrefix(path, "upstreams[].")) {
+		upstream = "version: 1\nupstreams: [{command: [a], "
+	}
 	for _, inside := range []struct{ prefix, before, after string }{
 		{"identity.tokens[].", start + "identity: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
 		{"operators.tokens[].", start + "operators: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
 		{"identity.jwt[].", start + "identity: {jwt: [{issuer: 'https://i/', audiences: [a], ", "}]}\n"},
 		{"operators.oidc.", start + "operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}, ", "}}\n"},
-		{"upstreams[].", "version: 1\nupstreams: [{url: https://a/, ", "}]\n"},
+		{"upstreams[].", upstream, "}]\n"},
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"default.", start + "default: {action: approve, ", "}\n"},
@@ -72,7 +76,7 @@ func nest(path, value string) string {
 
 // withoutDefault are the settings whose default no file can write.
 var withoutDefault = []string{
-	"upstreams[].path", "identity.mtls.name", "identity.proxy.groups_header",
+	"upstreams[].path", "upstreams[].url", "upstreams[].command[]", "identity.mtls.name", "identity.proxy.groups_header",
 	"operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
 	"rules[].principals[]", "default",
 }
@@ -110,7 +114,6 @@ func TestRequired(t *testing.T) {
 	schema := compileSchema(t)
 	without := map[string]string{
 		"version":                    "upstreams: [{url: https://a/}]",
-		"upstreams[].url":            "version: 1\nupstreams: [{name: a}]",
 		"rules[].match":              "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
 		"rules[].action":             "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
 		"default.action":             "version: 1\nupstreams: [{url: https://a/}]\ndefault: {reason: a}",

@@ -18,7 +18,7 @@ type Key struct {
 	Required bool
 }
 
-// Keys returns every setting in the tree, but without those of later builds.
+// Keys returns every setting in the tree.
 func Keys() []Key {
 	var keys []Key
 	var walk func(path, kind string, s setting)
@@ -43,7 +43,6 @@ func Keys() []Key {
 		case required:
 			needed = true
 			walk(path, kind, s.setting)
-		case later:
 		}
 	}
 	walk("", "", new(Config).settings())

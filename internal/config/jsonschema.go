@@ -84,7 +84,6 @@ func (w schemaWriter) setting(path string, s setting) object {
 		return w.explain(path, object{"anyOf": options})
 	case required:
 		return w.setting(path, s.setting)
-	case later: // group leaves it out
 	}
 	return nil
 }
@@ -103,9 +102,6 @@ func (w schemaWriter) several(path string, item setting, schema object, key stri
 func (w schemaWriter) group(path string, g group) object {
 	properties, needed := object{}, []string{}
 	for _, e := range g {
-		if _, planned := e.to.(later); planned {
-			continue
-		}
 		if _, must := e.to.(required); must {
 			needed = append(needed, e.key)
 		}
@@ -114,6 +110,9 @@ func (w schemaWriter) group(path string, g group) object {
 	schema := object{"type": "object", "additionalProperties": false, "properties": properties}
 	if len(needed) > 0 {
 		schema["required"] = needed
+	}
+	if path == "upstreams[]" {
+		schema["oneOf"] = []any{object{"required": []string{"url"}}, object{"required": []string{"command"}}}
 	}
 	return schema
 }

@@ -52,9 +52,9 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: HTTP treats it the same as X-Two`,
 		`f.yaml:14:7: upstreams[0].headers."a b": is not an HTTP header name`,
 		`f.yaml:15:10: upstreams[0].tls: must be a group of settings, not true or false`,
-		`f.yaml:16:5: upstreams[1].url: is required`,
+		`f.yaml:16:5: upstreams[1].url: is required, or command for a server that is a program`,
 		`f.yaml:17:5: upstreams[2]: must be a group of settings, not a list`,
-		`f.yaml:17:5: upstreams[2].url: is required`,
+		`f.yaml:17:5: upstreams[2].url: is required, or command for a server that is a program`,
 		`f.yaml:17:5: upstreams[2].name: is required when there are several upstreams`,
 		`f.yaml:18:22: limits.max_depth: must be a whole number from 1 to 128`,
 		`f.yaml:18:38: limits.max_batch: must be a whole number from 1 to 100000, not text`,
@@ -127,9 +127,26 @@ func TestProblems(t *testing.T) {
 		{"tls without https", "version: 1\nupstreams: [{url: http://a/, tls: {server_name: b}}]\n", []string{
 			"2:35: upstreams[0].tls: needs an upstream with an https URL",
 		}},
-		{"command", "version: 1\nupstreams: [{command: [npx]}]\n", []string{
-			"2:13: upstreams[0].url: is required",
-			"2:14: upstreams[0].command: not supported by this version yet; remove it, because it would have no effect",
+		{"command and url", "version: 1\nupstreams: [{url: http://a/, headers: {A: b}, command: [npx]}]\n", []string{
+			"2:19: upstreams[0].url: cannot be set with command: this upstream is a program",
+			"2:39: upstreams[0].headers: cannot be set with command: this upstream is a program",
+		}},
+		{"env and url", "version: 1\nupstreams: [{url: http://a/, env: {A: b}, shared: true}]\n", []string{
+			"2:35: upstreams[0].env: needs command: this upstream is not a program",
+			"2:51: upstreams[0].shared: needs command: this upstream is not a program",
+		}},
+		{"no program", "version: 1\nupstreams: [{command: []}]\n", []string{
+			"2:13: upstreams[0].url: is required, or command for a server that is a program",
+		}},
+		{"empty program", "version: 1\nupstreams: [{command: ['', a]}]\n", []string{
+			"2:23: upstreams[0].command: must begin with a program",
+		}},
+		{"variables of the gate", "version: 1\nupstreams: [{command: [a], env: {THOUGHTGATE_STORE: b, 'A=': c}}]\n", []string{
+			"2:34: upstreams[0].env.THOUGHTGATE_STORE: cannot be set: servers do not get the gate's own variables",
+			"2:56: upstreams[0].env.\"A=\": is not the name of an environment variable",
+		}},
+		{"limit of a shared process", "version: 1\nupstreams: [{command: [a], shared: true, max_processes_per_client: 2}]\n", []string{
+			"2:68: upstreams[0].max_processes_per_client: cannot be set with shared: all clients share one process",
 		}},
 		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen"}},
 		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
@@ -170,16 +187,6 @@ func TestProblems(t *testing.T) {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestLaterSettingIsRefused has the one key of the documented format that is
-// not built yet: ignoring it would leave out an upstream.
-func TestLaterSettingIsRefused(t *testing.T) {
-	got := problems(t, "version: 1\nupstreams: [{url: http://a/,\n command: [npx]}]\n")
-	want := []string{"f.yaml:3:2: upstreams[0].command: not supported by this version yet; remove it, because it would have no effect"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
 

@@ -36,8 +36,6 @@ type (
 		short leaf
 		long  group
 	}
-	// A later setting is in the documented design but not in this build.
-	later struct{}
 )
 
 type entry struct {
@@ -50,7 +48,6 @@ func (group) isSetting()  {}
 func (list) isSetting()   {}
 func (dict) isSetting()   {}
 func (either) isSetting() {}
-func (later) isSetting()  {}
 
 // find returns the setting with the given key, or nil.
 func (g group) find(key string) setting {
@@ -141,8 +138,13 @@ func (h *Host) settings() group {
 func (u *Upstream) settings() group {
 	return group{
 		{"name", name(&u.Name)},
-		{"url", required{endpoint(&u.URL)}},
-		{"command", later{}},
+		{"url", endpoint(&u.URL)},
+		{"command", list{func() setting { return argument(&u.Command) }}},
+		{"env", variables(&u.Env)},
+		{"dir", text(&u.Dir)},
+		{"shared", boolean(&u.Shared)},
+		{"max_processes", number(&u.MaxProcesses, 10_000)},
+		{"max_processes_per_client", upTo(&u.MaxProcessesPerClient, 10_000)},
 		{"path", mcpPath(&u.Paths)},
 		{"headers", headers(&u.Headers)},
 		{"forward_authorization", boolean(&u.ForwardAuthorization)},
@@ -266,4 +268,32 @@ func headers(p *map[string]Secret) dict {
 		(*p)[key] = Secret{}
 		return headerValue(*p, key), ""
 	}}
+}
+
+// variables reads environment variables.
+func variables(p *map[string]Secret) dict {
+	return dict{func(key string) (setting, string) {
+		switch {
+		case key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r == '=' || r == 0x7f }):
+			return nil, "is not the name of an environment variable"
+		case strings.HasPrefix(key, "THOUGHTGATE_"):
+			return nil, "cannot be set: servers do not get the gate's own variables"
+		}
+		if *p == nil {
+			*p = map[string]Secret{}
+		}
+		(*p)[key] = Secret{}
+		set := func(s string) bool {
+			(*p)[key] = NewSecret(s)
+			return !strings.Contains(s, "\x00")
+		}
+		return leaf{want: "text without NUL", kinds: isText | isInteger, set: set}.called("text"), ""
+	}}
+}
+
+// argument reads one word of a command. No shell looks at it.
+func argument(p *[]string) leaf {
+	return read(p, isText|isInteger, "text without NUL", func(s string) ([]string, bool) {
+		return append(*p, s), !strings.Contains(s, "\x00")
+	}).called("text")
 }

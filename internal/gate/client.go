@@ -47,14 +47,22 @@ func LocalHost(name string) string { return "local host " + strconv.Quote(name) 
 
 // SessionIn returns the session in the key of a client, if it has one.
 func SessionIn(key string) (string, bool) {
-	if rest, ok := strings.CutPrefix(key, principalPrefix); ok {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return "", false
-		}
-		key = strings.TrimPrefix(rest[len(quoted):], " ")
+	rest := strings.TrimPrefix(key[len(PrincipalIn(key)):], " ")
+	return strings.CutPrefix(rest, sessionPrefix)
+}
+
+// PrincipalIn returns the part of a client's key that names its principal. It is
+// empty for an anonymous client.
+func PrincipalIn(key string) string {
+	rest, ok := strings.CutPrefix(key, principalPrefix)
+	if !ok {
+		return ""
 	}
-	return strings.CutPrefix(key, sessionPrefix)
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return ""
+	}
+	return key[:len(principalPrefix)+len(quoted)]
 }
 
 // Peer names the client itself: an owner may have several clients, each with a

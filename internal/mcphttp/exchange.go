@@ -9,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -157,7 +158,8 @@ func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	defer x.upstreamSpan.End()
 	measurement := x.upstream.Sending()
 	use := x.use()
-	resp, err := x.upstream.Do(ctx, use, x.r, p.Body)
+	by := httpclient.Peer{Use: use, Principal: gate.PrincipalIn(x.client.From().Key), Room: x.guest}
+	resp, err := x.upstream.Do(ctx, by, x.r, p.Body)
 	if err != nil {
 		measurement.Ended(httpclient.OutcomeOf(err))
 		return x.failUpstream(ctx, p, err)

@@ -41,6 +41,7 @@ type Request struct {
 // other headers nor its query, and either could change what the call does.
 type Credentials struct {
 	Header     http.Header              // the session, the protocol version and the credentials
+	Principal  string                   // who the client is, as [gate.PrincipalIn] says; empty for an anonymous one
 	Definition func(tool string) []byte // the definition of a tool some of whose arguments headers repeat; may be nil
 }
 
@@ -94,7 +95,7 @@ func (u *Upstream) Name() string { return u.cfg.Name }
 // Caller returns what makes requests in the name of a client, with the given
 // headers.
 func (u *Upstream) Caller(g *gate.Gate, from gate.Client, header http.Header) *Caller {
-	return &Caller{upstream: u, gate: g, from: from, as: Credentials{Header: header, Definition: func(name string) []byte {
+	return &Caller{upstream: u, gate: g, from: from, as: Credentials{Header: header, Principal: gate.PrincipalIn(from.Key), Definition: func(name string) []byte {
 		tool, _ := g.Tool(from, name)
 		return tool.Mirrored
 	}}}

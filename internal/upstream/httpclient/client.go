@@ -47,6 +47,7 @@ type Config struct {
 	IdleTimeout          time.Duration // how long an unused connection is kept
 	MaxIdle              int           // how many are
 	Connections          *Connections  // shared by all upstreams; nil means any number
+	Transport            Transport     // reaches the server in place of connections to URL; nil means those
 	Log                  *slog.Logger
 	Metrics              *metrics.Metrics // nil counts nothing
 	Tracing              *tracing.Tracing // nil traces nothing
@@ -244,7 +245,7 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 		use = Stream
 	}
 	measurement := c.Sending()
-	resp, err := c.Do(traced, use, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, body)
+	resp, err := c.Do(traced, Peer{Use: use, Principal: r.As.Principal}, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, body)
 	if err != nil {
 		measurement.Ended(OutcomeOf(err))
 		if !connected.Load() {
@@ -267,10 +268,10 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	}, nil
 }
 
-// Do makes the request r, which came from a client, with the given body. It
+// Do makes the request r, which came from the client by, with the given body. It
 // is never repeated once a byte of it was sent. The error is a [*wire.Problem],
 // or that of a context which is done.
-func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) (*http.Response, error) {
+func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) (*http.Response, error) {
 	target := *c.cfg.URL
 	if r.URL.RawQuery != "" {
 		target.RawQuery = c.query(r.URL.RawQuery)
@@ -291,7 +292,7 @@ func (c *Client) Do(ctx context.Context, use Use, r *http.Request, body []byte) 
 			out.Body = &largeBody{rest: body}
 		}
 	}
-	resp, err := c.transportFor(use).RoundTrip(out)
+	resp, err := c.roundTrip(out, by)
 	if err != nil {
 		return nil, upstreamProblem(ctx, err)
 	}

@@ -85,8 +85,7 @@ func (c *child) write(ctx context.Context, message []byte) error {
 
 // writeAfter writes a message as one line, one at a time, and calls begin before,
 // whose error it returns. It gives up when ctx is done or the server has ended. The
-// error is errInterrupted if part of the line was written; then nothing more can
-// be. It is errDead if begin was not called because the server has ended.
+// error is errInterrupted if part of the line was written; then the server is ended. It is errDead if begin was not called because the server has ended.
 func (c *child) writeAfter(ctx context.Context, begin func() error, message []byte) error {
 	select {
 	case c.writing <- struct{}{}:
@@ -115,9 +114,22 @@ func (c *child) writeAfter(ctx context.Context, begin func() error, message []by
 	}
 	n, err := c.in.Write(jsonrpc.AppendLine(make([]byte, 0, len(message)+1), message))
 	if err != nil && n > 0 {
+		c.interrupted()
 		return errors.Join(errInterrupted, err)
 	}
 	return err
+}
+
+// interrupted ends a server that got a part of a message: it would take the next
+// message for the rest. The caller holds the token of writing.
+func (c *child) interrupted() {
+	c.dead = true
+	select {
+	case <-c.closing: // it has time to end
+	default:
+		terminate(c.cmd)
+		_ = c.in.Close()
+	}
 }
 
 // Times in which a server is to end.

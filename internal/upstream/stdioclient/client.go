@@ -51,11 +51,14 @@ type Client struct {
 
 	current  atomic.Pointer[child] // nil while none can be spoken with
 	starting chan struct{}         // holds a token while the server is being started
+	started  atomic.Bool           // the server has been started
 	spoke    atomic.Bool           // the server has answered something
 
 	mu       sync.Mutex
 	greeting greeting
+	greeted  []byte      // how the server answered the greeting when it was started last
 	deaths   []time.Time // when it ended by itself, in the last minute
+	latest   *child      // that was started last; nil if none was
 	closed   bool
 	running  sync.WaitGroup
 
@@ -87,8 +90,19 @@ func (c *Client) Start(receiver upstream.Receiver) error {
 	if err != nil {
 		return err
 	}
+	c.started.Store(true)
 	c.current.Store(ch)
 	return nil
+}
+
+// StartLater has the server started when it is first sent something. What it says
+// to the client goes to receiver. Initialize is the message with which the client
+// has once begun; nil if it is still to begin.
+func (c *Client) StartLater(receiver upstream.Receiver, initialize []byte) {
+	c.receiver = receiver
+	if initialize != nil {
+		c.greeting = greeting{initialize: initialize, initialized: []byte(`{"jsonrpc":"2.0","method":"` + methodInitialized + `"}`)}
+	}
 }
 
 // Over returns a channel that is closed when the server has ended and is not
@@ -103,11 +117,13 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
+	ch := c.latest // which may not have been greeted yet
 	c.mu.Unlock()
-	if ch := c.current.Load(); ch != nil && first {
+	if ch != nil && first {
 		ch.end(c.cfg.Grace)
 	}
 	c.running.Wait()
+	c.end(errClosed) // if it never ran
 }
 
 // errUnwanted reports a message that must not be sent.
@@ -194,6 +210,7 @@ func (c *Client) launch() (*child, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.latest = ch
 	c.running.Go(func() { c.run(ch) })
 	return ch, nil
 }

@@ -21,7 +21,7 @@ func FuzzOwnRequests(f *testing.F) {
 			return
 		}
 		var o ownRequests
-		q, body := o.add(upstream.Request{Body: []byte(request)}, p)
+		q, body := o.add(p, []byte(request), nil)
 		sent, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 		if err != nil {
 			t.Fatalf("what is sent is no message: %v", err)

@@ -14,6 +14,7 @@ const (
 	methodInitialize  = "initialize"
 	methodInitialized = "notifications/initialized"
 	methodCancelled   = "notifications/cancelled"
+	methodProgress    = "notifications/progress"
 )
 
 // greetingTime is how long a server that was started again may take to answer
@@ -78,7 +79,9 @@ func (c *Client) ready(ctx context.Context, greet greeter) (*child, error) {
 		}
 	}
 	c.current.Store(ch)
-	c.cfg.Log.InfoContext(ctx, "the server was started again", "upstream", c.cfg.Name)
+	if c.started.Swap(true) {
+		c.cfg.Log.InfoContext(ctx, "the server was started again", "upstream", c.cfg.Name)
+	}
 	return ch, nil
 }
 
@@ -90,7 +93,7 @@ func (c *Client) greet(ctx context.Context, ch *child, g greeting) error {
 	if err != nil {
 		return err
 	}
-	q, body := c.own.add(upstream.Request{Message: m, Body: g.initialize}, jsonrpc.Packet{Messages: []jsonrpc.Message{*m}})
+	q, body := c.own.add(jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, g.initialize, nil)
 	defer c.own.remove(q)
 	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, body) }); err != nil {
 		return err
@@ -99,13 +102,28 @@ func (c *Client) greet(ctx context.Context, ch *child, g greeting) error {
 	if err != nil {
 		return err
 	}
-	if said, err := jsonrpc.ParseMessage(answer, jsonrpc.Limits{}); err != nil || !said.Result.Present() {
+	said, err := jsonrpc.ParseMessage(answer, jsonrpc.Limits{})
+	if err != nil || !said.Result.Present() {
 		return fmt.Errorf("the server that was started again does not take the client's initialize: %.200s", answer)
 	}
+	c.mu.Lock()
+	c.greeted = said.Result.Clone().Bytes
+	c.mu.Unlock()
 	if g.initialized == nil {
 		return nil
 	}
 	return ch.write(ctx, g.initialized)
+}
+
+// Greeted starts the server, unless it runs, and returns its answer to the greeting
+// that [Client.StartLater] was given.
+func (c *Client) Greeted(ctx context.Context) (result []byte, err error) {
+	if _, err := c.ready(ctx, c.greet); err != nil {
+		return nil, &upstream.UnsentError{Cause: unreachable(err)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.greeted, nil
 }
 
 // abandon ends a server that cannot be used.

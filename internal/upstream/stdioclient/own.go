@@ -35,7 +35,17 @@ type ownRequest struct {
 	missing int
 	problem error
 	done    chan struct{} // closed when it is answered, or is not going to be
-	stream  *subscription // what the server says before it answers, if anybody listens
+	hears   listener      // takes what the server says of the request; nil if somebody waits for the answer alone
+
+	tokens map[string][]byte // the progress token that the client uses, by the one that the server knows
+}
+
+// A listener takes what the server says of a request, as it comes. Its methods
+// never wait.
+type listener interface {
+	add(message []byte)
+	answer(message []byte)
+	end(why error) // nothing more comes
 }
 
 // newID returns an id that no client can guess.
@@ -44,21 +54,20 @@ func newID() string { return "tg-" + rand.Text() }
 // any reports whether there are any.
 func (o *ownRequests) any() bool { return o.count.Load() > 0 }
 
-// add takes a request in and returns the body to send, in which it has another id.
-func (o *ownRequests) add(r upstream.Request, p jsonrpc.Packet) (*ownRequest, []byte) {
-	q := &ownRequest{ids: make(map[string][]byte), batch: p.Batch, done: make(chan struct{})}
+// add takes the requests in a packet in and returns the body to send, in which they
+// have other ids.
+func (o *ownRequests) add(p jsonrpc.Packet, body []byte, hears listener) (*ownRequest, []byte) {
+	q := &ownRequest{ids: make(map[string][]byte), batch: p.Batch, done: make(chan struct{}), hears: hears}
 	var patch jsonrpc.Patch
 	for i := range p.Messages {
 		if m := &p.Messages[i]; m.Kind == jsonrpc.Request {
 			id := newID()
 			q.ids[id] = bytes.Clone(m.ID.Bytes)
 			patch.Replace(m.ID, jsonrpc.AppendString(nil, id))
+			q.renameToken(&patch, m, id)
 		}
 	}
 	q.missing = len(q.ids)
-	if r.Stream {
-		q.stream = newSubscription()
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byID == nil {
@@ -68,7 +77,7 @@ func (o *ownRequests) add(r upstream.Request, p jsonrpc.Packet) (*ownRequest, []
 		o.byID[id] = q
 	}
 	o.count.Store(int64(len(o.byID)))
-	return q, patch.Apply(r.Body)
+	return q, patch.Apply(body)
 }
 
 // remove takes a request out.
@@ -141,8 +150,8 @@ func (q *ownRequest) fail(problem error) {
 		return
 	}
 	q.missing, q.problem = 0, problem
-	if q.stream != nil {
-		q.stream.end(problem)
+	if q.hears != nil {
+		q.hears.end(problem)
 	}
 	close(q.done)
 }
@@ -191,6 +200,9 @@ func (o *ownRequests) takeMessage(m *jsonrpc.Message) bool {
 		return false
 	case jsonrpc.Notification:
 		id = m.Params.Meta.Member(wire.MetaSubscription).Bytes
+		if m.Method == methodProgress {
+			id = m.Params.Member(memberToken).Bytes
+		}
 	case jsonrpc.Response:
 	}
 	o.mu.Lock()
@@ -201,33 +213,32 @@ func (o *ownRequests) takeMessage(m *jsonrpc.Message) bool {
 		return false
 	case q.missing == 0:
 	case m.Kind == jsonrpc.Notification:
-		if q.stream != nil {
-			q.stream.add(m.Raw)
-		}
+		q.notified(m, known)
 	default:
-		q.answered(m, q.ids[known])
+		q.answered(m, known)
 	}
 	return true
 }
 
-// answered takes the server's answer, and gives it the id that the gate uses.
-func (q *ownRequest) answered(m *jsonrpc.Message, id []byte) {
-	own, err := jsonrpc.ParseMessage(m.Raw, jsonrpc.Limits{}) // whose places count from its own start
+// answered takes the server's answer to what the server knows by an id.
+func (q *ownRequest) answered(m *jsonrpc.Message, known string) {
+	answer, err := q.renamed(m, known)
 	if err != nil {
 		q.fail(&wire.Problem{Type: wire.UpstreamInvalid, Cause: err})
 		return
 	}
-	var patch jsonrpc.Patch
-	patch.Replace(own.ID, id)
-	answer := patch.Apply(own.Raw)
-	if q.stream != nil {
-		q.stream.add(answer)
-		q.stream.end(io.EOF)
+	if q.hears == nil {
+		q.answers = append(q.answers, answer)
+	} else {
+		q.hears.answer(answer)
 	}
-	q.answers = append(q.answers, answer)
-	if q.missing--; q.missing == 0 {
-		close(q.done)
+	if q.missing--; q.missing > 0 {
+		return
 	}
+	if q.hears != nil {
+		q.hears.end(io.EOF)
+	}
+	close(q.done)
 }
 
 // wait waits for the answer, which is an array for a batch.
@@ -268,24 +279,23 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 
 // ask sends a request of the gate's own and waits for the answer.
 func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) (*upstream.Response, error) {
-	q, ch, err := c.send(ctx, r, p)
-	if unwritten := new(unwrittenError); errors.As(err, &unwritten) { // nothing of it was sent to a server that is ending
-		select {
-		case <-ch.ended:
-			q, ch, err = c.send(ctx, r, p)
-		case <-ctx.Done():
-		}
+	var stream *subscription
+	s := sending{packet: p, body: r.Body, greet: c.greet}
+	if r.Stream {
+		stream = newSubscription()
+		s.hears = stream
 	}
+	q, ch, err := c.send(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if r.Stream {
-		ended := context.AfterFunc(ctx, func() { q.stream.end(context.Cause(ctx)) })
-		q.stream.onClose = func() {
+	if stream != nil {
+		ended := context.AfterFunc(ctx, func() { stream.end(context.Cause(ctx)) })
+		stream.onClose = func() {
 			ended()
 			c.abandon(ctx, ch, q)
 		}
-		return &upstream.Response{Status: http.StatusOK, Events: true, Body: q.stream}, nil
+		return &upstream.Response{Status: http.StatusOK, Events: true, Body: stream}, nil
 	}
 	answer, err := q.wait(ctx)
 	if err != nil {
@@ -296,15 +306,46 @@ func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) 
 	return &upstream.Response{Status: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer))}, nil
 }
 
-// send sends a request of the gate's own to the server, and returns which run of
-// the server that was.
-func (c *Client) send(ctx context.Context, r upstream.Request, p jsonrpc.Packet) (*ownRequest, *child, error) {
-	ch, err := c.ready(ctx, c.greet)
+// A sending is a packet with requests that the server knows by ids of the gate's.
+type sending struct {
+	packet jsonrpc.Packet
+	body   []byte
+	hears  listener // see ownRequest
+	greet  greeter  // nil if the packet is the greeting
+	begin  func()   // is called before the first byte is sent; may be nil
+}
+
+// send sends a packet to the server, and returns which run of the server that was.
+// If the server is just ending, the packet waits for the next run of it.
+func (c *Client) send(ctx context.Context, s sending) (*ownRequest, *child, error) {
+	q, ch, err := c.sendOnce(ctx, s)
+	if unwritten := new(unwrittenError); errors.As(err, &unwritten) {
+		select {
+		case <-ch.ended:
+			return c.sendOnce(ctx, s)
+		case <-ctx.Done():
+		}
+	}
+	return q, ch, err
+}
+
+// sendOnce is send to the present run of the server.
+func (c *Client) sendOnce(ctx context.Context, s sending) (*ownRequest, *child, error) {
+	ch, err := c.ready(ctx, s.greet)
 	if err != nil {
 		return nil, nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
-	q, body := c.own.add(r, p)
-	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, body) }); err != nil {
+	c.mu.Lock()
+	c.greeting.note(s.packet, s.body)
+	c.mu.Unlock()
+	q, body := c.own.add(s.packet, s.body, s.hears)
+	begin := func() error { //nolint:unparam // others may have nothing sent
+		if s.begin != nil {
+			s.begin()
+		}
+		return nil
+	}
+	if err := c.own.sendBy(q, ch, func() error { return ch.writeAfter(ctx, begin, body) }); err != nil {
 		c.own.remove(q)
 		return nil, ch, unsent(ctx, err)
 	}

@@ -42,6 +42,9 @@ func (s *subscription) add(message []byte) {
 	s.news.Broadcast()
 }
 
+// answer takes the answer in.
+func (s *subscription) answer(message []byte) { s.add(message) }
+
 // end notes that nothing more comes.
 func (s *subscription) end(why error) {
 	s.mu.Lock()

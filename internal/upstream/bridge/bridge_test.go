@@ -1,0 +1,342 @@
+package bridge_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Each session has a process of its own, which ends with the session. Ids and the
+// bytes of answers are the client's and the server's.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	one, two := s.begin(), s.begin()
+	first, second := s.pid(one), s.pid(two)
+	if first == second || first != s.pid(one) {
+		t.Errorf("two sessions are served by %d and %d", first, second)
+	}
+	got := s.post(one, call(`"a\u0062"`, "echo", `{"x":1.0}`))
+	if want := `{"jsonrpc":"2.0","id":"a\u0062","result":{"content":[{"type":"text","text":"ran echo {\"x\":1.0}"}]}}`; got.body != want || got.kind != "application/json" {
+		t.Errorf("a call was answered %+v\nwant %s", got, want)
+	}
+	if got := s.post(one, `{"jsonrpc":"2.0","id":7,"method":"no/such/method"}`); !strings.Contains(got.body, "no such method") || !strings.Contains(got.body, `"id":7`) {
+		t.Errorf("an unknown method was answered %+v", got)
+	}
+	deleted := s.read(s.request(t.Context(), http.MethodDelete, one, ""))
+	if deleted.status != http.StatusOK {
+		t.Errorf("DELETE: %+v", deleted)
+	}
+	s.await("the process of a deleted session ends", func() bool { return !alive(first) })
+	if got := s.post(one, call("1", "echo", "{}")); got.status != http.StatusNotFound {
+		t.Errorf("a call in a deleted session: %+v", got)
+	}
+	if got := s.post("", call("1", "echo", "{}")); got.status != http.StatusBadRequest {
+		t.Errorf("a call without a session: %+v", got)
+	}
+	if s.pid(two) != second {
+		t.Error("the other session has another process now")
+	}
+	s.stop()
+	if alive(second) {
+		t.Error("a process is left after the gate has stopped")
+	}
+}
+
+// A server that refuses initialize makes no session and leaves no process.
+func TestRefusedInitialize(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	got := s.post("", strings.Replace(initialize, "2025-11-25", "unknown", 1))
+	if got.session != "" || !strings.Contains(got.body, `"error"`) {
+		t.Errorf("initialize: %+v", got)
+	}
+	s.awaitSeen("end of input")
+}
+
+// What the server asks the client arrives on the stream of the call, or on the one
+// that is open for that; what it says to nobody waits.
+func TestServerSpeaks(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	session := s.begin()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	answered := func(question string) {
+		reply := s.post(session, `{"jsonrpc":"2.0","id":"`+member(question, "id")+`","result":{"role":"assistant"}}`)
+		if reply.status != http.StatusAccepted {
+			t.Errorf("the client's answer: %+v", reply)
+		}
+	}
+	resp := s.request(ctx, http.MethodPost, session, call("5", "ask_client", "{}"))
+	defer resp.Body.Close()
+	lines := events(resp.Body)
+	answered(next(t, lines, "sampling/createMessage"))
+	if final := next(t, lines, `"id":5`); !strings.Contains(final, "assistant") {
+		t.Errorf("the call was answered %s", final)
+	}
+	s.post(session, call("6", "announce", "{}"))
+	s.awaitSeen(`"announce"`)
+	stream := s.request(ctx, http.MethodGet, session, "")
+	defer stream.Body.Close()
+	unasked := events(stream.Body)
+	next(t, unasked, "notifications/resources/list_changed")
+	done := make(chan answer, 1)
+	go func() { done <- s.post(session, call("7", "ask_client", "{}")) }()
+	answered(next(t, unasked, "sampling/createMessage"))
+	if got := <-done; !strings.Contains(got.body, "assistant") || got.kind != "application/json" {
+		t.Errorf("the call was answered %+v", got)
+	}
+}
+
+// Clients that share a process may use the same ids and progress tokens: each gets
+// its own answer, and sees its own token.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	s := open(t, "shared: true", "")
+	old := strings.Replace(initialize, "2025-11-25", "2025-06-18", 1)
+	if got := s.post("", old); got.session != "" || !strings.Contains(got.body, `"protocolVersion":"2025-06-18"`) || !strings.Contains(got.body, `"id":0`) {
+		t.Errorf("initialize: %+v", got)
+	}
+	if got := s.post("", initialize); !strings.Contains(got.body, `"protocolVersion":"2025-11-25"`) {
+		t.Errorf("initialize: %+v", got)
+	}
+	if got := s.post("", `{"jsonrpc":"2.0","method":"notifications/initialized"}`); got.status != http.StatusAccepted {
+		t.Errorf("initialized: %+v", got)
+	}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			args := `{"client":` + strconv.Itoa(i) + `}`
+			got := s.post("", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":9},"name":"progress","arguments":`+args+`}}`)
+			if strings.Count(got.body, `"progressToken":9,"progress":  5`) != 1 || !strings.Contains(got.body, `\"client\":`+strconv.Itoa(i)+`}`) || strings.Count(got.body, "\ndata:")+strings.Count(got.body, `"result"`) < 2 {
+				t.Errorf("client %d got %+v", i, got)
+			}
+		})
+	}
+	all.Wait()
+	if got := s.post("", call("2", "ask_client", "{}")); !strings.Contains(got.body, "-32601") {
+		t.Errorf("a server that asks nobody: %+v", got)
+	}
+	if got := s.post("", modernCall("3", "pid")); s.pidIn(got) == s.pid("") {
+		t.Error("clients of both generations share a process")
+	}
+	if n := strings.Count(s.seen(), " started"); n != 2 {
+		t.Errorf("%d processes were started; want one for each generation", n)
+	}
+}
+
+// A client that cancels names its request by its own id; the server hears of it by
+// the one that it knows.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	session := s.begin()
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.gate.AgentAddr()+"/mcp", strings.NewReader(call("8", "hang", "{}")))
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Mcp-Session-Id", session)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	s.awaitSeen(`"hang"`)
+	_, line, _ := strings.Cut(s.seen(), `"id":"tg-`)
+	id, _, _ := strings.Cut(line, `"`)
+	if got := s.post(session, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8}}`); got.status != http.StatusAccepted {
+		t.Errorf("cancel: %+v", got)
+	}
+	s.awaitSeen(`"requestId":"tg-`)
+	_, rest, _ := strings.Cut(s.seen(), `"requestId":"tg-`)
+	if !strings.HasPrefix(rest, id) && !strings.Contains(s.seen(), `"id":"tg-`+rest[:26]) {
+		t.Errorf("the server was told of a request that it does not know: %s", rest)
+	}
+	leave()
+	<-gone
+}
+
+// A held call runs once, in the process of its session.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "waiting: {hold: 1m}\n")
+	session := s.begin()
+	before := s.pid(session)
+	done := make(chan answer, 1)
+	go func() { done <- s.post(session, call("9", "delete", `{"all":true}`)) }()
+	s.approve()
+	if got := <-done; !strings.Contains(got.body, `ran delete {\"all\":true}`) || !strings.Contains(got.body, `"id":9`) {
+		t.Errorf("the held call was answered %+v", got)
+	}
+	if n := strings.Count(s.seen(), strconv.Itoa(before)+` {"jsonrpc":"2.0","id":"tg-`); n == 0 || strings.Count(s.seen(), `"delete"`) != 1 {
+		t.Errorf("the server saw %s", s.seen())
+	}
+}
+
+// A pending call survives a restart of the gate, and so does its session: the call
+// runs in a new process, which is told how the session began.
+func TestRestartOfTheGate(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	session := s.begin()
+	if got := s.post(session, call("9", "delete", `{"n":1}`)); !strings.Contains(got.body, "approval") {
+		t.Fatalf("the call was answered %+v", got)
+	}
+	before := s.pid(session)
+	s.stop()
+	if alive(before) {
+		t.Error("a process outlived its gate")
+	}
+	s.start()
+	s.approve()
+	s.await("the repeated call gets the answer", func() bool {
+		return strings.Contains(s.post(session, call("10", "delete", `{"n":1}`)).body, "ran delete")
+	})
+	if n := strings.Count(s.seen(), `"delete"`); n != 1 {
+		t.Errorf("the call ran %d times", n)
+	}
+	if n := strings.Count(s.seen(), `"clientInfo":{"name":"tester"`); n != 2 {
+		t.Errorf("%d processes were told of the client; want 2", n)
+	}
+	if n := strings.Count(s.seen(), "notifications/initialized"); n != 2 {
+		t.Errorf("%d processes were told that the client is ready; want 2", n)
+	}
+}
+
+// A server gets what its configuration says and what every program needs, and
+// nothing else that the gate has.
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	s := open(t, "env: {BRIDGE_SEEN: 'SEEN_FILE', GREETING: hello, COUNT: 3}, dir: .", "")
+	session := s.begin()
+	got := s.post(session, call("1", "environ", "{}")).body
+	for _, secret := range []string{"hush", "CLOUD_SECRET", "THOUGHTGATE_"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("the server gets %s: %s", secret, got)
+		}
+	}
+	for _, want := range []string{"GREETING=hello", "COUNT=3", "PATH=", "HOME=" + s.dir} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the server does not get %s: %s", want, got)
+		}
+	}
+	if where := s.post(session, call("1", "dir", "{}")).body; !strings.Contains(where, s.dir) {
+		t.Errorf("the server runs in %s, not in %s", where, s.dir)
+	}
+}
+
+// No shell sees a command.
+func TestNoShell(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/injected"
+	s := open(t, "command: ['true; touch "+file+"', '$$(touch "+file+")']", "")
+	if got := s.post("", initialize); !strings.Contains(got.body, "upstream_unreachable") {
+		t.Errorf("initialize: %+v", got)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a shell has run part of the command")
+	}
+	if got := s.post("", modernCall("1", "delete")); strings.Contains(got.body, "ran") {
+		t.Errorf("a held call: %+v", got)
+	}
+}
+
+// Messages of the modern generation belong to no session. The id of a subscription is
+// the client's.
+func TestModern(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "IDENTITY")
+	s.token = annToken
+	ann := s.pidIn(s.post("", modernCall("1", "pid")))
+	if again := s.pidIn(s.post("", modernCall("1", "pid"))); again != ann {
+		t.Error("one client has two processes")
+	}
+	s.token = bobToken
+	if bob := s.pidIn(s.post("", modernCall("1", "pid"))); bob == ann {
+		t.Error("two clients share a process")
+	}
+	listened := s.post("", `{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},`+modernMeta+`}}`)
+	if n := strings.Count(listened.body, `"io.modelcontextprotocol/subscriptionId":"mine"`); n < 3 || strings.Contains(listened.body, "tg-") {
+		t.Errorf("a client that listens got %+v", listened)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.gate.AgentAddr()+"/mcp", strings.NewReader(modernCall("8", "hang")))
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+		r.Header.Set("Mcp-Method", "tools/call")
+		r.Header.Set("Mcp-Name", "hang")
+		r.Header.Set("Authorization", "Bearer "+bobToken)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	s.awaitSeen(`"hang"`)
+	leave()
+	<-gone
+	s.awaitSeen("notifications/cancelled")
+}
+
+// A session belongs to the principal that began it, in this process and after a
+// restart of the gate.
+func TestForeignSession(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "IDENTITYwaiting: {hold: 1m}\n")
+	s.token = annToken
+	session := s.begin()
+	pid := s.pid(session)
+	foreign := func() {
+		t.Helper()
+		s.token = bobToken
+		defer func() { s.token = annToken }()
+		if got := s.post(session, call("1", "pid", "{}")); got.status != http.StatusNotFound {
+			t.Errorf("another principal in the session: %+v", got)
+		}
+		if got := s.read(s.request(t.Context(), http.MethodDelete, session, "")); got.status != http.StatusNotFound {
+			t.Errorf("another principal ends the session: %+v", got)
+		}
+		if got := s.read(s.request(t.Context(), http.MethodGet, session, "")); got.status != http.StatusNotFound {
+			t.Errorf("another principal listens to the session: %+v", got)
+		}
+		done := make(chan answer, 1)
+		go func() { done <- s.post(session, call("1", "delete", "{}")) }()
+		s.approve()
+		if got := <-done; !strings.Contains(got.body, "upstream_error") {
+			t.Errorf("another principal's held call: %+v", got)
+		}
+	}
+	foreign()
+	if s.pid(session) != pid {
+		t.Error("the session has another process now")
+	}
+	s.stop()
+	s.start()
+	foreign()
+	s.pid(session)
+	if strings.Contains(s.seen(), `"delete"`) {
+		t.Error("a call of another principal has run in the session")
+	}
+}
+
+// The gate stops although a server takes notice neither of the end of its input nor
+// of a signal.
+func TestStubborn(t *testing.T) {
+	t.Parallel()
+	s := open(t, "env: {BRIDGE_SEEN: 'SEEN_FILE', BRIDGE_STUBBORN: 1}", "")
+	pid := s.pid(s.begin())
+	s.stop()
+	if alive(pid) {
+		t.Error("a process outlived its gate")
+	}
+	s.awaitSeen("end of input")
+}

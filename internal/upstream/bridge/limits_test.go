@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A process that nobody uses ends. The session goes on in another one.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	s := open(t, "idle_timeout: 100ms", "")
+	session := s.begin()
+	s.awaitSeen("end of input")
+	first := s.pid(session)
+	s.await("the process ends", func() bool { return !alive(first) })
+	if second := s.pid(session); second == first {
+		t.Error("the process did not end")
+	}
+	stream := s.request(t.Context(), http.MethodGet, session, "")
+	defer stream.Body.Close()
+	third := s.pid(session)
+	time.Sleep(300 * time.Millisecond) // three times as long as a process lives that nobody uses
+	if s.pid(session) != third {
+		t.Error("the process of a client that listens has ended")
+	}
+}
+
+// One client, and all of them, may have so many processes. One that nobody uses gives
+// way to another of its client.
+func TestProcessLimits(t *testing.T) {
+	t.Parallel()
+	s := open(t, "max_processes: 3, max_processes_per_client: 2", "IDENTITY")
+	s.token = annToken
+	used := func() (leave func()) {
+		stream := s.request(t.Context(), http.MethodGet, s.begin(), "")
+		return func() { stream.Body.Close() }
+	}
+	leave := used()
+	defer used()()
+	if got := s.post("", initialize); !strings.Contains(got.body, "client_limit") {
+		t.Errorf("a third session of one client: %+v", got)
+	}
+	s.token = bobToken
+	defer used()()
+	if got := s.post("", initialize); !strings.Contains(got.body, "overloaded") {
+		t.Errorf("a fourth session of all clients: %+v", got)
+	}
+	s.token = annToken
+	leave()
+	var got answer
+	s.await("a session that nobody uses gives way", func() bool {
+		got = s.post("", initialize)
+		return got.status == http.StatusOK
+	})
+	if n := strings.Count(s.seen(), " started"); n != 4 {
+		t.Errorf("%d processes were started; want 4", n)
+	}
+}
+
+// A session whose process was ended for another one finds its way back.
+func TestGivesWay(t *testing.T) {
+	t.Parallel()
+	s := open(t, "max_processes: 1", "")
+	one, two := s.begin(), s.begin()
+	for range 3 {
+		first, second := s.pid(one), s.pid(two)
+		if first == second || alive(first) {
+			t.Errorf("%d serves one session and %d the other", first, second)
+		}
+	}
+}
+
+// A process that ends in a call is reported, and the call is not repeated. The next
+// one is served by another process; after too many, the session is over.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "")
+	session := s.begin()
+	first := s.pid(session)
+	if got := s.post(session, call("1", "crash", "{}")); !strings.Contains(got.body, "upstream_invalid_response") || !strings.Contains(got.body, "may have run") {
+		t.Errorf("a call in which the server ended: %+v", got)
+	}
+	if s.pid(session) == first {
+		t.Error("a dead process answers")
+	}
+	if n := strings.Count(s.seen(), `"crash"`); n != 1 {
+		t.Errorf("the call ran %d times", n)
+	}
+	s.await("the session is over", func() bool { return s.post(session, call("1", "crash", "{}")).status == http.StatusNotFound })
+	if n := strings.Count(s.seen(), " started"); n != 4 {
+		t.Errorf("%d processes were started; want 4", n)
+	}
+	s.pid(s.begin())
+}
+
+// A held call in which the process ends may have run, and is not repeated. One that
+// could not be sent has not run.
+func TestHeldCrash(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "rules: [{match: 'crash', action: approve}]\ndefault: forward\nwaiting: {hold: 1m}\n")
+	session := s.begin()
+	done := make(chan answer, 1)
+	go func() { done <- s.post(session, call("1", "crash", "{}")) }()
+	s.approve()
+	if got := <-done; !strings.Contains(got.body, "may have run") || strings.Contains(got.body, "did not run") {
+		t.Errorf("a held call in which the server ended: %+v", got)
+	}
+	if n := strings.Count(s.seen(), `"crash"`); n != 1 {
+		t.Errorf("the call ran %d times", n)
+	}
+}
+
+// A server that does not answer is given up on, and told so. Its other calls go on.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "limits: {call_timeout: 300ms}\n")
+	session := s.begin()
+	pid := s.pid(session)
+	if got := s.post(session, call("1", "hang", "{}")); !strings.Contains(got.body, "upstream_timeout") {
+		t.Errorf("a call that is not answered: %+v", got)
+	}
+	s.awaitSeen("notifications/cancelled")
+	if s.pid(session) != pid {
+		t.Error("the session has another process")
+	}
+}
+
+// A server that floods its client and the log does no harm. What it says of others'
+// requests reaches nobody.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "limits: {max_line: 1MB}\n")
+	session := s.begin()
+	if got := s.post(session, call("1", "flood", "{}")); !strings.Contains(got.body, "flooded") {
+		t.Errorf("a flood ended with %.300s", got.body)
+	}
+	if n := strings.Count(s.log.String(), `"noise`); n == 0 || n > 100 {
+		t.Errorf("the log has %d lines of the server's", n)
+	}
+	if got := s.post(session, call("2", "huge", "{}")); !strings.Contains(got.body, "max_line") {
+		t.Errorf("a huge answer: %.300s", got.body)
+	}
+	if got := s.post(session, call("3", "forge", `{"id":4}`)); strings.Contains(got.body, "forged") {
+		t.Errorf("a forged answer: %+v", got)
+	}
+	s.pid(session)
+}

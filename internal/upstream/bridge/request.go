@@ -1,0 +1,220 @@
+package bridge
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+const (
+	methodInitialize = "initialize"
+	methodCancelled  = "notifications/cancelled"
+)
+
+// A request is what a client posts.
+type request struct {
+	http   *http.Request
+	by     httpclient.Peer
+	packet jsonrpc.Packet
+	body   []byte
+}
+
+// first returns the message, or the first one of a batch.
+func (r *request) first() *jsonrpc.Message { return &r.packet.Messages[0] }
+
+// asks reports whether the client waits for an answer.
+func (r *request) asks() bool {
+	return slices.ContainsFunc(r.packet.Messages, func(m jsonrpc.Message) bool { return m.Kind == jsonrpc.Request })
+}
+
+// isModern reports whether the request belongs to no session.
+func (r *request) isModern() bool {
+	return !r.packet.Batch && wire.EraOf(r.first()) == wire.Modern
+}
+
+// takesEvents reports whether the answer may be a stream of events.
+func (r *request) takesEvents() bool {
+	return strings.Contains(strings.Join(r.http.Header["Accept"], ","), "text/event-stream")
+}
+
+// begin tells the trace of the request that its first byte is about to be sent.
+func (r *request) begin() {
+	if trace := httptrace.ContextClientTrace(r.http.Context()); trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+}
+
+// post takes what a client posts to its process.
+func (b *Bridge) post(r *http.Request, by httpclient.Peer) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	line := upstream.ReadLine(body, b.cfg.Server.Depth)
+	if line.Err != nil {
+		return nil, &wire.Problem{Type: wire.InvalidRequest, Cause: line.Err}
+	}
+	req := &request{http: r, by: by, packet: line.Packet, body: body}
+	greets := !line.Packet.Batch && req.first().Kind == jsonrpc.Request && req.first().Method == methodInitialize
+	switch id := r.Header.Get("Mcp-Session-Id"); {
+	case req.isModern():
+		return b.modern(req)
+	case b.cfg.Shared && greets:
+		return b.greetShared(req)
+	case b.cfg.Shared:
+		return b.shared(req)
+	case greets:
+		return b.begin(req)
+	case id == "":
+		return refused(http.StatusBadRequest, "the Mcp-Session-Id header is missing: begin with initialize"), nil
+	default:
+		return b.inSession(req, id)
+	}
+}
+
+// modern serves a request that stands for itself.
+func (b *Bridge) modern(r *request) (*http.Response, error) {
+	n := newProcess{key: keyModern}
+	if !b.cfg.Shared {
+		n = newProcess{key: keyClient + r.by.Principal, principal: r.by.Principal, room: roomOf(r.by)}
+	}
+	p, err := b.start(r.http.Context(), n)
+	if err != nil {
+		return nil, err
+	}
+	return b.serve(p, r)
+}
+
+// shared serves a legacy client of the process that all share. What is no request
+// concerns the session of the client with the server, and it has none.
+func (b *Bridge) shared(r *request) (*http.Response, error) {
+	if !r.asks() {
+		return accepted(), nil
+	}
+	p, err := b.start(r.http.Context(), newProcess{key: keyLegacy, initialize: ownGreeting})
+	if err != nil {
+		return nil, err
+	}
+	return b.serve(p, r)
+}
+
+// ownGreeting begins with a process that all legacy clients share. None of them can
+// be asked anything by the server.
+var ownGreeting = []byte(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"` + wire.Version20251125 +
+	`","capabilities":{},"clientInfo":{"name":"thoughtgate","version":"1"}}}`)
+
+// greetShared answers a legacy client that begins, of a process that all share, with
+// what the process has answered to the gate.
+func (b *Bridge) greetShared(r *request) (*http.Response, error) {
+	p, err := b.start(r.http.Context(), newProcess{key: keyLegacy, initialize: ownGreeting})
+	if err != nil {
+		return nil, err
+	}
+	defer b.leave(p)
+	result, err := p.server.Greeted(r.http.Context())
+	if err != nil {
+		return nil, err
+	}
+	return answer(jsonrpc.AppendResult(nil, r.first().ID.Bytes, inVersion(result, r.first()))), nil
+}
+
+// inVersion returns the result of initialize with the protocol version that m asks
+// for, if that is an older one than the server's.
+func inVersion(result []byte, m *jsonrpc.Message) []byte {
+	text := jsonrpc.AppendResult(nil, []byte("0"), result)
+	answer, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
+	if err != nil {
+		return result
+	}
+	asked, _ := m.Params.Member("protocolVersion").Text()
+	version := answer.Result.Member("protocolVersion")
+	agreed, _ := version.Text()
+	if !slices.Contains(wire.Versions(), asked) || asked >= agreed {
+		return result
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(version, jsonrpc.AppendString(nil, asked))
+	changed, err := jsonrpc.ParseMessage(patch.Apply(text), jsonrpc.Limits{})
+	if err != nil {
+		return result
+	}
+	return changed.Result.Bytes
+}
+
+// serve has a process serve what a client posts, and leaves the process when it has
+// been answered.
+func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
+	leave := func() { b.leave(p) }
+	if !r.asks() {
+		defer leave()
+		return b.tell(p, r)
+	}
+	if r.packet.Batch {
+		defer leave()
+		answers, err := p.server.AskAll(r.http.Context(), r.packet, r.body, r.begin)
+		if err != nil {
+			return nil, err
+		}
+		return answer(answers), nil
+	}
+	c, err := p.converse(r)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	c.leave = leave
+	if !r.takesEvents() {
+		return c.respondWhole()
+	}
+	return c.respond()
+}
+
+// converse asks the server what a client asks.
+func (p *process) converse(r *request) (*conversation, error) {
+	c := &conversation{p: p, answers: stdioclient.NewAnswers()}
+	if r.takesEvents() && r.first().Method != methodInitialize {
+		p.ask(c.answers)
+	}
+	if err := p.server.Ask(r.http.Context(), c.answers, r.first(), r.body, r.begin); err != nil {
+		p.answered(c.answers)
+		return nil, err
+	}
+	return c, nil
+}
+
+// tell passes on what needs no answer.
+func (b *Bridge) tell(p *process, r *request) (*http.Response, error) {
+	var err error
+	if m := r.first(); !r.packet.Batch && m.Method == methodCancelled {
+		err = p.server.Cancel(r.http.Context(), m)
+	} else {
+		err = p.tell(r.http.Context(), r.body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return accepted(), nil
+}
+
+// get opens the stream on which the server of a session speaks unasked.
+func (b *Bridge) get(r *http.Request, by httpclient.Peer, id string) (*http.Response, error) {
+	p, err := b.session(r.Context(), by, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case p == nil:
+		return noSession(), nil
+	}
+	mail := p.unasked.open(func() { b.leave(p) })
+	context.AfterFunc(r.Context(), func() { _ = mail.Close() })
+	return events(mail), nil
+}
