@@ -9,7 +9,7 @@ TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 
-.PHONY: help demo build test deploy snapshot vulnerabilities dependencies mutate check fmt generate fuzz soak bench measure conformance hosts
+.PHONY: help demo build test deploy snapshot vulnerabilities dependencies mutate check fmt generate picture fuzz soak bench measure conformance hosts
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ fmt: ## Put every file in shape.
 
 generate: ## Make the Go code of the inbox's pages from internal/inbox/*.templ.
 	$(TEMPL) generate -path internal/inbox
+
+picture: build ## Make the animated picture docs/demo.svg from a run of the demo.
+	$(GO) run ./docs/picture bin/thoughtgate docs/demo.svg
 
 FUZZTIME ?= 10s
 fuzz: ## Run each fuzzer for FUZZTIME, a time or a number such as 3000x.

@@ -238,3 +238,25 @@ func TestManual(t *testing.T) {
 		t.Errorf("completion: %s", got)
 	}
 }
+
+// The image has one name, in the workflow that publishes it and wherever it is used.
+func TestImageName(t *testing.T) {
+	t.Parallel()
+	const name = "ghcr.io/thoughtgate/thoughtgate"
+	for file, want := range map[string]string{
+		"../.github/workflows/release.yml":       name + ":${{ steps.version.outputs.number }}",
+		"../deploy/helm/thoughtgate/values.yaml": "repository: " + name + "\n",
+		"../deploy/kubernetes/central.yaml":      name + ":",
+		"../deploy/kubernetes/sidecar.yaml":      name + ":",
+		"../docs/install.md":                     name + ":VERSION",
+		"../docs/deploy/kubernetes.md":           name,
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s does not have %q", file, want)
+		}
+	}
+}

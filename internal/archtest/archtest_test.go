@@ -29,6 +29,7 @@ var allowed = map[string]string{
 	"internal/version":              "",
 	"internal/config":               "",
 	"docs":                          "",
+	"docs/picture":                  "",
 	"internal/doctest":              "",
 	"internal/clientconfig":         "",
 	"internal/audit":                "task",
