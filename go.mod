@@ -44,6 +44,7 @@ require (
 require (
 	charm.land/bubbletea/v2 v2.0.9
 	github.com/charmbracelet/x/ansi v0.11.7
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 )
 
 require (

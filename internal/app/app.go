@@ -19,6 +19,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
@@ -52,6 +53,7 @@ type App struct {
 	gate      *gate.Gate
 	keep      keep
 	desk      *approval.Desk
+	outbox    *channel.Outbox // nil if there are no channels
 	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
 	owner     string          // of all tasks that this gate holds in the store of a desk; empty if there may be several
 	workflows atomic.Pointer[[]config.Workflow]
@@ -225,7 +227,10 @@ func (a *App) govern() error {
 	if a.keep, err = a.openStore(); err != nil {
 		return err
 	}
-	a.desk, err = a.newDesk()
+	if a.desk, err = a.newDesk(); err != nil {
+		return err
+	}
+	a.outbox, err = a.newOutbox()
 	return err
 }
 
@@ -248,7 +253,7 @@ func (a *App) Run(ctx context.Context) error {
 	// The desk outlives ctx: it is closed in the course of stopping.
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
-	serving.Go(func() error { return a.desk.Run(keeping) })
+	serving.Go(func() error { return a.runDesk(keeping) })
 	serving.Go(func() error { a.reclaim(ctx); return nil })
 	serving.Go(func() error { a.reachUpstreams(ctx); return nil })
 	if a.reloader != nil {

@@ -60,7 +60,7 @@ func (a *App) RunDesk(ctx context.Context) error {
 	serving, ctx := errgroup.WithContext(ctx)
 	a.ready.Store(true)
 	serving.Go(a.operators.serve)
-	serving.Go(func() error { return a.desk.Run(ctx) })
+	serving.Go(func() error { return a.runDesk(ctx) })
 	serving.Go(func() error {
 		<-ctx.Done()
 		a.ready.Store(false)

@@ -34,7 +34,7 @@ func (a *App) serveOperators(cfg config.Config) error {
 // Health, readiness and metrics are for machines, and tell nothing of calls; all
 // else asks who it is.
 func (a *App) operatorRoutes(cfg config.Config) (http.Handler, *operator.Auth, error) {
-	desk, err := inbox.New(inbox.Config{Desk: a.desk, Cases: a.desk.Cases(), Now: time.Now, Log: a.log, NeedsRestart: a.needsRestart})
+	desk, err := inbox.New(inbox.Config{Desk: a.desk, Cases: a.desk.Cases(), Now: time.Now, Log: a.log, NeedsRestart: a.needsRestart, Channels: a.channelStatuses})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +42,13 @@ func (a *App) operatorRoutes(cfg config.Config) (http.Handler, *operator.Auth, e
 	if err != nil {
 		return nil, nil, err
 	}
-	approvals, err := api.New(api.Config{Desk: a.desk, Cases: a.desk.Cases(), Auth: auth, Log: a.log})
+	deciding, err := systems(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	approvals, err := api.New(api.Config{
+		Desk: a.desk, Cases: a.desk.Cases(), Auth: auth, Systems: deciding, Channels: a.channelStatuses, Now: time.Now, Log: a.log,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -234,7 +234,7 @@ func operatorSettings(cfg config.Config) []any {
 	o := cfg.Operators
 	secrets := []any{o.Token.Reveal(), o.OIDC.ClientSecret.Reveal()}
 	o.Token, o.OIDC.ClientSecret = config.Secret{}, config.Secret{}
-	return append(secrets, o, cfg.AllowedHosts, cfg.AllowedOrigins)
+	return append(secrets, o, cfg.AllowedHosts, cfg.AllowedOrigins, channelSettings(cfg))
 }
 
 // restartNeeded returns the names of the settings that take effect only when the
@@ -266,6 +266,7 @@ func fixedSettings(c config.Config) []fixedSetting {
 		{"operators.listen", c.Operators.Listen},
 		{"operators.tls", c.Operators.TLS.CertFile != ""},
 		{"upstreams", fixedUpstreams(c.Upstreams)},
+		{"channels", channelSettings(c)},
 		{"execution.lease", c.Execution.Lease},
 		{"store", c.Store.Reveal()},
 		// A gate that starts without a policy opens no store.

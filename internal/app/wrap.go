@@ -150,7 +150,7 @@ func (w *Wrapped) Run(ctx context.Context) error {
 	serving.Go(w.operators.serve)
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
-	serving.Go(func() error { return w.desk.Run(keeping) })
+	serving.Go(func() error { return w.runDesk(keeping) })
 	if w.reloader != nil {
 		reloading, end := context.WithCancel(after)
 		defer end()

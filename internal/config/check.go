@@ -31,6 +31,7 @@ func (l *loader) check() {
 		}
 	}
 	l.checkPolicy()
+	l.checkChannels()
 	l.checkTasks()
 	l.checkHosts()
 	l.checkIdentity()

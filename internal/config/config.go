@@ -34,6 +34,7 @@ type Config struct {
 	WholeBatches   bool       // hold all of a batch of which something needs approval
 	Drafts         bool       // tell modern agents of approvals as drafts of MCP propose
 	Workflows      []Workflow // at least one
+	Channels       []Channel  // besides the inbox
 	Cedar          Cedar
 	Waiting        Waiting
 	Execution      Execution

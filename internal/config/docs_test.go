@@ -41,6 +41,8 @@ func code(cell string) (string, bool) {
 	return text, cell == "`"+text+"`"
 }
 
+const someChannel = "channels: {c: {webhook: {url: https://c/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, "
+
 const someHash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 // place returns a good file with the setting at path written as value, and the
@@ -61,6 +63,8 @@ func place(path, value string) (with, without string) {
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"default.", start + "default: {action: approve, ", "}\n"},
+		{"channels.*.webhook.answers.", start + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2, approver: a, ", "}}}}\n"},
+		{"channels.*.webhook.", start + someChannel, "}}}\n"},
 		{"workflows.*.", start + "workflows: {w: {", "}}\n"},
 	} {
 		if inner, ok := strings.CutPrefix(path, inside.prefix); ok {
@@ -113,22 +117,26 @@ func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
 func TestRequired(t *testing.T) {
 	schema := compileSchema(t)
 	without := map[string]string{
-		"version":                    "upstreams: [{url: https://a/}]",
-		"rules[].match":              "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
-		"rules[].action":             "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
-		"default.action":             "version: 1\nupstreams: [{url: https://a/}]\ndefault: {reason: a}",
-		"waiting.hosts[].name":       "version: 1\nupstreams: [{url: https://a/}]\nwaiting: {hosts: [{limit: none}]}",
-		"identity.tokens[].name":     "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{hash: '" + someHash + "'}]}",
-		"identity.tokens[].hash":     "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{name: a}]}",
-		"operators.tokens[].name":    "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{hash: '" + someHash + "'}]}",
-		"operators.tokens[].hash":    "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{name: a}]}",
-		"identity.jwt[].issuer":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{audiences: [a]}]}",
-		"identity.jwt[].audiences[]": "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{issuer: 'https://i/'}]}",
-		"identity.mtls.ca_file":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {mtls: {name: cn}}",
-		"identity.proxy.from[]":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {header: X-User}}",
-		"identity.proxy.header":      "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {from: [10.0.0.7]}}",
-		"operators.oidc.issuer":      "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {client_id: c, roles: {admin: [a]}}}",
-		"operators.oidc.client_id":   "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {issuer: 'https://i/', roles: {admin: [a]}}}",
+		"version":                             "upstreams: [{url: https://a/}]",
+		"rules[].match":                       "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
+		"rules[].action":                      "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
+		"default.action":                      "version: 1\nupstreams: [{url: https://a/}]\ndefault: {reason: a}",
+		"waiting.hosts[].name":                "version: 1\nupstreams: [{url: https://a/}]\nwaiting: {hosts: [{limit: none}]}",
+		"identity.tokens[].name":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{hash: '" + someHash + "'}]}",
+		"identity.tokens[].hash":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{name: a}]}",
+		"operators.tokens[].name":             "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{hash: '" + someHash + "'}]}",
+		"operators.tokens[].hash":             "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{name: a}]}",
+		"identity.jwt[].issuer":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{audiences: [a]}]}",
+		"identity.jwt[].audiences[]":          "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{issuer: 'https://i/'}]}",
+		"identity.mtls.ca_file":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {mtls: {name: cn}}",
+		"identity.proxy.from[]":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {header: X-User}}",
+		"identity.proxy.header":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {from: [10.0.0.7]}}",
+		"channels.*.webhook.url":              "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {webhook: {secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz}}}",
+		"channels.*.webhook.secret":           "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {webhook: {url: https://c/}}}",
+		"channels.*.webhook.answers.secret":   "version: 1\nupstreams: [{url: https://a/}]\n" + someChannel + "answers: {approver: a}}}}",
+		"channels.*.webhook.answers.approver": "version: 1\nupstreams: [{url: https://a/}]\n" + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2}}}}",
+		"operators.oidc.issuer":               "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {client_id: c, roles: {admin: [a]}}}",
+		"operators.oidc.client_id":            "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {issuer: 'https://i/', roles: {admin: [a]}}}",
 	}
 	for _, key := range config.Keys() {
 		says := strings.Contains(readDocs(t), "| `"+key.Path+"` | "+key.Type+" | required |")
@@ -145,7 +153,7 @@ func TestRequired(t *testing.T) {
 		}
 		_, _, err := config.Parse("file", []byte(file), nil)
 		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
-			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
+			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from", "channels.*", "channels.c").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
 		}
 		refuses(t, schema, file)

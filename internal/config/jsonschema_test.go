@@ -78,7 +78,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"rules: [{match: a, action: allow}]\ndefault: deny", "rules: [{match: a, action: deny}]", "default: allow", "default: {action: allow}",
 		"limits: {max_batch: 0}", "limits: {max_batch: 100001}", "limits: {max_batch: many}", "limits: {request_timeout: 30}",
 		"limits: {request_timeout: 30 s}", "limits: {max_result: 1TB}", "limits: {max_depth: 1.5}", "telemetry: {traces: {sample: 2}}",
-		"workflows: {w: {channels: [fax]}}", "workflows: {w: {quorom: 2}}", "identity: {tokens: [{name: a, hash: secret}]}",
+		"workflows: {w: {channels: [Fax]}}", "workflows: {w: {quorom: 2}}", "identity: {tokens: [{name: a, hash: secret}]}",
 		"upstreams: [{url: https://a/, command: [a]}]", "waiting: {hosts: [{name: a, limit: never}]}", "tasks:",
 	} {
 		file := start + line

@@ -108,7 +108,7 @@ func (w *Workflow) settings() group {
 		}}},
 		{"ask_host", boolean(&w.AskHost)},
 		{"channels", list{func() setting {
-			return each(&w.Channels, "inbox", func(s string) bool { return s == "inbox" }).among("inbox")
+			return each(&w.Channels, "inbox, or the name of a channel", isName).like("^[-a-z0-9]{1,63}$")
 		}}},
 	}
 }
@@ -195,7 +195,7 @@ func (l *loader) checkPrincipals(path string, principals []string) {
 
 func (l *loader) checkWorkflow(w *Workflow) {
 	if len(w.Channels) == 0 {
-		w.Channels = []string{"inbox"}
+		w.Channels = []string{inboxChannel}
 	}
 	at := "workflows." + w.Name
 	isGroup := func(s string) bool { return strings.HasPrefix(s, groupPrefix) || strings.HasPrefix(s, rolePrefix) }

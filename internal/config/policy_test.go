@@ -80,7 +80,7 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"3:53: workflows.a.redact[0]: must be a path such as arguments.password or result.token",
 			"3:63: workflows.a.redact[1]: must be a path such as arguments.password or result.token",
 			"3:75: workflows.a.redact[2]: must be a path such as arguments.password or result.token",
-			"3:103: workflows.a.channels[0]: must be inbox",
+			`3:103: workflows.a.channels[0]: no channel "slack": there are inbox`,
 		}},
 		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not exceed tasks.max_ttl"}},
 		{"poll intervals", "tasks: {min_poll_interval: 31s}\n", []string{"3:28: tasks.min_poll_interval: must not exceed tasks.max_poll_interval"}},

@@ -82,11 +82,10 @@ func (c *Config) settings() group {
 		{"default", either{action(&c.Default.Action), c.Default.outcome()}},
 		{"mode", mode(&c.Observe)},
 		{"visibility", choice(&c.HideDenied, "hide", "show")},
-		{"batch", group{
-			{"approval", choice(&c.WholeBatches, "whole", "item")},
-		}},
+		{"batch", group{{"approval", choice(&c.WholeBatches, "whole", "item")}}},
 		{"drafts", boolean(&c.Drafts)},
 		{"workflows", workflows(&c.Workflows)},
+		{"channels", channels(&c.Channels)},
 		{"cedar", c.Cedar.settings()},
 		{"waiting", group{
 			{"mode", choice(&c.Waiting.TasksOnly, "tasks-only", "any")},

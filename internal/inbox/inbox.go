@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -39,6 +40,9 @@ func New(c Config) (*Inbox, error) {
 	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
+	}
+	if c.Channels == nil {
+		c.Channels = func() []channel.Status { return nil }
 	}
 	if c.NeedsRestart == nil {
 		c.NeedsRestart = func() []string { return nil }

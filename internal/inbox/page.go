@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -26,6 +28,9 @@ type Config struct {
 	// NeedsRestart returns the names of the settings that take effect only when
 	// the gate is started again. It may be nil.
 	NeedsRestart func() []string
+
+	// Channels returns how the channels do on which people are asked. It may be nil.
+	Channels func() []channel.Status
 }
 
 // An Inbox serves the pages of approvers.
@@ -49,6 +54,8 @@ type frame struct {
 	notice  *notice
 	self    string // where the page can be had again
 	restart string // which settings need a restart of the gate
+
+	channels []string // which channels messages wait for, in words
 }
 
 func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
@@ -65,6 +72,12 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 	f.waiting = waiting
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
+	for _, s := range i.cfg.Channels() {
+		if s.Waiting > 0 {
+			f.channels = append(f.channels, fmt.Sprintf("Channel %s: %s not sent since %s: %s",
+				s.Channel, counted(s.Waiting, "message"), s.Since.UTC().Format("15:04 UTC"), s.Error))
+		}
+	}
 	return f
 }
 

@@ -23,6 +23,7 @@ func TestDocumented(t *testing.T) {
 	m.TaskHeld("delete_file")
 	m.CanMove("working", "failed")
 	m.CanRecord("held")
+	m.CanSend("risk")
 	m.Built("v1", "go1")
 	families, err := m.registry.Gather()
 	if err != nil {

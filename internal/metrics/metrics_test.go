@@ -73,6 +73,9 @@ func TestPage(t *testing.T) {
 	m.ResultStreamed(metrics.Success)
 	m.Audited("held")
 	m.AuditFailed()
+	m.CanSend("risk")
+	m.ChannelSent("risk", nil)
+	m.ChannelWaiting("risk", 2)
 
 	got := own(scrape(t, m))
 	if *update {

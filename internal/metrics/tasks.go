@@ -41,6 +41,8 @@ type taskSeries struct {
 	waited      prometheus.Histogram
 	audited     *prometheus.CounterVec
 	unaudited   prometheus.Counter
+	messages    *prometheus.CounterVec
+	unsent      *prometheus.GaugeVec
 	oldest      *atomic.Int64 // when the oldest call was held that still waits, in Unix nanoseconds; 0 if none does
 
 	tools *labels
@@ -83,6 +85,10 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 			counter("audit_events_total", "Steps of held calls that were recorded in the audit log."), []string{"step"})),
 		unaudited: register(r, prometheus.NewCounter(
 			counter("audit_failures_total", "Steps of held calls that were not taken because they could not be recorded."))),
+		messages: register(r, prometheus.NewCounterVec(
+			counter("channel_messages_total", "Messages to people on channels, by how sending ended."), []string{"channel", "outcome"})),
+		unsent: register(r, prometheus.NewGaugeVec(
+			gauge("channel_messages_waiting", "Messages that could not be sent to a channel yet."), []string{"channel"})),
 	}
 	register(r, prometheus.NewGaugeFunc(
 		gauge("tasks_oldest_pending_seconds", "Age of the oldest held call that waits for a decision; 0 if none does."), s.oldestAge))
@@ -220,6 +226,36 @@ func (m *Metrics) AuditFailed() {
 	if m != nil {
 		m.tasks.unaudited.Inc()
 	}
+}
+
+// ChannelSent counts a message to people on a channel.
+func (m *Metrics) ChannelSent(channel string, err error) {
+	if m == nil {
+		return
+	}
+	outcome := Success
+	if err != nil {
+		outcome = Error
+	}
+	m.tasks.messages.WithLabelValues(channel, outcome).Inc()
+}
+
+// ChannelWaiting says how many messages could not be sent to a channel yet.
+func (m *Metrics) ChannelWaiting(channel string, messages int) {
+	if m != nil {
+		m.tasks.unsent.WithLabelValues(channel).Set(float64(messages))
+	}
+}
+
+// CanSend makes the series of a channel appear with 0.
+func (m *Metrics) CanSend(channel string) {
+	if m == nil {
+		return
+	}
+	for _, outcome := range []string{Success, Error} {
+		m.tasks.messages.WithLabelValues(channel, outcome)
+	}
+	m.ChannelWaiting(channel, 0)
 }
 
 // WaitEnded counts a request that was kept open for an approval. The result is

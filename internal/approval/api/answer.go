@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -21,7 +22,10 @@ type Config struct {
 	Desk      *approval.Desk
 	Cases     *casefile.Viewer
 	Auth      *operator.Auth
-	KeepAlive time.Duration // how often a silent stream of events gets a comment; 15 s
+	KeepAlive time.Duration           // how often a silent stream of events gets a comment; 15 s
+	Systems   map[string]System       // that decide by signed messages, by the name of their channel
+	Channels  func() []channel.Status // how the channels do; nil if there are none
+	Now       func() time.Time
 	Log       *slog.Logger
 }
 

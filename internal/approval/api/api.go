@@ -33,6 +33,9 @@ func New(c Config) (http.Handler, error) {
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -40,6 +43,7 @@ func New(c Config) (http.Handler, error) {
 	for _, r := range h.routes() {
 		mux.HandleFunc(r.pattern, c.Auth.Handle(r.role, h.unauthorised, r.serve))
 	}
+	mux.HandleFunc(signedRoute, h.answered)
 	mux.HandleFunc("/", c.Auth.Handle(operator.Viewer, h.unauthorised, h.nothing))
 	return mux, nil
 }
@@ -62,6 +66,7 @@ func (h *handler) routes() []route {
 		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject)},
 		{"GET /api/audit", operator.Admin, h.audit},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds},
+		{"GET /api/channels", operator.Viewer, h.channels},
 		{"GET /api/openapi.json", operator.Viewer, h.describe},
 	}
 }
@@ -160,16 +165,20 @@ func (h *handler) decide(what approval.Decision) operator.Service {
 			h.refuse(w, r, err)
 			return
 		}
-		id := task.ID(r.PathValue("id"))
-		after, err := h.Desk.Decide(r.Context(), id, Approver(who), approval.Ruling{
+		h.rule(w, r, task.ID(r.PathValue("id")), Approver(who), approval.Ruling{
 			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes,
 		})
-		if err != nil {
-			h.refuseDecision(w, r, id, err)
-			return
-		}
-		h.answer(w, r, http.StatusOK, h.Cases.View(after))
 	}
+}
+
+// rule records a decision and answers with the call as it is then.
+func (h *handler) rule(w http.ResponseWriter, r *http.Request, id task.ID, who approval.Approver, ruling approval.Ruling) {
+	after, err := h.Desk.Decide(r.Context(), id, who, ruling)
+	if err != nil {
+		h.refuseDecision(w, r, id, err)
+		return
+	}
+	h.answer(w, r, http.StatusOK, h.Cases.View(after))
 }
 
 // Approver returns an operator as the desk knows them.

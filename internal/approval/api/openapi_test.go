@@ -18,6 +18,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -71,8 +73,8 @@ func (d description) operations() []string {
 	return all
 }
 
-// machines are described as well, but served by package app.
-var machines = []string{"GET /healthz", "GET /metrics", "GET /readyz"}
+// machines are described as well, but served by package app, or without an operator.
+var machines = []string{"GET /healthz", "GET /metrics", "GET /readyz", "POST /api/channels/{channel}/decisions"}
 
 // TestOpenAPIHasEveryRoute demands that the description and the router have the
 // same requests, for the same roles.
@@ -104,6 +106,7 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 		"Agent": casefile.Agent{}, "Result": casefile.Result{}, "Page": casefile.Page{}, "Decision": task.Decision{},
 		"Failure": task.Failure{}, "Link": task.Link{}, "Ends": task.Ends{}, "Entry": task.Entry{}, "Verdict": api.Verdict{},
 		"Context": casefile.Context{}, "Precedent": casefile.Precedent{},
+		"ChannelStatus": channel.Status{}, "SignedAnswer": webhook.SignedAnswer{}, "Answer": webhook.Answer{},
 	} {
 		got := slices.Sorted(maps.Keys(d.at("components", "schemas", name, "properties")))
 		want := members(reflect.TypeOf(value))

@@ -1,0 +1,79 @@
+// Package channel asks people about held calls where they are: in a chat, by
+// e-mail, or through another system. It carries questions, and how they end; who
+// may answer is decided by package approval.
+//
+// An [Outbox] compares how each held call stands with what each channel was last
+// sent, and sends the difference. What was sent is kept in the store, so a message
+// is neither lost when the gate or the channel is down nor sent by two replicas.
+// If a gate is killed between sending a message and recording that, the message is
+// sent again with the same [Question.MessageID].
+package channel
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Channel carries questions to people. Its methods are called by one goroutine
+// of one replica at a time for the same question.
+type Channel interface {
+	// Ask sends a question, and returns a reference with which the channel finds
+	// the message again. The reference may be empty.
+	Ask(ctx context.Context, q Question) (ref string, err error)
+
+	// Update says how a question stands that was sent before.
+	Update(ctx context.Context, ref string, q Question) error
+}
+
+// A Stage is how a question stands, as far as channels are concerned.
+type Stage string
+
+// The stages.
+const (
+	Pending   Stage = "pending"
+	Approved  Stage = "approved" // the call has not ended yet
+	Rejected  Stage = "rejected"
+	Expired   Stage = "expired"   // nobody decided in time
+	Cancelled Stage = "cancelled" // the agent withdrew it
+	Completed Stage = "completed" // it ran, and the tool answered
+	Failed    Stage = "failed"    // it was approved, and did not run or failed
+)
+
+// Final reports whether a question stays at the stage.
+func (s Stage) Final() bool { return s != "" && s != Pending && s != Approved }
+
+// stages has the stage of a task in each state.
+var stages = map[task.State]Stage{
+	task.Working: Pending, task.InputRequired: Pending,
+	task.Approved: Approved, task.Executing: Approved,
+	task.Rejected: Rejected, task.Expired: Expired, task.Cancelled: Cancelled,
+	task.Completed: Completed, task.Failed: Failed,
+}
+
+// A Question is a held call, as it is put to people.
+type Question struct {
+	Stage    Stage
+	Approval casefile.Approval // if the task was deleted: its ID and State alone
+	Page     string            // the URL at which people look at the call and decide
+	At       time.Time         // when the question came to the stage, as far as is known
+}
+
+// MessageID identifies the message that tells of q's stage. A message that is sent
+// again has the same.
+func (q Question) MessageID() string { return fmt.Sprintf("%s.%s", q.Approval.ID, q.Stage) }
+
+// A RetryError asks the outbox to send nothing to the channel for a while.
+type RetryError struct {
+	After time.Duration
+	Err   error
+}
+
+// Error implements error.
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RetryError) Unwrap() error { return e.Err }

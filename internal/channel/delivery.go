@@ -1,0 +1,88 @@
+package channel
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A delivery is what the store keeps of a question on one channel.
+type delivery struct {
+	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was told last
+	Ref      string    `json:"ref,omitzero"`
+	Attempts int       `json:"attempts,omitzero"` // that failed since the last success
+	Since    time.Time `json:"since,omitzero"`    // of the first of them
+	Next     time.Time `json:"next,omitzero"`     // not before this
+	Error    string    `json:"error,omitzero"`    // of the last of them
+	Claim    string    `json:"claim,omitzero"`    // the replica that is sending
+	Until    time.Time `json:"until,omitzero"`    // when its claim ends
+}
+
+// A letter is a delivery with its place in the store.
+type letter struct {
+	delivery
+
+	id      task.ID
+	record  string
+	version int64 // 0 if the store has none
+	stage   Stage // of the question now, if it has not ended
+}
+
+// recordPrefix begins the names of deliveries. The name of the channel and the ID
+// of the task follow.
+const recordPrefix = "channel/"
+
+func recordName(channel string, id task.ID) string { return recordPrefix + channel + "/" + string(id) }
+
+// read reads a letter from the record that the store has of it.
+func (l *letter) read(r task.Record) error {
+	l.record, l.version = r.Name, r.Version
+	return json.Unmarshal(r.Value, &l.delivery)
+}
+
+// put stores a letter as it is now. The error is [task.ErrConcurrentModification]
+// if another replica has changed it.
+func (o *Outbox) put(ctx context.Context, l *letter) error {
+	value, err := json.Marshal(&l.delivery)
+	if err != nil {
+		return err
+	}
+	r := task.Record{Name: l.record, Version: l.version + 1, Value: value}
+	if l.Sent.Final() {
+		r.Expires = o.cfg.Now().Add(keepSent)
+	}
+	if err := o.cfg.Store.PutRecord(ctx, r); err != nil {
+		return err
+	}
+	l.version++
+	return nil
+}
+
+// open returns the letters of a channel whose question may change.
+func (o *Outbox) open(ctx context.Context, channel string) ([]letter, error) {
+	var found []letter
+	q := task.RecordQuery{Prefix: recordName(channel, ""), Limit: pageSize}
+	for {
+		page, err := o.cfg.Store.ListRecords(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page {
+			l := letter{id: task.ID(r.Name[len(q.Prefix):])}
+			if err := l.read(r); err != nil {
+				o.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "error", err)
+				continue
+			}
+			if !l.Sent.Final() {
+				found = append(found, l)
+			}
+		}
+		if len(page) < pageSize {
+			return found, nil
+		}
+		q.After = page[len(page)-1].Name
+	}
+}

@@ -1,0 +1,323 @@
+package channel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+const (
+	pageSize  = 100
+	gather    = 200 * time.Millisecond // how long changes may gather before they are looked at
+	look      = 30 * time.Second       // how often the outbox looks if nothing changes
+	sending   = 20 * time.Second       // how long one message may take
+	claimed   = 40 * time.Second       // how long no other replica sends a message that one is sending
+	releasing = time.Second            // how long giving up a claim may take
+	keepSent  = 24 * time.Hour         // how long the store keeps that the last message was sent
+	giveUp    = 24 * time.Hour         // how long the last message is tried after the call has ended
+
+	firstPause = time.Second
+	maxPause   = 5 * time.Minute
+	maxError   = 300 // characters of an error that are kept
+)
+
+// A Store is what an [Outbox] reads and writes.
+type Store interface {
+	task.Tasks
+	task.Records
+	task.Watcher
+}
+
+// A Config is what an [Outbox] is made of. All fields must be given.
+type Config struct {
+	Store    Store
+	Cases    *casefile.Viewer
+	Channels map[string]Channel             // by name
+	Of       func(workflow string) []string // the channels of a workflow, as configured now
+	Page     func(task.ID) string           // where people look at a call
+	Name     string                         // of this replica; must not be another's
+	Metrics  Metrics
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Metrics count messages.
+type Metrics interface {
+	ChannelSent(channel string, err error)
+	ChannelWaiting(channel string, messages int)
+}
+
+// An Outbox sends questions, and how they end, to channels.
+type Outbox struct {
+	cfg Config
+
+	mu     sync.Mutex
+	status map[string]Status
+}
+
+// New returns an outbox.
+func New(c Config) *Outbox { return &Outbox{cfg: c, status: map[string]Status{}} }
+
+// A Status is how a channel does.
+type Status struct {
+	Channel string    `json:"channel"`
+	Waiting int       `json:"waiting"`        // messages that could not be sent yet
+	Since   time.Time `json:"since,omitzero"` // the first failure since the last success
+	Error   string    `json:"error,omitzero"` // the last failure
+}
+
+// Statuses returns how all channels do, by name.
+func (o *Outbox) Statuses() []Status {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.SortedFunc(maps.Values(o.status), func(a, b Status) int { return cmp.Compare(a.Channel, b.Channel) })
+}
+
+// Run sends messages until ctx ends. Every replica may do so at the same time. A
+// channel that is slow or down holds up no other.
+func (o *Outbox) Run(ctx context.Context) {
+	var lanes sync.WaitGroup
+	for name, c := range o.cfg.Channels {
+		lanes.Go(func() { (&lane{Outbox: o, name: name, channel: c}).run(ctx) })
+	}
+	lanes.Wait()
+}
+
+// A lane is the part of an outbox that serves one channel.
+type lane struct {
+	*Outbox
+
+	name    string
+	channel Channel
+	paused  time.Time // the channel asked to be left alone until then
+}
+
+func (l *lane) run(ctx context.Context) {
+	changes := task.WatchChanges(ctx, l.cfg.Store, look, task.AnyOwner().Ref(""))
+	defer changes.Close()
+	for {
+		next, err := l.round(ctx)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, task.ErrUnavailable) {
+			l.cfg.Log.ErrorContext(ctx, "channel", "channel", l.name, "error", err)
+		}
+		changes.PollIn(min(look, max(gather, next)))
+		if _, err := changes.Next(ctx, nil, nil); err != nil {
+			return
+		}
+		pause(ctx, gather)
+	}
+}
+
+// round sends everything that can be sent now, and returns in how long there may
+// be more to do.
+func (l *lane) round(ctx context.Context) (time.Duration, error) {
+	due, err := l.due(ctx)
+	if err != nil {
+		return look, err
+	}
+	next := l.cfg.Now().Add(look)
+	status := Status{Channel: l.name}
+	for _, one := range due {
+		if err := l.deliver(ctx, &one); err != nil && ctx.Err() != nil {
+			return look, err
+		}
+		if one.Attempts > 0 {
+			status.add(one)
+			next = earlier(next, one.Next)
+		}
+		if one.Claim != "" {
+			next = earlier(next, one.Until) // in case that its replica has died
+		}
+	}
+	l.cfg.Metrics.ChannelWaiting(l.name, status.Waiting)
+	l.mu.Lock()
+	l.status[l.name] = status
+	l.mu.Unlock()
+	return next.Sub(l.cfg.Now()), nil
+}
+
+func (s *Status) add(one letter) {
+	s.Waiting++
+	if s.Since.IsZero() || one.Since.Before(s.Since) {
+		s.Since = one.Since
+	}
+	s.Error = one.Error
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// due returns the questions that the channel was sent before and that may have
+// changed, and those that it was not sent yet.
+func (l *lane) due(ctx context.Context) ([]letter, error) {
+	due, err := l.open(ctx, l.name)
+	if err != nil {
+		return nil, err
+	}
+	sent := map[task.ID]*letter{}
+	for i := range due {
+		sent[due[i].id] = &due[i]
+	}
+	var fresh []letter
+	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: pageSize, Outlines: true}
+	for t, err := range task.Each(ctx, l.cfg.Store, q) {
+		if errors.Is(err, task.ErrUnreadable) {
+			continue // lists log it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if known := sent[t.ID]; known != nil {
+			known.stage = stages[t.State]
+		} else if t.State == task.InputRequired && slices.Contains(l.cfg.Of(t.Workflow), l.name) {
+			fresh = append(fresh, letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending})
+		}
+	}
+	return append(due, fresh...), nil
+}
+
+// deliver sends what the channel does not know of a question yet, unless another
+// replica does so or it is too early.
+func (l *lane) deliver(ctx context.Context, one *letter) error {
+	if one.stage == one.Sent && one.Sent != "" || l.tooEarly(one) {
+		return nil
+	}
+	q, err := l.question(ctx, one)
+	if err != nil {
+		return err
+	}
+	if q.Stage == one.Sent {
+		return nil
+	}
+	if one.Sent == "" && q.Stage != Pending {
+		// It was decided before the channel could ask: there is nothing to say.
+		return l.forget(ctx, one)
+	}
+	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
+	if err := l.put(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
+		return nil // another replica sends it
+	} else if err != nil {
+		return err
+	}
+	return l.send(ctx, one, q)
+}
+
+// tooEarly reports whether another replica may be sending, or a failure was not
+// long enough ago.
+func (l *lane) tooEarly(one *letter) bool {
+	now := l.cfg.Now()
+	others := one.Claim != "" && one.Claim != l.cfg.Name && now.Before(one.Until)
+	return others || now.Before(one.Next) || now.Before(l.paused)
+}
+
+// send sends a message and records how that went.
+func (l *lane) send(ctx context.Context, one *letter, q Question) error {
+	limited, cancel := context.WithTimeout(ctx, sending)
+	defer cancel()
+	var err error
+	if one.Sent == "" {
+		one.Ref, err = l.channel.Ask(limited, q)
+	} else {
+		err = l.channel.Update(limited, one.Ref, q)
+	}
+	one.Claim, one.Until = "", time.Time{}
+	stopping := err != nil && ctx.Err() != nil
+	if stopping {
+		return l.release(ctx, one)
+	}
+	l.cfg.Metrics.ChannelSent(l.name, err)
+	if err != nil {
+		l.failed(ctx, one, q, err)
+	} else {
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref}
+	}
+	return l.put(ctx, one)
+}
+
+// release gives up a claim because the gate is being stopped, so that another
+// replica, or the next process, need not wait for its end.
+func (l *lane) release(ctx context.Context, one *letter) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
+	defer cancel()
+	return l.put(ctx, one)
+}
+
+// failed records a failure, and when to try again.
+func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
+	now := l.cfg.Now()
+	if one.Attempts == 0 {
+		one.Since = now
+	}
+	one.Attempts++
+	one.Error = plain.Text(err.Error(), maxError)
+	one.Next = now.Add(min(maxPause, firstPause<<min(one.Attempts-1, 10)))
+	if retry, ok := errors.AsType[*RetryError](err); ok && retry.After > 0 {
+		l.paused = now.Add(min(retry.After, maxPause))
+		one.Next = l.paused
+	}
+	l.cfg.Log.WarnContext(ctx, "channel message not sent", "channel", l.name, "task", one.id, "stage", q.Stage,
+		"attempts", one.Attempts, "next", one.Next, "error", one.Error)
+	if q.Stage.Final() && now.Sub(one.Since) > giveUp {
+		l.cfg.Log.ErrorContext(ctx, "channel message given up", "channel", l.name, "task", one.id, "stage", q.Stage)
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref}
+	}
+}
+
+// forget removes what the store has of a question.
+func (l *lane) forget(ctx context.Context, one *letter) error {
+	one.Attempts = 0
+	if one.version == 0 {
+		return nil
+	}
+	return l.cfg.Store.DeleteRecord(ctx, one.record)
+}
+
+// question returns the question as it stands.
+func (l *lane) question(ctx context.Context, one *letter) (Question, error) {
+	a, err := l.cfg.Cases.Show(ctx, one.id)
+	if errors.Is(err, task.ErrNotFound) {
+		return l.ended(ctx, one.id)
+	}
+	if err != nil {
+		return Question{}, err
+	}
+	return Question{Stage: stages[a.State], Approval: a, Page: l.cfg.Page(one.id), At: l.cfg.Now()}, nil
+}
+
+// ended returns the question of a task that was deleted, as the journal has it.
+func (l *lane) ended(ctx context.Context, id task.ID) (Question, error) {
+	q := Question{Stage: Expired, Approval: casefile.Approval{ID: id, State: task.Expired}, Page: l.cfg.Page(id), At: l.cfg.Now()}
+	story, err := l.cfg.Cases.Story(ctx, id)
+	if err != nil && !errors.Is(err, task.ErrNotFound) {
+		return q, err
+	}
+	for _, e := range story {
+		if e.To != "" {
+			q.Approval.State, q.At = e.To, e.At
+			q.Stage = stages[e.To]
+		}
+	}
+	return q, nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

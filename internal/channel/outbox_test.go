@@ -1,0 +1,269 @@
+package channel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A chat is a channel that keeps what it was sent.
+type chat struct {
+	mu    sync.Mutex
+	got   []string // stages, with the reference of updates
+	times []time.Time
+	fail  func(n int) error // of attempt n, from 0; nil means none fails
+	tries int
+}
+
+func (c *chat) take(text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times = append(c.times, time.Now())
+	c.tries++
+	if c.fail != nil {
+		if err := c.fail(c.tries - 1); err != nil {
+			return err
+		}
+	}
+	c.got = append(c.got, text)
+	return nil
+}
+
+func (c *chat) Ask(_ context.Context, q channel.Question) (string, error) {
+	return "ref of " + string(q.Approval.ID), c.take(string(q.Stage))
+}
+
+func (c *chat) Update(_ context.Context, ref string, q channel.Question) error {
+	if ref != "ref of "+string(q.Approval.ID) {
+		return fmt.Errorf("wrong reference %q", ref)
+	}
+	return c.take(string(q.Stage))
+}
+
+func (c *chat) sent() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.got)
+}
+
+// counted is for those who count nothing.
+type counted struct{}
+
+func (counted) ChannelSent(string, error)  {}
+func (counted) ChannelWaiting(string, int) {}
+
+// A fixture is a desk with an outbox.
+type fixture struct {
+	t     *testing.T
+	store task.Store
+	desk  *approval.Desk
+	chat  *chat
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, store: memstore.New(memstore.Options{}), chat: &chat{}}
+	t.Cleanup(func() { f.store.Close() })
+	var err error
+	f.desk, err = approval.New(approval.Config{
+		Store:    f.store,
+		Judge:    func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
+		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: time.Hour}, true },
+		Settings: approval.Settings{MaxTTL: 48 * time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *fixture) outbox(name string) *channel.Outbox {
+	return channel.New(channel.Config{
+		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": f.chat},
+		Of:   func(workflow string) []string { return []string{"inbox", workflow} },
+		Page: func(id task.ID) string { return "https://gate/approvals/" + string(id) },
+		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// run runs an outbox until the test ends or the function is called.
+func (f *fixture) run(o *channel.Outbox) (stop func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan struct{})
+	go func() { o.Run(ctx); close(done) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	f.t.Cleanup(stop)
+	return stop
+}
+
+// hold holds a call for a workflow, which is the name of its channel.
+func (f *fixture) hold(workflow string, n int) task.ID {
+	f.t.Helper()
+	held, _, err := f.desk.Hold(f.t.Context(), approval.Call{
+		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow},
+		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"n":%d}}}`, n),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return held.ID
+}
+
+func (f *fixture) reject(id task.ID) {
+	f.t.Helper()
+	if _, err := f.desk.Decide(f.t.Context(), id, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A channel is asked about the calls of its workflows, once, and told how they end.
+func TestAskedAndEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		stop := f.run(f.outbox("a"))
+		id := f.hold("chat", 1)
+		f.hold("other", 2)
+		time.Sleep(time.Minute)
+		f.reject(id)
+		time.Sleep(time.Minute)
+		stop()
+		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Several replicas send each message once.
+func TestReplicasSendOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for _, name := range []string{"a", "b", "c"} {
+			f.run(f.outbox(name))
+		}
+		const calls = 20
+		var ids []task.ID
+		for n := range calls {
+			ids = append(ids, f.hold("chat", n))
+		}
+		time.Sleep(time.Minute)
+		for _, id := range ids {
+			f.reject(id)
+		}
+		time.Sleep(time.Minute)
+		counts := map[string]int{}
+		for _, stage := range f.chat.sent() {
+			counts[stage]++
+		}
+		if counts["pending"] != calls || counts["rejected"] != calls {
+			t.Errorf("sent %v; want %d each", counts, calls)
+		}
+	})
+}
+
+// A message that fails is sent again after growing pauses, and not while the
+// channel asks to be left alone. Operators see that it waits.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.chat.fail = func(n int) error {
+			switch {
+			case n == 3:
+				return &channel.RetryError{After: time.Minute, Err: errors.New("too many")}
+			case n < 5:
+				return errors.New("down")
+			default:
+				return nil
+			}
+		}
+		o := f.outbox("a")
+		f.run(o)
+		f.hold("chat", 1)
+		time.Sleep(10 * time.Second)
+		if s := o.Statuses(); len(s) != 1 || s[0].Waiting != 1 || s[0].Error != "too many" || s[0].Since.IsZero() {
+			t.Errorf("status %+v", s)
+		}
+		time.Sleep(10 * time.Minute)
+		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
+			t.Fatal(diff)
+		}
+		for i, least := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, time.Minute, 16 * time.Second} {
+			if pause := f.chat.times[i+1].Sub(f.chat.times[i]); pause < least || pause > 2*least+time.Second {
+				t.Errorf("pause %d: %s; want about %s", i, pause, least)
+			}
+		}
+		if s := o.Statuses(); s[0].Waiting != 0 || s[0].Error != "" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// A call that is decided before its channel could be asked is not asked about. One
+// that ended while the channel was down comes to its end there, even if the store
+// has deleted the task meanwhile.
+func TestEndedWhileDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var down bool
+		f.chat.fail = func(int) error {
+			if down {
+				return errors.New("down")
+			}
+			return nil
+		}
+		f.run(f.outbox("a"))
+		asked := f.hold("chat", 1)
+		time.Sleep(time.Second)
+		f.chat.mu.Lock()
+		down = true
+		f.chat.mu.Unlock()
+		f.reject(f.hold("chat", 2))
+		f.reject(asked)
+		time.Sleep(time.Hour)
+		if n, err := f.store.Sweep(t.Context(), time.Now().Add(1000*time.Hour), 10); n != 2 || err != nil {
+			t.Fatalf("swept %d, %v", n, err)
+		}
+		f.chat.mu.Lock()
+		down = false
+		f.chat.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A replica that dies while it sends a message does not keep it from being sent.
+func TestReplicaDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.hold("chat", 1)
+		dead := fmt.Appendf(nil, `{"claim":"dead","until":%q}`, time.Now().Add(40*time.Second).UTC().Format(time.RFC3339Nano))
+		if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: dead}); err != nil {
+			t.Fatal(err)
+		}
+		f.run(f.outbox("a"))
+		time.Sleep(39 * time.Second)
+		if got := f.chat.sent(); len(got) > 0 {
+			t.Errorf("sent %v while another replica may be sending", got)
+		}
+		time.Sleep(5 * time.Second)
+		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

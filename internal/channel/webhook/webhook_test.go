@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// The library of Standard Webhooks takes what the gate signs, and the gate takes
+// what the library signs.
+func TestStandard(t *testing.T) {
+	key, err := ParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, now := []byte(`{"type":"approval.requested","text":"ü"}`), time.Now()
+	h := http.Header{}
+	key.Sign(h, "tg_1.pending", now, body)
+	if err := library.Verify(body, h); err != nil {
+		t.Errorf("the library refuses the gate's signature: %v", err)
+	}
+	signed, err := library.Sign("msg_2", now, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Set(idHeader, "msg_2")
+	h.Set(signatureHeader, "v1a,other "+signed)
+	if err := key.Verify(h, body, now); err != nil {
+		t.Errorf("the gate refuses the library's signature: %v", err)
+	}
+}
+
+// Nothing counts as signed if a part of it was changed.
+func TestVerify(t *testing.T) {
+	key, _ := ParseKey(secret)
+	body, now := []byte(`{"a":1}`), time.Unix(1_700_000_000, 0)
+	for name, change := range map[string]func(h http.Header){
+		"another id":        func(h http.Header) { h.Set(idHeader, "tg_2") },
+		"no id":             func(h http.Header) { h.Del(idHeader) },
+		"another time":      func(h http.Header) { h.Set(timeHeader, "1700000001") },
+		"no time":           func(h http.Header) { h.Del(timeHeader) },
+		"no signature":      func(h http.Header) { h.Del(signatureHeader) },
+		"without a version": func(h http.Header) { h.Set(signatureHeader, strings.TrimPrefix(h.Get(signatureHeader), "v1,")) },
+	} {
+		h := http.Header{}
+		key.Sign(h, "tg_1", now, body)
+		if err := key.Verify(h, body, now); err != nil {
+			t.Fatal(err)
+		}
+		change(h)
+		if err := key.Verify(h, body, now); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	h := http.Header{}
+	key.Sign(h, "tg_1", now, body)
+	if key.Verify(h, []byte(`{"a":2}`), now) == nil || Key(nil).Verify(h, body, now) == nil {
+		t.Error("another body, or no key, is taken")
+	}
+	for _, later := range []time.Duration{tolerance + time.Second, -tolerance - time.Second} {
+		if key.Verify(h, body, now.Add(later)) == nil {
+			t.Errorf("a message is taken %s after it was signed", later)
+		}
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	for _, text := range []string{"", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_not base64 at all, not at all"} {
+		if _, err := ParseKey(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// Names may resolve to anything: the address decides.
+func TestPublicOnly(t *testing.T) {
+	for _, private := range []string{
+		"127.0.0.1:80", "10.1.2.3:80", "172.16.0.1:80", "192.168.1.1:80", "169.254.169.254:80", "100.64.0.1:80", "0.0.0.0:80",
+		"192.0.0.1:80", "198.18.0.1:80", "224.0.0.1:80", "255.255.255.255:80", "240.0.0.1:80",
+		"[::1]:80", "[::]:80", "[fe80::1]:80", "[fc00::1]:80", "[fd12::1]:80", "[ff02::1]:80", "[::ffff:127.0.0.1]:80", "[::ffff:10.0.0.1]:80",
+		"[64:ff9b::7f00:1]:80", "[2002:7f00:1::]:80", "[2001::1]:80", "[::7f00:1]:80", "nonsense",
+	} {
+		if publicOnly("tcp", private, nil) == nil {
+			t.Errorf("%s counts as public", private)
+		}
+	}
+	for _, public := range []string{"1.1.1.1:443", "93.184.216.34:443", "[2606:4700::1111]:443"} {
+		if err := publicOnly("tcp", public, nil); err != nil {
+			t.Errorf("%s: %v", public, err)
+		}
+	}
+}

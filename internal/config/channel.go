@@ -1,0 +1,122 @@
+package config
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Channel is a way to ask people, besides the inbox. It has one kind.
+type Channel struct {
+	Name    string
+	Webhook Webhook
+}
+
+// A Webhook posts questions to another system.
+type Webhook struct {
+	URL          *url.URL // nil if the channel is of another kind
+	Secret       Secret   // signs what is posted
+	AllowPrivate bool
+	Timeout      time.Duration
+	Answers      Answers
+}
+
+// Answers says as whom a system may decide, if it may.
+type Answers struct {
+	Secret   Secret // signs what the system posts
+	Approver string // its name; empty if it may not decide
+	Groups   []string
+}
+
+// inboxChannel is the channel that every workflow has.
+const inboxChannel = "inbox"
+
+func channels(p *[]Channel) dict {
+	return dict{func(key string) (setting, string) {
+		if !isName(key) || key == inboxChannel {
+			return nil, "must be at most 63 lower-case letters, digits and hyphens, and not inbox"
+		}
+		*p = append(*p, Channel{Name: key, Webhook: Webhook{Timeout: 10 * time.Second}})
+		return (*p)[len(*p)-1].settings(), ""
+	}}
+}
+
+func (c *Channel) settings() group {
+	return group{
+		{"webhook", group{
+			{"url", required{endpoint(&c.Webhook.URL)}},
+			{"secret", required{signingSecret(&c.Webhook.Secret)}},
+			{"allow_private", boolean(&c.Webhook.AllowPrivate)},
+			{"timeout", duration(&c.Webhook.Timeout, time.Second)},
+			{"answers", group{
+				{"secret", required{signingSecret(&c.Webhook.Answers.Secret)}},
+				{"approver", required{who(&c.Webhook.Answers.Approver)}},
+				{"groups", list{func() setting { return each(&c.Webhook.Answers.Groups, "the name of a group", isWord) }}},
+			}},
+		}},
+	}
+}
+
+// signingSecret is a secret as Standard Webhooks writes it.
+func signingSecret(p *Secret) leaf {
+	return read(p, isText, "whsec_ followed by 24 to 64 random bytes in base64", func(s string) (Secret, bool) {
+		text, ok := strings.CutPrefix(s, "whsec_")
+		key, err := base64.StdEncoding.DecodeString(text)
+		return NewSecret(s), ok && err == nil && len(key) >= 24 && len(key) <= 64
+	})
+}
+
+// checkChannels reports channels without a kind, systems that share the name of an
+// operator, and workflows that name a channel which is not there.
+func (l *loader) checkChannels() {
+	names := []string{inboxChannel}
+	for i := range l.cfg.Channels {
+		c := &l.cfg.Channels[i]
+		names = append(names, c.Name)
+		l.checkWebhook("channels."+c.Name, c)
+	}
+	for _, w := range l.cfg.Workflows {
+		for i, name := range w.Channels {
+			at := fmt.Sprintf("workflows.%s.channels[%d]", w.Name, i)
+			if !slices.Contains(names, name) && !l.faulty(at) {
+				l.report(l.origin(at), at, fmt.Sprintf("no channel %q: there are %s", name, strings.Join(names, ", ")))
+			}
+		}
+	}
+}
+
+func (l *loader) checkWebhook(at string, c *Channel) {
+	hook := &c.Webhook
+	if !l.given(at + ".webhook") {
+		l.report(l.origin(at), at, "needs its kind: webhook")
+		return
+	}
+	if hook.URL == nil && !l.faulty(at+".webhook.url") {
+		l.report(l.origin(at+".webhook"), at+".webhook.url", "is required")
+	}
+	l.need(at+".webhook", "secret", hook.Secret.Reveal())
+	if !l.given(at + ".webhook.answers") {
+		return
+	}
+	l.need(at+".webhook.answers", "secret", hook.Answers.Secret.Reveal())
+	l.need(at+".webhook.answers", "approver", hook.Answers.Approver)
+	if secret := hook.Answers.Secret.Reveal(); secret != "" && secret == hook.Secret.Reveal() {
+		l.report(l.origin(at+".webhook.answers.secret"), at+".webhook.answers.secret", "must differ from the secret that signs questions")
+	}
+	l.checkSystemName(at+".webhook.answers.approver", hook.Answers.Approver)
+}
+
+// checkSystemName refuses the name of a person for a system: the two would count as
+// one approver.
+func (l *loader) checkSystemName(at, name string) {
+	taken := strings.EqualFold(name, SingleOperator)
+	for _, t := range l.cfg.Operators.Tokens {
+		taken = taken || strings.EqualFold(t.Name, name)
+	}
+	if taken {
+		l.report(l.origin(at), at, "is the name of an operator")
+	}
+}
