@@ -32,7 +32,7 @@ func (a *App) newOutbox() (*channel.Outbox, error) {
 	}
 	return channel.New(channel.Config{
 		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Of: a.channelsOf, Page: a.page,
-		Name: string(task.NewID()), Metrics: a.metrics, Now: time.Now, Log: a.log,
+		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
 	}), nil
 }
 
