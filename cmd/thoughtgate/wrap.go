@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,20 +34,25 @@ const wrapRestarts = 3
 func newWrap() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wrap [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Gate a local MCP server: run it behind the gate, over standard input and output",
-		Long: "Run COMMAND, an MCP server that speaks over standard input and output, with the gate between it and the agent that started wrap.\n" +
-			"Without a configuration file, tools that only read are forwarded and all others wait for approval. Standard output carries\n" +
-			"nothing but MCP; what the server writes to standard error passes through.",
-		Args: positional(cobra.MinimumNArgs(1)),
+		Short: "Gate an MCP server for a local agent, over standard input and output",
+		Long: "Run COMMAND, an MCP server that speaks over standard input and output, with the gate between it and the agent that started wrap;\n" +
+			"or, with --url, reach a server over HTTP. Without a configuration file, tools that only read are forwarded and all others wait for\n" +
+			"approval. Standard output carries nothing but MCP; what the server writes to standard error passes through.",
 	}
 	file := configFlag(cmd)
-	name := cmd.Flags().String("name", "", "`name` of the server in rules and in the inbox (default: made from the command)")
-	again := cmd.Flags().Bool("restart", true, "start the server again when it ends by itself")
+	flags := cmd.Flags()
+	name := flags.String("name", "", "`name` of the server in rules and in the inbox (default: made from the command or the URL)")
+	again := flags.Bool("restart", true, "start the server again when it ends by itself")
+	var at remote
+	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND")
+	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} keeps a secret off the command line; may be repeated")
+	flags.StringVar(&at.tokenFile, "token-file", "", "`file` with the bearer token for the server at --url; read for every request")
+	cmd.Args = positional(func(_ *cobra.Command, command []string) error { return at.check(command) })
 	cmd.RunE = func(cmd *cobra.Command, command []string) error {
-		if *name == "" {
-			*name = wrapName(command)
+		w := wrapping{name: *name, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+		if err := w.reach(at, command); err != nil {
+			return err
 		}
-		w := wrapping{name: *name, command: command, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 		if *again {
 			w.restarts = wrapRestarts
 		}
@@ -70,7 +71,8 @@ func newWrap() *cobra.Command {
 // A wrapping is one server that is to be wrapped.
 type wrapping struct {
 	name           string
-	command        []string
+	server         config.Upstream
+	token          func() (string, error) // see app.Wrap
 	restarts       int
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -78,9 +80,7 @@ type wrapping struct {
 
 // build returns the gate before the server, and tells where its inbox is.
 func (w wrapping) build(file string) (*app.Wrapped, error) {
-	server := config.DefaultUpstream()
-	server.Name, server.Command = w.name, w.command
-	sources := config.Sources{File: file, Server: &server, Starter: &config.Starter{
+	sources := config.Sources{File: file, Server: &w.server, Starter: &config.Starter{
 		Name: "the built-in configuration", Text: wrapConfig, Policies: []config.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
 	}}
 	cfg, warnings, err := loadWrap(w.stderr, sources)
@@ -95,6 +95,7 @@ func (w wrapping) build(file string) (*app.Wrapped, error) {
 	}
 	gate, err := app.NewWrap(cfg, log, app.Wrap{
 		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: serverEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
+		Token: w.token,
 	})
 	if err != nil {
 		return nil, err
@@ -162,40 +163,4 @@ func userName() string {
 		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
-}
-
-// launchers are programs, and words to them, that start others.
-var launchers = []string{
-	"npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "node", "uv", "uvx", "pipx", "python", "python3", "docker", "podman",
-	"run", "exec", "dlx", "tool", "cmd", "sh", "bash", "env",
-}
-
-var (
-	notInNames = regexp.MustCompile(`[^a-z0-9]+`)
-	maxBase    = 48 // bytes, which leaves room for the digest
-)
-
-// wrapName makes a name of a command that is the same whenever the command is
-// started in the same directory, and another one for every other command: calls to
-// different servers must never be taken for the same call.
-func wrapName(command []string) string {
-	base := filepath.Base(command[0])
-	for _, word := range command {
-		plain := strings.TrimSuffix(strings.ToLower(filepath.Base(word)), ".exe")
-		if !strings.HasPrefix(word, "-") && !slices.Contains(launchers, plain) {
-			base = plain
-			break
-		}
-	}
-	if at := strings.LastIndex(base, "@"); at > 0 {
-		base = base[:at] // a version
-	}
-	base = strings.TrimSuffix(base, filepath.Ext(base))
-	base = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
-	base = strings.Trim(base[:min(len(base), maxBase)], "-")
-	if base == "" {
-		base = "server"
-	}
-	sum := sha256.Sum256([]byte(workingDir() + "\x00" + strings.Join(command, "\x00")))
-	return base + "-" + hex.EncodeToString(sum[:4])
 }

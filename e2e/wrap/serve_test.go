@@ -137,5 +137,5 @@ func TestServeMemoryTypeScript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	url := s.serve(s.server("memory"))
-	s.typeScript(map[string]any{"url": url})
+	s.typeScript(map[string]any{"url": url, "calls": memories})
 }

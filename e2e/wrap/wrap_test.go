@@ -282,20 +282,22 @@ func TestFilesystem(t *testing.T) {
 func TestMemoryTypeScript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.typeScript(map[string]any{"command": s.wrapped(s.server("memory"))})
+	s.typeScript(map[string]any{"command": s.wrapped(s.server("memory")), "calls": memories})
 }
 
-// typeScript has the TypeScript SDK use the server of memories, which an order says
-// how to reach.
+// memories are calls to the server of memories. The second one waits for approval.
+var memories = []any{
+	map[string]any{"name": "read_graph", "args": map[string]any{}},
+	map[string]any{"name": "create_entities", "args": map[string]any{"entities": []any{
+		map[string]any{"name": "gate", "entityType": "thing", "observations": []string{"holds"}},
+	}}},
+	map[string]any{"name": "search_nodes", "args": map[string]any{"query": "gate"}},
+}
+
+// typeScript has the TypeScript SDK make three calls, as an order says. One of them
+// waits for approval, and the answer to the last says "holds".
 func (s *site) typeScript(order map[string]any) {
 	s.t.Helper()
-	order["calls"] = []any{
-		map[string]any{"name": "read_graph", "args": map[string]any{}},
-		map[string]any{"name": "create_entities", "args": map[string]any{"entities": []any{
-			map[string]any{"name": "gate", "entityType": "thing", "observations": []string{"holds"}},
-		}}},
-		map[string]any{"name": "search_nodes", "args": map[string]any{"query": "gate"}},
-	}
 	t := s.t
 	text, err := json.Marshal(order)
 	if err != nil {

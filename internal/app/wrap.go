@@ -19,6 +19,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httplink"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
 )
 
@@ -32,14 +35,25 @@ type Wrap struct {
 	Dir      string    // in which the server runs
 	User     string    // whose agent it is
 	Restarts int       // how often the server is started again within a minute
+
+	Token func() (string, error) // returns what a server at a URL is shown; nil if nothing
 }
 
-// A Wrapped is a gate between one agent and one server, both at the other end of a
-// pipe. It can be run once.
+// A wrappedServer is the server of a wrap: a program, or one at a URL.
+type wrappedServer interface {
+	mcpstdio.Link
+	Start(receiver upstream.Receiver) error
+	Over() <-chan struct{} // closed when the server has ended for good
+	Err() error            // why; valid then
+	Close()
+}
+
+// A Wrapped is a gate between one agent at the other end of a pipe and one server. It
+// can be run once.
 type Wrapped struct {
 	*App
 
-	server *stdioclient.Client
+	server wrappedServer
 	agent  *mcpstdio.Agent
 }
 
@@ -47,8 +61,8 @@ type Wrapped struct {
 // and again when it is asked to.
 const grace = 2 * time.Second
 
-// NewWrap builds a gate in front of the one upstream of cfg, which is a program.
-// [Wrapped.Run] starts that.
+// NewWrap builds a gate in front of the one upstream of cfg. [Wrapped.Run] starts that
+// if it is a program.
 func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err error) {
 	a, err := newApp(cfg, log)
 	if err != nil {
@@ -60,7 +74,10 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		}
 	}()
 	a.room.operators = cfg.Operators.MaxConnections
-	w := &Wrapped{App: a, server: a.newServer(cfg.Upstreams[0], how)}
+	w := &Wrapped{App: a}
+	if w.server, err = a.newServer(cfg.Upstreams[0], how); err != nil {
+		return nil, err
+	}
 	a.asks = append(a.asks, w.server.Upstream())
 	if err := a.openWrapDesk(); err != nil {
 		return nil, err
@@ -107,17 +124,40 @@ func (a *App) openWrapDesk() error {
 	return a.govern()
 }
 
-// newServer returns what runs the server.
-func (a *App) newServer(u config.Upstream, how Wrap) *stdioclient.Client {
+// newServer returns what runs or reaches the server.
+func (a *App) newServer(u config.Upstream, how Wrap) (wrappedServer, error) {
+	if u.Command == nil {
+		return a.newLink(u, how)
+	}
 	cfg := a.processConfig(u)
 	cfg.Env, cfg.Stderr, cfg.Restarts = how.Env, how.Stderr, how.Restarts
-	return stdioclient.New(cfg)
+	return stdioclient.New(cfg), nil
+}
+
+// newLink returns what reaches a server at a URL.
+func (a *App) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
+	cfg, err := a.clientConfig(u)
+	if err != nil {
+		return nil, err
+	}
+	limits := a.cfg.Limits
+	return httplink.New(httplink.Config{
+		Client: httpclient.New(cfg), Token: how.Token, MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Log: a.log,
+		Asks: upstream.Config{
+			Name: u.Name, ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
+			MaxTaskTTL: u.MaxTaskTTL, Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
+		},
+	}), nil
 }
 
 // serverID tells a server from others that the user gives the same name, for example
 // in another project: a call to one must never run on another.
 func serverID(u config.Upstream, dir string) string {
-	sum := sha256.Sum256([]byte(dir + "\x00" + strings.Join(u.Command, "\x00")))
+	text := dir + "\x00" + strings.Join(u.Command, "\x00")
+	if u.URL != nil {
+		text = u.URL.String() // which is the same server in all projects
+	}
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
 }
 

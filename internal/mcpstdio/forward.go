@@ -26,7 +26,7 @@ func (x *exchange) forward() error {
 	x.dropCancelled()
 	ids := x.asked()
 	f := upstream.Forwarded{
-		Packet: x.packet, Body: x.plan.Body,
+		Packet: x.packet, Body: x.plan.Body, As: x.Caller().As(),
 		Expect: func() bool { return x.expect(ids) }, Forget: func() bool { return len(ids) == 0 || x.forget(ids) },
 	}
 	if x.packet.Batch {

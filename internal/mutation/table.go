@@ -3,7 +3,6 @@ package main
 const (
 	appPkg      = "internal/app"
 	approvalPkg = "internal/approval"
-	bridgePkg   = "internal/upstream/bridge"
 	mcphttpPkg  = "internal/mcphttp"
 	keyringPkg  = "internal/keyring"
 	operatorPkg = "internal/operator"
@@ -484,37 +483,5 @@ var mutations = []mutation{
 		"an upstream answers for the gate", "internal/conversation/awaited.go",
 		`return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, `return r.resumed`,
 		mcphttpPkg, "^TestForgedAnswer",
-	},
-
-	// Servers that are programs.
-	{
-		"a session is open to other principals", bridgePkg + "/session.go",
-		`if p.principal != by.Principal {`, `if false {`,
-		bridgePkg, "^TestForeignSession$",
-	},
-	{
-		"a session that was kept is open to other principals", bridgePkg + "/session.go",
-		`if err != nil || initialize == nil || principal != by.Principal {`, `if err != nil || initialize == nil {`,
-		bridgePkg, "^TestForeignSession$",
-	},
-	{
-		"a server gets the environment of the gate", "internal/config/check.go",
-		`if slices.ContainsFunc(serverVariables,`, `if true || slices.ContainsFunc(serverVariables,`,
-		bridgePkg, "^TestEnviron$",
-	},
-	{
-		"clients have as many processes as they like", bridgePkg + "/bridge.go",
-		`full := b.room.Try(c, 1)`, `full := error(nil)`,
-		bridgePkg, "^TestProcessLimits$",
-	},
-	{
-		"progress of one client is told to another", "internal/upstream/stdioclient/relay.go",
-		`patch.Replace(token, jsonrpc.AppendString(nil, id))`, ``,
-		bridgePkg, "^TestShared$",
-	},
-	{
-		"a call that was sent counts as not sent", bridgePkg + "/request.go",
-		`trace.GotConn(httptrace.GotConnInfo{})`, ``,
-		bridgePkg, "^TestHeldCrash$",
 	},
 }

@@ -42,6 +42,9 @@ type Caller struct {
 	send     func(message []byte) // sends the client a message before the answer; nil if it takes none
 }
 
+// As returns in whose name requests are made.
+func (c *Caller) As() Credentials { return c.as }
+
 // SendInterim has f send the client the messages that the upstream sends it before
 // the answer.
 func (c *Caller) SendInterim(f func(message []byte)) { c.send = f }

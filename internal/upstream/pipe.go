@@ -23,6 +23,7 @@ func ReadLine(text []byte, depth int) Line {
 type Forwarded struct {
 	Packet jsonrpc.Packet
 	Body   []byte
+	As     Credentials
 
 	// Expect notes, before the first byte is sent, that the server is to answer. It
 	// reports false if the message must not be sent.

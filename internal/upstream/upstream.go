@@ -34,6 +34,8 @@ type Request struct {
 	Body    []byte           // what is sent
 	As      Credentials
 	Stream  bool // the answer is a stream without an end of its own
+
+	Forwarded bool // it is a message of the client's, as it came
 }
 
 // Credentials are in whose name a request is made: the credentials of a client,
@@ -50,6 +52,8 @@ type Response struct {
 	Status int  // as of HTTP
 	Events bool // Body is a stream of events, and else one JSON text
 	Body   io.ReadCloser
+
+	Session string // that the server begins, if it does
 }
 
 // An UnsentError is the failure of a request of which no byte was sent.

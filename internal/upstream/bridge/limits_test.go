@@ -115,7 +115,7 @@ func TestHeldCrash(t *testing.T) {
 // A server that does not answer is given up on, and told so. Its other calls go on.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	s := open(t, "", "limits: {call_timeout: 300ms}\n")
+	s := open(t, "", "limits: {call_timeout: 5s}\n")
 	session := s.begin()
 	pid := s.pid(session)
 	if got := s.post(session, call("1", "hang", "{}")); !strings.Contains(got.body, "upstream_timeout") {

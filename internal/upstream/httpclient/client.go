@@ -240,10 +240,7 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
-	use := held
-	if r.Stream {
-		use = Stream
-	}
+	use := useOf(r)
 	measurement := c.Sending()
 	resp, err := c.Do(traced, Peer{Use: use, Principal: r.As.Principal}, &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: header}, body)
 	if err != nil {
@@ -265,7 +262,22 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	}
 	return &upstream.Response{
 		Status: resp.StatusCode, Events: MediaType(resp.Header.Get("Content-Type")) == "text/event-stream", Body: resp.Body,
+		Session: resp.Header.Get("Mcp-Session-Id"),
 	}, nil
+}
+
+// useOf returns what a request is for.
+func useOf(r upstream.Request) Use {
+	switch {
+	case r.Stream:
+		return Stream
+	case !r.Forwarded:
+		return held
+	case r.Message.Method == "tools/call":
+		return Call
+	default:
+		return Plain
+	}
 }
 
 // Do makes the request r, which came from the client by, with the given body. It

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What the command line may say of a server over HTTP. Secrets go nowhere where others
+// could read them.
+func TestRemote(t *testing.T) {
+	t.Setenv("CRM_KEY", "k-1")
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("two words\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		at      remote
+		command []string
+		wrong   string // nothing if it is right
+	}{
+		{"nothing", remote{}, nil, "give the COMMAND"},
+		{"both", remote{url: "https://a/"}, []string{"npx"}, "either --url or a COMMAND"},
+		{"header without a URL", remote{headers: []string{"A: b"}}, []string{"npx"}, "need --url"},
+		{"no URL", remote{url: "ftp://a/"}, nil, "http or https URL"},
+		{"password in the URL", remote{url: "https://me:hush@a/"}, nil, "without user"},
+		{"https", remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}, nil, ""},
+		{"this machine", remote{url: "http://localhost:3000/mcp", tokenFile: file}, nil, ""},
+		{"this machine by address", remote{url: "http://[::1]/mcp", tokenFile: file}, nil, ""},
+		{"in the clear", remote{url: "http://crm.example.com/mcp", tokenFile: file}, nil, "need an https URL"},
+		{"header in the clear", remote{url: "http://localhost.example.com/mcp", headers: []string{"A: b"}}, nil, "need an https URL"},
+		{"in the clear without secrets", remote{url: "http://crm.example.com/mcp"}, nil, ""},
+		{"header without a value", remote{url: "https://a/", headers: []string{"A"}}, nil, "NAME: VALUE"},
+		{"header of the gate", remote{url: "https://a/", headers: []string{"Mcp-Session-Id: 1"}}, nil, "the gate uses this header itself"},
+		{"two lines", remote{url: "https://a/", headers: []string{"A: b\r\nC: d"}}, nil, "on one line"},
+		{"unknown variable", remote{url: "https://a/", headers: []string{"A: ${NO_SUCH_VARIABLE}"}}, nil, "is not set"},
+		{"no token", remote{url: "https://a/", tokenFile: empty}, nil, "has no token"},
+		{"no file", remote{url: "https://a/", tokenFile: file + "-none"}, nil, "no such file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.at.check(tt.command)
+			var w wrapping
+			if err == nil {
+				err = w.reach(tt.at, tt.command)
+			}
+			switch {
+			case tt.wrong == "" && err != nil:
+				t.Fatal(err)
+			case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
+				t.Fatalf("the error is %v; want one with %q", err, tt.wrong)
+			case err != nil && (strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "two words")):
+				t.Errorf("the error tells a secret: %v", err)
+			}
+		})
+	}
+	var w wrapping
+	if err := w.reach(remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := w.token(); token != "secret-token" || err != nil || w.server.Headers["X-Key"].Reveal() != "k-1" || !strings.HasPrefix(w.name, "crm-example-com-") {
+		t.Errorf("token %q (%v), server %+v", token, err, w.server)
+	}
+}

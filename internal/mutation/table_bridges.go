@@ -1,0 +1,45 @@
+package main
+
+const (
+	bridgePkg = "internal/upstream/bridge"
+	linkPkg   = "internal/upstream/httplink"
+)
+
+// bridgeMutations are the changes of what is between HTTP and pipes.
+var bridgeMutations = []mutation{
+	{
+		"a session is open to other principals", bridgePkg + "/session.go",
+		`if p.principal != by.Principal {`, `if false {`,
+		bridgePkg, "^TestForeignSession$",
+	},
+	{
+		"a server gets the environment of the gate", "internal/config/check.go",
+		`if slices.ContainsFunc(serverVariables,`, `if true || slices.ContainsFunc(serverVariables,`,
+		bridgePkg, "^TestEnviron$",
+	},
+	{
+		"clients have as many processes as they like", bridgePkg + "/bridge.go",
+		`full := b.room.Try(c, 1)`, `full := error(nil)`,
+		bridgePkg, "^TestProcessLimits$",
+	},
+	{
+		"progress of one client is told to another", "internal/upstream/stdioclient/relay.go",
+		`patch.Replace(token, jsonrpc.AppendString(nil, id))`, ``,
+		bridgePkg, "^TestShared$",
+	},
+	{
+		"a call that was sent counts as not sent", bridgePkg + "/request.go",
+		`trace.GotConn(httptrace.GotConnInfo{})`, ``,
+		bridgePkg, "^TestHeldCrash$",
+	},
+	{
+		"a call is sent again in a new session whatever became of it", linkPkg + "/session.go",
+		`if err != nil || resp.Status != http.StatusNotFound || id == "" {`, `if err != nil || id == "" {`,
+		linkPkg, "^TestLegacy$",
+	},
+	{
+		"secrets are sent in the clear", "internal/config/remote.go",
+		`u.URL.Scheme == "https" ||`, `u.URL.Scheme != "" ||`,
+		"cmd/thoughtgate", "^TestRemote$",
+	},
+}

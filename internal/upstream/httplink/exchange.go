@@ -1,0 +1,204 @@
+package httplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// An exchange is what the client asked in one message, until the server has answered.
+type exchange struct {
+	l       *Link
+	request upstream.Request
+	ids     [][]byte // of requests that the server has not answered
+	cancel  context.CancelFunc
+}
+
+// run sends the message, and gives the client what the server says to it.
+func (x *exchange) run(ctx context.Context) {
+	all := slices.Clone(x.ids)
+	defer x.cancel()
+	defer x.l.forget(all)
+	err := x.serve(ctx)
+	if len(x.ids) > 0 {
+		if err == nil {
+			err = brokenOff(nil)
+		}
+		x.l.unanswered(x.ids, err)
+	}
+}
+
+// serve returns an error if the server gives no answer.
+func (x *exchange) serve(ctx context.Context) error {
+	resp, err := x.l.Send(ctx, x.request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.Events && resp.Status == http.StatusOK {
+		return x.stream(ctx, resp)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(x.l.cfg.MaxLine)+1))
+	switch {
+	case err != nil:
+		return brokenOff(err)
+	case len(text) > x.l.cfg.MaxLine:
+		return tooLarge()
+	case resp.Status != http.StatusOK && !x.isAnswer(text):
+		return refusal(resp.Status)
+	}
+	x.take(resp, text)
+	return nil
+}
+
+// isAnswer reports whether a text is an answer to the request.
+func (x *exchange) isAnswer(text []byte) bool {
+	m, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{Depth: x.l.cfg.Depth})
+	return err == nil && m.Kind == jsonrpc.Response && m.ID.Present() && jsonrpc.SameID(m.ID.Bytes, x.ids[0])
+}
+
+// take gives the client a message.
+func (x *exchange) take(resp *upstream.Response, text []byte) {
+	if x.request.Message.Method == methodInitialize && x.isAnswer(text) {
+		x.l.begun(resp.Session, text)
+	}
+	for _, id := range x.l.received(text, x.ids) {
+		x.ids = slices.DeleteFunc(x.ids, func(other []byte) bool { return jsonrpc.SameID(id, other) })
+	}
+}
+
+// A position is where a stream was when it broke off, and how long to wait before it
+// is asked for again.
+type position struct {
+	id       string
+	pause    time.Duration
+	failures int
+}
+
+// maxResumes is how often in a row the rest of a stream is asked for in vain.
+const maxResumes = 5
+
+// wait waits before the next attempt.
+func (p *position) wait(ctx context.Context) {
+	pause := min(p.pause<<min(p.failures, 5), longPause)
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// stream takes the events of an answer. If it breaks off before all is answered, the
+// rest is asked for behind the last event, if the server has said how.
+func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
+	place := position{pause: shortPause}
+	err := x.l.follow(resp.Body, &place, func(text []byte) bool {
+		x.take(resp, text)
+		return len(x.ids) > 0
+	})
+	for len(x.ids) > 0 && place.id != "" && place.failures < maxResumes && ctx.Err() == nil {
+		place.wait(ctx)
+		var rest *http.Response
+		if rest, err = x.l.get(ctx, place.id); err != nil {
+			place.failures++
+			continue
+		}
+		if rest.StatusCode != http.StatusOK {
+			_ = rest.Body.Close()
+			return brokenOff(fmt.Errorf("the rest of the stream: status %d", rest.StatusCode))
+		}
+		before := place.id
+		err = x.l.follow(rest.Body, &place, func(text []byte) bool {
+			x.take(resp, text)
+			return len(x.ids) > 0
+		})
+		if place.failures++; place.id != before {
+			place.failures = 0
+		}
+	}
+	if len(x.ids) == 0 {
+		return nil
+	}
+	return brokenOff(err)
+}
+
+// follow takes the messages of a stream until it ends, or take reports false, and notes
+// where it was. It closes the body. Without take, the receiver gets the messages.
+func (l *Link) follow(body io.ReadCloser, place *position, take func([]byte) bool) error {
+	defer func() { _ = body.Close() }()
+	events := jsonrpc.NewEventReader(body, l.cfg.MaxLine)
+	for {
+		e, err := events.Next()
+		if err != nil {
+			if errors.Is(err, jsonrpc.ErrTooLarge) {
+				return tooLarge()
+			}
+			return err
+		}
+		if e.HasID {
+			place.id = e.ID
+		}
+		if e.Retry > 0 {
+			place.pause = min(e.Retry, longPause)
+		}
+		switch {
+		case len(e.Data) == 0 || e.Name != "" && e.Name != "message":
+		case take == nil:
+			l.received(e.Data, nil)
+		case !take(e.Data):
+			return nil
+		}
+	}
+}
+
+// answerIn returns the answer to a request of the link's own.
+func (l *Link) answerIn(resp *upstream.Response, id []byte) (text []byte, err error) {
+	if resp.Status != http.StatusOK {
+		return nil, refusal(resp.Status)
+	}
+	if !resp.Events {
+		return io.ReadAll(io.LimitReader(resp.Body, int64(l.cfg.MaxLine)))
+	}
+	err = l.follow(resp.Body, new(position), func(event []byte) bool {
+		m, err := jsonrpc.ParseMessage(event, jsonrpc.Limits{})
+		if err == nil && m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, id) {
+			text = event
+		}
+		return text == nil
+	})
+	if text != nil {
+		err = nil
+	}
+	return text, err
+}
+
+// brokenOff returns the problem of an answer that does not come.
+func brokenOff(cause error) *wire.Problem {
+	if known, ok := errors.AsType[*wire.Problem](cause); ok {
+		return known
+	}
+	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server broke off before it answered; the call may have run", Cause: cause}
+}
+
+func tooLarge() *wire.Problem {
+	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (limits.max_line)"}
+}
+
+// refusal returns the problem of a request that the server answers with a status and
+// no message.
+func refusal(status int) *wire.Problem {
+	detail := fmt.Sprintf("the server answered with status %d %s", status, http.StatusText(status))
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		detail += "; check the token"
+	default:
+	}
+	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: detail}
+}

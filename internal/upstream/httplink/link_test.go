@@ -1,0 +1,459 @@
+package httplink_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// patience is how long a test waits for what must happen. Only a test that fails
+// uses it up.
+const patience = time.Minute
+
+// A server is an MCP server over HTTP. What its tools do is said by their names.
+type server struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	seen     []string // what it was told, with the session and the token
+	sessions map[string]bool
+	token    string // that it wants; empty if any
+	begun    int
+	streams  chan string // messages for the GET stream
+	replies  chan string // what clients answer
+	broken   map[string]string
+	gone     chan struct{} // gets a value when the client of "hang" leaves
+}
+
+func newServer(t *testing.T) (*server, string) {
+	t.Helper()
+	s := &server{
+		t: t, sessions: map[string]bool{}, streams: make(chan string, 10), replies: make(chan string, 10), broken: map[string]string{},
+		gone: make(chan struct{}, 10),
+	}
+	up := httptest.NewServer(s)
+	t.Cleanup(func() {
+		up.CloseClientConnections()
+		up.Close()
+	})
+	return s, up.URL
+}
+
+// count returns how often the server was told something with a text in it.
+func (s *server) count(text string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.seen {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *server) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.sessions)
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	session := r.Header.Get("Mcp-Session-Id")
+	s.mu.Lock()
+	s.seen = append(s.seen, r.Method+" "+session+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Key")+" "+r.Header.Get("Mcp-Method")+" "+r.Header.Get("Last-Event-Id")+" "+string(body))
+	known, token := s.sessions[session], s.token
+	s.mu.Unlock()
+	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+	isModern := err == nil && strings.Contains(string(body), "io.modelcontextprotocol/protocolVersion")
+	switch {
+	case token != "" && r.Header.Get("Authorization") != "Bearer "+token:
+		http.Error(w, "no", http.StatusUnauthorized)
+	case err == nil && p.Messages[0].Method == "initialize":
+		s.initialize(w, &p.Messages[0])
+	case !isModern && !known:
+		http.Error(w, "no such session", http.StatusNotFound)
+	case r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") == "":
+		s.stream(w, r)
+	case r.Method == http.MethodGet:
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "id: end\ndata: %s\n\n", s.broken[r.Header.Get("Last-Event-Id")])
+	case r.Method == http.MethodDelete:
+		s.expire()
+	case p.Messages[0].Kind == jsonrpc.Response:
+		s.replies <- string(body)
+		w.WriteHeader(http.StatusAccepted)
+	case p.Messages[0].Kind == jsonrpc.Notification:
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		s.answer(w, r, &p.Messages[0])
+	}
+}
+
+func (s *server) initialize(w http.ResponseWriter, m *jsonrpc.Message) {
+	s.mu.Lock()
+	s.begun++
+	id := fmt.Sprintf("s-%d", s.begun)
+	s.sessions[id] = true
+	s.mu.Unlock()
+	w.Header().Set("Mcp-Session-Id", id)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"remote","version":"1"}}`)))
+}
+
+func (s *server) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case message := <-s.streams:
+			fmt.Fprintf(w, "data: %s\n\n", message)
+			w.(http.Flusher).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) {
+	name, _ := m.Params.Name.Text()
+	text := string(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"content":[{"type":"text","text":"ran `+name+`"}]}`)))
+	switch {
+	case m.Method == "tools/list":
+		text = string(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"tools":[{"name":"echo","inputSchema":{"type":"object"}},{"name":"delete","inputSchema":{"type":"object"}}]}`)))
+	case name == "ask_client":
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{}}`+"\n\n")
+		w.(http.Flusher).Flush()
+		fmt.Fprintf(w, "data: %s\n\n", jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"content":[],"got":`+<-s.replies+`}`)))
+		return
+	case name == "break": // the rest of the stream is to be asked for
+		s.mu.Lock()
+		s.broken["e-1"] = text
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "id: e-1\nretry: 10\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
+		return
+	case name == "cut": // and of this one there is no rest
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
+		return
+	case name == "hang":
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		s.gone <- struct{}{}
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, text)
+}
+
+// A site is a wrap in front of a server over HTTP. The test is the agent.
+type site struct {
+	t     *testing.T
+	in    io.Writer
+	lines chan string
+	gate  *app.Wrapped
+	stop  func()
+}
+
+// open starts a wrap of the server at a URL. Token is the file with the token, or
+// nothing.
+func open(t *testing.T, target, token string, headers ...string) *site {
+	t.Helper()
+	remote, err := config.RemoteServer(target, headers, []string{"KEY=k-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote.Name = "remote"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gate.yaml")
+	text := "version: 1\noperators: {listen: 127.0.0.1:0, token: secret-of-the-operators}\nstore: 'sqlite:" + filepath.Join(dir, "gate.db") + "'\nwaiting: {hold: 1m}\n" +
+		"rules: [{match: 'delete*', action: approve}]\ndefault: forward\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Sources{File: file, Server: &remote})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, write := io.Pipe()
+	read, out := io.Pipe()
+	how := app.Wrap{In: in, Out: out, User: "tester"}
+	if token != "" {
+		how.Token = func() (string, error) {
+			text, err := os.ReadFile(token)
+			return string(text), err
+		}
+	}
+	s := &site{t: t, in: write, lines: make(chan string, 100)}
+	if s.gate, err = app.NewWrap(cfg, slog.New(slog.DiscardHandler), how); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.gate.Run(context.WithoutCancel(t.Context())) }()
+	go func() {
+		lines := bufio.NewScanner(read)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			s.lines <- lines.Text()
+		}
+	}()
+	s.stop = sync.OnceFunc(func() {
+		write.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		read.Close()
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *site) say(message string) { fmt.Fprintln(s.in, message) }
+
+// hear returns the next message with a text in it.
+func (s *site) hear(with string) string {
+	s.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case line := <-s.lines:
+			if strings.Contains(line, with) {
+				return line
+			}
+		case <-deadline:
+			s.t.Fatalf("the client does not hear %s", with)
+		}
+	}
+}
+
+func (s *site) begin() {
+	s.t.Helper()
+	s.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"tester","version":"1"}}}`)
+	s.hear(`"serverInfo"`)
+	s.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+func call(id, tool string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
+}
+
+func modernCall(id, tool string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// approve approves the one call that is pending, once there is one.
+func (s *site) approve() {
+	s.t.Helper()
+	operate := func(method, path, body string) string {
+		r, err := http.NewRequestWithContext(s.t.Context(), method, s.gate.Inbox()+path, strings.NewReader(body))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer secret-of-the-operators")
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return string(text)
+	}
+	member := func(text, name string) string {
+		_, rest, _ := strings.Cut(text, `"`+name+`":"`)
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	var id string
+	await(s.t, "a call is held", func() bool {
+		id = member(operate(http.MethodGet, "/api/approvals?state=pending", ""), "id")
+		return id != ""
+	})
+	shown := member(operate(http.MethodGet, "/api/approvals/"+id+"?arguments=all", ""), "shownDigest")
+	operate(http.MethodPost, "/api/approvals/"+id+"/approve", `{"reason":"fine","shownDigest":"`+shown+`"}`)
+}
+
+// A client of a pipe has a session with a server over HTTP, and ends it. What the
+// server asks and says unasked reaches the client.
+func TestLegacy(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "", "X-Key: ${KEY}")
+	s.begin()
+	s.say(call("1", "echo"))
+	if got := s.hear(`"id":1`); got != `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ran echo"}]}}` {
+		t.Errorf("a call was answered %s", got)
+	}
+	if up.count("POST s-1  k-1") == 0 {
+		t.Errorf("the server was told %q", up.seen)
+	}
+	s.say(call("2", "ask_client"))
+	s.hear("sampling/createMessage")
+	s.say(`{"jsonrpc":"2.0","id":"q1","result":{"role":"assistant"}}`)
+	if got := s.hear(`"id":2`); !strings.Contains(got, "assistant") {
+		t.Errorf("the call was answered %s", got)
+	}
+	up.streams <- `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`
+	s.hear("notifications/resources/list_changed")
+	s.say(call("3", "hang"))
+	await(t, "the server has the call", func() bool { return up.count(`"hang"`) == 1 })
+	s.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
+	await(t, "the server hears of the cancellation", func() bool { return up.count("notifications/cancelled") == 1 })
+	s.say(call("4", "delete"))
+	s.approve()
+	if got := s.hear(`"id":4`); !strings.Contains(got, "ran delete") || up.count(`"delete"`) != 1 {
+		t.Errorf("the held call was answered %s", got)
+	}
+	s.stop()
+	if up.count("DELETE s-1") != 1 {
+		t.Errorf("the server was told %q", up.seen)
+	}
+}
+
+// A stream that breaks off is resumed behind its last event. If it cannot be, the
+// client is told that the call may have run, and nothing is repeated.
+func TestBrokenStreams(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.begin()
+	s.say(call("1", "break"))
+	if got := s.hear(`"id":1`); !strings.Contains(got, "ran break") {
+		t.Errorf("the call was answered %s", got)
+	}
+	s.say(call("2", "cut"))
+	if got := s.hear(`"id":2`); !strings.Contains(got, "upstream_invalid_response") || !strings.Contains(got, "may have run") {
+		t.Errorf("the call was answered %s", got)
+	}
+	if up.count(`"cut"`) != 1 || up.count(`"break"`) != 1 {
+		t.Error("a call was repeated")
+	}
+}
+
+// A session that the server has ended is begun again, as the client began it: for
+// what is forwarded and for a held call.
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.begin()
+	s.say(call("1", "echo"))
+	s.hear(`"id":1`)
+	up.expire()
+	s.say(call("2", "echo"))
+	if got := s.hear(`"id":2`); !strings.Contains(got, "ran echo") {
+		t.Errorf("after the end of the session: %s", got)
+	}
+	if up.count("notifications/initialized") != 2 || up.count(`"clientInfo":{"name":"tester"`) != 2 {
+		t.Errorf("the server was told %q", up.seen)
+	}
+	s.say(call("3", "delete"))
+	up.expire()
+	s.approve()
+	if got := s.hear(`"id":3`); !strings.Contains(got, "ran delete") {
+		t.Errorf("the held call was answered %s", got)
+	}
+	up.streams <- `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`
+	s.hear("notifications/resources/list_changed")
+}
+
+// A modern client has no session. It cancels by a notification, and the server hears
+// of it by the end of the stream.
+func TestModern(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.say(modernCall("1", "echo"))
+	if got := s.hear(`"id":1`); !strings.Contains(got, "ran echo") {
+		t.Errorf("the call was answered %s", got)
+	}
+	if up.count("POST    tools/call") != 1 {
+		t.Errorf("the server was told %q", up.seen)
+	}
+	s.say(modernCall("2", "hang"))
+	await(t, "the server has the call", func() bool { return up.count(`"hang"`) == 1 })
+	s.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+	select {
+	case <-up.gone:
+	case <-time.After(patience):
+		t.Error("the server does not hear that the client has left")
+	}
+	if up.count("notifications/cancelled") != 0 {
+		t.Error("the server got a notification that has no place over HTTP")
+	}
+}
+
+// The token is read again for every request, and a wrong one is explained.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	up.token = "first"
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(token string) {
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	s := open(t, target, file)
+	s.begin()
+	s.say(call("1", "echo"))
+	s.hear("ran echo")
+	up.mu.Lock()
+	up.token = "second"
+	up.mu.Unlock()
+	s.say(call("2", "echo"))
+	if got := s.hear(`"id":2`); !strings.Contains(got, "401") || !strings.Contains(got, "token") {
+		t.Errorf("a wrong token: %s", got)
+	}
+	s.say(call("3", "delete"))
+	write("second")
+	s.approve()
+	if got := s.hear(`"id":3`); !strings.Contains(got, "ran delete") {
+		t.Errorf("a held call after the token has changed: %s", got)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.say(call("4", "echo"))
+	if got := s.hear(`"id":4`); !strings.Contains(got, "upstream_unreachable") || up.count(`"id":4`) != 0 {
+		t.Errorf("a token that cannot be read: %s", got)
+	}
+}
+
+// A server that is not there is told of, and found when it is.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	s := open(t, "http://127.0.0.1:1/mcp", "")
+	s.say(call("1", "echo"))
+	if got := s.hear(`"id":1`); !strings.Contains(got, "upstream_unreachable") {
+		t.Errorf("the call was answered %s", got)
+	}
+}
