@@ -28,6 +28,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(serverVariable); url != "" {
+		serveLedger(url)
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "crash")
 		if err != nil {

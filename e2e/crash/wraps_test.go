@@ -1,0 +1,421 @@
+package crash_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+// serverVariable names the ledger to the program behind a wrap, which is this test.
+const serverVariable = "CRASH_LEDGER"
+
+// serveLedger is an MCP server over standard input and output that asks the ledger.
+// It writes its process id to a file, to be killed by it.
+func serveLedger(url string) {
+	_ = os.WriteFile(os.Getenv(serverVariable+"_PID"), []byte(strconv.Itoa(os.Getpid())), 0o600)
+	var writing sync.Mutex
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		text := lines.Text()
+		if strings.Contains(text, `"initialize"`) {
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"ledger","version":"1"}}}`+"\n", requestID.FindStringSubmatch(text)[1])
+			continue
+		}
+		if requestID.FindString(text) == "" {
+			continue
+		}
+		go func() {
+			resp, err := http.Post(url, "application/json", strings.NewReader(text))
+			if err != nil {
+				return
+			}
+			defer resp.Body.Close()
+			answer, err := io.ReadAll(resp.Body)
+			if err != nil {
+				return
+			}
+			writing.Lock()
+			defer writing.Unlock()
+			fmt.Printf("%s\n", answer)
+		}()
+	}
+}
+
+// A host is an agent that starts a wrap, and starts it again when it has ended.
+type host struct {
+	s     *story
+	name  string
+	state string
+	pid   string // the file with the process id of the server
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	next    int
+	waiting map[int]chan answer
+	log     *journal
+	ended   chan struct{} // closed when the wrap has ended
+}
+
+// wrapConfig is that of every wrap.
+const wrapConfig = `
+version: 1
+tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
+execution: {lease: 2s}
+rules: [{match: 'hold_*', action: approve}]
+default: deny
+`
+
+// start starts the wrap and begins to speak with it.
+func (h *host) start() {
+	self, err := os.Executable()
+	if err != nil {
+		h.s.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(h.s.t.Context()), binary, "wrap", "-c", filepath.Join(h.state, "wrap.yaml"), "--name", h.name, "--", self)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+h.state, serverVariable+"="+h.s.ledger.url, serverVariable+"_PID="+h.pid)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		h.s.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		h.s.t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		h.s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		h.s.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	h.mu.Lock()
+	h.cmd, h.in, h.waiting, h.ended = cmd, in, make(map[int]chan answer), ended
+	h.mu.Unlock()
+	var reading sync.WaitGroup
+	reading.Go(func() { h.read(out) })
+	reading.Go(func() {
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			h.log.note(lines.Text())
+		}
+	})
+	go func() {
+		reading.Wait()
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	h.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"host","version":"1"}}`, patience)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fmt.Fprintln(h.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+// read takes what the wrap says.
+func (h *host) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		text := lines.Text()
+		if strings.Contains(text, `"method":`) {
+			continue
+		}
+		m := requestID.FindStringSubmatch(text)
+		if m == nil {
+			continue
+		}
+		id, _ := strconv.Atoi(m[1])
+		h.mu.Lock()
+		if wait := h.waiting[id]; wait != nil {
+			wait <- answer{200, text}
+			delete(h.waiting, id)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// ask asks the wrap something. The answer is empty if the wrap ends before it answers.
+func (h *host) ask(method, params string, limit time.Duration) answer {
+	h.mu.Lock()
+	h.next++
+	id, wait, ended := h.next, make(chan answer, 1), h.ended
+	h.waiting[id] = wait
+	_, err := fmt.Fprintf(h.in, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", id, method, params)
+	h.mu.Unlock()
+	if err != nil {
+		return answer{}
+	}
+	select {
+	case got := <-wait:
+		return got
+	case <-ended:
+	case <-time.After(limit):
+	}
+	return answer{}
+}
+
+// revive starts the wrap again if it has ended.
+func (h *host) revive() {
+	select {
+	case <-h.ended:
+		h.start()
+	default:
+	}
+}
+
+// kill kills the wrap, or the server behind it, or closes the pipe as an agent does
+// that goes.
+func (h *host) kill(dice *rand.Rand) (what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch dice.IntN(4) {
+	case 0:
+		_ = h.in.Close()
+		return "agent left"
+	case 1, 2:
+		text, err := os.ReadFile(h.pid)
+		pid, _ := strconv.Atoi(string(text))
+		if err == nil && pid > 0 {
+			if process, err := os.FindProcess(pid); err == nil {
+				_ = process.Kill()
+			}
+		}
+		return "server killed"
+	default:
+		_ = h.cmd.Process.Kill()
+		return "wrap killed"
+	}
+}
+
+// live makes calls and follows them, until over is closed.
+func (h *host) live(lane int, over <-chan struct{}, dice *rand.Rand) {
+	for n := lane * 100_000; ; n++ {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		h.revive()
+		as := []string{"quick", "slow", "large"}[dice.IntN(3)]
+		made := h.ask("tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":"%s"},"task":{}}`, n, as), patience)
+		id := made.after(`"taskId":"`)
+		if id == "" {
+			continue // nobody knows what became of it
+		}
+		h.s.know(id, func(c *call) { c.n, c.as, c.session = n, as, h.name })
+		for range 1 + dice.IntN(5) {
+			h.revive()
+			if h.ask("tasks/get", `{"taskId":"`+id+`"}`, patience).after(`"status":"`) == "completed" {
+				h.s.acknowledged(id, task.Completed)
+				break
+			}
+		}
+	}
+}
+
+// finish waits until a task stands still, and checks the answer of one that has
+// completed.
+func (h *host) finish(id string, c *call) {
+	var last answer
+	eventually(h.s.t, func() bool {
+		h.revive()
+		last = h.ask("tasks/get", `{"taskId":"`+id+`"}`, 20*time.Second)
+		status := last.after(`"status":"`)
+		return status == "completed" || status == "failed" || status == "cancelled"
+	})
+	if last.after(`"status":"`) != "completed" {
+		return
+	}
+	if got := h.ask("tasks/result", `{"taskId":"`+id+`"}`, patience); !got.has(outcome(c.n, c.as) + `"`) {
+		h.s.t.Errorf("call %d: the result of %s is not its own: %.300s", c.n, id, got.body)
+	}
+}
+
+// approver approves everything that waits at the desk, until over is closed.
+func (s *story) approver(address string, over <-chan struct{}) {
+	p := newParty(s.t, "").within(20 * time.Second)
+	at := &gate{operators: address}
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(10 * time.Millisecond): // a person needs a moment
+		}
+		var inbox struct {
+			Approvals []struct {
+				ID        string         `json:"id"`
+				Arguments jsontext.Value `json:"arguments"`
+			} `json:"approvals"`
+		}
+		if err := json.Unmarshal([]byte(p.inbox(at).body), &inbox); err != nil {
+			continue // the inbox moves
+		}
+		for _, a := range inbox.Approvals {
+			s.know(a.ID, func(c *call) { c.n, c.approval = numberOf(string(a.Arguments)), true })
+			if p.decide(at, a.ID, "approve").status == 200 {
+				s.acknowledged(a.ID, task.Approved)
+			}
+		}
+	}
+}
+
+// TestWrapsKilled kills agents, wraps, the servers behind them and the desk, all of one
+// user, at random moments. No call runs twice or without an approval, and nothing that
+// was acknowledged is lost.
+func TestWrapsKilled(t *testing.T) {
+	t.Parallel()
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("to repeat: go test ./e2e/crash -run TestWrapsKilled -seed %d -crash %v", seed, *crashTime)
+	state := t.TempDir()
+	dir := filepath.Join(state, "thoughtgate", "desk")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{filepath.Join(dir, "token"): token, filepath.Join(state, "wrap.yaml"): wrapConfig} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
+		return sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(dir, "store.db")})
+	}}
+	s := &story{world: w, store: "Wraps", seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
+	var hosts []*host
+	for i := range 3 {
+		h := &host{s: s, name: fmt.Sprintf("server-%d", i), state: state, pid: filepath.Join(state, fmt.Sprintf("pid-%d", i)), log: new(journal)}
+		h.start()
+		hosts = append(hosts, h)
+	}
+	t.Cleanup(func() {
+		for _, h := range hosts {
+			_ = h.cmd.Process.Kill()
+			<-h.ended
+			if t.Failed() {
+				t.Logf("the last words of a wrap:\n%s", h.log)
+			}
+		}
+	})
+	s.torment(hosts, startDeskAlone(t, state))
+	for _, h := range hosts {
+		_ = h.in.Close()
+		<-h.ended
+	}
+	s.audit(s.stored())
+	if len(w.ledger.runs) == 0 {
+		t.Error("no call ran")
+	}
+}
+
+// torment lets hosts live while everything is killed, and waits until all that was
+// acknowledged stands still.
+func (s *story) torment(hosts []*host, desk *lonelyDesk) {
+	address := desk.address(s.t)
+	over, decided := make(chan struct{}), make(chan struct{})
+	var living, deciding sync.WaitGroup
+	for i, h := range hosts {
+		living.Go(func() { h.live(i+1, over, s.dice(uint64(i))) })
+	}
+	deciding.Go(func() { s.approver(address, decided) })
+	dice := s.dice(99)
+	for end := time.Now().Add(*crashTime); time.Now().Before(end); {
+		<-time.After(time.Duration(50+dice.IntN(400)) * time.Millisecond)
+		if dice.IntN(6) == 0 {
+			desk.kill()
+			desk.start(s.t)
+			s.suffered("desk killed")
+			continue
+		}
+		s.suffered(hosts[dice.IntN(len(hosts))].kill(dice))
+	}
+	close(over)
+	living.Wait()
+	var finishing sync.WaitGroup
+	for _, h := range hosts {
+		finishing.Go(func() {
+			for id, c := range s.callsOf(h.name) {
+				h.finish(id, c)
+			}
+		})
+	}
+	finishing.Wait()
+	close(decided)
+	deciding.Wait()
+	desk.kill()
+}
+
+// callsOf returns the calls that were acknowledged to a host.
+func (s *story) callsOf(name string) map[string]*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := make(map[string]*call)
+	for id, c := range s.calls {
+		if c.session == name {
+			found[id] = c
+		}
+	}
+	return found
+}
+
+// A lonelyDesk is a process that serves the inbox, and no agent.
+type lonelyDesk struct {
+	state string
+	cmd   *exec.Cmd
+}
+
+func startDeskAlone(t *testing.T, state string) *lonelyDesk {
+	t.Helper()
+	d := &lonelyDesk{state: state}
+	d.start(t)
+	t.Cleanup(d.kill)
+	return d
+}
+
+func (d *lonelyDesk) start(t *testing.T) {
+	t.Helper()
+	d.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), binary, "desk")
+	d.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+d.state)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *lonelyDesk) kill() {
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+}
+
+// address returns where the inbox is.
+func (d *lonelyDesk) address(t *testing.T) string {
+	t.Helper()
+	var found string
+	eventually(t, func() bool {
+		cmd := exec.CommandContext(t.Context(), binary, "desk", "link")
+		cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+d.state)
+		out, err := cmd.Output()
+		_, rest, _ := strings.Cut(string(out), "http://")
+		found, _, _ = strings.Cut(rest, "/")
+		return err == nil && found != ""
+	})
+	return found
+}
