@@ -55,7 +55,8 @@ type App struct {
 	desk      *approval.Desk
 	outbox    *channel.Outbox // nil if there are no channels
 	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
-	owner     string          // of all tasks that this gate holds in the store of a desk; empty if there may be several
+	mixed     bool            // gates with other upstreams may use the store too
+	owner     string          // of all tasks that this gate holds in a mixed store; empty if there may be several
 	workflows atomic.Pointer[[]config.Workflow]
 	hub       *conversation.Hub
 	handler   *mcphttp.Handler

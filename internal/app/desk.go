@@ -20,7 +20,7 @@ func (a *App) newDesk() (*approval.Desk, error) {
 	return approval.New(approval.Config{
 		Store:    a.keep.Store,
 		Durable:  a.keep.durable,
-		Mixed:    a.local != nil,
+		Mixed:    a.mixed,
 		Judge:    a.gate.Recheck,
 		Workflow: a.workflow,
 		Send:     a.sendAsGate,
@@ -118,7 +118,7 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 			return u.Sender(t, a.gate)
 		}
 	}
-	if a.local != nil {
+	if a.mixed {
 		return nil // another gate has that upstream
 	}
 	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}

@@ -20,7 +20,7 @@ func (a *App) joinDesk(p place) error {
 	if err != nil {
 		return err
 	}
-	a.local, a.madeToken = desk, desk.Token()
+	a.local, a.mixed, a.madeToken = desk, true, desk.Token()
 	a.operators = a.serveOn(l, p)
 	return nil
 }

@@ -39,6 +39,7 @@ func Storage(cfg config.Config) storage.Settings {
 func (a *App) openStore() (keep, error) {
 	settings := Storage(a.cfg)
 	settings.Unreadable, settings.Doubtful = a.unreadable, a.doubtful
+	settings.Shared = a.mixed
 	if !a.gate.Governs() && a.local == nil {
 		settings.DSN = storage.Memory
 	}

@@ -74,6 +74,7 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		}
 	}()
 	a.room.operators = cfg.Operators.MaxConnections
+	a.mixed = true // an agent may start a wrap twice, or several with one store
 	w := &Wrapped{App: a}
 	if w.server, err = a.newServer(cfg.Upstreams[0], how); err != nil {
 		return nil, err
@@ -90,9 +91,7 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		return nil, err
 	}
 	w.agent = a.newAgent(w.server, how)
-	if a.local != nil {
-		a.owner = w.agent.Owner()
-	}
+	a.owner = w.agent.Owner()
 	return w, nil
 }
 
