@@ -50,6 +50,7 @@ func parts() []part {
 		{"streams", (*bench).idleStreams},
 		{"subscribers", (*bench).subscribers},
 		{"micro", (*bench).micro},
+		{"growth", (*bench).growth},
 	}
 }
 

@@ -24,6 +24,11 @@ const (
 	heldToken = "token-of-the-benchmark"
 )
 
+// heldWarmUp is how many blocks are kept first: enough for the heap to reach the size at
+// which it is collected, so that what is measured is what a result takes, and not what
+// the collector leaves to any program.
+const heldWarmUp = 2048
+
 // heldRules returns a configuration under which big calls are held, and their
 // results kept in a file.
 func (b *bench) heldRules() string {
@@ -53,7 +58,7 @@ func (b *bench) held(ctx context.Context) (err error) {
 		return err
 	}
 	gate, proxy := target{process, targetGate}, r.targets[1]
-	if err := b.heldAnswer(ctx, gate, warmUpBlocks, &flow{}); err != nil {
+	if err := b.heldAnswer(ctx, gate, heldWarmUp, &flow{}); err != nil {
 		return gate.failed(err)
 	}
 	kept, passed := &flow{}, &flow{}

@@ -221,3 +221,15 @@ func benchmarkScan(b *testing.B, text []byte, start func() func([]byte) error) {
 		}
 	}
 }
+
+// BenchmarkCores parses messages on all processors at the same time.
+func BenchmarkCores(b *testing.B) {
+	data := stringCall(1024)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := jsonrpc.Parse(data, jsonrpc.Limits{}); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

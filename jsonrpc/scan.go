@@ -296,9 +296,37 @@ func plainLen(p []byte) int {
 	return i
 }
 
+// skipText moves past ASCII and escapes of one letter, which is most of a string.
+func skipText(p []byte, i int) int {
+	for i < len(p) {
+		i += plainLen(p[i:])
+		for i+1 < len(p) && p[i] == '\\' && shortEscape(p[i+1]) {
+			i += 2
+		}
+		if i < len(p) && (p[i] < ' ' || p[i] >= utf8.RuneSelf || p[i] == '"' || p[i] == '\\') {
+			return i
+		}
+	}
+	return i
+}
+
+// shortEscape reports whether a backslash and c are an escape.
+func shortEscape(c byte) bool {
+	switch c {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return true
+	default:
+		return false
+	}
+}
+
 // multibyte moves past characters of more than one byte.
 func (s *scanner) multibyte(i int) int {
 	for s.at(i) >= utf8.RuneSelf {
+		if c := s.data[i]; c >= 0xc2 && c < 0xe0 && s.at(i+1)&0xc0 == utf8.RuneSelf { // two bytes, as in most of Europe
+			i += 2
+			continue
+		}
 		r, n := utf8.DecodeRune(s.data[i:])
 		if r == utf8.RuneError && n == 1 {
 			return s.fail("not valid UTF-8")
@@ -310,11 +338,10 @@ func (s *scanner) multibyte(i int) int {
 
 // escape moves past what follows a backslash. A surrogate must be half of a pair.
 func (s *scanner) escape(i int) int {
-	switch s.at(i) {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+	switch c := s.at(i); {
+	case shortEscape(c):
 		return i + 1
-	case 'u':
-	default:
+	case c != 'u':
 		return s.unexpected(i)
 	}
 	high, i := s.hex(i + 1)

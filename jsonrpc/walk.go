@@ -257,7 +257,7 @@ const maxEscape = len(`\ud83d\ude00`)
 func (w *walker) piece(i int) int {
 	start := i
 	for {
-		i += plainLen(w.data[i:])
+		i = skipText(w.data, i)
 		switch c := w.at(i); {
 		case i == len(w.data):
 			if i == start {

@@ -107,27 +107,49 @@ func OpenResult(ctx context.Context, s Blobs, t Task) io.Reader {
 	})
 }
 
+// chunkBuffers has buffers of chunks that were read. Without it a large answer would
+// leave as much garbage as it has bytes.
+var chunkBuffers = sync.Pool{New: func() any { return new([ChunkSize + ChunkFrame]byte) }}
+
+// ChunkBuffer returns a buffer with room for a chunk, for a store to read one into.
+// [ReadChunks] takes it back.
+func ChunkBuffer() []byte {
+	buffer, _ := chunkBuffers.Get().(*[ChunkSize + ChunkFrame]byte)
+	return buffer[:]
+}
+
 // ReadChunks returns a reader of the chunks that next returns, one after the
-// other, until it returns an error.
+// other, until it returns an error. The chunks are the reader's own.
 func ReadChunks(next func() ([]byte, error)) io.Reader { return &chunkReader{next: next} }
 
 // A chunkReader reads one chunk after the other.
 type chunkReader struct {
-	next func() ([]byte, error)
-	rest []byte // of the last chunk
-	err  error  // what comes after rest
+	next  func() ([]byte, error)
+	chunk []byte // the last one
+	rest  []byte // of it
+	err   error  // what comes after rest
 }
 
 // Read implements [io.Reader].
 func (r *chunkReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 && r.err == nil {
-		r.rest, r.err = r.next()
+		r.release()
+		r.chunk, r.err = r.next()
+		r.rest = r.chunk
 	}
 	n := copy(p, r.rest)
 	if r.rest = r.rest[n:]; n > 0 || len(p) == 0 {
 		return n, nil
 	}
 	return 0, r.err
+}
+
+// release gives back the buffer of a chunk that was read.
+func (r *chunkReader) release() {
+	if cap(r.chunk) == ChunkSize+ChunkFrame {
+		chunkBuffers.Put((*[ChunkSize + ChunkFrame]byte)(r.chunk[:cap(r.chunk)]))
+	}
+	r.chunk = nil
 }
 
 // ReadResult writes t's answer to w. It fails like a reader from [OpenResult].

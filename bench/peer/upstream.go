@@ -29,15 +29,14 @@ func (u *upstream) call(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	call, err := u.calls.Read(body)
+	kind, answer, err := u.answer(body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer := u.calls.Answer(call)
-	w.Header().Set("Content-Type", call.Kind.ContentType())
+	w.Header().Set("Content-Type", kind.ContentType())
 	var out io.Writer = w
-	if call.Kind.ContentType() == workload.TypeSSE {
+	if kind.ContentType() == workload.TypeSSE {
 		w.Header().Set("Cache-Control", "no-cache, no-transform")
 		out = flushing{w, http.NewResponseController(w)}
 	} else {
@@ -46,6 +45,16 @@ func (u *upstream) call(w http.ResponseWriter, r *http.Request) {
 	if _, err := answer.WriteTo(out); err != nil {
 		panic(http.ErrAbortHandler) // the client is gone; there is nobody to tell
 	}
+}
+
+// answer returns the answer to a request of the benchmark, or of the gate.
+func (u *upstream) answer(body []byte) (workload.Kind, workload.Body, error) {
+	call, err := u.calls.Read(body)
+	if err == nil {
+		return call.Kind, u.calls.Answer(call), nil
+	}
+	answer, err := u.calls.Own(body)
+	return workload.BigJSON, answer, err
 }
 
 // stream opens an event stream that says one thing and then nothing more.

@@ -3,7 +3,11 @@ package workload
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A Call is a request as the upstream reads it.
@@ -35,6 +39,35 @@ func NewUpstream() *Upstream {
 		u.known[k] = known{request: requestBody(k, 0), answer: Answer(k, 0)}
 	}
 	return u
+}
+
+// Own returns the answer to a request that the gate makes itself: it asks for the
+// tools before it runs a held call, and gives that call an id of its own.
+func (u *Upstream) Own(body []byte) (Body, error) {
+	var request struct {
+		ID     jsontext.Value `json:"id"`
+		Method string         `json:"method"`
+		Params struct {
+			Name      Kind `json:"name"`
+			Arguments struct {
+				Blocks int `json:"blocks"`
+			} `json:"arguments"`
+		} `json:"params"`
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
+		return Body{}, ErrForeign
+	}
+	switch {
+	case request.Method == "tools/list":
+		tools := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":%q,"inputSchema":{"type":"object"}}]}}`, request.ID, BigJSON)
+		return Body{Head: tools}, nil
+	case request.Params.Name == BigJSON:
+		answer := Answer(BigJSON, request.Params.Arguments.Blocks)
+		answer.Head = bytes.Replace(answer.Head, []byte(strconv.Itoa(firstID)), request.ID, 1)
+		return answer, nil
+	default:
+		return Body{}, ErrForeign
+	}
 }
 
 // Read returns the call in body after comparing every byte of it.

@@ -64,13 +64,23 @@ func callInstantly(context.Context, []byte) (approval.Outcome, error) {
 
 // BenchmarkWakeUp reports how long after the decision a blocked waiter's call
 // is sent, with 1,000 others waiting.
-func BenchmarkWakeUp(b *testing.B) {
+func BenchmarkWakeUp(b *testing.B) { benchmarkWakeUp(b, 1000) }
+
+// BenchmarkGrowth holds, decides and runs a call beside 1 to 10,000 clients that wait
+// for others.
+func BenchmarkGrowth(b *testing.B) {
+	for _, n := range []int{1, 10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("held call/%d", n), func(b *testing.B) { benchmarkWakeUp(b, n) })
+	}
+}
+
+func benchmarkWakeUp(b *testing.B, waiting int) {
 	store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
 	o := branch(b, store, nil)
 	ctx, stop := context.WithCancel(b.Context())
 	var others sync.WaitGroup
-	for i := range 1000 {
-		held := o.hold(b, call("others", fmt.Sprint(i)))
+	for i := range waiting {
+		held := o.hold(b, call(fmt.Sprint("other", i%100), fmt.Sprint(i)))
 		others.Go(func() { o.Wait(ctx, mine(held), plain(callInstantly)) })
 		<-store.watched
 	}

@@ -110,3 +110,70 @@ func BenchmarkProspect200Tools(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkGrowthRules matches the last of 10 to 10,000 rules.
+func BenchmarkGrowthRules(b *testing.B) {
+	for _, p := range []struct{ name, match string }{
+		{"exact", "tool_%d_x"}, {"prefix", "tool_%d_*"}, {"suffix", "*_%d_x"}, {"middle", "*_%d_*"},
+	} {
+		for _, n := range []int{10, 100, 1000, 10_000} {
+			cfg := policy.Config{Default: policy.Rule{Action: policy.Deny}}
+			for i := range n {
+				cfg.Rules = append(cfg.Rules, policy.Rule{Match: fmt.Sprintf(p.match, i), Action: policy.Forward})
+			}
+			s, call := compile(b, cfg), toolCall(fmt.Sprintf("tool_%d_x", n-1))
+			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
+				for b.Loop() {
+					if s.Judge(call).Rule != n-1 {
+						b.Fatal("another rule matched")
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkGrowthPolicies asks 10 to 10,000 policies: each about its own tool, or all
+// about any tool.
+func BenchmarkGrowthPolicies(b *testing.B) {
+	for _, scope := range []string{"own", "any"} {
+		for _, n := range []int{10, 100, 1000, 10_000} {
+			s, call := compile(b, manyPolicies(n, scope)), policyCall("tool_0")
+			call.Principal.Groups = append(call.Principal.Groups, "g0")
+			b.Run(fmt.Sprintf("%s/%d", scope, n), func(b *testing.B) {
+				for b.Loop() {
+					if v := s.Judge(call); v.Action != policy.Forward {
+						b.Fatal(v.Reason)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkGrowthCompile reads 10 to 10,000 rules, or policies.
+func BenchmarkGrowthCompile(b *testing.B) {
+	for name, config := range map[string]func(n int) policy.Config{
+		"rules": manyRules, "policies": func(n int) policy.Config { return manyPolicies(n, "own") },
+	} {
+		for _, n := range []int{10, 100, 1000, 10_000} {
+			cfg := config(n)
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					compile(b, cfg)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCores judges calls on all processors at the same time.
+func BenchmarkCores(b *testing.B) {
+	s, call := compile(b, manyRules(1000)), toolCall("tool_500_x")
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s.Judge(call)
+		}
+	})
+}

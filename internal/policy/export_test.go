@@ -27,3 +27,10 @@ func (s *Snapshot) Question(c Call) (types.Request, types.EntityMap, error) {
 	}
 	return request, entities, err
 }
+
+// Covers reports whether a pattern is seen to match every name that another matches.
+func Covers(wide, narrow string) bool {
+	w, err := compileGlob(wide)
+	n, err2 := compileGlob(narrow)
+	return err == nil && err2 == nil && w.covers(&n)
+}

@@ -41,7 +41,10 @@ var anyRune = token{outside: true}
 func literal(r rune) token { return token{ranges: []runeRange{{r, r}}} }
 
 func (t token) isLiteral() bool {
-	return !t.outside && len(t.ranges) == 1 && t.ranges[0].from == t.ranges[0].to
+	if t.outside || t.star || t.ranges[0].from != t.ranges[0].to {
+		return false
+	}
+	return !slices.ContainsFunc(t.ranges, func(r runeRange) bool { return r != t.ranges[0] }) // [aa] is a
 }
 
 func (t token) match(r rune) bool {

@@ -72,13 +72,14 @@ func coverPrincipals(wide, narrow []principalGlob) bool {
 }
 
 // A ruleList finds the first rule that matches a call. Most rules are never
-// looked at: they are found by the name they match, or by the text that such
-// names begin or end with.
+// looked at: they are found by the name they match, or by the longest text that such
+// names begin with, end with or have in them.
 type ruleList struct {
 	rules   []rule
 	byName  map[string][]int
 	byStart affixIndex
-	byEnd   affixIndex // of those that begin with a wildcard
+	byEnd   affixIndex // of those that begin with a wildcard, also if there is no text
+	byText  textIndex
 }
 
 // An affixIndex finds rules by the beginning or the end of names.
@@ -96,20 +97,31 @@ func (x *affixIndex) add(affix string, i int) {
 
 func newRuleList(rules []rule) ruleList {
 	l := ruleList{
-		rules: rules, byName: map[string][]int{},
+		rules: rules, byName: map[string][]int{}, byText: newTextIndex(),
 		byStart: affixIndex{rules: map[string][]int{}}, byEnd: affixIndex{rules: map[string][]int{}},
 	}
 	for i := range rules {
-		g := &rules[i].match
-		if name, ok := g.exact(); ok {
-			l.byName[name] = append(l.byName[name], i)
-		} else if g.start != "" {
-			l.byStart.add(g.start, i)
-		} else {
-			l.byEnd.add(g.parts[len(g.parts)-1].text, i)
-		}
+		l.add(i)
 	}
+	l.byText.link()
 	return l
+}
+
+// add lets a rule be found.
+func (l *ruleList) add(i int) {
+	g := &l.rules[i].match
+	end, text := g.parts[len(g.parts)-1].text, g.longestText()
+	name, exact := g.exact()
+	switch {
+	case exact:
+		l.byName[name] = append(l.byName[name], i)
+	case len(text) > max(len(g.start), len(end)):
+		l.byText.add(text, i)
+	case g.start != "":
+		l.byStart.add(g.start, i)
+	default:
+		l.byEnd.add(end, i)
+	}
 }
 
 // first returns the first rule that matches, or nil.
@@ -125,6 +137,7 @@ func (l *ruleList) first(t *target) *rule {
 			best = l.among(l.byEnd.rules[t.name[len(t.name)-n:]], best, t)
 		}
 	}
+	l.byText.visit(t.name, func(rules []int) { best = l.among(rules, best, t) })
 	if best == math.MaxInt {
 		return nil
 	}
@@ -156,17 +169,40 @@ type target struct {
 // shadowed warns of the rules that never match because another rule that
 // matches at least as much comes first.
 func (l *ruleList) shadowed() []Problem {
+	byText, textless := newTextIndex(), []int(nil)
+	for i := range l.rules {
+		if text := l.rules[i].match.longestText(); text != "" {
+			byText.add(text, i)
+		} else {
+			textless = append(textless, i)
+		}
+	}
+	byText.link()
 	var warnings []Problem
 	for j := range l.rules {
-		for i := range j {
-			if l.rules[i].covers(&l.rules[j]) {
-				text := fmt.Sprintf("never matches: %s %q comes first and matches everything that it does", l.rules[i].label, l.rules[i].Match)
-				warnings = append(warnings, Problem{l.rules[j].where, text})
-				break
-			}
+		r := &l.rules[j]
+		first := l.covering(textless, j, r)
+		byText.visit(r.match.texts(), func(rules []int) { first = l.covering(rules, first, r) })
+		if first < j {
+			text := fmt.Sprintf("never matches: %s %q comes first and matches everything that it does", l.rules[first].label, l.rules[first].Match)
+			warnings = append(warnings, Problem{r.where, text})
 		}
 	}
 	return warnings
+}
+
+// covering returns the first of the given rules that covers r, if it comes before
+// best, and else best.
+func (l *ruleList) covering(indexes []int, best int, r *rule) int {
+	for _, i := range indexes {
+		if i >= best {
+			break
+		}
+		if l.rules[i].covers(r) {
+			return i
+		}
+	}
+	return best
 }
 
 // A Named is something that an upstream offers.

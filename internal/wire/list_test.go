@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -103,9 +104,18 @@ func BenchmarkDeclare(b *testing.B) {
 }
 
 // CORE-007 NF-001.2: the lists are rewritten well within 5 ms.
-func BenchmarkRewriteList(b *testing.B) {
+func BenchmarkRewriteList(b *testing.B) { benchmarkRewriteList(b, 200) }
+
+// BenchmarkGrowth rewrites lists of 10 to 5,000 tools.
+func BenchmarkGrowth(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		b.Run(fmt.Sprintf("tools/list/%d", n), func(b *testing.B) { benchmarkRewriteList(b, n) })
+	}
+}
+
+func benchmarkRewriteList(b *testing.B, n int) {
 	var tools []string
-	for range 200 {
+	for range n {
 		tools = append(tools, `{"name":"hold","description":"`+strings.Repeat("words ", 20)+`","inputSchema":{"type":"object","properties":{"path":{"type":"string","description":"where"},"n":{"type":"integer"}},"required":["path"]},"annotations":{"destructiveHint":true}}`)
 	}
 	text := `{"jsonrpc":"2.0","id":1,"result":{"tools":[` + strings.Join(tools, ",") + `]}}`

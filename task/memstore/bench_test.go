@@ -258,3 +258,7 @@ func BenchmarkNotify(b *testing.B) {
 		hub.Notify("tg_5000", "ann")
 	}
 }
+
+func BenchmarkGrowth(b *testing.B) {
+	storetest.BenchmarkGrowth(b, open(b, memstore.Options{MaxTasks: 2 * many, MaxBytes: 1 << 40}))
+}

@@ -34,6 +34,7 @@ func BenchmarkRedis(b *testing.B) {
 			s := open(b, o)
 			b.Run("wake", func(b *testing.B) { benchmarkWake(b, s, open(b, o)) })
 			b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b, inOwnKeys(server))) })
+			b.Run("result", func(b *testing.B) { storetest.BenchmarkResult(b, open(b, inOwnKeys(server))) })
 			b.Run("of many", func(b *testing.B) {
 				ids := fill(b, s)
 				b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })

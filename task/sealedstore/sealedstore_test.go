@@ -241,6 +241,48 @@ func TestRotationOfAnswers(t *testing.T) {
 	}
 }
 
+// TestResultFilesAreSealed keeps a large answer in files beside the database, in which
+// nobody finds it, and after a change of the key nothing that the old key opens.
+func TestResultFilesAreSealed(t *testing.T) {
+	inner, file := inFile(t)
+	made := confession(t, "tg_1")
+	answer := []byte(strings.Repeat(secret+", ", 3<<20/len(secret)))
+	made.Result = &task.Result{Kind: task.ResultOK, Size: int64(len(answer)), Chunks: (len(answer)-1)/task.ChunkSize + 1}
+	old, rotated := sealedstore.New(inner, keys(t, "old")), sealedstore.New(inner, keys(t, "new", "old"))
+	must(t, old.Create(t.Context(), made, task.Limits{}))
+	kept, err := task.WriteResult(t.Context(), old, task.AnyOwner().Ref("tg_1"), bytes.NewReader(answer))
+	if err != nil || kept.Chunks != made.Result.Chunks {
+		t.Fatalf("%d chunks were kept, %v; want %d", kept.Chunks, err, made.Result.Chunks)
+	}
+	outside := func() []byte {
+		t.Helper()
+		names, err := filepath.Glob(file + ".results/*/*")
+		if err != nil || len(names) != 1 {
+			t.Fatalf("files %q, %v", names, err)
+		}
+		content, err := os.ReadFile(names[0])
+		must(t, err)
+		if len(content) < 2<<20 || bytes.Contains(content, []byte(secret)) {
+			t.Errorf("of %d bytes in the file some are in the clear, or most are not there", len(content))
+		}
+		return content
+	}
+	if !bytes.Contains(outside(), []byte("\x00sealed1\x00old\x00")) {
+		t.Error("the file is not sealed with the old key")
+	}
+	if n, err := rotated.Rekey(t.Context()); n != 1 || err != nil {
+		t.Fatalf("sealed anew: %d, %v", n, err)
+	}
+	if after := outside(); bytes.Contains(after, []byte("\x00sealed1\x00old\x00")) || !bytes.Contains(after, []byte("\x00sealed1\x00new\x00")) {
+		t.Error("the file is not sealed with the new key alone")
+	}
+	var got bytes.Buffer
+	must(t, task.ReadResult(t.Context(), sealedstore.New(inner, keys(t, "new")), made, &got))
+	if !bytes.Equal(got.Bytes(), answer) {
+		t.Error("the answer is another one")
+	}
+}
+
 // TestTampering: what is sealed opens only where it belongs.
 func TestTampering(t *testing.T) {
 	for name, tamper := range map[string]func(t *testing.T, stored, other task.Task) task.Task{

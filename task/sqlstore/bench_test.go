@@ -42,6 +42,7 @@ func measure(b *testing.B, open backend) {
 		b.Run(fmt.Sprintf("create in %d rooms", rooms), func(b *testing.B) { benchmarkCreate(b, open, 1, rooms) })
 	}
 	b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b)) })
+	b.Run("result", func(b *testing.B) { storetest.BenchmarkResult(b, open(b)) })
 	b.Run("of many", func(b *testing.B) {
 		s := open(b)
 		ids := fill(b, s)
@@ -205,3 +206,5 @@ func benchmarkList(b *testing.B, s task.Store, ids []task.ID) {
 		})
 	}
 }
+
+func BenchmarkGrowth(b *testing.B) { storetest.BenchmarkGrowth(b, sqlite(b)) }

@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -90,10 +89,22 @@ func (s *SQLite) Swap(ctx context.Context, t task.Task, notes ...task.Note) erro
 	if err != nil {
 		return err
 	}
+	if r.answer, err = s.flush(&t); err != nil {
+		return s.fault(ctx, task.ActionSwap, full(err))
+	}
 	return s.write(ctx, task.ActionSwap, &change{
 		size: r.size(),
 		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r) },
 	})
+}
+
+// flush makes sure that the answer to t, if it has one, is on disk, and returns how
+// large its file is.
+func (s *SQLite) flush(t *task.Task) (int64, error) {
+	if t.Result == nil || t.Result.Chunks <= s.results.inside {
+		return 0, nil
+	}
+	return s.results.sync(t.ID)
 }
 
 func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
@@ -114,6 +125,11 @@ func (s *session) swap(ctx context.Context, r *record) (outcome, error) {
 	}
 	if r.State.Terminal() && !old.state.Terminal() {
 		s.pending.add(old.owner, -1)
+	}
+	if r.answer > 0 {
+		if err := s.resize(ctx, r.ID, r.answer); err != nil {
+			return outcome{}, err
+		}
 	}
 	return outcome{changed: []touched{{r.ID, old.owner}}}, s.note(ctx, r.remarks)
 }
@@ -136,6 +152,9 @@ func (s *SQLite) Sweep(ctx context.Context, before time.Time, limit int) (int, e
 	if err := s.write(ctx, task.ActionSweep, c); err != nil {
 		return 0, err
 	}
+	for _, swept := range c.result.changed {
+		s.results.remove(swept.id)
+	}
 	return len(c.result.changed), nil
 }
 
@@ -156,48 +175,10 @@ func (s *session) sweep(ctx context.Context, before time.Time, limit int) (outco
 		}
 		swept.changed = append(swept.changed, t)
 	}
-	return swept, rows.Err()
-}
-
-// WriteChunk implements [task.Blobs].
-func (s *SQLite) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	if err := s.usable(ctx, task.ActionWriteChunk); err != nil {
-		return err
-	}
-	c := chunk{ref: ref, n: n, data: bytes.Clone(data)} // the caller may give up while it is written
-	return s.write(ctx, task.ActionWriteChunk, &change{
-		size: len(data),
-		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.put(ctx, &c) },
-	})
-}
-
-type chunk struct {
-	ref  task.Ref
-	n    int
-	data []byte
-}
-
-// refusal says why the chunk cannot be kept beside what is there.
-func (c *chunk) refusal(old row) error {
-	if !old.there() {
-		return c.ref.NotFound(task.ActionWriteChunk)
-	}
-	if err := c.ref.Check(old.owner, task.ActionWriteChunk); err != nil {
-		return err
-	}
-	return c.ref.CheckChunk(c.n, c.data)
-}
-
-func (s *session) put(ctx context.Context, c *chunk) (outcome, error) {
-	old, err := s.present(ctx, c.ref.ID)
-	if err != nil {
+	if err := rows.Err(); err != nil {
 		return outcome{}, err
 	}
-	refusal := c.refusal(old)
-	if refusal == nil {
-		_, err = s.exec(ctx, putChunk, string(c.ref.ID), c.n, c.data)
-	}
-	return outcome{refused: refusal}, err
+	return swept, s.limit(ctx)
 }
 
 // write has a change made.

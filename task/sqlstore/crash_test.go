@@ -19,8 +19,9 @@ import (
 // The variables that make the test binary a process to kill: they name the file
 // that it works on, alone or with others.
 const (
-	crashFile  = "SQLSTORE_CRASH_FILE"
-	sharedFile = "SQLSTORE_SHARED_FILE"
+	crashFile   = "SQLSTORE_CRASH_FILE"
+	sharedFile  = "SQLSTORE_SHARED_FILE"
+	answersFile = "SQLSTORE_ANSWERS_FILE"
 )
 
 // createUntilKilled creates tasks from many goroutines, changes each and

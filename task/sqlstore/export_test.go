@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -15,6 +16,18 @@ func (o SQLiteOptions) On(vfs string) SQLiteOptions {
 	o.vfs = vfs
 	return o
 }
+
+// Outside returns o with every chunk of an answer in a file.
+func (o SQLiteOptions) Outside() SQLiteOptions {
+	o.outside = true
+	return o
+}
+
+// OnFlush has f called in the place of flushing a file with an answer.
+func (s *SQLite) OnFlush(f func(*os.File) error) { s.results.flush = f }
+
+// ResultName returns the name of the file with the answer to a task.
+func ResultName(id task.ID) string { return resultName(id) }
 
 // Migrate runs other files than those of this package on a SQLite database.
 func Migrate(ctx context.Context, db *sql.DB, files fs.FS) error {
@@ -31,7 +44,7 @@ func SelectPage(q task.Query, after task.Position) (statement string, args []any
 // what it is for.
 func Statements() map[string]string {
 	return map[string]string{
-		"get": getTask, "visit": nextDocuments, "get chunk": getChunk, "overdue": overdueTasks,
+		"get": getTask, "visit": nextDocuments, "get chunk": getChunk, "find chunk": findChunk, "drop chunk": dropChunk, "overdue": overdueTasks,
 		"count all": countAll, "count owner": countOwner, "count rooms": countRooms, "find same": findSame, "find": findTask,
 		"update": updateTask, "sweep": sweepTasks,
 		"journal": journalPage, "story": journalStory, "trim": discardEntries,

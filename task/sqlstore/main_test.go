@@ -46,6 +46,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if file := os.Getenv(answersFile); file != "" {
+		answerUntilKilled(sqlstore.SQLiteOptions{File: file})
+		os.Exit(1)
+	}
 	code := m.Run()
 	for _, err := range []error{postgres.stop(), goleak.Find()} {
 		if err != nil {

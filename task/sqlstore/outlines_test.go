@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,7 +77,7 @@ func (p *place) change(t *testing.T, statement string) {
 	must(t, err)
 	defer conn.Close()
 	if p.kind == "postgres" {
-		_, err = conn.ExecContext(t.Context(), "SET thoughtgate.schema = 7")
+		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("SET thoughtgate.schema = %d", len(sqlstore.Migrations(p.kind))))
 		must(t, err)
 	}
 	_, err = conn.ExecContext(t.Context(), statement)

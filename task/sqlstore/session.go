@@ -18,6 +18,7 @@ type session struct {
 	chain    *chain
 	seen     int64 // the version of the data that pending and chain are about; zero at first
 	tables   int   // the version of the tables that this program knows
+	maxBytes int64 // how large the file and those beside it may become; no limit
 }
 
 func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger, journal *chain) (*session, error) {
@@ -25,25 +26,36 @@ func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, prepared: make(prepared), pending: pending, chain: journal}
-	if err := s.limit(ctx, maxBytes); err != nil {
+	s := &session{conn: conn, prepared: make(prepared), pending: pending, chain: journal, maxBytes: maxBytes}
+	if err := s.limit(ctx); err != nil {
 		s.close(ctx)
 		return nil, err
 	}
 	return s, nil
 }
 
-// limit sets how large the file may become.
-func (s *session) limit(ctx context.Context, maxBytes int64) error {
-	if maxBytes == 0 {
+// limit sets how large the file may become beside the files with answers.
+func (s *session) limit(ctx context.Context) error {
+	if s.maxBytes == 0 {
 		return nil
 	}
-	var pageSize int64
-	if err := s.conn.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize); err != nil {
+	u, err := s.use(ctx)
+	if err != nil {
 		return err
 	}
-	_, err := s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", max(1, maxBytes/pageSize)))
+	_, err = s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", max(1, (s.maxBytes-u.files)/u.pageSize)))
 	return err
+}
+
+// usage tells how much room is taken.
+type usage struct{ files, pages, pageSize int64 }
+
+func (s *session) use(ctx context.Context) (u usage, err error) {
+	err = errors.Join(
+		s.find(ctx, lookup{query: sumResults}, &u.files),
+		s.find(ctx, lookup{query: "PRAGMA page_count"}, &u.pages),
+		s.find(ctx, lookup{query: "PRAGMA page_size"}, &u.pageSize))
+	return u, err
 }
 
 const (
@@ -63,6 +75,9 @@ func (s *session) catchUp(ctx context.Context, changed func()) error {
 	s.pending.forget()
 	s.chain.forget()
 	changed()
+	if err := s.limit(ctx); err != nil {
+		return err
+	}
 	var found int
 	err := s.find(ctx, lookup{query: schemaVersion}, &found)
 	if err == nil && found > s.tables {

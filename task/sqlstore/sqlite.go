@@ -3,10 +3,12 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,11 +23,12 @@ import (
 // default.
 type SQLiteOptions struct {
 	File     string // made, with its directory, if it is not there
-	MaxBytes int64  // how large the file may become; no limit
+	MaxBytes int64  // how large the file and the answers beside it may become; no limit
 	Readers  int    // connections for reading; 4
 	Shared   bool   // other processes may use the file too, if all of them share it
 
-	vfs string // the file system to use, for tests
+	vfs     string // the file system to use, for tests
+	outside bool   // keep every chunk in a file, for tests
 }
 
 // SQLite is a [task.Store] in a file. Close it, or its lock is held for as
@@ -39,6 +42,8 @@ type SQLite struct {
 	hub    task.Hub
 	bell   *bell  // nil unless the file is shared
 	source string // names the file for a connection of its own
+
+	results results
 }
 
 var _ task.Store = (*SQLite)(nil)
@@ -101,6 +106,9 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 		return err
 	}
 	s.writer.tables = s.migration.To
+	if err := s.findResults(ctx, writes, file, o); err != nil {
+		return err
+	}
 	if o.Shared {
 		if s.bell, err = hangBell(file+bellSuffix, s.writer); err != nil {
 			return err
@@ -111,12 +119,46 @@ func (s *SQLite) connect(ctx context.Context, file string, o SQLiteOptions) erro
 	}
 	s.db.SetMaxOpenConns(o.Readers)
 	s.db.SetMaxIdleConns(o.Readers)
-	for _, query := range []string{getTask, getChunk} {
+	for _, query := range []string{getTask, getChunk, findChunk} {
 		if err := s.prepared.add(ctx, s.db, query); err != nil {
 			return err
 		}
 	}
 	return s.claim.check() // SQLite has opened the file by its name
+}
+
+// findResults finds the directory with answers, and deletes those whose task is not
+// there any more.
+func (s *SQLite) findResults(ctx context.Context, db *sql.DB, file string, o SQLiteOptions) error {
+	var name string
+	if err := db.QueryRowContext(ctx, findDirectory).Scan(&name); err != nil {
+		return err
+	}
+	if _, err := hex.DecodeString(name); err != nil || name == "" {
+		return fmt.Errorf("%w: no directory is called %q", ErrDamaged, name)
+	}
+	s.results.dir = filepath.Join(file+resultsSuffix, name)
+	s.results.flush = (*os.File).Sync
+	s.results.unsynced = make(map[string]error)
+	s.results.inside, s.results.least = chunksInside, chunkOutside
+	if o.outside {
+		s.results.inside, s.results.least = 0, 1
+	}
+	return s.results.sweep(func() (ids []task.ID, err error) {
+		rows, err := db.QueryContext(ctx, listResults)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id task.ID
+			if err := rows.Scan(&id); err != nil {
+				return nil, err
+			}
+			ids = append(ids, id)
+		}
+		return ids, rows.Err()
+	})
 }
 
 // dataSource names the file and how each connection to it is set up.
@@ -173,6 +215,7 @@ func (s *SQLite) disconnect() error {
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}
+	errs = append(errs, s.results.close())
 	// The writer closes last: whoever does folds the log into the file.
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())

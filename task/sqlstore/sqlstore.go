@@ -5,7 +5,8 @@
 // machine that share it. What Create, Swap and
 // WriteChunk have acknowledged is on disk: it survives a crash of the process
 // and of the machine, as far as the disk does what it says when it is told to
-// flush. The file must be on a local disk, since network file systems lock and
+// flush. Most of a large answer is in a file of its own, beside the database, which is
+// on disk before the task can be completed with it. The file must be on a local disk, since network file systems lock and
 // flush unreliably.
 //
 // [OpenPostgres] keeps them in a PostgreSQL database, for any number of
@@ -75,6 +76,7 @@ type record struct {
 	document string
 	outline  string
 	remarks  []remark
+	answer   int64 // how large the file of its answer is; zero if there is none
 }
 
 func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {

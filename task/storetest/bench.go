@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -73,4 +74,64 @@ func waiting(b *testing.B, s task.Store, first int) []task.ID {
 	}
 	done.Wait()
 	return ids
+}
+
+// resultSize is the size of the answer that BenchmarkResult keeps.
+const resultSize = 64 << 20
+
+// BenchmarkResult measures how fast a large answer is kept and read again.
+func BenchmarkResult(b *testing.B, s task.Store) {
+	b.Helper()
+	b.SetBytes(resultSize)
+	b.ReportAllocs()
+	for i := range b.N {
+		b.StopTimer()
+		ref := task.AnyOwner().Ref(task.ID(fmt.Sprint("tg_result ", i)))
+		running(b, s, ref)
+		b.StartTimer()
+		kept, err := task.WriteResult(b.Context(), s, ref, io.LimitReader(zeros{}, resultSize))
+		if err != nil {
+			b.Fatal(err)
+		}
+		kept.Kind = task.ResultOK
+		done, err := task.CompleteWithResult(b.Context(), s, ref, task.Complete{By: "gate", Result: kept}, epoch)
+		if err == nil {
+			err = task.ReadResult(b.Context(), s, done, io.Discard)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if _, err := s.Sweep(b.Context(), epoch.Add(1000*time.Hour), 100); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// running stores a task that "gate" runs.
+func running(b *testing.B, s task.Store, ref task.Ref) {
+	b.Helper()
+	t, err := task.New(task.Draft{
+		ID: ref.ID, Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
+		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "read", Message: "{}"},
+	}, epoch)
+	for _, e := range []task.Event{task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)}} {
+		if err == nil {
+			t, err = t.Apply(e, epoch)
+		}
+	}
+	if err == nil {
+		err = s.Create(b.Context(), t, task.Limits{})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

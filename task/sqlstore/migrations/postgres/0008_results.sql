@@ -1,0 +1,2 @@
+-- Files beside the database are for SQLite. Servers keep all answers in chunks.
+SELECT 1;
