@@ -25,7 +25,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-//go:embed all:thoughtgate
+//go:embed thoughtgate/bin/thoughtgate.js thoughtgate/README.md
 var files embed.FS
 
 // A platform has the names of Go and those of Node.

@@ -29,6 +29,8 @@ func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = root
+	// In a clone without a remote, goreleaser would not know the commit.
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=remote.origin.url", "GIT_CONFIG_VALUE_0=https://github.com/thoughtgate/thoughtgate-go")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
@@ -271,7 +273,15 @@ func checkDebian(t *testing.T, version string) {
 	}
 }
 
-func checkNpm(t *testing.T) { found(t, "npm/*.tgz", 7) }
+// Each npm package has what it starts.
+func checkNpm(t *testing.T) {
+	for _, file := range found(t, "npm/*.tgz", 7) {
+		names := entries(t, file)
+		if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "package/bin/thoughtgate") }) {
+			t.Errorf("%s has no program: %q", file, names)
+		}
+	}
+}
 
 // The formula has an address and a digest for each platform of Homebrew.
 func checkFormula(t *testing.T, version string) {
