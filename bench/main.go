@@ -3,8 +3,9 @@
 // in one run, and holds the values against the budgets of the design. It judges
 // nothing: numbers depend on the machine, ratios less so.
 //
-//	go run ./bench          about three minutes
-//	go run ./bench -quick   about half a minute, and rougher
+//	go run ./bench                 about ten minutes, half of them for how costs grow
+//	go run ./bench -quick          rougher, in two minutes
+//	go run ./bench -parts growth   tables of how costs grow alone
 //
 // The upstream, the proxy and the gate are processes of their own on loopback,
 // so that the CPU time and memory of each can be told apart. The load comes

@@ -37,7 +37,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.Bool("quick", false, "fewer and shorter rounds: half a minute, rougher figures")
+	flags.Bool("quick", false, "fewer and shorter rounds: two minutes, rougher figures")
 	parts := flags.String("parts", strings.Join(partNames(), ","), "what to measure")
 	targets := flags.String("targets", strings.Join(installed(), ","), "the ways to the upstream to compare")
 	conns := flags.String("conns", "1,32,256", "numbers of connections, which is of calls at a time")
