@@ -88,11 +88,15 @@ func (s *server) handle(m *jsonrpc.Message) {
 	switch m.Method {
 	case "initialize":
 		version, _ := m.Params.Member("protocolVersion").Text()
-		s.result(m, `{"protocolVersion":"`+version+`","capabilities":{"tools":{}},"serverInfo":{"name":"test","version":"1"}}`)
+		s.result(m, `{"protocolVersion":"`+version+`","capabilities":{"tools":{}`+taskCapability()+`},"serverInfo":{"name":"test","version":"1"}}`)
 	case "tools/list":
 		s.result(m, `{"tools":[`+strings.Join(tools(), ",")+`],"extra":  1.0}`)
 	case "tools/call":
 		s.call(m)
+	case "tasks/get":
+		s.result(m, nestedTask("completed"))
+	case "tasks/result":
+		s.text(m, "nested outcome")
 	case "subscriptions/listen":
 		s.write(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` +
 			string(m.ID.Bytes) + `},"notifications":{"toolsListChanged":true}}}`)
@@ -101,9 +105,28 @@ func (s *server) handle(m *jsonrpc.Message) {
 	}
 }
 
+// makesTasks reports whether the server makes tasks of calls of the tool delete.
+func makesTasks() bool { return os.Getenv("MCPSTDIO_TASKS") != "" }
+
+func taskCapability() string {
+	if !makesTasks() {
+		return ""
+	}
+	return `,"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}`
+}
+
+func nestedTask(status string) string {
+	now := time.Now().UTC().Format(time.RFC3339)
+	return `{"taskId":"nested-1","status":"` + status + `","createdAt":"` + now + `","lastUpdatedAt":"` + now + `","ttl":600000,"pollInterval":10}`
+}
+
 func tools() (list []string) {
 	for _, name := range []string{"echo", "ask_client", "progress", "crash", "hang", "huge", "garbage", "unclear", "delete", "delete_denied", "slow", "flood"} {
-		list = append(list, `{"name":"`+name+`","inputSchema":{"type":"object"}}`)
+		support := ""
+		if makesTasks() && name == "delete" {
+			support = `,"execution":{"taskSupport":"required"}`
+		}
+		list = append(list, `{"name":"`+name+`","inputSchema":{"type":"object"}`+support+`}`)
 	}
 	return list
 }
@@ -118,6 +141,10 @@ func (s *server) text(m *jsonrpc.Message, text string) {
 
 func (s *server) call(m *jsonrpc.Message) {
 	name, _ := m.Params.Name.Text()
+	if m.Params.Task.Present() && makesTasks() {
+		s.result(m, `{"task":`+nestedTask("working")+`}`)
+		return
+	}
 	switch name {
 	case "ask_client":
 		answer := make(chan string, 1)

@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -52,6 +53,8 @@ type options struct {
 	store    task.Store // nil means a new one
 	server   func(*stdioclient.Config)
 	agent    func(*mcpstdio.Config)
+	waiting  func(*conversation.Waiting)
+	tracing  *tracing.Tracing
 	hold     time.Duration
 	restarts int
 }
@@ -81,16 +84,20 @@ func open(t *testing.T, o options) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := conversation.NewHub(conversation.Config{Gate: g, Desk: s.desk, Log: log, Waiting: conversation.Waiting{
+	waiting := conversation.Waiting{
 		Hold: max(o.hold, time.Millisecond), Longest: patience, Forever: time.Hour, Beat: 20 * time.Millisecond, Pending: "working",
-	}})
+	}
+	if o.waiting != nil {
+		o.waiting(&waiting)
+	}
+	hub := conversation.NewHub(conversation.Config{Gate: g, Desk: s.desk, Log: log, Waiting: waiting, Tracing: o.tracing})
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := stdioclient.Config{
 		Name: "test", Command: []string{program}, Env: append(append(os.Environ(), "MCPSTDIO_SEEN="+s.seen), o.env...),
-		Stderr: s.log, MaxLine: 1 << 20, Grace: 5 * time.Second, Restarts: o.restarts, Log: log,
+		Stderr: s.log, MaxLine: 1 << 20, Grace: 5 * time.Second, Restarts: o.restarts, Log: log, Tracing: o.tracing,
 	}
 	if o.server != nil {
 		o.server(&cfg)

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
@@ -38,8 +39,10 @@ type Config struct {
 // A Bridge reaches one MCP server that is a program. It implements
 // [httpclient.Transport].
 type Bridge struct {
-	cfg  Config
-	room *admission.Pool
+	cfg   Config
+	room  *admission.Pool
+	large *admission.Pool // of bytes: large answers that clients have not read yet
+	kept  atomic.Int64    // how many sessions were kept
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -48,10 +51,15 @@ type Bridge struct {
 	running   sync.WaitGroup // of all processes
 }
 
+// largeAnswers is how many of the largest answers there may be in memory until clients
+// have read them.
+const largeAnswers = 4
+
 // New returns a bridge to the server of cfg. No process is started before a client
 // comes.
 func New(cfg Config) *Bridge {
-	return &Bridge{cfg: cfg, room: admission.NewPool(cfg.Processes), processes: make(map[string]*process), rests: make(map[string]time.Time)}
+	large := admission.NewPool(admission.Limits{Total: largeAnswers * int64(cfg.Server.MaxLine)})
+	return &Bridge{cfg: cfg, room: admission.NewPool(cfg.Processes), large: large, processes: make(map[string]*process), rests: make(map[string]time.Time)}
 }
 
 // Reach implements [httpclient.Transport].
@@ -179,7 +187,7 @@ func (b *Bridge) failed(p *process) {
 	if id, ok := strings.CutPrefix(p.key, keySession); ok {
 		ctx, stop := context.WithTimeout(context.Background(), restTime)
 		defer stop()
-		b.forget(ctx, id)
+		b.forget(ctx, p.principal, id)
 	}
 }
 

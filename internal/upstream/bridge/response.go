@@ -8,7 +8,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -32,7 +35,7 @@ func (c *conversation) respond() (*http.Response, error) {
 		return nil, err
 	case final:
 		c.close()
-		return answer(text), nil
+		return c.whole(text)
 	default:
 		c.rest = appendEvent(nil, text)
 		return events(c), nil
@@ -46,7 +49,34 @@ func (c *conversation) respondWhole() (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer(text), nil
+	return c.whole(text)
+}
+
+// whole returns the response with the answer, if there is room for it in memory until
+// the client has read it.
+func (c *conversation) whole(text []byte) (*http.Response, error) {
+	resp, size, large := answer(text), int64(len(text)), c.p.bridge.large
+	if size <= upstream.PieceSize {
+		return resp, nil
+	}
+	if err := large.Try(admission.Client{}, size); err != nil {
+		return nil, &wire.Problem{Type: wire.UpstreamInvalid, Detail: "too many large answers at once: this one was dropped; the call may have run", Cause: err}
+	}
+	resp.Body = &roomBody{Reader: bytes.NewReader(text), leave: sync.OnceFunc(func() { large.Release(admission.Client{}, size) })}
+	return resp, nil
+}
+
+// A roomBody gives its room back when it is closed.
+type roomBody struct {
+	io.Reader
+
+	leave func()
+}
+
+// Close implements [io.Closer].
+func (b *roomBody) Close() error {
+	b.leave()
+	return nil
 }
 
 // final waits for the answer, and drops what comes before it.

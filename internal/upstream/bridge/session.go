@@ -1,13 +1,12 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -74,11 +73,11 @@ func (b *Bridge) inSession(r *request, id string) (*http.Response, error) {
 func (b *Bridge) session(ctx context.Context, by httpclient.Peer, id string) (*process, error) {
 	p := b.find(keySession + id)
 	if p == nil {
-		principal, initialize, err := b.remembered(ctx, id)
-		if err != nil || initialize == nil || principal != by.Principal {
+		initialize, err := b.remembered(ctx, by.Principal, id)
+		if err != nil || initialize == nil {
 			return nil, err
 		}
-		p, err = b.start(ctx, newProcess{key: keySession + id, principal: principal, room: roomOf(by), initialize: initialize})
+		p, err = b.start(ctx, newProcess{key: keySession + id, principal: by.Principal, room: roomOf(by), initialize: initialize})
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +99,7 @@ func (b *Bridge) delete(r *http.Request, by httpclient.Peer, id string) (*http.R
 		return noSession(), nil
 	}
 	defer b.leave(p)
-	b.forget(r.Context(), id)
+	b.forget(r.Context(), p.principal, id)
 	b.mu.Lock()
 	if b.processes[p.key] == p {
 		delete(b.processes, p.key)
@@ -111,34 +110,62 @@ func (b *Bridge) delete(r *http.Request, by httpclient.Peer, id string) (*http.R
 }
 
 // forget forgets a session.
-func (b *Bridge) forget(ctx context.Context, id string) {
-	if err := b.cfg.Records().DeleteRecord(ctx, b.recordName(id)); err != nil {
+func (b *Bridge) forget(ctx context.Context, principal, id string) {
+	if err := b.cfg.Records().DeleteRecord(ctx, b.recordName(principal, id)); err != nil {
 		b.cfg.Log.WarnContext(ctx, "the session is remembered until it expires", "upstream", b.cfg.Server.Name, "err", err)
 	}
 }
 
-// recordName returns the name of what is remembered of a session. Nobody who reads
-// the store can use the session.
-func (b *Bridge) recordName(id string) string {
-	sum := sha256.Sum256([]byte(b.cfg.Server.Name + "\x00" + id))
-	return "stdio/" + hex.EncodeToString(sum[:])
+// recordName returns the name of what is remembered of a session of a principal. Nobody
+// who reads the store can use the session.
+func (b *Bridge) recordName(principal, id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return b.recordsOf(principal) + hex.EncodeToString(sum[:])
+}
+
+// recordsOf returns how the names of all sessions of a principal begin.
+func (b *Bridge) recordsOf(principal string) string {
+	sum := sha256.Sum256([]byte(b.cfg.Server.Name + "\x00" + principal))
+	return "stdio/" + hex.EncodeToString(sum[:16]) + "/"
+}
+
+// Sessions of one principal that are remembered, and after how many new ones it is
+// looked whether there are more.
+const (
+	maxSessions    = 1000
+	sessionsAtOnce = 100
+)
+
+// tidy forgets the sessions of a principal that expire first, if there are too many. A
+// client that only begins sessions cannot fill the store.
+func (b *Bridge) tidy(ctx context.Context, principal string) {
+	if b.kept.Add(1)%sessionsAtOnce != 0 {
+		return
+	}
+	found, err := b.cfg.Records().ListRecords(ctx, task.RecordQuery{Prefix: b.recordsOf(principal), Limit: maxSessions + 10*sessionsAtOnce})
+	if err != nil || len(found) <= maxSessions {
+		return
+	}
+	slices.SortFunc(found, func(x, y task.Record) int { return x.Expires.Compare(y.Expires) })
+	for _, r := range found[:len(found)-maxSessions] {
+		_ = b.cfg.Records().DeleteRecord(ctx, r.Name) // it is tried again
+	}
 }
 
 // keep remembers a session, so that its client finds it again after its process has
 // ended. A session that cannot be kept ends with its process.
 func (b *Bridge) keep(ctx context.Context, p *process, id string, initialize []byte) {
-	value := append(strconv.AppendQuote(nil, p.principal), '\n')
-	value = append(value, initialize...)
-	if len(value) > task.MaxRecordValue {
+	if len(initialize) > task.MaxRecordValue {
 		return
 	}
 	now := time.Now()
-	err := b.cfg.Records().PutRecord(ctx, task.Record{Name: b.recordName(id), Version: 1, Value: value, Expires: now.Add(sessionLife)})
+	err := b.cfg.Records().PutRecord(ctx, task.Record{Name: b.recordName(p.principal, id), Version: 1, Value: initialize, Expires: now.Add(sessionLife)})
 	if err != nil {
 		b.cfg.Log.WarnContext(ctx, "the session cannot be kept: it ends with its server process", "upstream", b.cfg.Server.Name, "err", err)
 		return
 	}
 	p.kept.Store(&now)
+	b.tidy(ctx, p.principal)
 }
 
 // renew has a session in use remembered for longer.
@@ -147,7 +174,7 @@ func (b *Bridge) renew(ctx context.Context, p *process, id string) {
 		return
 	}
 	now := time.Now()
-	found, err := b.cfg.Records().GetRecord(ctx, b.recordName(id))
+	found, err := b.cfg.Records().GetRecord(ctx, b.recordName(p.principal, id))
 	if err != nil { // it ends with its process
 		p.kept.Store(&now)
 		return
@@ -159,21 +186,17 @@ func (b *Bridge) renew(ctx context.Context, p *process, id string) {
 	}
 }
 
-// remembered returns whose session it is, and how its client began. Initialize is nil
-// if there is no such session.
-func (b *Bridge) remembered(ctx context.Context, id string) (principal string, initialize []byte, err error) {
-	found, err := b.cfg.Records().GetRecord(ctx, b.recordName(id))
+// remembered returns how the client of a session began. It returns nil if the principal
+// has no such session.
+func (b *Bridge) remembered(ctx context.Context, principal, id string) (initialize []byte, err error) {
+	found, err := b.cfg.Records().GetRecord(ctx, b.recordName(principal, id))
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return "", nil, nil
+		return nil, nil //nolint:nilnil // there is none
 	case err != nil:
-		return "", nil, &wire.Problem{Type: wire.StoreUnavailable, Cause: err}
+		return nil, &wire.Problem{Type: wire.StoreUnavailable, Cause: err}
 	case time.Now().After(found.Expires):
-		return "", nil, nil
+		return nil, nil //nolint:nilnil // there was one
 	}
-	quoted, rest, _ := bytes.Cut(found.Value, []byte("\n"))
-	if principal, err = strconv.Unquote(string(quoted)); err != nil {
-		return "", nil, err
-	}
-	return principal, rest, nil
+	return found.Value, nil
 }

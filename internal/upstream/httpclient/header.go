@@ -1,7 +1,6 @@
 package httpclient
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -79,10 +78,5 @@ func continueTrace(ctx context.Context, header http.Header, m *jsonrpc.Message, 
 		return body
 	}
 	header.Set("Traceparent", parent)
-	if wire.EraOf(m) != wire.Modern || !bytes.Equal(body, m.Raw) {
-		return body
-	}
-	var patch jsonrpc.Patch
-	patch.Set(m.Params.Meta, wire.MetaTraceparent, jsonrpc.AppendString(nil, parent))
-	return patch.Apply(body)
+	return upstream.ContinueTrace(ctx, m, body)
 }

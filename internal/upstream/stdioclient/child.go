@@ -84,7 +84,8 @@ func (c *child) write(ctx context.Context, message []byte) error {
 }
 
 // writeAfter writes a message as one line, one at a time, and calls begin before,
-// whose error it returns. It gives up when ctx is done or the server has ended. The
+// whose error it returns. It gives up when ctx is done or the server has ended, but
+// gives the server some time to read the rest of a line. The
 // error is errInterrupted if part of the line was written; then the server is ended. It is errDead if begin was not called because the server has ended.
 func (c *child) writeAfter(ctx context.Context, begin func() error, message []byte) error {
 	select {
@@ -105,7 +106,7 @@ func (c *child) writeAfter(ctx context.Context, begin func() error, message []by
 		return err
 	}
 	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
+		stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Now().Add(writeTime)) })
 		defer func() {
 			if !stop() {
 				_ = c.in.SetWriteDeadline(time.Time{})
@@ -134,7 +135,8 @@ func (c *child) interrupted() {
 
 // Times in which a server is to end.
 const (
-	quietTime = time.Second // for what it wrote last to arrive, after its process has ended
+	quietTime = time.Second      // for what it wrote last to arrive, after its process has ended
+	writeTime = 10 * time.Second // for it to read the rest of a message whose client has left
 )
 
 // end ends the server: it closes its standard input, and asks it to end, and kills

@@ -260,6 +260,7 @@ func (q *ownRequest) wait(ctx context.Context) ([]byte, error) {
 
 // Send implements [upstream.Server].
 func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Response, error) {
+	r.Body = upstream.ContinueTrace(ctx, r.Message, r.Body)
 	packet, err := jsonrpc.Parse(r.Body, jsonrpc.Limits{})
 	if err != nil {
 		return nil, &upstream.UnsentError{Cause: err}
