@@ -3,12 +3,14 @@ package app
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -22,17 +24,36 @@ func (a *App) newOutbox() (*channel.Outbox, error) {
 	all := map[string]channel.Channel{}
 	for _, c := range a.cfg.Channels {
 		a.metrics.CanSend(c.Name)
-		key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
+		one, err := a.newChannel(c)
 		if err != nil {
 			return nil, err
 		}
-		all[c.Name] = webhook.New(webhook.Config{
-			URL: c.Webhook.URL, Key: key, Private: c.Webhook.AllowPrivate, Timeout: c.Webhook.Timeout, Now: time.Now,
-		})
+		all[c.Name] = one
 	}
 	return channel.New(channel.Config{
 		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Of: a.channelsOf, Page: a.page,
 		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
+	}), nil
+}
+
+// newChannel returns the channel that c describes.
+func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
+	if token := c.Slack.BotToken.Reveal(); token != "" {
+		chat := slack.Config{
+			BotToken: token, AppToken: c.Slack.AppToken.Reveal(), Channel: c.Slack.Channel, People: c.Slack.People, Groups: c.Slack.Groups,
+			Decide: a.desk.Decide, Explain: api.Message, Now: time.Now, Log: a.log,
+		}
+		if u := c.Slack.URL; u != nil {
+			chat.URL = strings.TrimSuffix(u.String(), "/") + "/"
+		}
+		return slack.New(chat), nil
+	}
+	key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	return webhook.New(webhook.Config{
+		URL: c.Webhook.URL, Key: key, Private: c.Webhook.AllowPrivate, Timeout: c.Webhook.Timeout, Now: time.Now,
 	}), nil
 }
 
@@ -87,8 +108,10 @@ func (a *App) channelStatuses() []channel.Status {
 // channelSettings returns what cfg says of channels, in a form that can be compared.
 func channelSettings(cfg config.Config) (all []any) {
 	for _, c := range cfg.Channels {
-		all = append(all, c.Webhook.Secret.Reveal(), c.Webhook.Answers.Secret.Reveal())
-		c.Webhook.Secret, c.Webhook.Answers.Secret = config.Secret{}, config.Secret{}
+		for _, secret := range []*config.Secret{&c.Webhook.Secret, &c.Webhook.Answers.Secret, &c.Slack.BotToken, &c.Slack.AppToken} {
+			all = append(all, secret.Reveal())
+			*secret = config.Secret{}
+		}
 		all = append(all, c)
 	}
 	return all

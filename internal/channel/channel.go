@@ -29,6 +29,12 @@ type Channel interface {
 	Update(ctx context.Context, ref string, q Question) error
 }
 
+// A Runner is a [Channel] that people answer on. Every replica runs it.
+type Runner interface {
+	// Run takes answers until ctx ends.
+	Run(ctx context.Context)
+}
+
 // A Stage is how a question stands, as far as channels are concerned.
 type Stage string
 
@@ -59,6 +65,7 @@ type Question struct {
 	Stage    Stage
 	Approval casefile.Approval // if the task was deleted: its ID and State alone
 	Page     string            // the URL at which people look at the call and decide
+	Again    bool              // an earlier attempt may have been sent, or may not
 	At       time.Time         // when the question came to the stage, as far as is known
 }
 

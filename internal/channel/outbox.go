@@ -88,6 +88,9 @@ func (o *Outbox) Run(ctx context.Context) {
 	var lanes sync.WaitGroup
 	for name, c := range o.cfg.Channels {
 		lanes.Go(func() { (&lane{Outbox: o, name: name, channel: c}).run(ctx) })
+		if r, ok := c.(Runner); ok {
+			lanes.Go(func() { r.Run(ctx) })
+		}
 	}
 	lanes.Wait()
 }
@@ -206,6 +209,7 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 		// It was decided before the channel could ask: there is nothing to say.
 		return l.forget(ctx, one)
 	}
+	q.Again = one.version > 0
 	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
 	if err := l.put(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
 		return nil // another replica sends it

@@ -13,6 +13,17 @@ import (
 type Channel struct {
 	Name    string
 	Webhook Webhook
+	Slack   Slack
+}
+
+// A Slack posts questions to a channel of Slack.
+type Slack struct {
+	BotToken Secret // empty if the channel is of another kind
+	AppToken Secret
+	Channel  string            // its id
+	People   map[string]string // names of approvers by ids of users
+	Groups   map[string]string // names of groups by ids of user groups
+	URL      *url.URL          // of the API, if it is not Slack's
 }
 
 // A Webhook posts questions to another system.
@@ -57,7 +68,41 @@ func (c *Channel) settings() group {
 				{"groups", list{func() setting { return each(&c.Webhook.Answers.Groups, "the name of a group", isWord) }}},
 			}},
 		}},
+		{"slack", group{
+			{"bot_token", required{bearer(&c.Slack.BotToken)}},
+			{"app_token", required{bearer(&c.Slack.AppToken)}},
+			{"channel", required{slackID(&c.Slack.Channel, "C", "G", "D")}},
+			{"people", slackNames(&c.Slack.People, "U", "W")},
+			{"groups", slackNames(&c.Slack.Groups, "S")},
+			{"url", optional(endpoint(&c.Slack.URL))},
+		}},
 	}
+}
+
+// slackID is the id that Slack has given to something of a kind.
+func slackID(p *string, kinds ...string) leaf {
+	return read(p, isText, "an id of Slack that begins with "+strings.Join(kinds, " or "), func(s string) (string, bool) { return s, isSlackID(s, kinds) })
+}
+
+func isSlackID(s string, kinds []string) bool {
+	return len(s) > 1 && only(s, strings.ToUpper(lower)+digits) && slices.Contains(kinds, s[:1])
+}
+
+// slackNames is a mapping of ids to names.
+func slackNames(p *map[string]string, kinds ...string) dict {
+	return dict{func(key string) (setting, string) {
+		name := read(new(string), isText, "a name", func(s string) (string, bool) {
+			if *p == nil {
+				*p = map[string]string{}
+			}
+			(*p)[key] = s
+			return s, isWord(s)
+		})
+		if !isSlackID(key, kinds) {
+			return name, "must be an id of Slack that begins with " + strings.Join(kinds, " or ")
+		}
+		return name, ""
+	}}
 }
 
 // signingSecret is a secret as Standard Webhooks writes it.
@@ -76,7 +121,7 @@ func (l *loader) checkChannels() {
 	for i := range l.cfg.Channels {
 		c := &l.cfg.Channels[i]
 		names = append(names, c.Name)
-		l.checkWebhook("channels."+c.Name, c)
+		l.checkChannel("channels."+c.Name, c)
 	}
 	for _, w := range l.cfg.Workflows {
 		for i, name := range w.Channels {
@@ -88,12 +133,21 @@ func (l *loader) checkChannels() {
 	}
 }
 
+func (l *loader) checkChannel(at string, c *Channel) {
+	switch hook, chat := l.given(at+".webhook"), l.given(at+".slack"); {
+	case hook == chat:
+		l.report(l.origin(at), at, "needs one kind: webhook or slack")
+	case hook:
+		l.checkWebhook(at, c)
+	default:
+		l.need(at+".slack", "bot_token", c.Slack.BotToken.Reveal())
+		l.need(at+".slack", "app_token", c.Slack.AppToken.Reveal())
+		l.need(at+".slack", "channel", c.Slack.Channel)
+	}
+}
+
 func (l *loader) checkWebhook(at string, c *Channel) {
 	hook := &c.Webhook
-	if !l.given(at + ".webhook") {
-		l.report(l.origin(at), at, "needs its kind: webhook")
-		return
-	}
 	if hook.URL == nil && !l.faulty(at+".webhook.url") {
 		l.report(l.origin(at+".webhook"), at+".webhook.url", "is required")
 	}

@@ -111,6 +111,9 @@ func explain(err error) *problem {
 	return &problem{http.StatusInternalServerError, "internal_error", "internal error"}
 }
 
+// Message says in words why the desk refused something.
+func Message(err error) string { return explain(err).Message }
+
 // refusal is the body of every answer that is not a success.
 type refusal struct {
 	Error    *problem           `json:"error"`

@@ -1,0 +1,195 @@
+// Package slack is a channel to people in Slack. It posts each question as a message
+// with buttons, changes the message when the call is decided or ends, and takes the
+// clicks over Socket Mode, so that the gate needs no public address.
+//
+// Everything that agents and upstreams wrote is sent as plain text, never as mrkdwn.
+// A call that does not fit into a message has no button to approve it: what people
+// have not seen they do not approve.
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/slack-go/slack"
+	"github.com/slack-go/slack/socketmode"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Config says where questions go, and who may answer them. URL may be empty;
+// People and Groups may be.
+type Config struct {
+	URL      string // of Slack's API
+	BotToken string
+	AppToken string
+	Channel  string            // the id of the channel
+	People   map[string]string // names of approvers by the ids of Slack users
+	Groups   map[string]string // names of groups by the ids of Slack user groups
+	Decide   func(context.Context, task.ID, approval.Approver, approval.Ruling) (task.Task, error)
+	Explain  func(error) string // says in words why a decision was refused
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// A Slack is a channel of Slack.
+type Slack struct {
+	cfg    Config
+	api    *slack.Client
+	people *people
+}
+
+// New returns a channel.
+func New(c Config) *Slack {
+	options := []slack.Option{slack.OptionAppLevelToken(c.AppToken)}
+	if c.URL != "" {
+		options = append(options, slack.OptionAPIURL(c.URL))
+	}
+	api := slack.New(c.BotToken, options...)
+	return &Slack{cfg: c, api: api, people: &people{cfg: c, api: api, members: map[string]membership{}}}
+}
+
+// metadataType marks the messages of the gate, so that one which was sent before a
+// crash is found again.
+const metadataType = "thoughtgate_question"
+
+// Ask implements [channel.Channel]. The reference is the time stamp of the message.
+func (s *Slack) Ask(ctx context.Context, q channel.Question) (string, error) {
+	if q.Again {
+		if ref, err := s.find(ctx, q); ref != "" || err != nil {
+			return ref, explained(err)
+		}
+	}
+	_, stamp, err := s.api.PostMessageContext(ctx, s.cfg.Channel, s.message(q)...)
+	return stamp, explained(err)
+}
+
+// Update implements [channel.Channel]. A message that somebody has deleted needs no
+// update.
+func (s *Slack) Update(ctx context.Context, ref string, q channel.Question) error {
+	_, _, _, err := s.api.UpdateMessageContext(ctx, s.cfg.Channel, ref, s.message(q)...)
+	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Err == "message_not_found" {
+		return nil
+	}
+	return explained(err)
+}
+
+func (s *Slack) message(q channel.Question) []slack.MsgOption {
+	return []slack.MsgOption{
+		slack.MsgOptionText(summary(q), true),
+		slack.MsgOptionBlocks(blocks(q)...),
+		slack.MsgOptionDisableLinkUnfurl(),
+		slack.MsgOptionMetadata(slack.SlackMetadata{
+			EventType: metadataType, EventPayload: map[string]any{"task": string(q.Approval.ID)},
+		}),
+	}
+}
+
+// historySize is how many messages since the call was held are searched for it.
+const historySize = 200
+
+// find returns the time stamp of the message about q, if there is one.
+func (s *Slack) find(ctx context.Context, q channel.Question) (string, error) {
+	history, err := s.api.GetConversationHistoryContext(ctx, &slack.GetConversationHistoryParameters{
+		ChannelID: s.cfg.Channel, Limit: historySize, IncludeAllMetadata: true,
+		Oldest: fmt.Sprintf("%d.000000", q.Approval.CreatedAt.Add(-time.Minute).Unix()),
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, m := range history.Messages {
+		if m.Metadata.EventType == metadataType && m.Metadata.EventPayload["task"] == string(q.Approval.ID) {
+			return m.Timestamp, nil
+		}
+	}
+	return "", nil
+}
+
+// explained returns err as operators read it.
+func explained(err error) error {
+	if err == nil {
+		return nil
+	}
+	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
+		return &channel.RetryError{After: limited.RetryAfter, Err: err}
+	}
+	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Needed != "" {
+		return fmt.Errorf("Slack: %s: the app needs the scope %s", refused.Err, refused.Needed)
+	}
+	return fmt.Errorf("Slack: %w", err)
+}
+
+// reconnect is how long the channel waits before it connects again after a failure.
+const reconnect = 5 * time.Second
+
+// Run takes what people do in Slack until ctx ends.
+func (s *Slack) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "error", s.redact(err))
+		}
+		pause(ctx, reconnect)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// redact returns the text of an error without the tokens.
+func (s *Slack) redact(err error) string {
+	return strings.NewReplacer(s.cfg.AppToken, "[secret]", s.cfg.BotToken, "[secret]").Replace(err.Error())
+}
+
+// listen takes what people do until the connection ends for good. Slack asks now and
+// then to connect again, which the client does by itself.
+func (s *Slack) listen(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	socket := socketmode.New(s.api)
+	ended := make(chan error, 1)
+	go func() { ended <- socket.RunContext(ctx) }()
+	var clicks errgroup.Group
+	clicks.SetLimit(clicksAtOnce)
+	defer clicks.Wait() //nolint:errcheck // none returns one
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case e := <-socket.Events:
+			switch data := e.Data.(type) {
+			case *slack.ConnectionErrorEvent:
+				s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "error", s.redact(data.ErrorObj), "next", data.Backoff)
+			case slack.InteractionCallback:
+				s.acknowledge(ctx, socket, e.Request)
+				clicks.Go(func() error { s.take(ctx, data); return nil })
+			}
+		}
+	}
+}
+
+// clicksAtOnce is how many clicks are worked on at the same time.
+const clicksAtOnce = 16
+
+// acknowledge tells Slack that a click arrived, which it wants to know within three
+// seconds.
+func (s *Slack) acknowledge(ctx context.Context, socket *socketmode.Client, request *socketmode.Request) {
+	if request == nil {
+		return
+	}
+	if err := socket.Ack(*request); err != nil {
+		s.cfg.Log.WarnContext(ctx, "Slack was not told that a click arrived", "error", err)
+	}
+}
