@@ -3,10 +3,8 @@ package jsonrpc
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
-	"math/bits"
 	"strconv"
 	"time"
 )
@@ -149,25 +147,26 @@ func (r *EventReader) withoutMark() []byte {
 	return line
 }
 
-// lineEnd returns where the first line break of p is, or len(p). It looks at
-// eight bytes at a time.
+// lineEnd returns where the first line break of p is, or len(p). It looks at a
+// block at a time, so that a stream whose lines end with nothing but a carriage
+// return is not searched again for each of them.
 func lineEnd(p []byte) int {
-	i := 0
-	for ; i+8 <= len(p); i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		if found := zeroBytes(w^eachByte*'\n') | zeroBytes(w^eachByte*'\r'); found != 0 {
-			return i + bits.TrailingZeros64(found)/8
+	const block = 256
+	for at := 0; at < len(p); at += block {
+		some := p[at:min(at+block, len(p))]
+		n := bytes.IndexByte(some, '\n')
+		if n < 0 {
+			n = len(some)
+		}
+		if before := bytes.IndexByte(some[:n], '\r'); before >= 0 {
+			n = before
+		}
+		if n < len(some) {
+			return at + n
 		}
 	}
-	for i < len(p) && p[i] != '\n' && p[i] != '\r' {
-		i++
-	}
-	return i
+	return len(p)
 }
-
-// zeroBytes sets the high bit of the lowest byte of w that is zero, and none if
-// there is no such byte. Bits above that one say nothing.
-func zeroBytes(w uint64) uint64 { return (w - eachByte) &^ w & highBits }
 
 // AppendEvent appends e as it is written on a stream. A name or id with a line
 // break or a NUL in it would not be read as it is, so these are left out.

@@ -116,24 +116,6 @@ func (r *Request) IsAnswer(m *jsonrpc.Message) bool {
 	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, r.id)
 }
 
-// MayAnswer reports whether a text may hold a response, for a client that may
-// ignore the case of names. A text with escapes may be anything.
-func MayAnswer(text []byte) bool {
-	return containsFold(text, "result") || containsFold(text, "error") ||
-		bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("\u017f")) // which is an s in another case
-}
-
-// containsFold reports whether text contains an ASCII word in lower case, or the
-// same in another case.
-func containsFold(text []byte, word string) bool {
-	for i := 0; i+len(word) <= len(text); i++ {
-		if text[i]|0x20 == word[0] && strings.EqualFold(string(text[i:i+len(word)]), word) {
-			return true
-		}
-	}
-	return false
-}
-
 // Dropped counts and logs an answer that nobody asked for.
 func (r *Request) Dropped() {
 	r.hub.cfg.Metrics.Refused(string(wire.UpstreamUnasked))

@@ -32,7 +32,7 @@ func (r *Request) Filter() *StreamFilter { return &StreamFilter{Request: r} }
 // Concerns reports whether a text may hold a message that the filter has to see.
 // A text with escapes may be anything.
 func (f *StreamFilter) Concerns(text []byte) bool {
-	return f.resumed || MayAnswer(text) ||
+	return f.resumed || MayAnswer(text) || bytes.IndexByte(text, '\\') >= 0 ||
 		bytes.Contains(text, []byte("tasks/status")) || bytes.Contains(text, []byte("related-task"))
 }
 

@@ -115,36 +115,35 @@ func (s *eventRelay) run(body io.Reader) error {
 	defer s.Close()
 	seat := s.x.upstream.Room().Seat()
 	defer seat.Leave()
-	piece := make([]byte, 1<<10) // most streams are idle: they start small
-	held := 0
+	buffer := newEventBuffer()
+	defer buffer.giveBack()
 	for {
-		n, err := body.Read(piece[held:])
-		sent, passErr := s.pass(piece[:held+n], held)
+		err := buffer.read(body)
+		sent, passErr := s.pass(buffer.text(), buffer.fresh)
 		if passErr != nil {
 			return passErr
 		}
-		held = copy(piece, piece[sent:held+n])
-		if len(piece) > upstream.PieceSize && held <= upstream.PieceSize {
-			piece = append(make([]byte, 0, upstream.PieceSize), piece[:held]...)[:upstream.PieceSize]
+		buffer.discard(sent)
+		if err != nil {
+			return s.end(buffer.text(), err)
+		}
+		if buffer.held <= upstream.PieceSize {
 			seat.Leave()
 		}
-		if err != nil {
-			return s.end(piece[:held], err)
-		}
-		if held < len(piece) {
-			continue
-		}
-		if len(piece) < s.room() {
-			if err := seat.Take(s.x.ctx, 2*len(piece), s.relay.silence); err != nil {
+		switch {
+		case !buffer.full():
+			buffer.shrink()
+		case buffer.size() < s.room():
+			if err := seat.Take(s.x.ctx, 2*buffer.size(), s.relay.silence); err != nil {
 				return err
 			}
-			piece = slices.Concat(piece, make([]byte, len(piece)))
-			continue
+			buffer.grow()
+		case buffer.held == buffer.size():
+			if err := s.passPart(buffer.text()); err != nil {
+				return err
+			}
+			buffer.discard(buffer.held)
 		}
-		if err := s.passPart(piece); err != nil {
-			return err
-		}
-		held = 0
 	}
 }
 
@@ -166,22 +165,37 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		}
 		return fresh + cut, s.send(p[:fresh+cut])
 	}
-	start, at := 0, fresh
+	sent, start, at := 0, 0, fresh // the events from sent to start are still to be sent, as they are
 	for at < len(p) {
 		n, complete := s.framer.Next(p[at:])
 		if at += n; !complete {
 			break
 		}
 		event, err := s.changed(p[start:at])
-		if err != nil {
+		if err == nil && !s.merged && isSame(event, p[start:at]) {
+			start = at
+			continue
+		}
+		if err := errors.Join(s.sendAll(p[sent:start]), err); err != nil {
 			return start, err
 		}
 		if err := s.send(event); err != nil {
 			return start, err
 		}
-		start = at
+		sent, start = at, at
 	}
-	return start, nil
+	return start, s.sendAll(p[sent:start])
+}
+
+// isSame reports whether two slices are the same memory.
+func isSame(a, b []byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
+
+// sendAll sends events, if there are any.
+func (s *eventRelay) sendAll(events []byte) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return s.send(events)
 }
 
 // passPart sends part of an event that is too large to be held.

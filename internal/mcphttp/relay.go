@@ -247,7 +247,14 @@ type patientBody struct {
 	gaveUp   atomic.Bool
 }
 
+// A limitedBody knows itself how long the upstream may take.
+type limitedBody interface{ SetPatience(d time.Duration) }
+
 func (b *patientBody) Read(p []byte) (int, error) {
+	if limited, ok := b.ReadCloser.(limitedBody); ok {
+		limited.SetPatience(b.patience)
+		return b.ReadCloser.Read(p)
+	}
 	if b.timer == nil {
 		b.timer = time.AfterFunc(b.patience, b.giveUp)
 	} else {

@@ -4,6 +4,7 @@ const (
 	appPkg      = "internal/app"
 	approvalPkg = "internal/approval"
 	mcphttpPkg  = "internal/mcphttp"
+	http1Pkg    = "internal/upstream/http1"
 	keyringPkg  = "internal/keyring"
 	operatorPkg = "internal/operator"
 	policyPkg   = "internal/policy"

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -80,6 +81,7 @@ type Client struct {
 	patient   *http.Transport // for held calls: limited by their context alone, and each on a connection of its own
 	room      upstream.Room   // for answers that the gate has to see as a whole
 	streams   *http.Transport // for streams, most of which are idle, so with small buffers
+	plain     *plainClients   // for HTTP/1.1, which needs no transport; nil if it does
 }
 
 // New returns a client of the server that cfg names.
@@ -88,10 +90,13 @@ func New(cfg Config) *Client {
 	if cfg.Connections == nil {
 		cfg.Connections = NewConnections(0)
 	}
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := cfg.Connections.dial(ctx, func(ctx context.Context) (net.Conn, error) {
+	counted := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return cfg.Connections.dial(ctx, func(ctx context.Context) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, address)
 		})
+	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := counted(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -117,6 +122,7 @@ func New(cfg Config) *Client {
 	c.patient.DisableKeepAlives = true
 	c.streams = c.transport.Clone()
 	c.streams.ReadBufferSize, c.streams.WriteBufferSize = 2<<10, 1<<10
+	c.plain = newPlainClients(&cfg, counted)
 	cfg.Connections.onShortage(c.Close)
 	c.asks = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, Room: c.room, ListTimeout: cfg.ResponseTimeout, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
@@ -148,6 +154,7 @@ func (c *Client) Close() {
 	c.calls.CloseIdleConnections()
 	c.patient.CloseIdleConnections()
 	c.streams.CloseIdleConnections()
+	c.plain.closeIdle()
 }
 
 // A promptConn gives up on a peer that does not take what is written.
@@ -214,6 +221,15 @@ func (c *Client) Silence(use Use) time.Duration {
 		return c.cfg.CallTimeout
 	}
 	return c.cfg.ResponseTimeout
+}
+
+// headTimeout returns how long the server may take until the head of its answer.
+// A held call is limited by its context alone.
+func (c *Client) headTimeout(use Use) time.Duration {
+	if use == held {
+		return 0
+	}
+	return c.Silence(use)
 }
 
 func (c *Client) transportFor(use Use) *http.Transport {
@@ -288,14 +304,22 @@ func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) 
 	if r.URL.RawQuery != "" {
 		target.RawQuery = c.query(r.URL.RawQuery)
 	}
+	header := c.header(r.Header)
+	if c.plain.serves() {
+		resp, err := c.plain.do(ctx, by.Use, &http1.Request{
+			Method: r.Method, Target: target.RequestURI(), Header: header, Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == held,
+		})
+		if !errors.Is(err, http1.ErrHTTP2) {
+			return resp, upstreamProblem(ctx, err)
+		}
+	}
+	return c.viaTransport(ctx, by, &http.Request{Method: r.Method, URL: &target, Header: header, Host: target.Host, Body: http.NoBody}, body)
+}
+
+// viaTransport makes a request that a transport must make.
+func (c *Client) viaTransport(ctx context.Context, by Peer, r *http.Request, body []byte) (*http.Response, error) {
 	var check earlyCheck
-	out := (&http.Request{
-		Method: r.Method,
-		URL:    &target,
-		Header: c.header(r.Header),
-		Host:   target.Host,
-		Body:   http.NoBody,
-	}).WithContext(check.watch(ctx))
+	out := r.WithContext(check.watch(ctx))
 	if len(body) > 0 {
 		// A body without GetBody cannot be sent twice, whatever headers the
 		// client chose.
@@ -398,8 +422,11 @@ func NamedIn(lines []string, name string) bool {
 }
 
 // upstreamProblem says what err, the failure of a request, means to a client.
-// Only a failure to connect proves that nothing was sent.
+// Only a failure to connect proves that nothing was sent. No error is no problem.
 func upstreamProblem(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -2,8 +2,10 @@ package httpclient
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -63,6 +65,15 @@ type countedConn struct {
 	net.Conn
 
 	release func()
+}
+
+// SyscallConn implements [syscall.Conn].
+func (c *countedConn) SyscallConn() (syscall.RawConn, error) {
+	below, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return below.SyscallConn()
 }
 
 // Close implements [net.Conn].

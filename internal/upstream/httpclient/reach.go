@@ -23,10 +23,5 @@ func (c *Client) Reach(ctx context.Context) error {
 	if target.Scheme != "https" {
 		return nil
 	}
-	secure := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.cfg.TLS != nil {
-		secure = c.cfg.TLS.Clone()
-	}
-	secure.ServerName = cmp.Or(secure.ServerName, target.Hostname())
-	return tls.Client(conn, secure).HandshakeContext(ctx)
+	return tls.Client(conn, secured(c.cfg.TLS, target.Hostname())).HandshakeContext(ctx)
 }

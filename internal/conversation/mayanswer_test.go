@@ -1,0 +1,102 @@
+package conversation_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+func TestMayAnswer(t *testing.T) {
+	tests := map[string]bool{
+		`{"id":1,"result":{}}`:                     true,
+		`{"id":1,"Error":{}}`:                      true,
+		`{"RESULT" : 1}`:                           true,
+		"{\"error\"\n\t:1}":                        true,
+		"data: {\"error\"\ndata: :1}\n\n":          true,
+		"data:{\"error\"\rdata\r: x\rdata::1}\r\r": true,
+		`{"\u0072esult":1}`:                        true,
+		`{"resul\u0054":1}`:                        true,
+		`{"re\u017fult":1}`:                        true,
+		`{"reſult":1}`:                             true,
+		`{"text":"x\\","error":1}`:                 true,
+		`{"text\\":1}`:                             true, // it is not worth more thought
+		`{result:1}`:                               true, // not JSON, but some parser may read it
+		`{'result':1}`:                             true,
+		`{"e\x72ror":1}`:                           true,
+		`{"e\u{72}ror":1}`:                         true,
+		`{"error"/* */:1}`:                         true,
+		"{\"error\"\u00a0:1}":                      true,
+		`{"method":"error","params":{"text":"the result"}}`: false,
+		`{"text":"it said {\"error\":1}"}`:                  false,
+		`{"text":"caf\u00e9 at C:\\data at 18:00"}`:         false,
+		`{"results":1,"errors":2}`:                          false,
+		"event: message\ndata: {}\n\n":                      false,
+		"":                                                  false,
+		":":                                                 false,
+	}
+	for text, want := range tests {
+		if got := conversation.MayAnswer([]byte(text)); got != want {
+			t.Errorf("MayAnswer(%s) = %v", text, got)
+		}
+	}
+}
+
+// FuzzMayAnswer: whatever a parser that ignores the case of names takes for a
+// response may be an answer, alone and as the data of an event.
+func FuzzMayAnswer(f *testing.F) {
+	f.Add([]byte(`{"id":1,"\u0072E\u017fult":{}}`))
+	f.Add([]byte(`{"id":1,"method":"error","text":"\\\":","error":1}`))
+	f.Add([]byte("data: {\"id\":1,\"result\"\nid\n: x\ndata: :1}\n\n"))
+	f.Add([]byte("\ufeffdata:[{\"error\"\r\ndata:\r\ndata::{}}]\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if conversation.MayAnswer(text) {
+			return
+		}
+		if name, answers := answering(text); answers {
+			t.Errorf("%q has a member %q", text, name)
+		}
+		for events := jsonrpc.NewEventReader(bytes.NewReader(text), len(text)); ; {
+			event, err := events.Next()
+			if err != nil {
+				return
+			}
+			if name, answers := answering(event.Data); answers {
+				t.Errorf("the data %q of %q has a member %q", event.Data, text, name)
+			}
+		}
+	})
+}
+
+// answering finds a name that makes a response of text, for a lenient reader.
+func answering(text []byte) (string, bool) {
+	var members map[string]json.RawMessage
+	var batch []map[string]json.RawMessage
+	if json.Unmarshal(text, &members) == nil {
+		batch = append(batch, members)
+	} else if json.Unmarshal(text, &batch) != nil {
+		return "", false
+	}
+	for _, m := range batch {
+		for name := range m {
+			if strings.EqualFold(name, "result") || strings.EqualFold(name, "error") {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// An event of a stream is searched far faster than it arrives.
+func BenchmarkMayAnswer(b *testing.B) {
+	text := []byte(strings.Repeat(`The north bridge carries 4,120 cars a day.\nIts \"winter\" load is lower, see C:\\data\\bridges; the caf\u00e9 closes at 18:00. `, 500))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if conversation.MayAnswer(text) {
+			b.Fatal("it may answer")
+		}
+	}
+}

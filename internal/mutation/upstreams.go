@@ -1,0 +1,76 @@
+package main
+
+// upstreams are changes of what passes between the gate and upstreams.
+var upstreams = []mutation{
+	// What passes between the gate and an upstream over HTTP/1.1.
+	{
+		"line ends in headers are sent", "internal/upstream/http1/request.go",
+		`if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {`, `if s[i] == 0x7f {`,
+		http1Pkg, "^TestInvalidRequests$",
+	},
+	{
+		"a caller frames the request", "internal/upstream/http1/request.go",
+		`if strings.EqualFold(name, own) {`, `if name == own+"x" {`,
+		http1Pkg, "^TestFramingHeaders$",
+	},
+	{
+		"a target has spaces and line ends", "internal/upstream/http1/request.go",
+		`|| !isVisible(r.Target):`, `:`,
+		http1Pkg, "^TestInvalidRequests$",
+	},
+	{
+		"a kept connection is not looked at", "internal/upstream/http1/client.go",
+		`if kept.quiet() {`, `if kept != nil {`,
+		http1Pkg, "^Test(ClosedWhileIdle|UnaskedIsNoAnswer)$",
+	},
+	{
+		"what TLS holds back is read as the next answer", "internal/upstream/http1/conn.go",
+		`ok && !drained(secure) {`, `ok && secure == nil {`,
+		http1Pkg, "^TestUnaskedIsNoAnswer$",
+	},
+	{
+		"a connection is kept after half an answer", "internal/upstream/http1/exchange.go",
+		"\t\tx.stop()\n\t\tx.drop()", "\t\tx.stop()\n\t\tx.client.pool.put(x.conn)",
+		http1Pkg, "^Test(CloseWhileReading|Cancel|SlowServers)$",
+	},
+	{
+		"a connection is kept while its request is being written", "internal/upstream/http1/exchange.go",
+		`written := x.writer == nil || x.writer.isDone()`, `written := x != nil`,
+		http1Pkg, "^TestEarlyAnswer$",
+	},
+	{
+		"a connection is kept that the server closes", "internal/upstream/http1/exchange.go",
+		`x.closes = x.closes || resp.Close ||`, `x.closes = x.closes ||`,
+		http1Pkg, "^TestAgreesWithTransport$",
+	},
+	{
+		"a held call takes a kept connection", "internal/upstream/http1/client.go",
+		`for !fresh {`, `for range 1 {`,
+		http1Pkg, "^TestFresh$",
+	},
+	{
+		"the head of an answer has no limit", "internal/upstream/http1/conn.go",
+		`n, err := r.Conn.Read(p[:min(len(p), r.left)])`, "r.left = maxHead\n\tn, err := r.Conn.Read(p)",
+		http1Pkg, "^TestHeadLimit$",
+	},
+	{
+		"interim answers have no limit", "internal/upstream/http1/exchange.go",
+		`for range maxInterim {`, `for range 1 << 40 {`,
+		http1Pkg, "^TestInterimLimit$",
+	},
+	{
+		"a server that speaks HTTP/2 is sent HTTP/1.1", "internal/upstream/http1/client.go",
+		`if secure.ConnectionState().NegotiatedProtocol == "h2" {`, `if false {`,
+		http1Pkg, "^TestTLS$",
+	},
+	{
+		"a name with escapes is not seen", "internal/conversation/mayanswer.go",
+		`if c == '\\' || c >= 0x80 {`, `if c == 0xff {`,
+		"internal/conversation", "^TestMayAnswer$",
+	},
+	{
+		"a name that ends on another line is not seen", "internal/conversation/mayanswer.go",
+		`case last == ':', last == '/', last >= 0x80:`, `case last == '/', last >= 0x80:`,
+		"internal/conversation", "^TestMayAnswer$",
+	},
+}

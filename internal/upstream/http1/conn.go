@@ -1,0 +1,105 @@
+package http1
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	defaultBuffer = 4 << 10
+
+	// maxHead bounds the head of an answer together with the interim answers
+	// before it. http.Transport allows ten times as much, but no server of MCP has
+	// a reason to send a mebibyte there.
+	maxHead = 1 << 20
+
+	// maxInterim bounds how many interim answers precede an answer. A server may
+	// send one now and then to show that it still works on the request.
+	maxInterim = 1000
+)
+
+var errHead = errors.New("the head of the server's answer is too large")
+
+// A conn is a connection to the server. One exchange uses it at a time.
+type conn struct {
+	net.Conn // with TLS, where there is TLS
+
+	raw   net.Conn // below TLS
+	probe func() bool
+	in    *bufio.Reader
+	used  bool // it has served an exchange
+	born  int  // in which generation of the pool
+
+	head   bool  // the head of an answer is being read
+	left   int   // how many bytes of it may still be read
+	failed error // why reading it failed, which a parser may hide
+
+	patience time.Duration // how long a read of a body may take; 0 means any time
+	idle     time.Time     // since when it is not in use
+}
+
+func newConn(established, raw net.Conn, buffer, born int) *conn {
+	c := &conn{Conn: established, raw: raw, born: born}
+	c.in = bufio.NewReaderSize(reader{c}, buffer)
+	if with, ok := raw.(syscall.Conn); ok {
+		c.probe = newProbe(with)
+	}
+	return c
+}
+
+// A reader reads from the connection for its buffer.
+type reader struct{ *conn }
+
+// Read implements [io.Reader]. It limits heads in size and bodies in time.
+func (r reader) Read(p []byte) (int, error) {
+	if !r.head {
+		if r.patience > 0 {
+			if err := r.SetReadDeadline(time.Now().Add(r.patience)); err != nil {
+				return 0, err
+			}
+		}
+		return r.Conn.Read(p)
+	}
+	if r.left <= 0 {
+		r.failed = errHead
+		return 0, errHead
+	}
+	n, err := r.Conn.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	if !errors.Is(err, io.EOF) { // of which the parser knows whether it was too early
+		r.failed = err
+	}
+	return n, err
+}
+
+// quiet reports whether the connection, which is not in use, is still open and the
+// server has sent nothing unasked.
+func (c *conn) quiet() bool {
+	if c.in.Buffered() > 0 || c.probe == nil {
+		return false
+	}
+	if secure, ok := c.Conn.(*tls.Conn); ok && !drained(secure) {
+		return false
+	}
+	return c.probe()
+}
+
+// drained reports whether TLS holds nothing that it has decrypted and nobody has
+// read. A read whose time is over does not go to the network.
+func drained(secure *tls.Conn) bool {
+	if err := secure.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return false
+	}
+	var one [1]byte
+	n, err := secure.Read(one[:])
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && secure.SetReadDeadline(time.Time{}) == nil
+}
+
+// abort closes the connection without a farewell, which could block.
+func (c *conn) abort() { _ = c.raw.Close() }

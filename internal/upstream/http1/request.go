@@ -1,0 +1,125 @@
+package http1
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Problems of requests, of which nothing is sent.
+var (
+	errMethod = errors.New("the method of the request is not valid")
+	errTarget = errors.New("the target of the request is not valid")
+	errHost   = errors.New("the host of the request is not valid")
+)
+
+// check refuses what could be read as something else than one request.
+func (r *Request) check(host string) error {
+	switch {
+	case !isToken(r.Method):
+		return errMethod
+	case !strings.HasPrefix(r.Target, "/") || !isVisible(r.Target):
+		return errTarget
+	case host == "" || !isVisible(host):
+		return errHost
+	}
+	for name, values := range r.Header {
+		if !isToken(name) {
+			return fmt.Errorf("the name of header %q is not valid", name)
+		}
+		for _, value := range values {
+			if !isFieldValue(value) {
+				return fmt.Errorf("the value of header %q is not valid", name) // it may be a secret
+			}
+		}
+	}
+	return nil
+}
+
+// heads are buffers for what is sent in one write.
+var heads = sync.Pool{New: func() any { return new([]byte) }}
+
+// appendHead appends the head of the request to p.
+func (r *Request) appendHead(p []byte, host string) []byte {
+	p = append(p, r.Method...)
+	p = append(p, ' ')
+	p = append(p, r.Target...)
+	p = append(p, " HTTP/1.1\r\nHost: "...)
+	p = append(p, host...)
+	p = append(p, "\r\n"...)
+	for name, values := range r.Header {
+		if frames(name) {
+			continue
+		}
+		for _, value := range values {
+			p = append(p, name...)
+			p = append(p, ": "...)
+			p = append(p, strings.Trim(value, " \t")...)
+			p = append(p, "\r\n"...)
+		}
+	}
+	if len(r.Body) > 0 || r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
+		p = append(p, "Content-Length: "...)
+		p = strconv.AppendInt(p, int64(len(r.Body)), 10)
+		p = append(p, "\r\n"...)
+	}
+	if r.Fresh {
+		p = append(p, "Connection: close\r\n"...)
+	}
+	return append(p, "\r\n"...)
+}
+
+// frames reports whether a header decides where a message ends or what becomes of
+// its connection. The client alone sets those.
+func frames(name string) bool {
+	switch len(name) {
+	case len("TE"), len("Host"), len("Expect"), len("Trailer"), len("Connection"), len("Content-Length"),
+		len("Proxy-Connection"), len("Transfer-Encoding"):
+	default:
+		return false
+	}
+	for _, own := range []string{
+		"Host", "Content-Length", "Transfer-Encoding", "Trailer", "TE", "Connection", "Proxy-Connection", "Keep-Alive", "Upgrade", "Expect",
+	} {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// isToken reports whether s is a token of HTTP.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isVisible reports whether s has only visible characters of ASCII.
+func isVisible(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// isFieldValue reports whether s may be the value of a header: no line ends and
+// no other control characters.
+func isFieldValue(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
