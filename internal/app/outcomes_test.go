@@ -145,7 +145,8 @@ func TestCountersByOutcome(t *testing.T) {
 				address = "http://127.0.0.1:1"
 			}
 			text := strings.Replace(gatewayFor(address), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
-				"rules: [{match: 'get_*', action: forward}, {match: 'hold_*', action: approve}]\ndefault: deny\n" + tt.settings
+				"rules: [{match: 'get_*', action: forward}, {match: 'hold_*', action: approve}]\ndefault: deny\n" +
+				"channels: {unused: {webhook: {url: 'https://127.0.0.1:1/', secret: " + secretOf(questionKey) + "}}}\n" + tt.settings
 			a, stop := start(t, text)
 			before := counters(t, a.OperatorAddr())
 			if got := moved(before); len(got) > 0 && got[0] != unanswered {
