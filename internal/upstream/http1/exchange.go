@@ -93,7 +93,10 @@ func (x *exchange) send(r *Request) error {
 	buffer := heads.Get().(*[]byte)
 	text := r.appendHead((*buffer)[:0], x.client.cfg.Host)
 	if len(text)+len(r.Body) > certainRoom {
-		*buffer = nil // it is the writer's
+		*buffer = nil                                           // it is the writer's
+		if err := x.conn.SetDeadline(time.Time{}); err != nil { // the last exchange may have left one
+			return err
+		}
 		x.writer = newWriter(x, text, r)
 		go x.writer.run()
 		return nil

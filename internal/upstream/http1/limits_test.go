@@ -3,6 +3,7 @@ package http1_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -245,5 +246,71 @@ func TestFramingHeaders(t *testing.T) {
 	}})
 	if want := "POST / HTTP/1.1\r\nHost: x:1\r\nX-A: 1\r\nContent-Length: 5\r\n\r\nhello"; err != nil || string(got) != want {
 		t.Errorf("sent %q, %v; want %q", got, err, want)
+	}
+}
+
+// A deadlineConn knows the deadline of its reads.
+type deadlineConn struct {
+	*net.TCPConn
+
+	read *atomic.Pointer[time.Time]
+}
+
+func (c deadlineConn) SetDeadline(t time.Time) error {
+	c.read.Store(&t)
+	return c.TCPConn.SetDeadline(t)
+}
+
+func (c deadlineConn) SetReadDeadline(t time.Time) error {
+	c.read.Store(&t)
+	return c.TCPConn.SetReadDeadline(t)
+}
+
+// The time limit of an exchange does not end the next one on the same connection,
+// however large that is.
+func TestTimeoutIsForOneExchange(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	host := accept(t, func(conn net.Conn) {
+		in := bufio.NewReader(conn)
+		for range 2 {
+			body, err := request(in)
+			if err != nil {
+				return
+			}
+			if len(body) > 100 {
+				close(arrived)
+				<-answer
+			}
+			io.WriteString(conn, okay("done"))
+		}
+	})
+	var read atomic.Pointer[time.Time]
+	dials := 0
+	c := newClient(t, host, func(cfg *http1.Config) {
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials++
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return deadlineConn{conn.(*net.TCPConn), &read}, nil
+		}
+	})
+	resp, err := c.Do(t.Context(), post("small"))
+	text(t, resp, err)
+	large := post(strings.Repeat("x", 100<<10))
+	large.Timeout = 0
+	done := make(chan string, 1)
+	go func() {
+		resp, err := c.Do(t.Context(), large)
+		done <- text(t, resp, err)
+	}()
+	<-arrived
+	if at := read.Load(); at != nil && !at.IsZero() {
+		t.Error("the second exchange has the time limit of the first")
+	}
+	close(answer)
+	if got := <-done; got != "done" || dials != 1 {
+		t.Errorf("%q on %d connections", got, dials)
 	}
 }
