@@ -43,7 +43,11 @@ func (b *eventBuffer) size() int { return len(b.piece) }
 func (b *eventBuffer) full() bool { return b.last == len(b.piece) }
 
 // discard forgets the first n bytes.
-func (b *eventBuffer) discard(n int) { b.held = copy(b.piece, b.piece[n:b.held]) }
+func (b *eventBuffer) discard(n int) {
+	if n > 0 { // while a large event arrives, there is nothing to forget, again and again
+		b.held = copy(b.piece, b.piece[n:b.held])
+	}
+}
 
 // grow makes room for more: for a whole piece at first, and then for twice as much.
 func (b *eventBuffer) grow() {
