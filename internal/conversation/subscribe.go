@@ -55,7 +55,12 @@ func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 		s.open[id] = one
 		var ctx context.Context
 		ctx, one.stop = context.WithCancel(context.Background())
-		s.running.Go(func() { listen(ctx, func() int { return s.most(one) }) })
+		s.running.Go(func() {
+			listen(ctx, func() int { return s.most(one) })
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.forget(id, one) // the next client has the upstream asked again
+		})
 	}
 	one.clients++
 	one.most = max(one.most, one.clients)
@@ -64,8 +69,15 @@ func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 		defer s.mu.Unlock()
 		if one.clients--; one.clients == 0 {
 			one.stop()
-			delete(s.open, id)
+			s.forget(id, one)
 		}
+	}
+}
+
+// forget takes a subscription out, if it is still there. The caller holds the lock.
+func (s *subscriptions) forget(id task.ID, one *subscription) {
+	if s.open[id] == one {
+		delete(s.open, id)
 	}
 }
 

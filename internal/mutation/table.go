@@ -485,46 +485,4 @@ var mutations = []mutation{
 		`return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, `return r.resumed`,
 		mcphttpPkg, "^TestForgedAnswer",
 	},
-
-	// Channels.
-	{
-		"an unsigned answer decides", "internal/channel/webhook/sign.go",
-		`if !valid || id == "" {`, `if !valid && id == "" {`,
-		"internal/channel/webhook", "^TestVerify$",
-	},
-	{
-		"an old answer decides", "internal/channel/webhook/sign.go",
-		`now.Sub(time.Unix(seconds, 0)).Abs() > tolerance`, `now.Sub(time.Unix(seconds, 0)).Abs() > 1000*tolerance`,
-		"internal/channel/webhook", "^TestVerify$",
-	},
-	{
-		"an answer for a channel without a system decides", "internal/approval/api/channels.go",
-		`if !known || errors.Is(err, webhook.ErrUnsigned) {`, `if !known && false || errors.Is(err, webhook.ErrUnsigned) {`,
-		appPkg, "^TestWebhookAnswersRefused$",
-	},
-	{
-		"a webhook reaches private addresses", "internal/channel/webhook/webhook.go",
-		`if !ip.IsGlobalUnicast() || ip.IsPrivate() {`, `if false {`,
-		"internal/channel/webhook", "^TestPublicOnly$",
-	},
-	{
-		"a webhook follows redirects", "internal/channel/webhook/webhook.go",
-		`return http.ErrUseLastResponse`, `return nil`,
-		appPkg, "^TestWebhookStaysOutside$",
-	},
-	{
-		"a bot decides in Slack", "internal/channel/slack/people.go",
-		`if user.IsBot || user.Deleted`, `if user.Deleted`,
-		"internal/channel/slack", "^TestRefused$",
-	},
-	{
-		"an address that Slack has not confirmed counts", "internal/channel/slack/people.go",
-		`email != "" && user.IsEmailConfirmed`, `email != ""`,
-		"internal/channel/slack", "^TestRefused$",
-	},
-	{
-		"a call is approved in Slack that was not shown as a whole", "internal/channel/slack/blocks.go",
-		`if !whole || err != nil`, `if !whole && false || err != nil`,
-		"internal/channel/slack", "^TestHostile$",
-	},
 }
