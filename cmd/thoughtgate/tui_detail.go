@@ -148,7 +148,9 @@ func (t *tui) ask(key string) {
 	d := t.open
 	lines, bytes := d.unseen()
 	switch {
-	case !d.loaded || d.call.State != task.InputRequired:
+	case !d.loaded:
+		t.notice = "the call is not loaded yet"
+	case d.call.State != task.InputRequired:
 		t.notice = "there is nothing to decide"
 	case key == "r":
 		t.prompt = newPrompt(approval.Reject, "Reject", d.reason)
