@@ -36,7 +36,7 @@ type tui struct {
 	failure  error // why the screen ended
 }
 
-// What the gate tells.
+// Messages with what the gate has answered.
 type (
 	eventMsg     client.Event
 	lostMsg      string

@@ -20,7 +20,7 @@ type Wrapping struct {
 // A Standing is what becomes of a server of a client.
 type Standing string
 
-// What becomes of a server.
+// The changes that a server can get.
 const (
 	Wrapped   Standing = "wrapped"         // it will be wrapped
 	Unchanged Standing = "already wrapped" // it needs no change

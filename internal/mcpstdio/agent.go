@@ -96,7 +96,7 @@ func (a *Agent) Owner() string {
 // Serve takes what the client says until it closes either end of the pipe, and the
 // server has taken the last of it, or until ctx ends.
 func (a *Agent) Serve(ctx context.Context) {
-	// What has been read is answered, even if ctx ends before.
+	// Requests that have been read are answered, even if ctx ends before.
 	answering := context.WithoutCancel(ctx)
 	messages := make(chan *exchange, queued)
 	go func() { // ends with the pipe, which may be long after ctx has ended

@@ -42,4 +42,9 @@ var channelMutations = []mutation{
 		`if !whole || err != nil`, `if !whole && false || err != nil`,
 		"internal/channel/slack", "^TestHostile$",
 	},
+	{
+		"a call is approved in Slack whose name was cut", "internal/channel/slack/blocks.go",
+		`whole = whole && fits(a)`, `whole = whole && (fits(a) || true)`,
+		"internal/channel/slack", "^TestLongName$",
+	},
 }

@@ -2,7 +2,7 @@ package main
 
 // upstreams are changes of what passes between the gate and upstreams.
 var upstreams = []mutation{
-	// What passes between the gate and an upstream over HTTP/1.1.
+	// Messages between the gate and an upstream over HTTP/1.1.
 	{
 		"line ends in headers are sent", "internal/upstream/http1/request.go",
 		`if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {`, `if s[i] == 0x7f {`,

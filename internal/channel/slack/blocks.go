@@ -19,6 +19,7 @@ const (
 	maxField   = 300
 	maxSection = 2900
 	maxValue   = 2000 // of a button
+	maxLabel   = 40   // of what stands before a text
 )
 
 // The actions of people.
@@ -53,6 +54,7 @@ func blocks(q channel.Question) []slack.Block {
 		all = append(all, slack.NewSectionBlock(plainText("Caution: "+strings.Join(a.Warnings, " "), maxSection), nil, nil))
 	}
 	text, whole := sent(a)
+	whole = whole && fits(a)
 	all = append(all, preformatted(text))
 	if q.Stage != channel.Pending {
 		return append(all, outcome(a)...)
@@ -65,12 +67,21 @@ func blocks(q channel.Question) []slack.Block {
 	return append(all, slack.NewActionBlock(blockDecide, append([]slack.BlockElement{approveButton(string(value))}, otherButtons(q, string(value))...)...))
 }
 
+// fits reports whether the message shows the names and cautions of a call without
+// cutting any of them.
+func fits(a casefile.Approval) bool {
+	short := func(text string, most int) bool { return utf8.RuneCountInString(text) <= most-maxLabel }
+	return short(a.Tool, maxHeader) && short(a.Principal, maxField) && short(a.Upstream, maxField) && short(a.Method, maxField) &&
+		short(strings.Join(a.Warnings, " "), maxSection)
+}
+
 // facts returns who asks for what, and why it is held.
 func facts(q channel.Question) []*slack.TextBlockObject {
 	a := q.Approval
 	fields := []*slack.TextBlockObject{
 		plainText("Requested by: "+a.Principal, maxField),
 		plainText("Server: "+a.Upstream, maxField),
+		plainText("Request: "+a.Method, maxField),
 		plainText("Held because: "+a.Reason, maxField),
 	}
 	if a.Risk != "" {

@@ -30,11 +30,12 @@ type fixture struct {
 
 	store task.Store
 	desk  *approval.Desk
+	tool  string // that hold calls
 }
 
 func open(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{workspace: newWorkspace(t), store: memstore.New(memstore.Options{})}
+	f := &fixture{workspace: newWorkspace(t), store: memstore.New(memstore.Options{}), tool: "delete_file"}
 	t.Cleanup(func() { f.store.Close() })
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	var err error
@@ -82,7 +83,7 @@ func (f *fixture) hold(arguments string) task.ID {
 	held, _, err := f.desk.Hold(f.t.Context(), approval.Call{
 		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "chat", Reason: `rule "<!channel> *bold*"`},
-		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":` + arguments + `}}`),
+		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + f.tool + `","arguments":` + arguments + `}}`),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -190,6 +191,18 @@ func TestHostile(t *testing.T) {
 	m := f.posted(2)
 	if m.value("approve") != "" || m.value("reject") == "" || !strings.Contains(m.blocks, "does not show the whole call") {
 		t.Errorf("a long call: %s", m.blocks)
+	}
+}
+
+// A tool whose name does not fit into the message cannot be approved in Slack either:
+// its end may say what it does.
+func TestLongName(t *testing.T) {
+	f := open(t)
+	f.run()
+	f.tool = "read_notes" + strings.Repeat("_", 150) + "and_delete_all"
+	f.hold(`{}`)
+	if m := f.posted(1); m.value("approve") != "" || m.value("reject") == "" {
+		t.Errorf("a long name: %s", m.blocks)
 	}
 }
 

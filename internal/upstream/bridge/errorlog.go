@@ -9,7 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
-// What the log takes of the standard error of one process.
+// Limits on what the log takes of the standard error of one process.
 const (
 	maxErrorLine  = 1000 // bytes
 	maxErrorLines = 100  // in one errorPeriod
