@@ -197,7 +197,7 @@ func (s *story) crashDatabase() {
 // live makes one call, and sees to some part of what should become of it.
 func (s *story) live(p *party, n int, dice *rand.Rand) {
 	anyGate := func() *gate { return s.gates[dice.IntN(len(s.gates))] }
-	tool, as := "hold_x", []string{"quick", "slow", "large", "quick", jobs}[dice.IntN(5)]
+	tool, as := "hold_x", []string{"quick", "slow", "large", "quick", jobs, howToAnswer(dice)}[dice.IntN(6)]
 	switch {
 	case as == jobs:
 		tool = "hold_job"

@@ -3,6 +3,7 @@ package crash_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -149,11 +150,23 @@ func textResult(text string) string {
 	return fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, text)
 }
 
-// outcome is what a call answers. A large one does not fit into a task.
+// outcome is what a call answers. A large one does not fit into a task, and a huge
+// one does not fit into the SQLite database: a file beside it keeps the rest.
 func outcome(n int, as string) string {
 	text := fmt.Sprintf("outcome of %d.", n)
-	if as == "large" {
+	switch as {
+	case "large":
 		text += strings.Repeat(" And so on.", 20_000)
+	case "huge":
+		text += strings.Repeat(" And so on.", 120_000)
 	}
 	return text
+}
+
+// howToAnswer returns a way to answer, of which huge is the rarest.
+func howToAnswer(dice *rand.Rand) string {
+	if dice.IntN(12) == 0 {
+		return "huge"
+	}
+	return []string{"quick", "slow", "large"}[dice.IntN(3)]
 }

@@ -2,10 +2,13 @@ package crash_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -175,7 +178,8 @@ func (s *steady) usage(p *party) (u usage) {
 	return u
 }
 
-// empty stops the gate, and checks that its store has no row of a call any more.
+// empty stops the gate, and checks that its store has no row and no file of a call
+// any more.
 func (s *steady) empty() {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Error(err)
@@ -197,6 +201,13 @@ func (s *steady) empty() {
 		if rows[table] = n; n > 0 && table != "journal" {
 			s.t.Errorf("%d rows of %s are left", n, table)
 		}
+	}
+	files, err := os.ReadDir(s.store + ".results")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Error(err)
+	}
+	if len(files) > 0 {
+		s.t.Errorf("%d files of results are left", len(files))
 	}
 	s.t.Logf("rows left: %v", rows)
 }

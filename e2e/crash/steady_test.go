@@ -164,7 +164,7 @@ func writeFile(name, text string) error {
 
 // asTask makes a call as a task, and sees to what should become of it.
 func (s *steady) asTask(p *party, n int, dice *rand.Rand) {
-	as := []string{"quick", "slow", "large"}[dice.IntN(3)]
+	as := howToAnswer(dice)
 	id := p.ask(s.gate, "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":%q},"task":{}}`, n, as)).after(`"taskId":"`)
 	if id == "" {
 		return

@@ -214,7 +214,7 @@ func (h *host) live(lane int, over <-chan struct{}, dice *rand.Rand) {
 		default:
 		}
 		h.revive()
-		as := []string{"quick", "slow", "large"}[dice.IntN(3)]
+		as := howToAnswer(dice)
 		made := h.ask("tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":"%s"},"task":{}}`, n, as), patience)
 		id := made.after(`"taskId":"`)
 		if id == "" {

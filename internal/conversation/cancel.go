@@ -176,9 +176,9 @@ func (r *Request) heldElsewhere(ctx context.Context, id []byte) (*heldRequest, b
 }
 
 // withdrawal returns the wish of this client that a call is not made.
-func (r *Request) withdrawal(reason string) approval.Withdrawal {
-	owner, _ := r.owner()
-	return approval.Withdrawal{By: owner, Reason: reason, Send: r.send()}
+func (s *sender) withdrawal(reason string) approval.Withdrawal {
+	owner, _ := s.owner()
+	return approval.Withdrawal{By: owner, Reason: reason, Send: s.send()}
 }
 
 // cancel does what a client means that cancels a held call: a user who stops a call

@@ -39,14 +39,14 @@ func (c *eventClients) remove(id task.ID) {
 
 // connect counts the client as one that is told of tasks, and returns what counts
 // it out again.
-func (r *Request) connect(ctx context.Context, ids []task.ID) (leave func()) {
+func (s *sender) connect(ctx context.Context, ids []task.ID) (leave func()) {
 	for _, id := range ids {
-		count := r.hub.eventClients.add(id)
-		r.hub.cfg.Log.DebugContext(ctx, "SSE client connected", "task_id", id, "client_count", count)
+		count := s.hub.eventClients.add(id)
+		s.hub.cfg.Log.DebugContext(ctx, "SSE client connected", "task_id", id, "client_count", count)
 	}
 	return func() {
 		for _, id := range ids {
-			r.hub.eventClients.remove(id)
+			s.hub.eventClients.remove(id)
 		}
 	}
 }

@@ -62,20 +62,20 @@ func (h Host) held() time.Duration {
 }
 
 // host returns what is known of the host that sent m.
-func (r *Request) host(m *jsonrpc.Message) (Host, bool) {
+func (s *sender) host(m *jsonrpc.Message) (Host, bool) {
 	name, _ := clientInfo(m)
 	if name == "" {
-		name = r.hub.cfg.Gate.About(r.client.From()).Session.Client
+		name = s.hub.cfg.Gate.About(s.client.From()).Session.Client
 	}
-	return r.hub.Waiting().hostNamed(name)
+	return s.hub.Waiting().hostNamed(name)
 }
 
 // patience is how long the client may be kept waiting: as long as its host is
 // known to let it, and else longer if it is shown progress, which is what keeps
 // most clients from giving up.
-func (r *Request) patience(m *jsonrpc.Message) time.Duration {
-	w := r.hub.Waiting()
-	host, known := r.host(m)
+func (s *sender) patience(m *jsonrpc.Message) time.Duration {
+	w := s.hub.Waiting()
+	host, known := s.host(m)
 	switch {
 	case known && host.Limit == 0:
 		return w.Forever

@@ -26,7 +26,7 @@ type listeners struct {
 
 // A listener is a stream on which the gate can speak unasked.
 type listener struct {
-	*Request
+	Listening
 
 	stream Stream
 	about  task.ID // the one task that the stream is about, if it is
@@ -36,8 +36,8 @@ type listener struct {
 // lists, and returns what ends that. It waits until nothing that happens to the
 // client's tasks escapes the gate: from the moment a client sees its stream, it
 // relies on that.
-func (r *Request) Hear(ctx context.Context, s Stream) (leave func()) {
-	followed, leave := r.hub.listeners.add(r.peer(), &listener{Request: r, stream: s}, r.following())
+func (l Listening) Hear(ctx context.Context, s Stream) (leave func()) {
+	followed, leave := l.hub.listeners.add(l.peer(), &listener{Listening: l, stream: s}, l.following())
 	if followed != nil {
 		select {
 		case <-followed:
@@ -211,18 +211,18 @@ func (h *Hub) ListsChanged() {
 
 // wants reports whether the listening client wants to hear of changes. Legacy
 // clients cannot choose.
-func (r *Request) wants(kind string) bool {
-	return r.era == wire.Legacy || r.asked.Member(kind+"ListChanged").IsTrue()
+func (l Listening) wants(kind string) bool {
+	return l.era == wire.Legacy || l.asked.Member(kind+"ListChanged").IsTrue()
 }
 
 // listChanged returns the message that tells of a change, in the form of the
 // client's era.
-func (r *Request) listChanged(kind string) []byte {
+func (l Listening) listChanged(kind string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","method":"notifications/` + kind + `/list_changed"`)
-	if r.era == wire.Modern {
+	if l.era == wire.Modern {
 		b.WriteString(`,"params":{"_meta":{"` + wire.MetaSubscription + `":`)
-		b.Write(r.id)
+		b.Write(l.id)
 		b.WriteString(`}}`)
 	}
 	b.WriteString("}")

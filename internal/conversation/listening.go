@@ -14,13 +14,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A listening is a request of a modern client that wants to hear of things.
-type listening struct{ *Request }
+// A Listening is a request whose answer is a stream without an end of its own: the
+// client hears there of its tasks and of changed lists.
+type Listening struct{ *Request }
+
+// Listening returns the request as one whose client listens.
+func (r *Request) Listening() Listening { return Listening{r} }
 
 // plan returns the plan of a modern client that wants to hear of tasks of the
 // gate's own, together with the upstream if it wants to hear of anything else. It
 // returns nil for other clients.
-func (l listening) plan(m *jsonrpc.Message) *Plan {
+func (l Listening) plan(m *jsonrpc.Message) *Plan {
 	if l.era != wire.Modern || !l.listens {
 		return nil
 	}
@@ -44,7 +48,7 @@ func (l listening) plan(m *jsonrpc.Message) *Plan {
 
 // ownTasks returns the tasks of the gate's own that a modern client wants to
 // hear of, and the rest of its wishes, which is nil if there are none.
-func (l listening) ownTasks() (own []task.ID, rest []byte) {
+func (l Listening) ownTasks() (own []task.ID, rest []byte) {
 	var foreign [][]byte
 	named := make(map[task.ID]bool)
 	ids := l.asked.Member("taskIds")
@@ -72,7 +76,7 @@ func (l listening) ownTasks() (own []task.ID, rest []byte) {
 }
 
 // alone tells a modern client of the gate's own tasks only.
-func (l listening) alone(ctx context.Context, own []task.ID) error {
+func (l Listening) alone(ctx context.Context, own []task.ID) error {
 	leave, err := l.EnterWaiting()
 	if err != nil {
 		return l.reply.Fail(err)
@@ -83,50 +87,50 @@ func (l listening) alone(ctx context.Context, own []task.ID) error {
 
 // ListenAlone tells a modern client of the gate's own tasks, and of lists that
 // the gate changes, until it leaves. The upstream takes no part.
-func (r *Request) ListenAlone(ctx context.Context, p *Plan, s Stream) error {
-	r.hub.cfg.Metrics.StreamOpened(metrics.StreamPost)
-	defer r.hub.cfg.Metrics.StreamClosed(metrics.StreamPost)
+func (l Listening) ListenAlone(ctx context.Context, p *Plan, s Stream) error {
+	l.hub.cfg.Metrics.StreamOpened(metrics.StreamPost)
+	defer l.hub.cfg.Metrics.StreamClosed(metrics.StreamPost)
 	defer s.Close()
-	_, leave := r.hub.listeners.add(r.peer(), &listener{Request: r, stream: s}, nil)
+	_, leave := l.hub.listeners.add(l.peer(), &listener{Listening: l, stream: s}, nil)
 	defer leave()
-	known := r.Known(ctx, p.Own)
-	if err := s.Send(join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(r.id),
-		`},"notifications":`, string(r.ownPart(p, known)), `}}`)); err != nil {
+	known := l.Known(ctx, p.Own)
+	if err := s.Send(join(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"`+wire.MetaSubscription+`":`, string(l.id),
+		`},"notifications":`, string(l.ownPart(p, known)), `}}`)); err != nil {
 		return err
 	}
 	if p.Own == nil {
-		r.keepAlive(ctx, s)
+		l.keepAlive(ctx, s)
 	} else {
-		r.FollowTasks(ctx, s, known)
+		l.FollowTasks(ctx, s, known)
 	}
-	if r.gone() {
+	if l.gone() {
 		return ErrGone
 	}
 	// It is the gate that ends the stream.
-	return s.Send(jsonrpc.AppendResult(nil, r.id, join(`{"resultType":"complete","_meta":{"`+wire.MetaSubscription+`":`, string(r.id), `}}`)))
+	return s.Send(jsonrpc.AppendResult(nil, l.id, join(`{"resultType":"complete","_meta":{"`+wire.MetaSubscription+`":`, string(l.id), `}}`)))
 }
 
 // StreamAlone serves a legacy client with a stream of the gate's own, because its
 // upstream has none.
-func (r *Request) StreamAlone(ctx context.Context) error {
-	r.hub.cfg.Metrics.StreamOpened(metrics.StreamGet)
-	defer r.hub.cfg.Metrics.StreamClosed(metrics.StreamGet)
-	s := r.reply.Listen()
+func (l Listening) StreamAlone(ctx context.Context) error {
+	l.hub.cfg.Metrics.StreamOpened(metrics.StreamGet)
+	defer l.hub.cfg.Metrics.StreamClosed(metrics.StreamGet)
+	s := l.reply.Listen()
 	defer s.Close()
-	defer r.Hear(ctx, s)()
+	defer l.Hear(ctx, s)()
 	if err := s.Send(nil); err != nil {
 		return err
 	}
-	r.keepAlive(ctx, s)
-	if r.gone() {
+	l.keepAlive(ctx, s)
+	if l.gone() {
 		return ErrGone
 	}
 	return s.Send(nil)
 }
 
 // keepAlive sends a comment now and then, until ctx ends or the client is lost.
-func (r *Request) keepAlive(ctx context.Context, s Stream) {
-	beat := time.NewTicker(r.hub.Beat())
+func (l Listening) keepAlive(ctx context.Context, s Stream) {
+	beat := time.NewTicker(l.hub.Beat())
 	defer beat.Stop()
 	for {
 		select {
@@ -136,7 +140,7 @@ func (r *Request) keepAlive(ctx context.Context, s Stream) {
 			if !s.Beat(listeningText) {
 				return
 			}
-			beat.Reset(r.hub.Beat()) // it may have been changed
+			beat.Reset(l.hub.Beat()) // it may have been changed
 		}
 	}
 }
@@ -145,16 +149,16 @@ const listeningText = "listening"
 
 // WantsLists reports whether a modern client wants to hear of changed lists that
 // the gate may change.
-func (r *Request) WantsLists() bool {
-	return r.era == wire.Modern && r.listens && r.hub.Governs() && len(r.listWishes()) > 0
+func (l Listening) WantsLists() bool {
+	return l.era == wire.Modern && l.listens && l.hub.Governs() && len(l.listWishes()) > 0
 }
 
 // listWishes returns the kinds of lists of whose changes a modern client wants to
 // hear, as it asks for them.
-func (r *Request) listWishes() []string {
+func (l Listening) listWishes() []string {
 	var wishes []string
 	for _, kind := range listKinds {
-		if r.wants(kind) {
+		if l.wants(kind) {
 			wishes = append(wishes, kind+"ListChanged")
 		}
 	}
@@ -163,9 +167,9 @@ func (r *Request) listWishes() []string {
 
 // ownPart returns what the gate alone can tell a modern client of what it asked
 // for.
-func (r *Request) ownPart(p *Plan, known []task.ID) []byte {
+func (l Listening) ownPart(p *Plan, known []task.ID) []byte {
 	part := []byte("{")
-	for _, wish := range r.listWishes() {
+	for _, wish := range l.listWishes() {
 		part = append(part, `"`+wish+`":true,`...)
 	}
 	if p.Own != nil {
@@ -208,10 +212,10 @@ func Acknowledged(m *jsonrpc.Message, known []task.ID) []byte {
 
 // Known returns those of the tasks that a client wants to hear of that exist and
 // are its own. No upstream is asked for that: it may take its time.
-func (r *Request) Known(ctx context.Context, own []task.ID) []task.ID {
+func (l Listening) Known(ctx context.Context, own []task.ID) []task.ID {
 	var found []task.ID
 	for _, id := range own {
-		if _, err := r.hub.cfg.Desk.Get(ctx, r.ref(id)); err == nil {
+		if _, err := l.hub.cfg.Desk.Get(ctx, l.ref(id)); err == nil {
 			found = append(found, id)
 		}
 	}
@@ -221,21 +225,21 @@ func (r *Request) Known(ctx context.Context, own []task.ID) []task.ID {
 // FollowTasks tells a modern client how its tasks stand, and then of every step,
 // until ctx ends or the client is lost. The open stream shows that the owner is
 // there, so an approved call begins.
-func (r *Request) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
-	owner, _ := r.owner()
-	f, err := r.hub.cfg.Desk.Follow(ctx, owner, ids)
+func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
+	owner, _ := l.owner()
+	f, err := l.hub.cfg.Desk.Follow(ctx, owner, ids)
 	if err != nil {
-		r.hub.cfg.Log.WarnContext(ctx, "task notifications to a client failed", "cause", err)
+		l.hub.cfg.Log.WarnContext(ctx, "task notifications to a client failed", "cause", err)
 		return
 	}
 	defer f.Close()
-	defer r.connect(ctx, ids)()
-	upstreams := followedUpstreams{r: r}
+	defer l.connect(ctx, ids)()
+	upstreams := followedUpstreams{r: l.Request}
 	defer upstreams.leave()
-	r.touch(ctx, ids)
-	defer func() { r.leave(ctx, f.Open()) }()
+	l.touch(ctx, ids)
+	defer func() { l.leave(ctx, f.Open()) }()
 	for {
-		news, err := f.Next(ctx, r.hub.Beat())
+		news, err := f.Next(ctx, l.hub.Beat())
 		if err != nil {
 			return
 		}
@@ -243,15 +247,15 @@ func (r *Request) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 			if !s.Beat(listeningText) {
 				return
 			}
-			r.touch(ctx, f.Open())
+			l.touch(ctx, f.Open())
 		}
 		for _, t := range news {
 			upstreams.hear(t)
-			if !r.tellStatus(ctx, s, t) {
+			if !l.tellStatus(ctx, s, t) {
 				return
 			}
 			if t.State == task.Approved {
-				r.touch(ctx, []task.ID{t.ID})
+				l.touch(ctx, []task.ID{t.ID})
 			}
 		}
 	}
@@ -260,38 +264,24 @@ func (r *Request) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 // tellStatus tells a modern client how a task stands, one that has ended with
 // its result, and reports false if the client is lost. A status that cannot be
 // read is left out: the client will see for itself when it asks.
-func (r *Request) tellStatus(ctx context.Context, s Stream, t task.Task) bool {
-	text, err := r.dialect().StatusNotification(t, r.id)
+func (l Listening) tellStatus(ctx context.Context, s Stream, t task.Task) bool {
+	text, err := l.dialect().StatusNotification(t, l.id)
 	if err != nil {
 		return true
 	}
-	told := s.Insert(func(to io.Writer) error { return text.Compose(to, r.hub.cfg.Desk.Open(ctx, t)) })
+	told := s.Insert(func(to io.Writer) error { return text.Compose(to, l.hub.cfg.Desk.Open(ctx, t)) })
 	if told {
-		r.hub.notified(ctx, t, r.dialect().Status(t))
+		l.hub.notified(ctx, t, l.dialect().Status(t))
 	}
 	return told
 }
 
 // touch shows that the owner of tasks is there, which lets approved ones begin.
-func (r *Request) touch(ctx context.Context, ids []task.ID) {
+func (l Listening) touch(ctx context.Context, ids []task.ID) {
 	for _, id := range ids {
-		_, err := r.hub.cfg.Desk.Attend(ctx, r.ref(id), r.send())
+		_, err := l.hub.cfg.Desk.Attend(ctx, l.ref(id), l.send())
 		if err != nil && ctx.Err() == nil {
-			r.hub.cfg.Log.DebugContext(ctx, "task not touched", "task_id", id, "cause", err)
-		}
-	}
-}
-
-// maxLeave is how long it may take to note that a client no longer waits.
-const maxLeave = 5 * time.Second
-
-// leave notes that the owner of tasks no longer waits for them on this stream.
-func (r *Request) leave(ctx context.Context, ids []task.ID) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxLeave)
-	defer stop()
-	for _, id := range ids {
-		if err := r.hub.cfg.Desk.Leave(ctx, r.ref(id)); err != nil {
-			r.hub.cfg.Log.DebugContext(ctx, "the end of a stream was not noted", "task_id", id, "cause", err)
+			l.hub.cfg.Log.DebugContext(ctx, "task not touched", "task_id", id, "cause", err)
 		}
 	}
 }
@@ -304,14 +294,14 @@ const storeRest = 5 * time.Second
 // tasks they want to hear of. A client that cannot be told from others hears of
 // none: the id alone would give access. Versions before tasks have no word for
 // them.
-func (r *Request) following() follower {
-	owner, shared := r.owner()
-	version := r.client.Transport().Version
-	if r.era != wire.Legacy || shared || !r.hub.Holds() || version != "" && version != wire.Version20251125 {
+func (l Listening) following() follower {
+	owner, shared := l.owner()
+	version := l.client.Transport().Version
+	if l.era != wire.Legacy || shared || !l.hub.Holds() || version != "" && version != wire.Version20251125 {
 		return nil
 	}
-	peer := r.peer()
-	return func(ctx context.Context, begun func()) { r.hub.followOwner(ctx, owner, peer, begun) }
+	peer := l.peer()
+	return func(ctx context.Context, begun func()) { l.hub.followOwner(ctx, owner, peer, begun) }
 }
 
 // followOwner tells a legacy client of all tasks of its owner, each step on one

@@ -50,9 +50,9 @@ func (s *sessionHosts) set(peer, name string) {
 
 // owner returns whose tasks those of this client are; see [gate.Client.Owner]. The
 // sessions of a host on the user's own machine have one owner.
-func (r *Request) owner() (owner string, shared bool) {
-	from := r.client.From()
-	if name := r.localHost(); name != "" {
+func (s *sender) owner() (owner string, shared bool) {
+	from := s.client.From()
+	if name := s.localHost(); name != "" {
 		from.Key = gate.ClientKey(from.Principal, "", gate.LocalHost(name))
 	}
 	return from.Owner()
@@ -60,46 +60,46 @@ func (r *Request) owner() (owner string, shared bool) {
 
 // ownsBySession reports whether nothing but its session tells whose tasks those of
 // this client are.
-func (r *Request) ownsBySession() bool {
-	_, session := gate.SessionIn(r.client.From().Key)
-	return session && r.client.From().Principal.Anonymous && r.localHost() == ""
+func (s *sender) ownsBySession() bool {
+	_, session := gate.SessionIn(s.client.From().Key)
+	return session && s.client.From().Principal.Anonymous && s.localHost() == ""
 }
 
 // localHost returns the name of the host that has this session, if it runs on the
 // user's own machine and has no identity.
-func (r *Request) localHost() string {
-	from := r.client.From()
-	if _, session := gate.SessionIn(from.Key); !session || !from.Principal.Anonymous || !r.hub.Holds() || !r.client.Local() {
+func (s *sender) localHost() string {
+	from := s.client.From()
+	if _, session := gate.SessionIn(from.Key); !session || !from.Principal.Anonymous || !s.hub.Holds() || !s.client.Local() {
 		return ""
 	}
-	if name := r.hub.cfg.Gate.About(from).Session.Client; name != "" {
+	if name := s.hub.cfg.Gate.About(from).Session.Client; name != "" {
 		return name
 	}
-	if name, known := r.hub.hosts.get(r.peer()); known || r.hub.cfg.Records == nil {
+	if name, known := s.hub.hosts.get(s.peer()); known || s.hub.cfg.Records == nil {
 		return name
 	}
-	found, err := r.hub.cfg.Records.GetRecord(r.reply.Context(), hostRecord(r.peer()))
+	found, err := s.hub.cfg.Records.GetRecord(s.reply.Context(), hostRecord(s.peer()))
 	if err == nil || errors.Is(err, task.ErrNotFound) {
-		r.hub.hosts.set(r.peer(), string(found.Value))
+		s.hub.hosts.set(s.peer(), string(found.Value))
 	}
 	return string(found.Value)
 }
 
 // rememberHost has the store keep which host has this session, before it keeps the
 // first of the host's calls.
-func (r *Request) rememberHost(ctx context.Context) {
-	name := r.localHost()
-	if stored, _ := r.hub.hosts.get(r.peer()); name == "" || stored == name || r.hub.cfg.Records == nil {
+func (s *sender) rememberHost(ctx context.Context) {
+	name := s.localHost()
+	if stored, _ := s.hub.hosts.get(s.peer()); name == "" || stored == name || s.hub.cfg.Records == nil {
 		return
 	}
-	err := r.hub.cfg.Records.PutRecord(ctx, task.Record{
-		Name: hostRecord(r.peer()), Version: 1, Value: []byte(name), Expires: time.Now().Add(hostKept),
+	err := s.hub.cfg.Records.PutRecord(ctx, task.Record{
+		Name: hostRecord(s.peer()), Version: 1, Value: []byte(name), Expires: time.Now().Add(hostKept),
 	})
 	if err != nil && !errors.Is(err, task.ErrConcurrentModification) { // which means that it is there
-		r.hub.cfg.Log.WarnContext(ctx, "if the gate is restarted, it will not know this host's calls again", "cause", err)
+		s.hub.cfg.Log.WarnContext(ctx, "if the gate is restarted, it will not know this host's calls again", "cause", err)
 		return
 	}
-	r.hub.hosts.set(r.peer(), name)
+	s.hub.hosts.set(s.peer(), name)
 }
 
 // hostRecord returns the name of the record that says which host a session

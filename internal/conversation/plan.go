@@ -161,7 +161,7 @@ func (r planner) own(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if p := taskRequest(r).plan(ctx, m); p != nil {
 		return p
 	}
-	if p := listening(r).plan(m); p != nil {
+	if p := r.Listening().plan(m); p != nil {
 		return p
 	}
 	state, _ := m.Params.Member("requestState").Text()

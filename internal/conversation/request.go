@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -151,7 +149,6 @@ type Stream interface {
 type Request struct {
 	responder
 
-	client  Client
 	packet  jsonrpc.Packet
 	body    []byte
 	ids     [][]byte      // of all requests that the upstream, or the gate in its place, is to answer
@@ -160,9 +157,8 @@ type Request struct {
 	unasked bool          // the client opened a stream on which the upstream speaks unasked
 	resumed bool          // that stream may have been another request's
 
-	lookup *upstream.Lookup // see tools
-	ends   ending
-	state  *ending
+	ends  ending
+	state *ending
 }
 
 // An ending is what the end of a request undoes, for all parts of a batch.
@@ -180,7 +176,7 @@ type Message struct {
 
 // Begin takes what a client sent. The caller calls [Request.End] in the end.
 func (h *Hub) Begin(c Client, reply Reply, m Message) *Request {
-	r := &Request{responder: responder{hub: h, reply: reply, era: m.Era}, client: c, packet: m.Packet, body: m.Body}
+	r := &Request{responder: responder{sender: sender{hub: h, client: c, reply: reply}, era: m.Era}, packet: m.Packet, body: m.Body}
 	r.state = &r.ends
 	if m.Packet.Batch || len(m.Packet.Messages) == 0 {
 		return r
@@ -246,60 +242,6 @@ func (r *Request) part(id []byte) *Request {
 	return &one
 }
 
-// ref returns the name of a task of this client's.
-func (r *Request) ref(id task.ID) task.Ref {
-	owner, _ := r.owner()
-	return task.OwnedBy(owner).Ref(id)
-}
-
-// peer names the client itself; see [gate.Client.Peer].
-func (r *Request) peer() string { return r.client.From().Peer() }
-
-// upstream returns the name of the upstream.
-func (r *Request) upstream() string { return r.client.From().Upstream }
-
-// gone reports whether the client has left.
-func (r *Request) gone() bool { return r.reply.Context().Err() != nil }
-
-// repeatable returns a context for lines of the log that the client can cause as
-// often as it likes.
-func (r *Request) repeatable(ctx context.Context, reason string) context.Context {
-	return logging.Limited(ctx, reason, r.client.Network())
-}
-
-// read reads a message. Offsets in it count from the start of its Raw.
-func (r *Request) read(data []byte) (*jsonrpc.Message, error) {
-	return jsonrpc.ParseMessage(data, r.hub.cfg.Parse)
-}
-
-// A clientSender makes a held call with the credentials of a request.
-type clientSender struct {
-	*upstream.Caller
-
-	recognition Recognition
-}
-
-// Revoked implements [approval.Revocable].
-func (s clientSender) Revoked() bool { return !s.recognition.Valid() }
-
-// send returns what makes a held call in the name of this request: with its
-// session and its credentials, which are those of a client that is there now.
-func (r *Request) send() approval.Sender { return r.sendBy(r.client.Caller()) }
-
-func (r *Request) sendBy(c *upstream.Caller) approval.Sender {
-	return clientSender{Caller: c, recognition: r.client.Recognition()}
-}
-
-// delivered notes that the client was told what became of t.
-func (r *Request) delivered(ctx context.Context, t task.Task) {
-	if r.gone() {
-		return // what was written has not arrived, as far as can be known
-	}
-	if err := r.hub.cfg.Desk.Delivered(context.WithoutCancel(ctx), r.ref(t.ID)); err != nil {
-		r.hub.cfg.Log.WarnContext(approval.About(ctx, t), "delivery not noted", "cause", err)
-	}
-}
-
 // clientInfo returns what the client says of itself: in the params of
 // initialize, and in the metadata of modern requests.
 func clientInfo(m *jsonrpc.Message) (name, version string) {
@@ -320,14 +262,6 @@ func declaresTasks(m *jsonrpc.Message) bool {
 
 // join returns the texts one after the other.
 func join(texts ...string) []byte { return []byte(strings.Join(texts, "")) }
-
-// tools returns what asks the upstream for tools in the name of this request.
-func (r *Request) tools() *upstream.Lookup {
-	if r.lookup == nil {
-		r.lookup = upstream.NewLookup(r.client.Caller())
-	}
-	return r.lookup
-}
 
 // toUpstreamTask returns the body as it goes to the upstream if it is a message
 // that belongs to one of the client's tasks: the upstream knows that by another

@@ -11,10 +11,10 @@ import (
 
 // A responder makes and sends the gate's own answers to a request.
 type responder struct {
-	hub   *Hub
-	reply Reply
-	era   wire.Era
-	id    []byte // of the request that awaits an answer, if it is one
+	sender
+
+	era wire.Era
+	id  []byte // of the request that awaits an answer, if it is one
 }
 
 func (r *responder) dialect() mcptask.Dialect {

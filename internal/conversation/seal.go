@@ -23,21 +23,21 @@ const (
 
 // seal returns a text that only this client's owner can hand back, for one use,
 // and that nobody else can read or change.
-func (r *Request) seal(ctx context.Context, u use, text string) (string, error) {
-	owner, _ := r.owner()
-	sealed, err := r.hub.texts.Seal(ctx, text, string(u), owner)
+func (s *sender) seal(ctx context.Context, u use, text string) (string, error) {
+	owner, _ := s.owner()
+	sealed, err := s.hub.texts.Seal(ctx, text, string(u), owner)
 	return sealedPrefix + sealed, err
 }
 
 // unseal returns the text that was sealed for the same use and owner, or
 // [keyring.ErrForeign].
-func (r *Request) unseal(ctx context.Context, u use, sealed string) (string, error) {
+func (s *sender) unseal(ctx context.Context, u use, sealed string) (string, error) {
 	encoded, ok := strings.CutPrefix(sealed, sealedPrefix)
 	if !ok {
 		return "", keyring.ErrForeign
 	}
-	owner, _ := r.owner()
-	return r.hub.texts.Open(ctx, encoded, string(u), owner)
+	owner, _ := s.owner()
+	return s.hub.texts.Open(ctx, encoded, string(u), owner)
 }
 
 // IsSealed reports whether text claims to be sealed by the gate.

@@ -47,20 +47,20 @@ func (s *sessions) has(peer string) bool {
 }
 
 // identify says in c whose call it is, and how far that is known.
-func (r *Request) identify(c *approval.Call) {
-	c.Owner, c.Alone = r.owner()
-	c.Peer, c.Principal = r.client.From().Key, r.client.From().Principal
-	if !r.client.From().Principal.Anonymous {
+func (s *sender) identify(c *approval.Call) {
+	c.Owner, c.Alone = s.owner()
+	c.Peer, c.Principal = s.client.From().Key, s.client.From().Principal
+	if !s.client.From().Principal.Anonymous {
 		return
 	}
-	c.Room = r.client.Network()
+	c.Room = s.client.Network()
 	session, has := gate.SessionIn(c.Peer)
 	switch {
-	case has && r.hub.sessions.has(r.peer()):
+	case has && s.hub.sessions.has(s.peer()):
 		c.Standing = approval.Proven
 	case has:
 		c.Standing = approval.Unknown
-		c.Prove = func(ctx context.Context) bool { return r.proves(ctx, session) }
+		c.Prove = func(ctx context.Context) bool { return s.proves(ctx, session) }
 	case c.Peer != "":
 		c.Standing = approval.Claimed
 	default:
@@ -71,12 +71,12 @@ func (r *Request) identify(c *approval.Call) {
 // proves reports whether the upstream knows a session that the gate has not seen
 // it give: one that is older than this process, or comes from another replica.
 // An upstream that takes a made-up session for its own proves nothing.
-func (r *Request) proves(ctx context.Context, session string) bool {
+func (s *sender) proves(ctx context.Context, session string) bool {
 	ctx, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
-	if caller := r.client.Caller(); !caller.Ping(ctx, session) || caller.Ping(ctx, "tg-"+rand.Text()) {
+	if caller := s.client.Caller(); !caller.Ping(ctx, session) || caller.Ping(ctx, "tg-"+rand.Text()) {
 		return false
 	}
-	r.hub.sessions.add(r.peer())
+	s.hub.sessions.add(s.peer())
 	return true
 }

@@ -73,7 +73,8 @@ func (w *waiting) tellMeanwhile(id task.ID) (end func()) {
 	if !w.stream.Early() {
 		return func() {}
 	}
-	_, end = w.hub.listeners.add(w.peer(), &listener{Request: w.Request, stream: w.stream, about: id}, w.following())
+	l := w.Listening()
+	_, end = w.hub.listeners.add(w.peer(), &listener{Listening: l, stream: w.stream, about: id}, l.following())
 	return end
 }
 
@@ -262,22 +263,22 @@ type waiters struct {
 // them have too many that do. Requests that wait take no place of those that are
 // being served, or slow approvers would make the gate slow. The result ends the
 // wait.
-func (r *Request) EnterWaiting() (leave func(), err error) {
-	leave, err = r.hub.waiters.enter(r, r.hub.Waiting().PerOwner)
+func (s *sender) EnterWaiting() (leave func(), err error) {
+	leave, err = s.hub.waiters.enter(s, s.hub.Waiting().PerOwner)
 	if err != nil {
 		return nil, err
 	}
-	if err = r.reply.Park(); err != nil {
+	if err = s.reply.Park(); err != nil {
 		leave()
 		return nil, err
 	}
 	return leave, nil
 }
 
-// enter counts one more for the owner of r, unless that has as many as it may.
+// enter counts one more for the owner of s, unless that has as many as it may.
 // Clients that nobody can tell apart share an owner, so that limits nothing.
-func (w *waiters) enter(r *Request, most int) (leave func(), err error) {
-	owner, shared := r.owner()
+func (w *waiters) enter(s *sender, most int) (leave func(), err error) {
+	owner, shared := s.owner()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !shared && most > 0 && w.byOwner[owner] >= most {

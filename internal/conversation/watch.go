@@ -34,8 +34,8 @@ func (r *Request) Watched(ctx context.Context, id task.ID) (task.Task, *wire.Pro
 
 // EnterWatching counts the client as one that watches a task, unless its owner
 // has as many as it may. The result counts it out again.
-func (r *Request) EnterWatching() (leave func(), err error) {
-	return r.hub.watchers.enter(r, r.hub.Waiting().Events.PerOwner)
+func (s *sender) EnterWatching() (leave func(), err error) {
+	return s.hub.watchers.enter(s, s.hub.Waiting().Events.PerOwner)
 }
 
 // A Watch lets a client look on as one task goes on. To look on is no contact: no

@@ -25,7 +25,7 @@ func (a relay) events(ctx context.Context) error {
 	defer a.x.h.cfg.Metrics.StreamClosed(kind)
 	s := a.newEventRelay()
 	if a.x.request.Listens() {
-		defer a.x.request.Hear(ctx, s)()
+		defer a.x.request.Listening().Hear(ctx, s)()
 	}
 	a.x.out.header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	a.x.out.header().Del("Content-Length")
@@ -83,7 +83,7 @@ func (a relay) ended(ctx context.Context, s *eventRelay, err error) error {
 	drained := ctx.Err() != nil && a.x.h.drain.Err() != nil
 	switch {
 	case errors.Is(err, upstream.ErrRefused):
-		return a.x.request.ListenAlone(ctx, a.plan, a.x.newStream())
+		return a.x.request.Listening().ListenAlone(ctx, a.plan, a.x.newStream())
 	case drained, errors.Is(err, io.EOF):
 		return nil
 	case errors.Is(err, conversation.ErrGone), s.isLost(), a.x.ctx.Err() != nil:
@@ -360,9 +360,9 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 		case err == nil && request.IsAnswer(m) && m.Error.Present():
 			return nil, upstream.ErrRefused
 		case err == nil && conversation.IsAcknowledgement(m):
-			known := request.Known(ctx, s.relay.plan.Own)
+			known := request.Listening().Known(ctx, s.relay.plan.Own)
 			s.change, s.after = s.answersOnly, func() {
-				following.Go(func() { request.FollowTasks(ctx, s, known) })
+				following.Go(func() { request.Listening().FollowTasks(ctx, s, known) })
 			}
 			event.Data = conversation.Acknowledged(m, known)
 			return jsonrpc.AppendEvent(nil, event), nil

@@ -181,7 +181,7 @@ func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 		return x.listenWithout(ctx, p)
 	case x.hasOwnStream(resp):
 		_ = resp.Body.Close() // it may be long until the client leaves
-		return x.request.StreamAlone(ctx)
+		return x.request.Listening().StreamAlone(ctx)
 	case resp.StatusCode == http.StatusNotFound && p.Unknown != nil:
 		return x.request.AnswerError(p.Unknown)
 	default:
@@ -274,7 +274,7 @@ func streams(resp *http.Response) bool { return kindOf(resp) == "text/event-stre
 func (x *exchange) hearsGateOnly(p *conversation.Plan, resp *http.Response) bool {
 	switch {
 	case p.Own == nil:
-		return resp != nil && resp.StatusCode == http.StatusNotFound && x.request.WantsLists()
+		return resp != nil && resp.StatusCode == http.StatusNotFound && x.request.Listening().WantsLists()
 	case resp == nil:
 		return true
 	default:
@@ -293,7 +293,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) erro
 		defer leave()
 	}
 	x.h.cfg.Log.InfoContext(ctx, "no notifications from the upstream: the client gets only those about held calls")
-	return x.request.ListenAlone(ctx, p, x.newStream())
+	return x.request.Listening().ListenAlone(ctx, p, x.newStream())
 }
 
 // hasOwnStream reports whether a legacy client whose upstream has no GET stream

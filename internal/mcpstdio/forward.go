@@ -145,7 +145,7 @@ func (x *exchange) answered(text []byte, m *jsonrpc.Message) error {
 	switch p := x.plan; {
 	case x.parts != nil:
 		return x.partAnswered(m)
-	case x.request.Listens() && x.failed && (p.Own != nil || unknown && x.request.WantsLists()):
+	case x.request.Listens() && x.failed && (p.Own != nil || unknown && x.request.Listening().WantsLists()):
 		return x.listenAlone()
 	case unknown && p.Unknown != nil:
 		return x.request.AnswerError(p.Unknown)
@@ -185,7 +185,7 @@ func (a *Agent) hear() {
 	x.request = a.cfg.Hub.BeginStream(x, x, false)
 	a.running.Go(func() {
 		s := &stream{x: x}
-		leave := x.request.Hear(a.left, s)
+		leave := x.request.Listening().Hear(a.left, s)
 		<-a.left.Done()
 		s.Close()
 		leave()
@@ -290,7 +290,7 @@ func (x *exchange) recoverOnly(do func() error) { _ = x.recovered(do) }
 // acknowledged tells a client that listens what it hears of, and begins to tell it.
 func (x *exchange) acknowledged(text []byte) error {
 	s := x.Listen()
-	leave := x.request.Hear(x.ctx, s)
+	leave := x.request.Listening().Hear(x.ctx, s)
 	context.AfterFunc(x.ctx, func() {
 		s.Close()
 		leave()
@@ -302,11 +302,11 @@ func (x *exchange) acknowledged(text []byte) error {
 	if err != nil {
 		return err
 	}
-	known := x.request.Known(x.ctx, x.plan.Own)
+	known := x.request.Listening().Known(x.ctx, x.plan.Own)
 	if err := x.a.out.send(conversation.Acknowledged(m, known)); err != nil {
 		return err
 	}
-	x.a.running.Go(func() { x.recoverOnly(func() error { x.request.FollowTasks(x.ctx, s, known); return nil }) })
+	x.a.running.Go(func() { x.recoverOnly(func() error { x.request.Listening().FollowTasks(x.ctx, s, known); return nil }) })
 	return nil
 }
 
@@ -318,7 +318,7 @@ func (x *exchange) listenAlone() error {
 	s := x.Listen()
 	x.a.running.Go(func() {
 		defer x.a.own.drop(id, x)
-		x.safely(func() error { return x.request.ListenAlone(x.ctx, x.plan, s) })
+		x.safely(func() error { return x.request.Listening().ListenAlone(x.ctx, x.plan, s) })
 	})
 	return errLater
 }
