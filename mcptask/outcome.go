@@ -56,7 +56,7 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 		return Answer{Result: result}, nil
 	case t.State == task.Failed && t.Result != nil:
 		return Answer{Error: answerOf(t)}, nil
-	case d.tellsModel(t):
+	case d.answersModel(t):
 		return Answer{Result: textOf(d.refusal(t, nil))}, nil
 	default:
 		return Answer{Error: textOf(d.endError(t))}, nil
@@ -68,7 +68,7 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
 	answer, err := d.Answer(t)
 	switch {
-	case err == nil && t.Result == nil && d.tellsModel(t):
+	case err == nil && t.Result == nil && d.answersModel(t):
 		answer.Result = textOf(d.refusal(t, WithRelatedTask(nil, string(t.ID))))
 	case answer.Result.Present():
 		answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask, JSON: relatedTask(string(t.ID))}
@@ -124,10 +124,10 @@ func refused(t task.Task) bool {
 
 const methodCall = "tools/call"
 
-// tellsModel reports whether a tool result tells how t ended without an answer of
+// answersModel reports whether a tool result tells how t ended without an answer of
 // the upstream's. A failure of the upstream is an error, as it would be without a
 // task.
-func (d Dialect) tellsModel(t task.Task) bool {
+func (d Dialect) answersModel(t task.Task) bool {
 	if d.Era == Legacy && d.Errors {
 		return false
 	}

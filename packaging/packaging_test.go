@@ -22,7 +22,7 @@ import (
 // patience is how long anything may take on a busy machine.
 const patience = 3 * time.Minute
 
-// What the program under test says it is.
+// The version that the program under test prints.
 const (
 	version = "1.2.3"
 	commit  = "0123456789abcdef0123456789abcdef01234567"

@@ -94,11 +94,11 @@ func (g gateFlags) find(ctx context.Context, text string) (*client.Client, task.
 		return nil, "", err
 	}
 	id, err := c.Find(ctx, text)
-	return c, id, told(err)
+	return c, id, explained(err)
 }
 
-// told returns err as it is told to an approver.
-func told(err error) error {
+// explained returns err in the words that an approver reads.
+func explained(err error) error {
 	refused, ok := errors.AsType[*client.Error](err)
 	switch {
 	case !ok:
@@ -137,7 +137,7 @@ func newList(g gateFlags) *cobra.Command {
 		}
 		listed, err := c.List(cmd.Context(), s)
 		if err != nil {
-			return told(err)
+			return explained(err)
 		}
 		if byTimeLeft {
 			slices.SortStableFunc(listed, func(a, b casefile.Approval) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
@@ -186,7 +186,7 @@ func newShow(g gateFlags) *cobra.Command {
 		}
 		a, err := c.Show(cmd.Context(), id)
 		if err != nil {
-			return told(err)
+			return explained(err)
 		}
 		out := newScreen(cmd.OutOrStdout())
 		if *asJSON {
@@ -194,7 +194,7 @@ func newShow(g gateFlags) *cobra.Command {
 		}
 		around, err := c.Context(cmd.Context(), id)
 		if err != nil {
-			return told(err)
+			return explained(err)
 		}
 		now := time.Now()
 		return errors.Join(out.cautions(around), out.show(a, now), out.background(around, now))

@@ -41,7 +41,7 @@ func newApprove(g gateFlags) *cobra.Command {
 		}
 		a, err := c.Show(cmd.Context(), id)
 		if err != nil {
-			return told(err)
+			return explained(err)
 		}
 		if err := confirm(cmd, a, *shown); err != nil {
 			return err
@@ -112,11 +112,11 @@ func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling)
 func undecided(ctx context.Context, c *client.Client, id task.ID, err error) error {
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok || refused.Type != "already_decided" && refused.Type != "ended" && refused.Type != "expired" {
-		return told(err)
+		return explained(err)
 	}
 	a, failed := c.Show(ctx, id)
 	if failed != nil {
-		return told(err)
+		return explained(err)
 	}
 	if a.State == task.InputRequired { // and yet it is decided: as far as this approver goes
 		return fmt.Errorf("you have already approved this call (%d of %d approvals)", len(a.Approvals), a.Quorum)

@@ -63,7 +63,7 @@ func watchLines(cmd *cobra.Command, cfg client.Config, asJSON bool) error { //no
 			continue
 		}
 		if err != nil {
-			return told(err)
+			return explained(err)
 		}
 		if err := show(e, time.Now()); err != nil {
 			return err

@@ -89,7 +89,7 @@ func (a auditFlags) use(cmd *cobra.Command, f func(ledger) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(told(f(l)), l.close())
+	return errors.Join(explained(f(l)), l.close())
 }
 
 // filterFlags say which entries are meant.

@@ -101,7 +101,7 @@ func (a demoAddress) choose(w io.Writer) (string, error) {
 type demonstration struct {
 	gate     *app.App
 	upstream net.Listener
-	teller   *teller
+	printer  *printer
 }
 
 // prepare makes everything ready to run and tells how to use it.
@@ -122,14 +122,14 @@ func (p demoPlan) prepare() (*demonstration, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	t, err := newTeller(p.stdout, gate)
+	t, err := newPrinter(p.stdout, gate)
 	if err == nil {
 		err = p.explain(gate, l.Addr())
 	}
 	if err != nil {
 		return nil, errors.Join(err, gate.Close(), l.Close())
 	}
-	return &demonstration{gate: gate, upstream: l, teller: t}, nil
+	return &demonstration{gate: gate, upstream: l, printer: t}, nil
 }
 
 // run serves until ctx is done.
@@ -146,7 +146,7 @@ func (d *demonstration) run(ctx context.Context) error {
 		defer func() { _ = server.Close() }()
 		return d.gate.Run(ctx)
 	})
-	running.Go(func() error { return d.teller.run(ctx) })
+	running.Go(func() error { return d.printer.run(ctx) })
 	return running.Wait()
 }
 

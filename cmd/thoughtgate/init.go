@@ -172,7 +172,7 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	tell(cmd.ErrOrStderr(), file, change, "will be wrapped")
+	report(cmd.ErrOrStderr(), file, change, "will be wrapped")
 	if len(change.Patches) == 0 {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string,
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	tell(cmd.ErrOrStderr(), file, change, "is wrapped now")
+	report(cmd.ErrOrStderr(), file, change, "is wrapped now")
 	if len(change.Patches) == 0 {
 		return nil
 	}
@@ -266,8 +266,8 @@ func changedFiles() (clientconfig.Files, error) {
 	return clientconfig.Files{Dir: filepath.Join(dir, "init")}, nil
 }
 
-// tell says what becomes of each server.
-func tell(w io.Writer, file string, change clientconfig.Change, wrapped string) {
+// report prints what becomes of each server.
+func report(w io.Writer, file string, change clientconfig.Change, wrapped string) {
 	texts := map[clientconfig.Standing]string{
 		clientconfig.Wrapped:   wrapped,
 		clientconfig.Unchanged: "is already wrapped",

@@ -128,14 +128,14 @@ func newStoreCheck(f storeFlags) *cobra.Command {
 }
 
 func check(cmd *cobra.Command, s *sealedstore.Store) error {
-	tell := func(prefix string) func(string) {
+	printWith := func(prefix string) func(string) {
 		return func(text string) {
 			for line := range strings.Lines(text) {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.TrimSpace(line))
 			}
 		}
 	}
-	h, err := storage.Check(cmd.Context(), s, tell(""), tell("warning: "))
+	h, err := storage.Check(cmd.Context(), s, printWith(""), printWith("warning: "))
 	if err != nil {
 		return err
 	}

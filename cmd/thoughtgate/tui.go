@@ -109,7 +109,7 @@ func follow(ctx context.Context, gate *client.Client, send func(tea.Msg), pendin
 			refused, isRefusal := errors.AsType[*client.Error](err)
 			switch {
 			case isRefusal && refused.Status < 500:
-				send(refusedMsg{told(err)})
+				send(refusedMsg{explained(err)})
 				return
 			case err != nil:
 				send(lostMsg(oneLine(err.Error(), maxCell)))
@@ -238,7 +238,7 @@ func (t *tui) shown(msg shownMsg) {
 		return
 	}
 	if msg.err != nil {
-		t.notice = fmt.Sprintf("cannot be shown: %v", told(msg.err))
+		t.notice = fmt.Sprintf("cannot be shown: %v", explained(msg.err))
 		return
 	}
 	t.open.show(msg.now, msg.context, t.colours)

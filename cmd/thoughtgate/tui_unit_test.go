@@ -61,7 +61,7 @@ func TestSeen(t *testing.T) {
 	}
 	screen.prompt = nil
 
-	// What was seen at one width counts for another; another view does not.
+	// Lines that were seen at one width count as seen at another one; those of another view do not.
 	screen.Update(tea.WindowSizeMsg{Width: 50, Height: 12})
 	if lines, _ := screen.open.unseen(); lines != 0 {
 		t.Errorf("%d lines are not seen after a change of size", lines)

@@ -100,7 +100,7 @@ func (w wrapping) build(file string) (*app.Wrapped, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.reload(gate, sources, level), w.tell(gate)); err != nil {
+	if err := errors.Join(w.reload(gate, sources, level), w.announce(gate)); err != nil {
 		return nil, errors.Join(err, gate.Close())
 	}
 	return gate, nil
@@ -137,9 +137,9 @@ func (w wrapping) reload(gate *app.Wrapped, sources config.Sources, level *slog.
 	}})
 }
 
-// tell says in one line where held calls are decided. The agent's host collects
+// announce says in one line where held calls are decided. The agent's host collects
 // what is written to standard error, so the token is in a private file.
-func (w wrapping) tell(gate *app.Wrapped) error {
+func (w wrapping) announce(gate *app.Wrapped) error {
 	where := ""
 	if gate.MadeToken() != "" {
 		if err := gate.KeepToken(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What the command line may say of a server over HTTP. Secrets go nowhere where others
-// could read them.
+// TestRemote lists what the command line may say of a server over HTTP. Others can
+// read the command line, so it takes no secrets.
 func TestRemote(t *testing.T) {
 	t.Setenv("CRM_KEY", "k-1")
 	file := filepath.Join(t.TempDir(), "token")

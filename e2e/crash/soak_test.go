@@ -2,13 +2,12 @@ package crash_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
-	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -202,12 +201,15 @@ func (s *steady) empty() {
 			s.t.Errorf("%d rows of %s are left", n, table)
 		}
 	}
-	files, err := os.ReadDir(s.store + ".results")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.t.Error(err)
-	}
-	if len(files) > 0 {
-		s.t.Errorf("%d files of results are left", len(files))
+	files := 0
+	err = filepath.WalkDir(s.store+".results", func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files++
+		}
+		return err
+	})
+	if files > 0 || err != nil {
+		s.t.Errorf("%d files of results are left: %v", files, err)
 	}
 	s.t.Logf("rows left: %v", rows)
 }

@@ -348,8 +348,8 @@ func TestSequentialThinking(t *testing.T) {
 	}
 }
 
-// What is forwarded is the same, byte for byte, as without the gate, but for what
-// the gate declares of itself.
+// Forwarded messages are the same, byte for byte, as without the gate, except for
+// the capabilities that the gate adds.
 func TestTransparent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -86,14 +86,14 @@ func (l *boundedListener) turnAway(conn net.Conn, why error) {
 		defer func() { <-l.slots }()
 		defer func() { _ = conn.Close() }()
 		if !l.secure {
-			tell(conn, problem)
+			refuse(conn, problem)
 		}
 	}()
 }
 
-// tell answers whatever the client is about to ask, and waits for it to hear
+// refuse answers whatever the client is about to ask, and waits for it to hear
 // that: closing a connection with unread requests would take the answer back.
-func tell(conn net.Conn, problem *wire.Problem) {
+func refuse(conn net.Conn, problem *wire.Problem) {
 	if err := conn.SetDeadline(time.Now().Add(refusalTime)); err != nil {
 		return
 	}

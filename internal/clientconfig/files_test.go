@@ -138,7 +138,7 @@ func TestUndoSeveralRuns(t *testing.T) {
 	}
 }
 
-// What others have changed since stays when a file is restored.
+// Later changes by others stay when a file is restored.
 func TestUndoKeepsChanges(t *testing.T) {
 	tests := []struct {
 		name, old, new, want string

@@ -71,7 +71,7 @@ func (b batch) answerOwnTasks(ctx context.Context, p *Plan) []jsonrpc.Message {
 	messages := b.packet.Messages
 	var rest []jsonrpc.Message
 	for i := range messages {
-		if tellsOfOwnTask(&messages[i]) {
+		if isAboutOwnTask(&messages[i]) {
 			continue
 		}
 		if invited, err := b.answersInvitation(ctx, &messages[i]); invited || err != nil {

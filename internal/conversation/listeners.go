@@ -11,9 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// tellingAtOnce is how many clients are told something at the same time. One
+// notifiedAtOnce is how many clients are told something at the same time. One
 // that does not take it in time holds up nobody but those after it.
-const tellingAtOnce = 64
+const notifiedAtOnce = 64
 
 // listeners are the streams on which the gate can speak unasked, by the client
 // they belong to.
@@ -194,10 +194,10 @@ var listKinds = []string{"tools", "prompts", "resources"}
 // ListsChanged tells clients that they may see other tools, prompts and
 // resources than before, or see them otherwise.
 func (h *Hub) ListsChanged() {
-	var telling errgroup.Group
-	telling.SetLimit(tellingAtOnce)
+	var sending errgroup.Group
+	sending.SetLimit(notifiedAtOnce)
 	for _, s := range h.listeners.audience() {
-		telling.Go(func() error {
+		sending.Go(func() error {
 			for _, kind := range listKinds {
 				if s.wants(kind) {
 					s.stream.Insert(writes(s.listChanged(kind)))
@@ -206,7 +206,7 @@ func (h *Hub) ListsChanged() {
 			return nil
 		})
 	}
-	_ = telling.Wait()
+	_ = sending.Wait()
 }
 
 // wants reports whether the listening client wants to hear of changes. Legacy

@@ -251,7 +251,7 @@ func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 		}
 		for _, t := range news {
 			upstreams.hear(t)
-			if !l.tellStatus(ctx, s, t) {
+			if !l.sendStatus(ctx, s, t) {
 				return
 			}
 			if t.State == task.Approved {
@@ -261,10 +261,10 @@ func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 	}
 }
 
-// tellStatus tells a modern client how a task stands, one that has ended with
+// sendStatus tells a modern client how a task stands, one that has ended with
 // its result, and reports false if the client is lost. A status that cannot be
 // read is left out: the client will see for itself when it asks.
-func (l Listening) tellStatus(ctx context.Context, s Stream, t task.Task) bool {
+func (l Listening) sendStatus(ctx context.Context, s Stream, t task.Task) bool {
 	text, err := l.dialect().StatusNotification(t, l.id)
 	if err != nil {
 		return true
@@ -311,7 +311,7 @@ func (h *Hub) followOwner(ctx context.Context, owner, peer string, begun func())
 		f, err := h.cfg.Desk.FollowAll(ctx, owner)
 		begun()
 		if err == nil {
-			h.tellPeer(ctx, peer, f)
+			h.notifyPeer(ctx, peer, f)
 			return
 		}
 		h.cfg.Log.WarnContext(ctx, "task notifications to a client are interrupted", "cause", err)
@@ -322,7 +322,7 @@ func (h *Hub) followOwner(ctx context.Context, owner, peer string, begun func())
 	}
 }
 
-func (h *Hub) tellPeer(ctx context.Context, peer string, f *approval.Following) {
+func (h *Hub) notifyPeer(ctx context.Context, peer string, f *approval.Following) {
 	defer f.Close()
 	for {
 		news, err := f.Next(ctx, time.Hour)
@@ -334,16 +334,16 @@ func (h *Hub) tellPeer(ctx context.Context, peer string, f *approval.Following) 
 			var message bytes.Buffer
 			text, err := dialect.StatusNotification(t, nil)
 			if err == nil && text.Compose(&message, nil) == nil && // to legacy clients results are not told
-				h.tellOne(peer, t.ID, message.Bytes()) {
+				h.notifyOne(peer, t.ID, message.Bytes()) {
 				h.notified(ctx, t, dialect.Status(t))
 			}
 		}
 	}
 }
 
-// tellOne sends a message about a task on one stream of a legacy client, and
+// notifyOne sends a message about a task on one stream of a legacy client, and
 // reports whether there was one.
-func (h *Hub) tellOne(peer string, id task.ID, message []byte) bool {
+func (h *Hub) notifyOne(peer string, id task.ID, message []byte) bool {
 	for _, l := range h.listeners.of(peer, id) {
 		if l.stream.Insert(writes(message)) {
 			return true

@@ -155,7 +155,7 @@ func (r planner) own(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if m.Kind == jsonrpc.Response {
 		return r.planInvitationAnswer(ctx, m)
 	}
-	if tellsOfOwnTask(m) {
+	if isAboutOwnTask(m) {
 		return answers(func(context.Context) error { return r.answer(nil) })
 	}
 	if p := taskRequest(r).plan(ctx, m); p != nil {

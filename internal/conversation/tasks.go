@@ -47,9 +47,9 @@ func (q taskRequest) plan(ctx context.Context, m *jsonrpc.Message) *Plan {
 	return answers(func(ctx context.Context) error { return q.answerAbout(ctx, m, q.ref(task.ID(id))) })
 }
 
-// tellsOfOwnTask reports whether m is a notification about a task of the gate's
+// isAboutOwnTask reports whether m is a notification about a task of the gate's
 // own. There is no such notification from clients, so nothing becomes of it.
-func tellsOfOwnTask(m *jsonrpc.Message) bool {
+func isAboutOwnTask(m *jsonrpc.Message) bool {
 	id, _ := m.Params.TaskID.Text()
 	return m.Kind == jsonrpc.Notification && strings.HasPrefix(m.Method, "tasks/") && task.ID(id).Own()
 }
@@ -125,7 +125,7 @@ func (q taskRequest) result(ctx context.Context, m *jsonrpc.Message, ref task.Re
 	if err := w.begin(); err != nil {
 		return err
 	}
-	defer w.tellMeanwhile(ref.ID)()
+	defer w.notifyMeanwhile(ref.ID)()
 	t, err = w.wait(ctx, t, longestResult, w.sender())
 	switch {
 	case err == nil:

@@ -67,9 +67,9 @@ func (w *waiting) mark(id task.ID) error {
 	return w.stream.Mark(place)
 }
 
-// tellMeanwhile lets the client hear, while it waits for the result of a task,
+// notifyMeanwhile lets the client hear, while it waits for the result of a task,
 // how that stands. It returns what ends that.
-func (w *waiting) tellMeanwhile(id task.ID) (end func()) {
+func (w *waiting) notifyMeanwhile(id task.ID) (end func()) {
 	if !w.stream.Early() {
 		return func() {}
 	}

@@ -37,7 +37,7 @@ func TestNothingHidden(t *testing.T) {
 	}
 }
 
-// What is folded need not be read if the approver says so, also if the call is
+// Folded arguments need not be read if the approver says so, also if the call is
 // small enough for one view.
 func TestUnreadSmall(t *testing.T) {
 	o := open(t)

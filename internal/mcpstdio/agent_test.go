@@ -35,7 +35,7 @@ func contains(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// What passes is not changed by a byte, in either direction.
+// Forwarded messages are not changed by a byte, in either direction.
 func TestTransparent(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
@@ -334,7 +334,7 @@ func TestEmbeddedLineBreaks(t *testing.T) {
 	}
 }
 
-// What is no message is refused, and what follows is served.
+// A line that is no message is refused, and the next line is served.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})

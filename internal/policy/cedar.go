@@ -182,9 +182,9 @@ func (s *policySet) ask(q *question) answer {
 	}
 	switch {
 	case a.permitted:
-		a.reason = told("permitted by", deciding)
+		a.reason = namePolicies("permitted by", deciding)
 	case len(deciding) > 0:
-		a.reason = told("forbidden by", deciding)
+		a.reason = namePolicies("forbidden by", deciding)
 	}
 	return a
 }
@@ -200,8 +200,8 @@ func failed(errs []cedar.DiagnosticError) answer {
 	return a
 }
 
-// told says in words which policies decided, and why as far as they tell.
-func told(verb string, deciding []*cedarPolicy) string {
+// namePolicies says in words which policies decided, and why if they give a reason.
+func namePolicies(verb string, deciding []*cedarPolicy) string {
 	var b strings.Builder
 	b.WriteString(verb)
 	for i, p := range deciding {

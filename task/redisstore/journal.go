@@ -190,7 +190,7 @@ func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry,
 	if q.Task == "" {
 		found, err = s.entries(ctx, q.After, q.PageSize())
 	} else {
-		found, err = s.tell(ctx, q)
+		found, err = s.entriesAbout(ctx, q)
 	}
 	return found, s.fault(ctx, task.ActionRead, err)
 }
@@ -205,8 +205,8 @@ func (s *Store) entries(ctx context.Context, after int64, limit int) ([]task.Ent
 	return entriesOf(stored)
 }
 
-// tell returns the entries about one task.
-func (s *Store) tell(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+// entriesAbout returns the entries about one task.
+func (s *Store) entriesAbout(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
 	numbers, err := s.client.Do(ctx, s.client.B().Lrange().Key(s.keys.story(q.Task)).Start(0).Stop(-1).Build().Pin()).AsIntSlice()
 	if err != nil {
 		return nil, err

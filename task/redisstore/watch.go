@@ -50,7 +50,7 @@ const retryPause = 200 * time.Millisecond
 // listen hears of changes until ctx ends. It tells once whether it could
 // subscribe.
 func (s *Store) listen(ctx context.Context, subscribed chan<- error) {
-	tell := func(err error) {
+	report := func(err error) {
 		select {
 		case subscribed <- err:
 		default: // it is known
@@ -59,14 +59,14 @@ func (s *Store) listen(ctx context.Context, subscribed chan<- error) {
 	hooked := rueidis.WithOnSubscriptionHook(ctx, func(event rueidis.PubSubSubscription) {
 		if event.Kind == "subscribe" {
 			s.hub.NotifyAll()
-			tell(nil)
+			report(nil)
 		}
 	})
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for ctx.Err() == nil {
 		command := s.client.B().Subscribe().Channel(s.news.channel).Build().Pin()
-		tell(s.client.Receive(hooked, command, func(m rueidis.PubSubMessage) { s.hear(m.Message) }))
+		report(s.client.Receive(hooked, command, func(m rueidis.PubSubMessage) { s.hear(m.Message) }))
 		pause.Reset(retryPause)
 		select {
 		case <-pause.C:

@@ -113,16 +113,16 @@ func (s *SQLite) writeInside(ctx context.Context, c *chunk) error {
 // writeOutside keeps a chunk in a file. It is on disk when its task has ended, or at
 // once if that is so already. It returns [errNoRoom] if there is none.
 func (s *SQLite) writeOutside(ctx context.Context, c *chunk) error {
-	old, err := s.found(ctx, c)
+	lock := s.results.lock(resultName(c.ref.ID))
+	lock.Lock()
+	defer lock.Unlock()
+	old, err := s.found(ctx, c) // under the lock: if the task is deleted after this, its file is removed after the write
 	if err != nil {
 		return err
 	}
 	if refusal := c.refusal(old.row); refusal != nil {
 		return refusal
 	}
-	lock := s.results.lock(resultName(c.ref.ID))
-	lock.Lock()
-	defer lock.Unlock()
 	if end := s.results.offset(c.n) + slotHead + int64(len(c.data)); old.reserved < end {
 		if err := s.reserve(ctx, c.ref.ID, end); err != nil {
 			return err
@@ -167,13 +167,13 @@ func (s *SQLite) run(ctx context.Context, query string, args ...any) error {
 
 // clearOutside frees the room in a file of a chunk that the database has now.
 func (s *SQLite) clearOutside(ctx context.Context, c *chunk) error {
+	lock := s.results.lock(resultName(c.ref.ID))
+	lock.Lock()
+	defer lock.Unlock()
 	old, err := s.found(ctx, c)
 	if err != nil || old.reserved == 0 {
 		return err
 	}
-	lock := s.results.lock(resultName(c.ref.ID))
-	lock.Lock()
-	defer lock.Unlock()
 	p, err := s.results.place(c.ref.ID, c.n)
 	if err != nil {
 		return s.fault(ctx, task.ActionWriteChunk, err)

@@ -268,7 +268,7 @@ func (s *Postgres) Create(ctx context.Context, t task.Task, limits task.Limits, 
 	}
 	if err == nil {
 		s.chaining.wake(len(notes))
-		s.relay.tell(touched{t.ID, t.Owner})
+		s.relay.notify(touched{t.ID, t.Owner})
 		return nil
 	}
 	if _, refused := errors.AsType[*task.Error](err); refused {
@@ -394,7 +394,7 @@ func (s *Postgres) Swap(ctx context.Context, t task.Task, notes ...task.Note) er
 		return s.fault(ctx, task.ActionSwap, err)
 	}
 	s.chaining.wake(len(notes))
-	s.relay.tell(touched{t.ID, owner})
+	s.relay.notify(touched{t.ID, owner})
 	return nil
 }
 
@@ -440,7 +440,7 @@ func (s *Postgres) Sweep(ctx context.Context, before time.Time, limit int) (int,
 	if err != nil {
 		return 0, s.fault(ctx, task.ActionSweep, err)
 	}
-	s.relay.tell(swept...)
+	s.relay.notify(swept...)
 	return len(swept), nil
 }
 

@@ -72,8 +72,8 @@ func (r *relay) close() {
 	r.running.Wait()
 }
 
-// tell lets everybody know of changes that were committed.
-func (r *relay) tell(changed ...touched) {
+// notify lets other replicas, and watchers here, know of committed changes.
+func (r *relay) notify(changed ...touched) {
 	for _, t := range changed {
 		r.hub.Notify(t.id, t.owner)
 	}

@@ -262,7 +262,10 @@ func (r *results) remove(id task.ID) {
 		return
 	}
 	name := resultName(id)
+	lock := r.lock(name)
+	lock.Lock()
 	_ = root.Remove(name)
+	lock.Unlock()
 	r.mu.Lock()
 	delete(r.unsynced, name)
 	r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +178,37 @@ func forget(t *testing.T, o sqlstore.SQLiteOptions, id task.ID) {
 	_, err := db.Exec("PRAGMA foreign_keys = on; DELETE FROM tasks WHERE id = '" + string(id) + "'")
 	must(t, err)
 	must(t, db.Close())
+}
+
+// TestResultWrittenWhileSwept: no file is left of a task that was deleted while
+// chunks of its answer were written.
+func TestResultWrittenWhileSwept(t *testing.T) {
+	o := inDir(t).Outside()
+	s := open(t, o)
+	chunk := answerOf(8 << 10)
+	for round := range 40 {
+		ref := executing(t, s, task.ID(fmt.Sprintf("swept-%d", round)))
+		must(t, complete(t.Context(), s, ref, chunk))
+		var begun, writing sync.WaitGroup
+		begun.Add(8)
+		for lane := range 8 {
+			writing.Go(func() {
+				if err := s.WriteChunk(t.Context(), ref, lane, chunk); err != nil {
+					t.Error(err)
+				}
+				begun.Done()
+				for s.WriteChunk(t.Context(), ref, lane, chunk) == nil { // again and again, into room that it has
+				}
+			})
+		}
+		begun.Wait()
+		_, err := s.Sweep(t.Context(), epoch.Add(1000*time.Hour), 10)
+		must(t, err)
+		writing.Wait()
+	}
+	if left := files(t, o); len(left) > 0 {
+		t.Errorf("%d files of deleted tasks are left", len(left))
+	}
 }
 
 // TestResultLimit counts answers in files, and frees their room.

@@ -177,7 +177,7 @@ func TestSharedSQLiteQuiet(t *testing.T) {
 	made := add(t, mine, 1)
 	elsewhere, err := mine.Watch(t.Context(), task.AnyOwner().Ref("tg_other"))
 	must(t, err)
-	// What others have changed before is news to a handle once.
+	// A handle is woken once by an earlier change of another process.
 	must(t, other.Append(t.Context(), task.Note{At: epoch, Step: "noted"}))
 	mustWake(t, elsewhere)
 	for range 20 {

@@ -20,15 +20,15 @@ func ask[T any](ctx context.Context, u use, call func(context.Context, task.Stor
 	return answer, u.end(ctx, bounded, err)
 }
 
-// tell is ask for calls that return nothing.
-func tell(ctx context.Context, u use, call func(context.Context, task.Store) error) error {
+// do is ask for calls that return nothing.
+func do(ctx context.Context, u use, call func(context.Context, task.Store) error) error {
 	_, err := ask(ctx, u, func(ctx context.Context, s task.Store) (struct{}, error) { return struct{}{}, call(ctx, s) })
 	return err
 }
 
 // Create implements [task.Tasks].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	return tell(ctx, use{store: s, action: task.ActionCreate, id: t.ID, writes: true},
+	return do(ctx, use{store: s, action: task.ActionCreate, id: t.ID, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.Create(ctx, t, limits, notes...) })
 }
 
@@ -40,7 +40,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 
 // Swap implements [task.Tasks].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	return tell(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true},
+	return do(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.Swap(ctx, t, notes...) })
 }
 
@@ -64,7 +64,7 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	return tell(ctx, use{store: s, action: task.ActionWriteChunk, id: ref.ID, writes: true},
+	return do(ctx, use{store: s, action: task.ActionWriteChunk, id: ref.ID, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.WriteChunk(ctx, ref, n, data) })
 }
 
@@ -88,7 +88,7 @@ func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error
 
 // Append implements [task.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
-	return tell(ctx, use{store: s, action: task.ActionAppend, writes: true},
+	return do(ctx, use{store: s, action: task.ActionAppend, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.Append(ctx, notes...) })
 }
 
@@ -111,7 +111,7 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 
 // PutRecord implements [task.Records].
 func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
-	return tell(ctx, use{store: s, action: task.ActionPutRecord, writes: true},
+	return do(ctx, use{store: s, action: task.ActionPutRecord, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.PutRecord(ctx, r) })
 }
 
@@ -123,7 +123,7 @@ func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error)
 
 // DeleteRecord implements [task.Records].
 func (s *Store) DeleteRecord(ctx context.Context, name string) error {
-	return tell(ctx, use{store: s, action: task.ActionDeleteRecord, writes: true},
+	return do(ctx, use{store: s, action: task.ActionDeleteRecord, writes: true},
 		func(ctx context.Context, s task.Store) error { return s.DeleteRecord(ctx, name) })
 }
 

@@ -124,7 +124,7 @@ func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) err
 	if w.client.cfg.Connected != nil {
 		w.client.cfg.Connected()
 	}
-	err = readEvents(resp.Body, func(e Event) bool { return w.tell(e, yield) }, func() { silence.Reset(w.client.cfg.Silence) })
+	err = readEvents(resp.Body, func(e Event) bool { return w.notify(e, yield) }, func() { silence.Reset(w.client.cfg.Silence) })
 	return because(streaming, err)
 }
 
@@ -151,15 +151,15 @@ func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) er
 		if e.Kind == Settled && now.State == task.InputRequired {
 			continue
 		}
-		if !w.tell(e, yield) {
+		if !w.notify(e, yield) {
 			return errEnough
 		}
 	}
 	return nil
 }
 
-// tell passes e on unless it is known, and reports whether more is wanted.
-func (w *watcher) tell(e Event, yield func(Event, error) bool) bool {
+// notify yields e unless it is known, and reports whether more is wanted.
+func (w *watcher) notify(e Event, yield func(Event, error) bool) bool {
 	id := e.Approval.ID
 	before, told := w.known[id]
 	if e.Kind != Pending {
@@ -179,7 +179,7 @@ const maxEvent = 1 << 20
 
 // readEvents passes on the events of a stream until it ends, which is an error,
 // and says whenever it has heard anything at all.
-func readEvents(r io.Reader, tell func(Event) bool, heard func()) error {
+func readEvents(r io.Reader, notify func(Event) bool, heard func()) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEvent)
 	var name, data string
@@ -198,7 +198,7 @@ func readEvents(r io.Reader, tell func(Event) bool, heard func()) error {
 			if err := json.Unmarshal([]byte(data), &e.Approval); err != nil {
 				return fmt.Errorf("invalid event: %w", err)
 			}
-			if !tell(e) {
+			if !notify(e) {
 				return errEnough
 			}
 			fallthrough

@@ -58,8 +58,8 @@ func TestRefusedInitialize(t *testing.T) {
 	s.awaitSeen("end of input")
 }
 
-// What the server asks the client arrives on the stream of the call, or on the one
-// that is open for that; what it says to nobody waits.
+// Requests of the server to the client arrive on the stream of the call, or on the one
+// that is open for them; messages without a stream wait.
 func TestServerSpeaks(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")

@@ -160,11 +160,11 @@ const replyTime = 5 * time.Second
 func (p *process) reply(message []byte) {
 	ctx, stop := context.WithTimeout(context.Background(), replyTime)
 	defer stop()
-	_ = p.tell(ctx, message) // a server that does not read has ended by then
+	_ = p.notify(ctx, message) // a server that does not read has ended by then
 }
 
-// tell sends the server what needs no answer.
-func (p *process) tell(ctx context.Context, body []byte) error {
+// notify sends the server what needs no answer.
+func (p *process) notify(ctx context.Context, body []byte) error {
 	line := upstream.ReadLine(body, p.bridge.cfg.Server.Depth)
 	if line.Err != nil {
 		return line.Err

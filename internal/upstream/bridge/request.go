@@ -156,7 +156,7 @@ func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
 	leave := func() { b.leave(p) }
 	if !r.asks() {
 		defer leave()
-		return b.tell(p, r)
+		return b.notify(p, r)
 	}
 	if r.packet.Batch {
 		defer leave()
@@ -191,13 +191,13 @@ func (p *process) converse(r *request) (*conversation, error) {
 	return c, nil
 }
 
-// tell passes on what needs no answer.
-func (b *Bridge) tell(p *process, r *request) (*http.Response, error) {
+// notify passes on what needs no answer.
+func (b *Bridge) notify(p *process, r *request) (*http.Response, error) {
 	var err error
 	if m := r.first(); !r.packet.Batch && m.Method == methodCancelled {
 		err = p.server.Cancel(r.http.Context(), m)
 	} else {
-		err = p.tell(r.http.Context(), r.body)
+		err = p.notify(r.http.Context(), r.body)
 	}
 	if err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func TestClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// What a server sends unasked answers no request, whether it comes together with
+// Bytes that a server sends unasked answer no request, whether they come together with
 // the last answer or later.
 func TestUnaskedIsNoAnswer(t *testing.T) {
 	for wire, start := range map[string]func(*testing.T, func(net.Conn)) *http1.Client{"TCP": startPlain, "TLS": startSecure} {

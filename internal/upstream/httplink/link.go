@@ -119,7 +119,7 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	}
 	r := upstream.Request{Message: m, Body: f.Body, As: f.As, Forwarded: true, Stream: m.Method == methodListen}
 	if len(ids) == 0 {
-		return l.tell(ctx, r)
+		return l.notify(ctx, r)
 	}
 	l.begins(f)
 	x := &exchange{l: l, request: r, ids: ids}
@@ -183,8 +183,8 @@ func (l *Link) forget(ids [][]byte) {
 	}
 }
 
-// tell sends what needs no answer.
-func (l *Link) tell(ctx context.Context, r upstream.Request) error {
+// notify sends what needs no answer.
+func (l *Link) notify(ctx context.Context, r upstream.Request) error {
 	resp, err := l.Send(ctx, r)
 	if err != nil {
 		return problemOf(err)

@@ -120,7 +120,7 @@ func (l *Link) renew(ctx context.Context, old string) error {
 	if err != nil {
 		return err
 	}
-	return l.tell(ctx, upstream.Request{Message: m, Body: m.Raw, Forwarded: true})
+	return l.notify(ctx, upstream.Request{Message: m, Body: m.Raw, Forwarded: true})
 }
 
 // greet says initialize again, with an id that no client uses.

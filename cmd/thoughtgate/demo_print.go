@@ -15,24 +15,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 )
 
-// A teller prints what the demo's gate holds and what becomes of it. It learns
+// A printer prints what the demo's gate holds and what becomes of it. It learns
 // that as any approver could, from the operators' API.
-type teller struct {
+type printer struct {
 	out    *screen
 	client *client.Client
 }
 
-func newTeller(w io.Writer, gate *app.App) (*teller, error) {
+func newPrinter(w io.Writer, gate *app.App) (*printer, error) {
 	c, err := client.New(client.Config{URL: "http://" + gate.OperatorAddr(), Token: gate.MadeToken()})
-	return &teller{newScreen(w), c}, err
+	return &printer{newScreen(w), c}, err
 }
 
-// run tells until ctx is done.
-func (t *teller) run(ctx context.Context) error {
+// run prints events until ctx is done.
+func (t *printer) run(ctx context.Context) error {
 	following, ctx := errgroup.WithContext(ctx)
 	for e, err := range t.client.Watch(ctx) {
 		if err == nil {
-			err = t.tell(e)
+			err = t.print(e)
 		}
 		if _, lost := errors.AsType[*client.LostError](err); err != nil && !lost {
 			following.Go(func() error { return err })
@@ -45,8 +45,8 @@ func (t *teller) run(ctx context.Context) error {
 	return following.Wait()
 }
 
-// tell prints an event.
-func (t *teller) tell(e client.Event) error {
+// print prints an event.
+func (t *printer) print(e client.Event) error {
 	a := e.Approval
 	switch e.Kind {
 	case client.Pending:
@@ -59,7 +59,7 @@ func (t *teller) tell(e client.Event) error {
 }
 
 // held prints a call that waits, with what can be done about it.
-func (t *teller) held(a casefile.Approval) error {
+func (t *printer) held(a casefile.Approval) error {
 	lines := []string{
 		fmt.Sprintf("%s  %s  %s", a.ID.Short(), t.out.standing(a), callText(a)),
 		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), span(time.Until(a.ExpiresAt))),
@@ -73,7 +73,7 @@ func (t *teller) held(a casefile.Approval) error {
 const glance = 200 * time.Millisecond
 
 // follow prints what becomes of a call after its approval.
-func (t *teller) follow(ctx context.Context, a casefile.Approval) error {
+func (t *printer) follow(ctx context.Context, a casefile.Approval) error {
 	again := time.NewTicker(glance)
 	defer again.Stop()
 	for !a.State.Terminal() {
