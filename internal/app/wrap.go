@@ -168,7 +168,7 @@ func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
 	return mcpstdio.New(mcpstdio.Config{
 		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.cfg.Upstreams[0], how.Dir), Gate: a.gate, Hub: a.hub,
 		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits)},
-		Log:    a.log, Metrics: a.metrics,
+		Log:    a.log, Metrics: a.metrics, Tracing: a.tracing,
 	})
 }
 

@@ -3,7 +3,6 @@ package mcphttp_test
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,69 +12,12 @@ import (
 	"testing"
 	"time"
 
-	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/spans"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// A span is what a collector was sent of one.
-type span struct {
-	name, trace, id, parent string
-	links                   []string // the spans that it is linked to
-	attributes              map[string]string
-}
-
-// traceparent returns what an upstream is told if s is to be its parent.
-func (s span) traceparent() string { return "00-" + s.trace + "-" + s.id + "-" }
-
-// spans are what a collector has been sent.
-type spans struct {
-	mu  sync.Mutex
-	all []span
-}
-
-func (s *spans) collect(_ http.ResponseWriter, r *http.Request) {
-	raw, _ := io.ReadAll(r.Body)
-	batch := new(collectorpb.ExportTraceServiceRequest)
-	_ = proto.Unmarshal(raw, batch) // what is missing fails the test
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, of := range batch.GetResourceSpans() {
-		for _, sent := range of.GetScopeSpans()[0].GetSpans() {
-			one := span{
-				name: sent.GetName(), trace: hex.EncodeToString(sent.GetTraceId()), id: hex.EncodeToString(sent.GetSpanId()),
-				parent: hex.EncodeToString(sent.GetParentSpanId()), attributes: make(map[string]string),
-			}
-			for _, link := range sent.GetLinks() {
-				one.links = append(one.links, hex.EncodeToString(link.GetTraceId())+"-"+hex.EncodeToString(link.GetSpanId()))
-			}
-			for _, a := range sent.GetAttributes() {
-				one.attributes[a.GetKey()] = a.GetValue().String()
-			}
-			s.all = append(s.all, one)
-		}
-	}
-}
-
-// find returns the first span with that name for which fits is true.
-func (s *spans) find(t *testing.T, name string, fits func(span) bool) span {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range s.all {
-		if one.name == name && fits(one) {
-			return one
-		}
-	}
-	t.Fatalf("no such span %s among %+v", name, s.all)
-	return span{}
-}
-
-func whichever(span) bool { return true }
 
 // heardRequests are what an upstream was sent.
 type heardRequests struct {
@@ -116,7 +58,7 @@ func (h *heardRequests) method(t *testing.T, method string) heardRequest {
 
 // telemetry is what a gate tells of what it does.
 type telemetry struct {
-	*spans
+	*spans.Collector
 
 	heard *heardRequests
 	log   *logBuffer
@@ -126,8 +68,8 @@ type telemetry struct {
 // The function that is returned ends all that is traced.
 func (p *taskFixture) trace(t *testing.T) (*telemetry, func()) {
 	t.Helper()
-	exported, heard, log := new(spans), new(heardRequests), new(logBuffer)
-	tracer, err := tracing.New(tracing.Config{Endpoint: serve(t, exported.collect), Sample: 1}, slog.New(slog.DiscardHandler))
+	exported, heard, log := new(spans.Collector), new(heardRequests), new(logBuffer)
+	tracer, err := tracing.New(tracing.Config{Endpoint: serve(t, exported.ServeHTTP), Sample: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,11 +99,11 @@ func traced(headers []string, trace string) []string {
 	return append(headers, "Traceparent", "00-"+trace+"-aaaaaaaaaaaaaaaa-01")
 }
 
-func wantAttributes(t *testing.T, s span, want map[string]string) {
+func wantAttributes(t *testing.T, s spans.Span, want map[string]string) {
 	t.Helper()
 	for key, value := range want {
-		if text, ok := s.attributes[key]; !ok || !strings.Contains(text, value) {
-			t.Errorf("span %s: %s is %q; want %q", s.name, key, text, value)
+		if text, ok := s.Attributes[key]; !ok || !strings.Contains(text, value) {
+			t.Errorf("span %s: %s is %q; want %q", s.Name, key, text, value)
 		}
 	}
 }
@@ -186,32 +128,32 @@ func TestStepsAreTraced(t *testing.T) {
 	end()
 
 	theirs := p.server.made()[0]
-	request := exported.find(t, "mcp.request", func(s span) bool { return s.trace == creation })
-	policy := exported.find(t, "policy.evaluate", func(s span) bool { return s.trace == creation })
-	if request.parent != "aaaaaaaaaaaaaaaa" || policy.parent != request.id {
-		t.Errorf("the request has parent %s, the verdict %s; want those of the client and of the request %s", request.parent, policy.parent, request.id)
+	request := exported.Find(t, "mcp.request", func(s spans.Span) bool { return s.Trace == creation })
+	policy := exported.Find(t, "policy.evaluate", func(s spans.Span) bool { return s.Trace == creation })
+	if request.Parent != "aaaaaaaaaaaaaaaa" || policy.Parent != request.ID {
+		t.Errorf("the request has parent %s, the verdict %s; want those of the client and of the request %s", request.Parent, policy.Parent, request.ID)
 	}
 	for name, want := range map[string]map[string]string{
 		"upstream_execution": {"tool.name": "hold_required", "execution.path": "task", "upstream.task_id": theirs},
 		"lazy_poll":          {"upstream.task_id": theirs},
 		"stream_result":      {"upstream.task_id": theirs, "bytes_streamed": fmt.Sprintf(":%d", size)},
 	} {
-		step := exported.find(t, name, whichever)
+		step := exported.Find(t, name, spans.Any)
 		wantAttributes(t, step, want)
-		if len(step.links) != 1 || step.links[0] != creation+"-"+request.id {
-			t.Errorf("span %s is linked to %v; want the request that made the call", name, step.links)
+		if len(step.Links) != 1 || step.Links[0] != creation+"-"+request.ID {
+			t.Errorf("span %s is linked to %v; want the request that made the call", name, step.Links)
 		}
-		if step.parent != "" {
-			exported.find(t, "mcp.request", func(s span) bool { return s.id == step.parent && s.trace == step.trace })
+		if step.Parent != "" {
+			exported.Find(t, "mcp.request", func(s spans.Span) bool { return s.ID == step.Parent && s.Trace == step.Trace })
 		}
 	}
-	execution := exported.find(t, "upstream_execution", whichever)
-	if sent := heard.method(t, "tools/call").header; !strings.HasPrefix(sent, execution.traceparent()) {
-		t.Errorf("the call was sent with parent %s; want the execution %s", sent, execution.traceparent())
+	execution := exported.Find(t, "upstream_execution", spans.Any)
+	if sent := heard.method(t, "tools/call").header; !strings.HasPrefix(sent, execution.Traceparent()) {
+		t.Errorf("the call was sent with parent %s; want the execution %s", sent, execution.Traceparent())
 	}
-	poll := exported.find(t, "lazy_poll", whichever)
-	if sent := heard.method(t, "tasks/get").header; !strings.HasPrefix(sent, poll.traceparent()) || poll.trace != contact {
-		t.Errorf("the upstream was asked with parent %s; want the poll %s, in the trace of who asked", sent, poll.traceparent())
+	poll := exported.Find(t, "lazy_poll", spans.Any)
+	if sent := heard.method(t, "tasks/get").header; !strings.HasPrefix(sent, poll.Traceparent()) || poll.Trace != contact {
+		t.Errorf("the upstream was asked with parent %s; want the poll %s, in the trace of who asked", sent, poll.Traceparent())
 	}
 	for _, line := range []string{"upstream execution", "lazy poll", "streaming result"} {
 		wantLogged(t, log, line, `"task_id":"`+id+`"`, `"tool":"hold_required"`)
@@ -262,18 +204,18 @@ func TestListeningIsTraced(t *testing.T) {
 	eventually(t, "the upstream has acknowledged", func() bool { return strings.Contains(log.String(), "SSE upstream subscribed") })
 	end()
 
-	request := exported.find(t, "mcp.request", func(s span) bool { return s.trace == creation })
-	forward := exported.find(t, "sse_forward", whichever)
+	request := exported.Find(t, "mcp.request", func(s spans.Span) bool { return s.Trace == creation })
+	forward := exported.Find(t, "sse_forward", spans.Any)
 	wantAttributes(t, forward, map[string]string{"upstream.task_id": theirs, "client_count": "2"})
-	if len(forward.links) != 1 || forward.links[0] != creation+"-"+request.id || forward.parent != "" {
-		t.Errorf("the span has parent %q and links %v; want a trace of its own, linked to the request that made the call", forward.parent, forward.links)
+	if len(forward.Links) != 1 || forward.Links[0] != creation+"-"+request.ID || forward.Parent != "" {
+		t.Errorf("the span has parent %q and links %v; want a trace of its own, linked to the request that made the call", forward.Parent, forward.Links)
 	}
-	if sent := heard.method(t, "subscriptions/listen"); !strings.HasPrefix(sent.header, forward.traceparent()) || sent.meta != sent.header {
-		t.Errorf("the upstream was listened to with %+v; want parent %s", sent, forward.traceparent())
+	if sent := heard.method(t, "subscriptions/listen"); !strings.HasPrefix(sent.header, forward.Traceparent()) || sent.meta != sent.header {
+		t.Errorf("the upstream was listened to with %+v; want parent %s", sent, forward.Traceparent())
 	}
-	execution := exported.find(t, "upstream_execution", whichever)
-	if sent := heard.method(t, "tools/call"); !strings.HasPrefix(sent.header, execution.traceparent()) || sent.meta != sent.header {
-		t.Errorf("the call was sent with %+v; want parent %s", sent, execution.traceparent())
+	execution := exported.Find(t, "upstream_execution", spans.Any)
+	if sent := heard.method(t, "tools/call"); !strings.HasPrefix(sent.header, execution.Traceparent()) || sent.meta != sent.header {
+		t.Errorf("the call was sent with %+v; want parent %s", sent, execution.Traceparent())
 	}
 	wantLogged(t, log, "SSE client connected", `"task_id":"`+own+`"`, `"client_count":2`)
 	wantLogged(t, log, "SSE upstream subscribed", `"task_id":"`+own+`"`, `"upstream_task_id":"`+theirs+`"`)

@@ -18,6 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -53,6 +54,7 @@ type Config struct {
 	Limits    Limits
 	Log       *slog.Logger
 	Metrics   *metrics.Metrics // nil counts nothing
+	Tracing   *tracing.Tracing // nil traces nothing
 }
 
 // An Agent is the client at the other end of a pipe. It implements

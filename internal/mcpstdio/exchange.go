@@ -17,6 +17,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -40,6 +41,8 @@ type exchange struct {
 	label   string // what metrics and logs call the exchange
 	problem *wire.Problem
 	failed  bool // the server answered with an error
+
+	span, upstreamSpan tracing.Span
 
 	expected, crowded bool // see expect
 }
@@ -90,6 +93,7 @@ func (x *exchange) read(text []byte) bool {
 	}
 	x.packet = packet
 	x.describe()
+	x.trace()
 	x.era, err = wire.ClassifyBare(packet, x.a.agreed())
 	x.request = x.a.cfg.Hub.Begin(x, x, conversation.Message{Packet: packet, Body: text, Era: x.era})
 	if err != nil {
@@ -110,6 +114,18 @@ func (x *exchange) describe() {
 	if x.isResponse() {
 		x.label = "response"
 	}
+}
+
+// trace starts the span of the exchange, as a child of the one that the client names
+// in the metadata of its message.
+func (x *exchange) trace() {
+	var parent tracing.Parent
+	if !x.packet.Batch {
+		meta := x.packet.Messages[0].Params.Meta
+		parent.Traceparent, _ = meta.Member(wire.MetaTraceparent).Text()
+		parent.Tracestate, _ = meta.Member(wire.MetaTracestate).Text()
+	}
+	x.ctx.Context, x.span = x.a.cfg.Tracing.StartRequest(x.ctx.Context, parent)
 }
 
 // isResponse reports whether the message is a client's answer to the server.
@@ -225,8 +241,24 @@ func (x *exchange) end(err error) {
 	x.a.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))
 	if x.problem != nil {
 		x.a.cfg.Metrics.Refused(string(x.problem.Type))
+		x.span.Fail(string(x.problem.Type))
 	}
+	x.endSpans()
 	x.log(err)
+}
+
+func (x *exchange) endSpans() {
+	if x.a.cfg.Tracing == nil {
+		return
+	}
+	x.upstreamSpan.End()
+	x.span.SetAttrs(tracing.Attrs{Method: x.label, CorrelationID: x.Correlation(), TaskAugmented: x.augmented()})
+	x.span.End()
+}
+
+// augmented reports whether the client asks for a task.
+func (x *exchange) augmented() bool {
+	return len(x.packet.Messages) == 1 && x.packet.Messages[0].Params.Task.Present()
 }
 
 func (x *exchange) log(err error) {
@@ -289,7 +321,7 @@ func (x *exchange) Context() context.Context { return x.ctx }
 func (x *exchange) Correlation() string { return x.ctx.correlationID() }
 
 // Trace implements [conversation.Reply].
-func (x *exchange) Trace() string { return "" }
+func (x *exchange) Trace() string { return x.span.Traceparent() }
 
 // Note implements [conversation.Reply].
 func (x *exchange) Note(problem *wire.Problem) { x.problem = problem }

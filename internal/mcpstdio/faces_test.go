@@ -1,9 +1,8 @@
 package mcpstdio_test
 
 import (
-	"io"
+	"context"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/spans"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -69,24 +69,23 @@ func TestAskHost(t *testing.T) {
 	}
 }
 
-// The trace of a client goes on in the server: as it is in what is forwarded, and with
-// the gate's step as the parent in a held call.
+// TestTrace: the trace of a client goes on in the gate and in the server. The spans of
+// a forwarded call are those that it has over HTTP, and a held call names the gate's
+// step as the parent (NF-004).
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	exported := new(spans.Collector)
+	collector := httptest.NewServer(exported)
 	defer collector.Close()
 	traces, err := tracing.New(tracing.Config{Endpoint: collector.URL, Sample: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer traces.Close(t.Context())
 	s := open(t, options{hold: time.Minute, tracing: traces})
-	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	const parent = "00-" + trace + "-" + span + "-01"
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"traceparent":"` + parent + `"}`
 	s.ask("1", "tools/call", `{"name":"echo","arguments":{},`+meta+`}`)
-	if s.sawWith(parent) != 1 {
-		t.Error("the trace of a forwarded call does not reach the server")
-	}
 	s.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"delete","arguments":{},` + meta + `}}`)
 	s.decide(s.held(), approval.Approve)
 	contains(t, s.answer("2"), "ran delete")
@@ -94,5 +93,18 @@ func TestTrace(t *testing.T) {
 		if strings.Contains(line, `"delete"`) && strings.Contains(line, "tools/call") && (!strings.Contains(line, `"traceparent":"00-`) || strings.Contains(line, parent)) {
 			t.Errorf("the held call does not name the gate's step: %s", line)
 		}
+	}
+	s.ask("3", "tools/call", `{"name":"echo","arguments":{}}`) // the gate has ended the first exchange when it takes this answer
+	if err := traces.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	request := exported.Find(t, "mcp.request", func(one spans.Span) bool { return one.Trace == trace && one.Parent == span })
+	exported.Find(t, "policy.evaluate", func(one spans.Span) bool { return one.Parent == request.ID })
+	server := exported.Find(t, "mcp.upstream", func(one spans.Span) bool { return one.Parent == request.ID })
+	if s.sawWith(server.Traceparent()) != 1 {
+		t.Errorf("the server of a forwarded call is not told of the gate's span %+v", server)
+	}
+	if !strings.Contains(request.Attributes["method"], "tools/call") {
+		t.Errorf("the span of the request has the attributes %v", request.Attributes)
 	}
 }

@@ -25,6 +25,7 @@ type parts struct {
 func (x *exchange) forward() error {
 	x.dropCancelled()
 	ids := x.asked()
+	ctx := x.traceUpstream()
 	f := upstream.Forwarded{
 		Packet: x.packet, Body: x.plan.Body, As: x.Caller().As(),
 		Expect: func() bool { return x.expect(ids) }, Forget: func() bool { return len(ids) == 0 || x.forget(ids) },
@@ -36,7 +37,7 @@ func (x *exchange) forward() error {
 		}
 	}
 	// The client may leave before the server has taken the message.
-	err := x.a.cfg.Link.Forward(context.WithoutCancel(x.ctx), f)
+	err := x.a.cfg.Link.Forward(context.WithoutCancel(ctx), f)
 	switch {
 	case len(ids) == 0:
 		return nil // nobody waits for an answer
@@ -49,6 +50,20 @@ func (x *exchange) forward() error {
 	default:
 		return errLater // to be answered, or answered by now
 	}
+}
+
+// traceUpstream starts the span of the server's part, and tells the server of it
+// where the message has a place for that and was not changed.
+func (x *exchange) traceUpstream() context.Context {
+	if x.a.cfg.Tracing == nil {
+		return x.ctx
+	}
+	var ctx context.Context
+	ctx, x.upstreamSpan = x.a.cfg.Tracing.StartUpstream(x.ctx)
+	if !x.packet.Batch {
+		x.plan.Body = upstream.ContinueTrace(ctx, &x.packet.Messages[0], x.plan.Body)
+	}
+	return ctx
 }
 
 // expect takes the exchange in among those that the server is to answer, and

@@ -108,7 +108,7 @@ func open(t *testing.T, o options) *site {
 	s.in, s.out = write, read
 	config := mcpstdio.Config{
 		In: in, Out: out, Link: s.server, Principal: policy.Principal{ID: "local:tester"}, Gate: g, Hub: hub,
-		Limits: mcpstdio.Limits{Line: 1 << 20, Requests: 1000}, Log: log,
+		Limits: mcpstdio.Limits{Line: 1 << 20, Requests: 1000}, Log: log, Tracing: o.tracing,
 	}
 	if o.agent != nil {
 		o.agent(&config)
