@@ -53,10 +53,11 @@ type App struct {
 	gate      *gate.Gate
 	keep      keep
 	desk      *approval.Desk
-	outbox    *channel.Outbox // nil if there are no channels
-	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
-	mixed     bool            // gates with other upstreams may use the store too
-	owner     string          // of all tasks that this gate holds in a mixed store; empty if there may be several
+	outbox    atomic.Pointer[channel.Outbox] // nil if there are no channels
+	asking    chan struct{}                  // tells that there is another outbox
+	local     *localdesk.Desk                // that the gates of a user share; nil if this gate has its own
+	mixed     bool                           // gates with other upstreams may use the store too
+	owner     string                         // of all tasks that this gate holds in a mixed store; empty if there may be several
 	workflows atomic.Pointer[[]config.Workflow]
 	hub       *conversation.Hub
 	handler   *mcphttp.Handler
@@ -174,7 +175,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 
 // newApp returns a gate without anybody at either side.
 func newApp(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{cfg: cfg, log: log, metrics: newMetrics()}
+	a := &App{cfg: cfg, log: log, metrics: newMetrics(), asking: make(chan struct{}, 1)}
 	a.bodies = a.newBodies(cfg.Limits)
 	a.tracing, err = newTracing(cfg.Telemetry.Traces, log)
 	return a, err
@@ -231,7 +232,8 @@ func (a *App) govern() error {
 	if a.desk, err = a.newDesk(); err != nil {
 		return err
 	}
-	a.outbox, err = a.newOutbox()
+	outbox, err := a.newOutbox(a.cfg)
+	a.outbox.Store(outbox)
 	return err
 }
 

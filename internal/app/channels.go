@@ -13,16 +13,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // newOutbox returns what asks people on channels, or nil if there are none.
-func (a *App) newOutbox() (*channel.Outbox, error) {
-	if len(a.cfg.Channels) == 0 || a.desk == nil {
+func (a *App) newOutbox(cfg config.Config) (*channel.Outbox, error) {
+	if len(cfg.Channels) == 0 || a.desk == nil {
 		return nil, nil //nolint:nilnil // no outbox is not an error
 	}
 	all := map[string]channel.Channel{}
-	for _, c := range a.cfg.Channels {
+	for _, c := range cfg.Channels {
 		a.metrics.CanSend(c.Name)
 		one, err := a.newChannel(c)
 		if err != nil {
@@ -31,7 +32,7 @@ func (a *App) newOutbox() (*channel.Outbox, error) {
 		all[c.Name] = one
 	}
 	return channel.New(channel.Config{
-		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Of: a.channelsOf, Page: a.page,
+		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Of: a.channelsOf, Mine: a.asksAbout, Page: a.page,
 		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
 	}), nil
 }
@@ -61,10 +62,50 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 func (a *App) runDesk(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	if a.outbox != nil {
-		asking.Go(func() { a.outbox.Run(ctx) })
-	}
+	asking.Go(func() { a.ask(ctx) })
 	return a.desk.Run(ctx)
+}
+
+// ask asks people until ctx ends, on the channels that are configured at the time.
+func (a *App) ask(ctx context.Context) {
+	for ctx.Err() == nil {
+		running, stop := context.WithCancel(ctx)
+		var outbox sync.WaitGroup
+		if o := a.outbox.Load(); o != nil {
+			outbox.Go(func() { o.Run(running) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.asking:
+		}
+		stop()
+		outbox.Wait()
+	}
+}
+
+// askOn replaces the channels.
+func (a *App) askOn(o *channel.Outbox, cfg, old config.Config) {
+	for _, c := range old.Channels {
+		if !slices.ContainsFunc(cfg.Channels, func(other config.Channel) bool { return other.Name == c.Name }) {
+			a.metrics.ChannelGone(c.Name)
+		}
+	}
+	a.outbox.Store(o)
+	select {
+	case a.asking <- struct{}{}:
+	default: // it will be seen together with the change before
+	}
+}
+
+// asksAbout reports whether this gate is to ask people about t. Gates with other
+// configurations may use the same store: each asks about the calls that it holds, so
+// that nobody is asked who has nothing to do with a call.
+func (a *App) asksAbout(t task.Task) bool {
+	if a.owner != "" {
+		return t.Owner == a.owner
+	}
+	mine := slices.ContainsFunc(a.asks, func(u *upstream.Upstream) bool { return u.Name() == t.Call.Upstream })
+	return mine && a.desk.Holds(t)
 }
 
 // channelsOf returns the channels of a workflow of the configuration that is in
@@ -99,10 +140,11 @@ func systems(cfg config.Config) (map[string]api.System, error) {
 
 // channelStatuses returns how the channels do.
 func (a *App) channelStatuses() []channel.Status {
-	if a.outbox == nil {
+	o := a.outbox.Load()
+	if o == nil {
 		return nil
 	}
-	return a.outbox.Statuses()
+	return o.Statuses()
 }
 
 // channelSettings returns what cfg says of channels, in a form that can be compared.

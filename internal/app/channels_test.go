@@ -152,8 +152,8 @@ func startHooked(t *testing.T, store, webhook string) *hooked {
 	return startAsking(t, newReceiver(t), store, webhook)
 }
 
-// startAsking starts a gate that asks a given receiver.
-func startAsking(t *testing.T, r *receiver, store, webhook string) *hooked {
+// startAsking starts a gate that asks a given receiver, and a channel named chat.
+func startAsking(t *testing.T, r *receiver, store, webhook string, chats ...string) *hooked {
 	t.Helper()
 	h := &hooked{receiver: r}
 	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
@@ -166,11 +166,15 @@ func startAsking(t *testing.T, r *receiver, store, webhook string) *hooked {
 	}))
 	t.Cleanup(up.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	names := "[inbox, risk]"
+	if len(chats) > 0 {
+		names = "[inbox, risk, chat]"
+	}
 	h.text = strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
 		"rules: [{match: 'other_*', action: approve, workflow: people}, {match: 'hold_*', action: approve}, {match: 'get_*', action: approve}]\ndefault: deny\n" +
-		"workflows: {default: {channels: [inbox, risk], redact: [arguments.password]}, people: {channels: [inbox], approvers: [operator]}}\n" +
-		fmt.Sprintf("channels: {risk: {webhook: {url: %s/hook, secret: %s, %s answers: {secret: %s, approver: risk-engine}}}}\n",
-			h.url, secretOf(questionKey), webhook, secretOf(answerKey))
+		"workflows: {default: {channels: " + names + ", redact: [arguments.password]}, people: {channels: [inbox], approvers: [operator]}}\n" +
+		fmt.Sprintf("channels: {%s risk: {webhook: {url: %s/hook, secret: %s, %s answers: {secret: %s, approver: risk-engine}}}}\n",
+			strings.Join(append(chats, ""), ", "), h.url, secretOf(questionKey), webhook, secretOf(answerKey))
 	h.gate, h.stop = start(t, h.text)
 	t.Cleanup(func() { h.stop() })
 	return h

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 )
@@ -204,6 +205,12 @@ func (a *App) configure(cfg, old config.Config) error {
 	if err != nil {
 		return err
 	}
+	outbox, rebuilt := (*channel.Outbox)(nil), !reflect.DeepEqual(channelSettings(old), channelSettings(cfg))
+	if rebuilt {
+		if outbox, err = a.newOutbox(cfg); err != nil {
+			return err
+		}
+	}
 	if !reflect.DeepEqual(operatorSettings(old), operatorSettings(cfg)) {
 		if err := a.serveOperators(cfg); err != nil {
 			return err
@@ -224,6 +231,9 @@ func (a *App) configure(cfg, old config.Config) error {
 		return err
 	}
 	a.workflows.Store(&cfg.Workflows)
+	if rebuilt {
+		a.askOn(outbox, cfg, old)
+	}
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil
 }
@@ -266,7 +276,6 @@ func fixedSettings(c config.Config) []fixedSetting {
 		{"operators.listen", c.Operators.Listen},
 		{"operators.tls", c.Operators.TLS.CertFile != ""},
 		{"upstreams", fixedUpstreams(c.Upstreams)},
-		{"channels", channelSettings(c)},
 		{"execution.lease", c.Execution.Lease},
 		{"store", c.Store.Reveal()},
 		// A gate that starts without a policy opens no store.

@@ -92,7 +92,7 @@ func (c *core) stale(t task.Task, now time.Time) bool {
 // another configuration holds t, as that gate had it then.
 func (c *core) workflow(t task.Task) (Workflow, bool) {
 	home := casefile.ReadFacts(t).Home
-	if home == nil || home.Gate == c.cfg.Name {
+	if c.isHome(home) {
 		return c.cfg.Workflow(t.Workflow)
 	}
 	return Workflow{
@@ -100,6 +100,12 @@ func (c *core) workflow(t task.Task) (Workflow, bool) {
 		Validity: time.Duration(home.ValidSeconds * float64(time.Second)),
 	}, true
 }
+
+func (c *core) isHome(h *casefile.Home) bool { return h == nil || h.Gate == c.cfg.Name }
+
+// Holds reports whether t, of which an outline is enough, was held by this gate or by
+// one with the same configuration.
+func (d *Desk) Holds(t task.Task) bool { return d.isHome(casefile.ReadFacts(t).Home) }
 
 // home returns what this gate says of itself in a call that it holds for w, or nil
 // if all gates that share the store have the same configuration.

@@ -52,6 +52,7 @@ var allowed = map[string]string{
 	"internal/approval/api":         "internal/approval internal/casefile internal/audit internal/channel internal/channel/webhook internal/operator task",
 	"internal/channel":              "internal/casefile internal/plain task",
 	"internal/channel/slack":        "internal/approval internal/casefile internal/channel task",
+	"internal/channel/slacktest":    "",
 	"internal/channel/webhook":      "internal/casefile internal/channel task",
 	"internal/approval/client":      "internal/approval internal/casefile internal/audit task",
 	"internal/inbox":                "internal/approval internal/casefile internal/channel internal/approval/api internal/audit internal/highlight internal/operator internal/plain task",

@@ -114,6 +114,27 @@ func (v *Viewer) ShowAll(ctx context.Context, id task.ID) (Approval, error) {
 	return v.show(ctx, id, unbounded)
 }
 
+// ShowToAsk returns one held call as [Viewer.Show] does, and what people must know
+// besides before they decide: the last approved call of the tool, if the tool was
+// defined otherwise then.
+func (v *Viewer) ShowToAsk(ctx context.Context, id task.ID) (Approval, *Precedent, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return Approval{}, nil, err
+	}
+	defer done()
+	t, err := v.cfg.Get(ctx, task.AnyOwner().Ref(id))
+	if err != nil {
+		return Approval{}, nil, err
+	}
+	a := v.viewToDecide(t, MaxShown)
+	if a.Result = v.result(ctx, t); t.State != task.InputRequired {
+		return a, nil, nil
+	}
+	changed, err := v.changed(ctx, t)
+	return a, changed, err
+}
+
 func (v *Viewer) show(ctx context.Context, id task.ID, most int) (Approval, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {

@@ -27,12 +27,17 @@ type Channel interface {
 
 	// Update says how a question stands that was sent before.
 	Update(ctx context.Context, ref string, q Question) error
+
+	// Address says where questions go. Channels with the same address reach the
+	// same people.
+	Address() string
 }
 
 // A Runner is a [Channel] that people answer on. Every replica runs it.
 type Runner interface {
-	// Run takes answers until ctx ends.
-	Run(ctx context.Context)
+	// Run takes answers until ctx ends. It reports why answers do not arrive, and
+	// nil once they do.
+	Run(ctx context.Context, report func(error))
 }
 
 // A Stage is how a question stands, as far as channels are concerned.
@@ -67,6 +72,10 @@ type Question struct {
 	Page     string            // the URL at which people look at the call and decide
 	Again    bool              // an earlier attempt may have been sent, or may not
 	At       time.Time         // when the question came to the stage, as far as is known
+
+	// Changed is the last approved call of the tool, if the tool was defined
+	// otherwise then and the question is pending.
+	Changed *casefile.Precedent
 }
 
 // MessageID identifies the message that tells of q's stage. A message that is sent

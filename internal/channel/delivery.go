@@ -2,6 +2,8 @@ package channel
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -13,6 +15,7 @@ import (
 type delivery struct {
 	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was told last
 	Ref      string    `json:"ref,omitzero"`
+	Via      string    `json:"via,omitzero"`      // a digest of the address at which it was asked
 	Attempts int       `json:"attempts,omitzero"` // that failed since the last success
 	Since    time.Time `json:"since,omitzero"`    // of the first of them
 	Next     time.Time `json:"next,omitzero"`     // not before this
@@ -27,8 +30,15 @@ type letter struct {
 
 	id      task.ID
 	record  string
-	version int64 // 0 if the store has none
-	stage   Stage // of the question now, if it has not ended
+	version int64     // 0 if the store has none
+	stage   Stage     // of the question now, if it has not ended
+	ends    time.Time // when its task does, if that is known
+}
+
+// digestOf returns what a delivery keeps of an address, which may hold a secret.
+func digestOf(address string) string {
+	sum := sha256.Sum256([]byte(address))
+	return hex.EncodeToString(sum[:8])
 }
 
 // recordPrefix begins the names of deliveries. The name of the channel and the ID
@@ -51,6 +61,7 @@ func (o *Outbox) put(ctx context.Context, l *letter) error {
 		return err
 	}
 	r := task.Record{Name: l.record, Version: l.version + 1, Value: value}
+	r.Expires = later(o.cfg.Now(), l.ends).Add(keepOpen)
 	if l.Sent.Final() {
 		r.Expires = o.cfg.Now().Add(keepSent)
 	}

@@ -23,6 +23,7 @@ const (
 	claimed   = 40 * time.Second       // how long no other replica sends a message that one is sending
 	releasing = time.Second            // how long giving up a claim may take
 	keepSent  = 24 * time.Hour         // how long the store keeps that the last message was sent
+	keepOpen  = 7 * 24 * time.Hour     // how long it keeps a message after the end of its task that no gate finishes
 	giveUp    = 24 * time.Hour         // how long the last message is tried after the call has ended
 
 	firstPause = time.Second
@@ -43,6 +44,7 @@ type Config struct {
 	Cases    *casefile.Viewer
 	Channels map[string]Channel             // by name
 	Of       func(workflow string) []string // the channels of a workflow, as configured now
+	Mine     func(task.Task) bool           // whether this gate is to ask about a task, of which it gets an outline
 	Page     func(task.ID) string           // where people look at a call
 	Name     string                         // of this replica; must not be another's
 	Metrics  Metrics
@@ -54,6 +56,7 @@ type Config struct {
 type Metrics interface {
 	ChannelSent(channel string, err error)
 	ChannelWaiting(channel string, messages int)
+	ChannelListens(channel string, up bool)
 }
 
 // An Outbox sends questions, and how they end, to channels.
@@ -73,6 +76,7 @@ type Status struct {
 	Waiting int       `json:"waiting"`        // messages that could not be sent yet
 	Since   time.Time `json:"since,omitzero"` // the first failure since the last success
 	Error   string    `json:"error,omitzero"` // the last failure
+	Deaf    string    `json:"deaf,omitzero"`  // why answers of people do not arrive, if they do not
 }
 
 // Statuses returns how all channels do, by name.
@@ -87,12 +91,25 @@ func (o *Outbox) Statuses() []Status {
 func (o *Outbox) Run(ctx context.Context) {
 	var lanes sync.WaitGroup
 	for name, c := range o.cfg.Channels {
-		lanes.Go(func() { (&lane{Outbox: o, name: name, channel: c}).run(ctx) })
+		lanes.Go(func() { (&lane{Outbox: o, name: name, channel: c, via: digestOf(c.Address()), eager: true}).run(ctx) })
 		if r, ok := c.(Runner); ok {
-			lanes.Go(func() { r.Run(ctx) })
+			lanes.Go(func() { r.Run(ctx, func(err error) { o.listens(name, err) }) })
 		}
 	}
 	lanes.Wait()
+}
+
+// listens notes whether answers on a channel arrive.
+func (o *Outbox) listens(name string, err error) {
+	o.cfg.Metrics.ChannelListens(name, err == nil)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.status[name]
+	s.Channel, s.Deaf = name, ""
+	if err != nil {
+		s.Deaf = plain.Text(err.Error(), maxError)
+	}
+	o.status[name] = s
 }
 
 // A lane is the part of an outbox that serves one channel.
@@ -101,6 +118,8 @@ type lane struct {
 
 	name    string
 	channel Channel
+	via     string    // the digest of its address
+	eager   bool      // nothing was tried yet: what failed before need not wait
 	paused  time.Time // the channel asked to be left alone until then
 }
 
@@ -141,8 +160,10 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 			next = earlier(next, one.Until) // in case that its replica has died
 		}
 	}
+	l.eager = false
 	l.cfg.Metrics.ChannelWaiting(l.name, status.Waiting)
 	l.mu.Lock()
+	status.Deaf = l.status[l.name].Deaf
 	l.status[l.name] = status
 	l.mu.Unlock()
 	return next.Sub(l.cfg.Now()), nil
@@ -163,8 +184,19 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // due returns the questions that the channel was sent before and that may have
 // changed, and those that it was not sent yet.
+//
+// A question that another gate sent is that gate's, unless the channel leads to the
+// same place: then any gate may say how it ends. If the channel of this gate leads to
+// another place than before, its pending questions are asked there again.
 func (l *lane) due(ctx context.Context) ([]letter, error) {
 	due, err := l.open(ctx, l.name)
 	if err != nil {
@@ -183,13 +215,27 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 		if err != nil {
 			return nil, err
 		}
-		if known := sent[t.ID]; known != nil {
-			known.stage = stages[t.State]
-		} else if t.State == task.InputRequired && slices.Contains(l.cfg.Of(t.Workflow), l.name) {
-			fresh = append(fresh, letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending})
+		known := sent[t.ID]
+		if known != nil && !l.elsewhere(known) {
+			known.stage, known.ends = stages[t.State], t.ExpiresAt
+		} else if l.asks(t) {
+			one := letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending, ends: t.ExpiresAt}
+			if known != nil {
+				one.version = known.version
+			}
+			fresh = append(fresh, one)
 		}
 	}
-	return append(due, fresh...), nil
+	return append(slices.DeleteFunc(due, func(one letter) bool { return l.elsewhere(&one) }), fresh...), nil
+}
+
+// elsewhere reports whether a question was asked at another address than the
+// channel's.
+func (l *lane) elsewhere(one *letter) bool { return one.Via != "" && one.Via != l.via }
+
+// asks reports whether t is to be asked about on the channel.
+func (l *lane) asks(t task.Task) bool {
+	return t.State == task.InputRequired && slices.Contains(l.cfg.Of(t.Workflow), l.name) && l.cfg.Mine(t)
 }
 
 // deliver sends what the channel does not know of a question yet, unless another
@@ -210,6 +256,7 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 		return l.forget(ctx, one)
 	}
 	q.Again = one.version > 0
+	one.Via = l.via
 	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
 	if err := l.put(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
 		return nil // another replica sends it
@@ -224,7 +271,7 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 func (l *lane) tooEarly(one *letter) bool {
 	now := l.cfg.Now()
 	others := one.Claim != "" && one.Claim != l.cfg.Name && now.Before(one.Until)
-	return others || now.Before(one.Next) || now.Before(l.paused)
+	return others || now.Before(one.Next) && !l.eager || now.Before(l.paused)
 }
 
 // send sends a message and records how that went.
@@ -246,7 +293,7 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	if err != nil {
 		l.failed(ctx, one, q, err)
 	} else {
-		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref}
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via}
 	}
 	return l.put(ctx, one)
 }
@@ -276,7 +323,7 @@ func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
 		"attempts", one.Attempts, "next", one.Next, "error", one.Error)
 	if q.Stage.Final() && now.Sub(one.Since) > giveUp {
 		l.cfg.Log.ErrorContext(ctx, "channel message given up", "channel", l.name, "task", one.id, "stage", q.Stage)
-		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref}
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via}
 	}
 }
 
@@ -291,14 +338,14 @@ func (l *lane) forget(ctx context.Context, one *letter) error {
 
 // question returns the question as it stands.
 func (l *lane) question(ctx context.Context, one *letter) (Question, error) {
-	a, err := l.cfg.Cases.Show(ctx, one.id)
+	a, changed, err := l.cfg.Cases.ShowToAsk(ctx, one.id)
 	if errors.Is(err, task.ErrNotFound) {
 		return l.ended(ctx, one.id)
 	}
 	if err != nil {
 		return Question{}, err
 	}
-	return Question{Stage: stages[a.State], Approval: a, Page: l.cfg.Page(one.id), At: l.cfg.Now()}, nil
+	return Question{Stage: stages[a.State], Approval: a, Changed: changed, Page: l.cfg.Page(one.id), At: l.cfg.Now()}, nil
 }
 
 // ended returns the question of a task that was deleted, as the journal has it.

@@ -27,6 +27,8 @@ type chat struct {
 	times []time.Time
 	fail  func(n int) error // of attempt n, from 0; nil means none fails
 	tries int
+
+	address string
 }
 
 func (c *chat) take(text string) error {
@@ -54,6 +56,8 @@ func (c *chat) Update(_ context.Context, ref string, q channel.Question) error {
 	return c.take(string(q.Stage))
 }
 
+func (c *chat) Address() string { return c.address }
+
 func (c *chat) sent() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +67,9 @@ func (c *chat) sent() []string {
 // counted is for those who count nothing.
 type counted struct{}
 
-func (counted) ChannelSent(string, error)  {}
-func (counted) ChannelWaiting(string, int) {}
+func (counted) ChannelSent(string, error)   {}
+func (counted) ChannelWaiting(string, int)  {}
+func (counted) ChannelListens(string, bool) {}
 
 // A fixture is a desk with an outbox.
 type fixture struct {
@@ -92,8 +97,13 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func (f *fixture) outbox(name string) *channel.Outbox {
+	return f.outboxTo(name, f.chat, func(task.Task) bool { return true })
+}
+
+// outboxTo returns an outbox of a gate that asks about its tasks on a channel.
+func (f *fixture) outboxTo(name string, to channel.Channel, mine func(task.Task) bool) *channel.Outbox {
 	return channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": f.chat},
+		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": to}, Mine: mine,
 		Of:   func(workflow string) []string { return []string{"inbox", workflow} },
 		Page: func(id task.ID) string { return "https://gate/approvals/" + string(id) },
 		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
@@ -264,6 +274,130 @@ func TestReplicaDies(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// Gates with other configurations share a store, and each has a channel of the same
+// name: each asks about its own calls, and leaves those of the other alone.
+func TestOtherGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		others := &chat{address: "another place"}
+		ids := map[task.ID]bool{}
+		var mu sync.Mutex
+		mine := func(own bool) func(task.Task) bool {
+			return func(t task.Task) bool { mu.Lock(); defer mu.Unlock(); return ids[t.ID] == own }
+		}
+		f.run(f.outboxTo("a", f.chat, mine(true)))
+		f.run(f.outboxTo("b", others, mine(false)))
+		mu.Lock()
+		one, two := f.hold("chat", 1), f.hold("chat", 2)
+		ids[one] = true
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		f.reject(one)
+		f.reject(two)
+		time.Sleep(time.Minute)
+		for who, c := range map[string]*chat{"this gate": f.chat, "the other gate": others} {
+			if diff := cmp.Diff([]string{"pending", "rejected"}, c.sent()); diff != "" {
+				t.Errorf("%s: %s", who, diff)
+			}
+		}
+	})
+}
+
+// The gate that asked is gone for good: another one with the same channel says how the
+// question ended.
+func TestGateIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		stop := f.run(f.outbox("a"))
+		id := f.hold("chat", 1)
+		time.Sleep(time.Minute)
+		stop()
+		f.run(f.outboxTo("b", f.chat, func(task.Task) bool { return false }))
+		f.reject(id)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A channel that leads to another place than before is asked there about what is
+// pending, and told there how it ends.
+func TestAddressChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		stop := f.run(f.outbox("a"))
+		id := f.hold("chat", 1)
+		time.Sleep(time.Minute)
+		stop()
+		moved := &chat{address: "another place"}
+		f.run(f.outboxTo("a", moved, func(task.Task) bool { return true }))
+		time.Sleep(time.Minute)
+		f.reject(id)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"pending", "rejected"}, moved.sent()); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// An outbox that is started tries at once what failed before: somebody may have put
+// right what was wrong.
+func TestStartTriesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.chat.fail = func(n int) error {
+			if n < 8 {
+				return errors.New("token revoked")
+			}
+			return nil
+		}
+		stop := f.run(f.outbox("a"))
+		f.hold("chat", 1)
+		time.Sleep(200 * time.Second) // eight attempts, and the next is minutes away
+		stop()
+		f.run(f.outbox("a"))
+		time.Sleep(time.Second)
+		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A deaf channel sends, and nobody's answers arrive.
+type deaf struct{ chat }
+
+func (d *deaf) Run(ctx context.Context, report func(error)) {
+	report(errors.New("token revoked"))
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Minute):
+	}
+	report(nil)
+	<-ctx.Done()
+}
+
+// Operators see that the answers on a channel do not arrive, and that they do again.
+func TestDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		o := f.outboxTo("a", &deaf{}, func(task.Task) bool { return true })
+		f.run(o)
+		time.Sleep(31 * time.Second)
+		if s := o.Statuses(); len(s) != 1 || s[0].Deaf != "token revoked" || s[0].Channel != "chat" {
+			t.Errorf("status %+v", s)
+		}
+		time.Sleep(time.Minute)
+		if s := o.Statuses(); s[0].Deaf != "" {
+			t.Errorf("status %+v", s)
 		}
 	})
 }

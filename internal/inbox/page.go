@@ -77,6 +77,9 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 			f.channels = append(f.channels, fmt.Sprintf("Channel %s: %s not sent since %s: %s",
 				s.Channel, counted(s.Waiting, "message"), s.Since.UTC().Format("15:04 UTC"), s.Error))
 		}
+		if s.Deaf != "" {
+			f.channels = append(f.channels, fmt.Sprintf("Channel %s: decisions of people there do not arrive: %s", s.Channel, s.Deaf))
+		}
 	}
 	return f
 }

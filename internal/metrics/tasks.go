@@ -43,6 +43,7 @@ type taskSeries struct {
 	unaudited   prometheus.Counter
 	messages    *prometheus.CounterVec
 	unsent      *prometheus.GaugeVec
+	listens     *prometheus.GaugeVec
 	oldest      *atomic.Int64 // when the oldest call was held that still waits, in Unix nanoseconds; 0 if none does
 
 	tools *labels
@@ -89,6 +90,8 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 			counter("channel_messages_total", "Messages to people on channels, by how sending ended."), []string{"channel", "outcome"})),
 		unsent: register(r, prometheus.NewGaugeVec(
 			gauge("channel_messages_waiting", "Messages that could not be sent to a channel yet."), []string{"channel"})),
+		listens: register(r, prometheus.NewGaugeVec(
+			gauge("channel_listening", "Whether decisions of people on a channel arrive: 1, or 0 if they do not."), []string{"channel"})),
 	}
 	register(r, prometheus.NewGaugeFunc(
 		gauge("tasks_oldest_pending_seconds", "Age of the oldest held call that waits for a decision; 0 if none does."), s.oldestAge))
@@ -244,6 +247,26 @@ func (m *Metrics) ChannelSent(channel string, err error) {
 func (m *Metrics) ChannelWaiting(channel string, messages int) {
 	if m != nil {
 		m.tasks.unsent.WithLabelValues(channel).Set(float64(messages))
+	}
+}
+
+// ChannelListens says whether decisions of people on a channel arrive.
+func (m *Metrics) ChannelListens(channel string, up bool) {
+	if m == nil {
+		return
+	}
+	value := 0.0
+	if up {
+		value = 1
+	}
+	m.tasks.listens.WithLabelValues(channel).Set(value)
+}
+
+// ChannelGone removes what was said about a channel that is no longer there.
+func (m *Metrics) ChannelGone(channel string) {
+	if m != nil {
+		m.tasks.unsent.DeleteLabelValues(channel)
+		m.tasks.listens.DeleteLabelValues(channel)
 	}
 }
 

@@ -43,8 +43,18 @@ var channelMutations = []mutation{
 		"internal/channel/slack", "^TestHostile$",
 	},
 	{
+		"a call of a changed tool is approved in Slack", "internal/channel/slack/blocks.go",
+		`whole = whole && fits(a) && q.Changed == nil`, `whole = whole && fits(a)`,
+		"internal/channel/slack", "^TestToolChanged$",
+	},
+	{
+		"a gate asks about the calls of others", "internal/channel/outbox.go",
+		`slices.Contains(l.cfg.Of(t.Workflow), l.name) && l.cfg.Mine(t)`, `slices.Contains(l.cfg.Of(t.Workflow), l.name)`,
+		"internal/channel", "^TestOtherGates$",
+	},
+	{
 		"a call is approved in Slack whose name was cut", "internal/channel/slack/blocks.go",
-		`whole = whole && fits(a)`, `whole = whole && (fits(a) || true)`,
+		`whole = whole && fits(a)`, `whole = whole && (fits(a) || whole)`,
 		"internal/channel/slack", "^TestLongName$",
 	},
 }

@@ -2,6 +2,7 @@ package slack
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -63,12 +64,24 @@ func (s *Slack) submit(ctx context.Context, click slack.InteractionCallback) {
 func (s *Slack) decide(ctx context.Context, user string, p pressed, r approval.Ruling) {
 	who, err := s.people.approver(ctx, user)
 	if err != nil {
-		s.answer(ctx, user, "Your decision does not count: "+err.Error())
+		s.answer(ctx, user, "Your decision does not count: "+s.whyNot(err))
+		if !errors.Is(err, errStranger) {
+			s.report(s.redacted(err)) // nobody can decide here
+		}
 		return
 	}
+	s.report(nil)
 	if _, err := s.cfg.Decide(ctx, task.ID(p.ID), who, r); err != nil {
 		s.answer(ctx, user, "Your decision does not count: "+s.cfg.Explain(err))
 	}
+}
+
+// whyNot says why somebody could not be recognised.
+func (s *Slack) whyNot(err error) string {
+	if errors.Is(err, errStranger) {
+		return err.Error()
+	}
+	return s.redact(explained(err))
 }
 
 // answer tells a user something that nobody else sees.

@@ -43,7 +43,7 @@ func (p *people) approver(ctx context.Context, id string) (approval.Approver, er
 	}
 	groups, err := p.groups(ctx, id)
 	if err != nil {
-		return approval.Approver{}, explained(err)
+		return approval.Approver{}, err
 	}
 	a := approval.Approver{Name: p.cfg.People[id], Groups: groups, Roles: []string{"approver"}}
 	if email := user.Profile.Email; email != "" && user.IsEmailConfirmed {
@@ -64,7 +64,7 @@ func (p *people) approver(ctx context.Context, id string) (approval.Approver, er
 func (p *people) member(ctx context.Context, id string) (*slack.User, error) {
 	user, err := p.api.GetUserInfoContext(ctx, id)
 	if err != nil {
-		return nil, explained(err)
+		return nil, err
 	}
 	if user.IsBot || user.Deleted || user.IsStranger || user.ID != id {
 		return nil, errStranger

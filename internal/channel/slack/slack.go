@@ -44,6 +44,7 @@ type Slack struct {
 	cfg    Config
 	api    *slack.Client
 	people *people
+	report func(error) // of Run
 }
 
 // New returns a channel.
@@ -80,6 +81,9 @@ func (s *Slack) Update(ctx context.Context, ref string, q channel.Question) erro
 	}
 	return explained(err)
 }
+
+// Address implements [channel.Channel].
+func (s *Slack) Address() string { return s.cfg.URL + s.cfg.Channel }
 
 func (s *Slack) message(q channel.Question) []slack.MsgOption {
 	return []slack.MsgOption{
@@ -120,24 +124,46 @@ func explained(err error) error {
 	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
 		return &channel.RetryError{After: limited.RetryAfter, Err: err}
 	}
-	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Needed != "" {
-		return fmt.Errorf("Slack: %s: the app needs the scope %s", refused.Err, refused.Needed)
+	code, needed := err.Error(), ""
+	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
+		code, needed = refused.Err, refused.Needed
+	}
+	if needed != "" && code == "missing_scope" {
+		return fmt.Errorf("Slack: %w: the app needs the scope %s", err, needed)
+	}
+	if advice, known := advices[code]; known {
+		return fmt.Errorf("Slack: %w: %s", err, advice)
 	}
 	return fmt.Errorf("Slack: %w", err)
+}
+
+const newToken = "the token is not valid any more: put a new one into the configuration"
+
+// advices say what to do about errors of Slack.
+var advices = map[string]string{
+	"token_revoked": newToken, "token_expired": newToken, "invalid_auth": newToken, "not_authed": newToken, "account_inactive": newToken,
+	"is_archived":       "restore the channel, or put another one into the configuration",
+	"channel_not_found": "invite the app to the channel",
+	"not_in_channel":    "invite the app to the channel",
 }
 
 // reconnect is how long the channel waits before it connects again after a failure.
 const reconnect = 5 * time.Second
 
 // Run takes what people do in Slack until ctx ends.
-func (s *Slack) Run(ctx context.Context) {
+func (s *Slack) Run(ctx context.Context, report func(error)) {
+	s.report = report
 	for ctx.Err() == nil {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "error", s.redact(err))
+			s.report(s.redacted(err))
 		}
 		pause(ctx, reconnect)
 	}
 }
+
+// redacted returns err as operators read it, without the tokens.
+func (s *Slack) redacted(err error) error { return errors.New(s.redact(explained(err))) }
 
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
@@ -169,13 +195,24 @@ func (s *Slack) listen(ctx context.Context) error {
 		case err := <-ended:
 			return err
 		case e := <-socket.Events:
-			switch data := e.Data.(type) {
-			case *slack.ConnectionErrorEvent:
-				s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "error", s.redact(data.ErrorObj), "next", data.Backoff)
-			case slack.InteractionCallback:
+			s.connection(ctx, e)
+			if data, ok := e.Data.(slack.InteractionCallback); ok {
 				s.acknowledge(ctx, socket, e.Request)
 				clicks.Go(func() error { s.take(ctx, data); return nil })
 			}
+		}
+	}
+}
+
+// connection reports what an event says about the connection.
+func (s *Slack) connection(ctx context.Context, e socketmode.Event) {
+	switch data := e.Data.(type) {
+	case *slack.ConnectionErrorEvent:
+		s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "error", s.redact(data.ErrorObj), "next", data.Backoff)
+		s.report(s.redacted(data.ErrorObj))
+	default:
+		if e.Type == socketmode.EventTypeHello {
+			s.report(nil)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/slacktest"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -26,16 +27,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A fixture is a desk that asks a workspace. Alice (U1) and the members of on-call
 // (S1) may approve.
 type fixture struct {
-	*workspace
+	*slacktest.Workspace
 
-	store task.Store
-	desk  *approval.Desk
-	tool  string // that hold calls
+	t *testing.T
+
+	store  task.Store
+	desk   *approval.Desk
+	tool   string // that hold calls
+	digest string // of its definition
+	outbox *channel.Outbox
 }
 
 func open(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{workspace: newWorkspace(t), store: memstore.New(memstore.Options{}), tool: "delete_file"}
+	f := &fixture{t: t, Workspace: slacktest.New(t), store: memstore.New(memstore.Options{}), tool: "delete_file"}
 	t.Cleanup(func() { f.store.Close() })
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	var err error
@@ -55,33 +60,35 @@ func open(t *testing.T) *fixture {
 // run runs the outbox until the test ends.
 func (f *fixture) run() {
 	chat := slack.New(slack.Config{
-		URL: f.url + "/api/", BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: channelID,
+		URL: f.URL, BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: slacktest.ChannelID,
 		People: map[string]string{"U1": "alice", "U5": "ann", "U6": "robot"}, Groups: map[string]string{"S1": "on-call"},
 		Decide: f.desk.Decide, Explain: api.Message, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	o := channel.New(channel.Config{
+	f.outbox = channel.New(channel.Config{
 		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": chat},
 		Of:   func(workflow string) []string { return []string{workflow} },
+		Mine: func(task.Task) bool { return true },
 		Page: func(id task.ID) string { return "https://gate.example.com/approvals/" + string(id) },
 		Name: "a", Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
-	go func() { o.Run(ctx); close(done) }()
+	go func() { f.outbox.Run(ctx); close(done) }()
 	f.t.Cleanup(func() { cancel(); <-done })
 }
 
 // counted is for those who count nothing.
 type counted struct{}
 
-func (counted) ChannelSent(string, error)  {}
-func (counted) ChannelWaiting(string, int) {}
+func (counted) ChannelSent(string, error)   {}
+func (counted) ChannelWaiting(string, int)  {}
+func (counted) ChannelListens(string, bool) {}
 
 // hold holds a call with arguments.
 func (f *fixture) hold(arguments string) task.ID {
 	f.t.Helper()
 	held, _, err := f.desk.Hold(f.t.Context(), approval.Call{
-		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
+		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files", Tool: approval.Tool{Digest: f.digest},
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "chat", Reason: `rule "<!channel> *bold*"`},
 		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + f.tool + `","arguments":` + arguments + `}}`),
 	})
@@ -100,30 +107,24 @@ func (f *fixture) state(id task.ID) task.Task {
 	return t
 }
 
-// updated waits until the message says something.
-func (f *fixture) updated(text string) {
-	f.t.Helper()
-	f.eventually("the message says "+text, func() bool { return strings.Contains(f.messages[len(f.messages)-1].blocks, text) })
-}
-
 // Somebody approves a call in Slack, and the message says so.
 func TestApprove(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a","password":"hunter2"}`)
-	m := f.posted(1)
+	m := f.Posted(1)
 	for _, want := range []string{"Approval needed: delete_file", "Requested by: ann", `\"path\": \"/a\"`, "https://gate.example.com/approvals/" + string(id)} {
-		if !strings.Contains(m.blocks, want) {
-			t.Errorf("the message has no %q: %s", want, m.blocks)
+		if !strings.Contains(m.Blocks, want) {
+			t.Errorf("the message has no %q: %s", want, m.Blocks)
 		}
 	}
-	if strings.Contains(m.blocks+m.text, "hunter2") || strings.Contains(m.text, "/a") {
+	if strings.Contains(m.Blocks+m.Text, "hunter2") || strings.Contains(m.Text, "/a") {
 		t.Error("the message has what it must not have")
 	}
-	f.click("U1", "approve", m.value("approve"), channelID)
-	f.updated("Approved by alice")
-	if got := f.state(id); got.State != task.Approved || f.posted(1).value("approve") != "" {
-		t.Errorf("state %s, buttons %q", got.State, f.posted(1).value("approve"))
+	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	f.Says("Approved by alice")
+	if got := f.state(id); got.State != task.Approved || f.Posted(1).Value("approve") != "" {
+		t.Errorf("state %s, buttons %q", got.State, f.Posted(1).Value("approve"))
 	}
 }
 
@@ -133,13 +134,15 @@ func TestReject(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a"}`)
-	m := f.posted(1)
-	f.click("U3", "reject", m.value("reject"), channelID)
-	f.eventually("the window opens", func() bool { return len(f.views) == 1 && strings.Contains(f.views[0], "thoughtgate_reject") })
-	metadata, _ := json.Marshal(m.value("reject"))
-	f.send(fmt.Sprintf(`{"type":"view_submission","user":{"id":"U3"},"view":{"callback_id":"thoughtgate_reject","private_metadata":%s,
+	m := f.Posted(1)
+	f.Click("U3", "reject", m.Value("reject"), slacktest.ChannelID)
+	if window := f.Opened(); !strings.Contains(window, "thoughtgate_reject") {
+		t.Errorf("window %s", window)
+	}
+	metadata, _ := json.Marshal(m.Value("reject"))
+	f.Send(fmt.Sprintf(`{"type":"view_submission","user":{"id":"U3"},"view":{"callback_id":"thoughtgate_reject","private_metadata":%s,
 		"state":{"values":{"reason":{"reason":{"type":"plain_text_input","value":"not on a Friday"}}}}}}`, metadata))
-	f.updated("Rejected by carol@example.com: not on a Friday")
+	f.Says("Rejected by carol@example.com: not on a Friday")
 	if got := f.state(id); got.State != task.Rejected || got.Approval.Rejection.Reason != "not on a Friday" {
 		t.Errorf("state %s", got.State)
 	}
@@ -152,7 +155,7 @@ func TestRefused(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a"}`)
-	value := f.posted(1).value("approve")
+	value := f.Posted(1).Value("approve")
 	for i, c := range []struct{ user, value, why string }{
 		{"U2", value, "not set up as an approver"},
 		{"U4", value, "not set up as an approver"},
@@ -160,17 +163,13 @@ func TestRefused(t *testing.T) {
 		{"U5", value, "cannot approve a call from your own agent"},
 		{"U1", strings.Replace(value, `"shown":"`, `"shown":"x`, 1), "differs from what you were shown"},
 	} {
-		f.click(c.user, "approve", c.value, channelID)
-		f.eventually(c.user+" is told why", func() bool { return len(f.ephemerals) > i })
-		f.mu.Lock()
-		got := f.ephemerals[i]
-		f.mu.Unlock()
-		if !strings.HasPrefix(got, c.user+": ") || !strings.Contains(got, c.why) {
+		f.Click(c.user, "approve", c.value, slacktest.ChannelID)
+		if got := f.Told(i + 1); !strings.HasPrefix(got, c.user+": ") || !strings.Contains(got, c.why) {
 			t.Errorf("%s is told %q; want %q", c.user, got, c.why)
 		}
 	}
-	f.click("U1", "approve", value, "C0OTHER")
-	f.click("U1", "unknown", value, channelID)
+	f.Click("U1", "approve", value, "C0OTHER")
+	f.Click("U1", "unknown", value, slacktest.ChannelID)
 	if got := f.state(id); got.State != task.InputRequired || len(got.Approval.Approvals) > 0 {
 		t.Errorf("state %s with %d approvals", got.State, len(got.Approval.Approvals))
 	}
@@ -181,16 +180,16 @@ func TestHostile(t *testing.T) {
 	f := open(t)
 	f.run()
 	f.hold("{\"a\":\"<!channel> ``` *x* <https://evil|click> :fire: &amp; \\u202egnp\"}")
-	if m := f.posted(1); m.value("approve") == "" || !strings.Contains(m.blocks, "```") {
-		t.Errorf("a short call: %s", m.blocks)
+	if m := f.Posted(1); m.Value("approve") == "" || !strings.Contains(m.Blocks, "```") {
+		t.Errorf("a short call: %s", m.Blocks)
 	}
-	if strings.Contains(f.posted(1).text, "<!channel>") {
+	if strings.Contains(f.Posted(1).Text, "<!channel>") {
 		t.Error("a notification has markup")
 	}
 	f.hold(`{"a":"` + strings.Repeat("x", 900_000) + `"}`)
-	m := f.posted(2)
-	if m.value("approve") != "" || m.value("reject") == "" || !strings.Contains(m.blocks, "does not show the whole call") {
-		t.Errorf("a long call: %s", m.blocks)
+	m := f.Posted(2)
+	if m.Value("approve") != "" || m.Value("reject") == "" || !strings.Contains(m.Blocks, "does not show the whole call") {
+		t.Errorf("a long call: %s", m.Blocks)
 	}
 }
 
@@ -201,50 +200,45 @@ func TestLongName(t *testing.T) {
 	f.run()
 	f.tool = "read_notes" + strings.Repeat("_", 150) + "and_delete_all"
 	f.hold(`{}`)
-	if m := f.posted(1); m.value("approve") != "" || m.value("reject") == "" {
-		t.Errorf("a long name: %s", m.blocks)
+	if m := f.Posted(1); m.Value("approve") != "" || m.Value("reject") == "" {
+		t.Errorf("a long name: %s", m.Blocks)
 	}
 }
 
 // A message that Slack has no time for is sent again later, once.
 func TestRateLimited(t *testing.T) {
 	f := open(t)
-	f.refusals = []func(http.ResponseWriter){
-		func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-		},
-		func(w http.ResponseWriter) { fmt.Fprint(w, `{"ok":false,"error":"is_archived"}`) },
-	}
+	f.Limit("chat.postMessage")
+	f.Refuse("chat.postMessage", "is_archived")
 	f.run()
 	f.hold(`{}`)
-	f.posted(1)
+	f.Posted(1)
 }
 
 // A gate that was killed after it had sent a message does not send it again.
 func TestFoundAgain(t *testing.T) {
 	f := open(t)
 	id := f.hold(`{}`)
-	f.messages = []message{{stamp: "1700000000.000100", metadata: fmt.Sprintf(`{"event_type":"thoughtgate_question","event_payload":{"task":%q}}`, id)}}
+	f.Put(slacktest.Message{Stamp: "1700000000.000100", Metadata: fmt.Sprintf(`{"event_type":"thoughtgate_question","event_payload":{"task":%q}}`, id)})
 	if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"attempts":1}`)}); err != nil {
 		t.Fatal(err)
 	}
 	f.run()
-	f.eventually("the gate looks for its message", func() bool { return len(f.sockets) > 0 })
+	f.Connected()
 	if _, err := f.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 		t.Fatal(err)
 	}
 	f.updatedOrGone()
-	f.posted(1)
+	f.Posted(1)
 }
 
 // updatedOrGone waits until the one message was changed, or its question forgotten
 // because it was decided before it could be asked.
 func (f *fixture) updatedOrGone() {
 	f.t.Helper()
-	f.eventually("the message is changed", func() bool {
+	f.Eventually("the message is changed", func() bool {
 		records, err := f.store.ListRecords(f.t.Context(), task.RecordQuery{Prefix: "channel/chat/", Limit: 10})
-		return err == nil && (len(records) == 0 || f.messages[0].changes > 0)
+		return err == nil && (len(records) == 0 || f.Messages()[0].Changes > 0)
 	})
 }
 
@@ -254,16 +248,66 @@ func TestReconnects(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{}`)
-	m := f.posted(1)
-	f.eventually("the gate connects", func() bool { return len(f.sockets) == 1 })
-	f.mu.Lock()
-	first := f.sockets[0]
-	f.deleted = true
-	f.mu.Unlock()
-	if err := first.WriteMessage(1, []byte(`{"type":"disconnect","reason":"refresh_requested","debug_info":{"host":"h"}}`)); err != nil {
-		t.Fatal(err)
+	m := f.Posted(1)
+	f.Connected()
+	f.Delete()
+	f.Refresh()
+	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	f.Eventually("the call is approved", func() bool { return f.state(id).State == task.Approved })
+}
+
+// A tool that its server describes otherwise than when it was last approved cannot be
+// approved in Slack, where its description is not shown. The message says why.
+func TestToolChanged(t *testing.T) {
+	f := open(t)
+	f.run()
+	f.digest = "1-a"
+	f.hold(`{}`)
+	m := f.Posted(1)
+	if strings.Contains(m.Blocks, "Caution") {
+		t.Errorf("a caution about the first call: %s", m.Blocks)
 	}
-	f.eventually("the gate connects again", func() bool { return len(f.sockets) > 0 && f.sockets[len(f.sockets)-1] != first })
-	f.click("U1", "approve", m.value("approve"), channelID)
-	f.eventually("the call is approved", func() bool { return f.state(id).State == task.Approved })
+	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	f.Says("Approved by alice")
+	f.digest = "1-b"
+	f.hold(`{"n":2}`)
+	if m := f.Posted(2); !strings.Contains(m.Blocks, "Caution: the tool has changed since it was last approved") || m.Value("approve") != "" || m.Value("reject") == "" {
+		t.Errorf("a call of the changed tool: %s", m.Blocks)
+	}
+}
+
+// status waits until operators see of the channel what they should.
+func (f *fixture) status(what string, seen func(channel.Status) bool) {
+	f.t.Helper()
+	f.Eventually(what, func() bool {
+		all := f.outbox.Statuses()
+		return len(all) == 1 && seen(all[0])
+	})
+}
+
+// Operators see what is wrong with the app in Slack, in words that say what to do: a
+// revoked token, a missing scope, an archived channel. Messages go out once it is put
+// right.
+func TestTrouble(t *testing.T) {
+	f := open(t)
+	f.Refuse("chat.postMessage", "missing_scope", "is_archived", "token_revoked")
+	f.run()
+	f.hold(`{}`)
+	for _, want := range []string{"the app needs the scope chat:write", "restore the channel", "put a new one into the configuration"} {
+		f.status("operators read: "+want, func(s channel.Status) bool { return s.Waiting == 1 && strings.Contains(s.Error, want) })
+	}
+	m := f.Posted(1)
+	f.status("the trouble is over", func(s channel.Status) bool { return s.Waiting == 0 && s.Deaf == "" })
+	f.Refuse("users.info", "missing_scope")
+	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	if told := f.Told(1); !strings.Contains(told, "the app needs the scope") {
+		t.Errorf("the user is told %q", told)
+	}
+	f.status("operators see that nobody can decide", func(s channel.Status) bool { return strings.Contains(s.Deaf, "the app needs the scope") })
+	f.Rotate("xoxb-other", "xapp-other")
+	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.Deaf, "token_revoked") })
+	f.Rotate("xoxb-bot", "xapp-app")
+	f.status("clicks arrive again", func(s channel.Status) bool { return s.Deaf == "" })
+	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	f.Says("Approved by alice")
 }

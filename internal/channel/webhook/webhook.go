@@ -66,6 +66,10 @@ type Data struct {
 	Stage    channel.Stage     `json:"stage"`
 	Page     string            `json:"page"`     // where a person looks at the call
 	Approval casefile.Approval `json:"approval"` // as GET /api/approvals/{id} has it
+
+	// Changed is the last approved call of the tool, if the tool was defined
+	// otherwise then.
+	Changed *casefile.Precedent `json:"changed,omitzero"`
 }
 
 // The types of messages.
@@ -84,12 +88,15 @@ func (w *Webhook) Update(ctx context.Context, _ string, q channel.Question) erro
 	return w.post(ctx, typeUpdated, q)
 }
 
+// Address implements [channel.Channel].
+func (w *Webhook) Address() string { return w.cfg.URL.String() }
+
 // maxAnswer is how much of an answer is read so that its connection can be used
 // again.
 const maxAnswer = 64 << 10
 
 func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) error {
-	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval}})
+	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval, q.Changed}})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,115 @@
+package app_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/slacktest"
+)
+
+// chatOf returns the settings of a channel of Slack.
+func chatOf(w *slacktest.Workspace, bot, appToken string) string {
+	return fmt.Sprintf("chat: {slack: {bot_token: %s, app_token: %s, channel: %s, people: {U1: alice}, url: '%s'}}", bot, appToken, slacktest.ChannelID, w.URL)
+}
+
+// A decision in Slack, one in the inbox and one by a webhook at the same instant: one
+// of them counts, and every message ends with the same story.
+func TestSameInstant(t *testing.T) {
+	const rounds = 5
+	space, r := slacktest.New(t), newReceiver(t)
+	h := startAsking(t, r, "memory:", "allow_private: true,", chatOf(space, "xoxb-bot", "xapp-app"))
+	for n := range rounds {
+		answer := h.hold(fmt.Sprintf("hold_%d", n))
+		asked := h.await("the question", func(m received) bool { return m.stage == "pending" && m.approval.Tool == fmt.Sprintf("hold_%d", n) })
+		message := space.Posted(n + 1)
+		var deciding sync.WaitGroup
+		for _, one := range []func(){
+			func() { space.Click("U1", "approve", message.Value("approve"), slacktest.ChannelID) },
+			func() { decide(t, h.gate.OperatorAddr(), asked.approval.ID, "reject") },
+			func() { h.decide(answerKey, time.Now(), "risk", asked.decision("reject")) },
+		} {
+			deciding.Go(one)
+		}
+		deciding.Wait()
+		text := <-answer
+		end := h.await("the end", func(m received) bool {
+			return m.approval.ID == asked.approval.ID && (m.stage == "rejected" || m.stage == "completed")
+		})
+		ran := end.stage == "completed"
+		if ran != strings.Contains(text, "done") {
+			t.Errorf("the receiver is told %s, and the agent %s", end.stage, text)
+		}
+		story := map[bool]string{true: "Approved, and it ran", false: "Rejected: hold_"}[ran]
+		space.Says(story)
+		if ran != strings.Contains(end.body, `"by":"alice"`) {
+			t.Errorf("%s says who decided: %s", end.stage, end.body)
+		}
+	}
+	told := map[string]int{}
+	for _, m := range h.all() {
+		told[m.id]++
+	}
+	for id, n := range told {
+		if n != 1 {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+	space.Posted(rounds)
+}
+
+// A token that was revoked shows in the inbox and in the metrics. A new one in the
+// configuration is used at once, without a restart.
+func TestSlackTokenRotated(t *testing.T) {
+	space := slacktest.New(t)
+	r := startReloadable(t, "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\nworkflows: {default: {channels: [inbox, chat]}}\nchannels: {"+
+		chatOf(space, "xoxb-bot", "xapp-app")+"}\n", "token: secret-of-the-operators, ")
+	space.Connected()
+	space.Rotate("xoxb-new", "xapp-new")
+	holdAt(t, r, "hold_x")
+	page := func() string {
+		q, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.OperatorAddr()+"/", http.NoBody)
+		q.Header.Set("Authorization", "Bearer secret-of-the-operators")
+		return do(t, q)
+	}
+	eventually(t, "the inbox shows the trouble", func() bool {
+		text := page()
+		return strings.Contains(text, "1 message not sent") && strings.Contains(text, "decisions of people there do not arrive") && strings.Contains(text, "token_revoked")
+	})
+	_, metrics := get(t, "http://"+r.OperatorAddr()+"/metrics")
+	for _, want := range []string{`thoughtgate_channel_messages_waiting{channel="chat"} 1`, `thoughtgate_channel_listening{channel="chat"} 0`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
+	if strings.Contains(page(), "xoxb-") {
+		t.Error("the page shows a token")
+	}
+	r.write(strings.NewReplacer("xoxb-bot", "xoxb-new", "xapp-app", "xapp-new").Replace(r.text()))
+	m := space.Posted(1)
+	space.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+	space.Says("Approved by alice")
+	eventually(t, "the trouble is over", func() bool { return !strings.Contains(page(), "Channel chat") })
+	r.write(strings.NewReplacer("channels: [inbox, chat]", "channels: [inbox]").Replace(strings.Split(r.text(), "channels: {chat")[0]))
+	eventually(t, "the channel is gone", func() bool {
+		_, metrics := get(t, "http://"+r.OperatorAddr()+"/metrics")
+		return !strings.Contains(metrics, `thoughtgate_channel_listening{channel="chat"}`)
+	})
+}
+
+// holdAt makes a call that is held.
+func holdAt(t *testing.T, r *reloadable, tool string) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AgentAddr()+"/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":{}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Accept", "application/json, text/event-stream")
+	q.Header.Set("Mcp-Session-Id", "s-1")
+	do(t, q)
+}

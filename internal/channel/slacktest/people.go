@@ -1,0 +1,209 @@
+package slacktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Send sends an envelope with an interaction, and waits until it is acknowledged.
+func (w *Workspace) Send(payload string) {
+	w.t.Helper()
+	w.await("the gate connects", func() bool { return len(w.sockets) > 0 })
+	w.mu.Lock()
+	w.envelopes++
+	id := fmt.Sprintf("e%d", w.envelopes)
+	err := w.sockets[len(w.sockets)-1].WriteMessage(websocket.TextMessage,
+		fmt.Appendf(nil, `{"type":"interactive","envelope_id":%q,"accepts_response_payload":true,"payload":%s}`, id, payload))
+	w.mu.Unlock()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.await("the gate acknowledges a click", func() bool { return w.acked[id] })
+}
+
+// Click has a user press a button of a message in a channel.
+func (w *Workspace) Click(user, action, value, channel string) {
+	w.t.Helper()
+	quoted, _ := json.Marshal(value) // a text
+	w.Send(fmt.Sprintf(`{"type":"block_actions","trigger_id":"t1","user":{"id":%q},"channel":{"id":%q},
+		"actions":[{"type":"button","block_id":"decide","action_id":%q,"value":%s}]}`, user, channel, action, quoted))
+}
+
+// Refresh asks the gate to connect again, as Slack does now and then, and waits until
+// it has.
+func (w *Workspace) Refresh() {
+	w.t.Helper()
+	w.Connected()
+	w.mu.Lock()
+	first := w.sockets[0]
+	err := first.WriteMessage(websocket.TextMessage, []byte(`{"type":"disconnect","reason":"refresh_requested","debug_info":{"host":"h"}}`))
+	w.mu.Unlock()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.await("the gate connects again", func() bool { return len(w.sockets) > 0 && !slices.Contains(w.sockets, first) })
+}
+
+// Connected waits until the gate is connected.
+func (w *Workspace) Connected() {
+	w.t.Helper()
+	w.await("the gate connects", func() bool { return len(w.sockets) > 0 })
+}
+
+// await waits for something that holds while nothing changes here.
+func (w *Workspace) await(what string, condition func() bool) {
+	w.t.Helper()
+	w.Eventually(what, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return condition()
+	})
+}
+
+// Eventually waits for something.
+func (w *Workspace) Eventually(what string, condition func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		if condition() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			w.t.Fatalf("it never happened that %s", what)
+		}
+	}
+}
+
+// Messages returns all messages.
+func (w *Workspace) Messages() []Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.messages)
+}
+
+// Put has a message be there that was posted earlier.
+func (w *Workspace) Put(m Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.messages = append(w.messages, m)
+}
+
+// Posted waits for a number of messages and returns the last.
+func (w *Workspace) Posted(n int) Message {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%d messages are posted", n), func() bool { return len(w.messages) >= n })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.messages) != n {
+		w.t.Errorf("%d messages; want %d", len(w.messages), n)
+	}
+	return w.messages[n-1]
+}
+
+// Says waits until the last message outside threads says something.
+func (w *Workspace) Says(text string) {
+	w.t.Helper()
+	w.await("the message says "+text, func() bool {
+		for _, m := range slices.Backward(w.messages) {
+			if m.Thread == "" {
+				return strings.Contains(m.Blocks, text)
+			}
+		}
+		return false
+	})
+}
+
+// Told waits until so many users were told something alone, and returns the last of it.
+func (w *Workspace) Told(n int) string {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%d users are told something", n), func() bool { return len(w.ephemerals) >= n })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ephemerals[n-1]
+}
+
+// Opened waits until a window is opened, and returns it.
+func (w *Workspace) Opened() string {
+	w.t.Helper()
+	w.await("a window opens", func() bool { return len(w.views) > 0 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.views[len(w.views)-1]
+}
+
+// Value returns the value of the button of an action, or nothing if there is none.
+func (m Message) Value(action string) string {
+	var blocks []struct {
+		Elements []struct {
+			Action string `json:"action_id"`
+			Value  string `json:"value"`
+		} `json:"elements"`
+	}
+	_ = json.Unmarshal([]byte(m.Blocks), &blocks)
+	for _, b := range blocks {
+		for _, e := range b.Elements {
+			if e.Action == action {
+				return e.Value
+			}
+		}
+	}
+	return ""
+}
+
+// A block is what there are limits for.
+type block struct {
+	Type     string
+	Text     struct{ Text string }
+	Fields   []struct{ Text string }
+	Elements []struct{ Value string }
+}
+
+// checkBlocks demands that blocks keep the limits of Slack, and have no markup.
+func checkBlocks(t *testing.T, text string) {
+	t.Helper()
+	if len(text) > 13_000 || strings.Contains(text, `"mrkdwn"`) {
+		t.Errorf("blocks of %d bytes, or with markup: %.200s", len(text), text)
+	}
+	var blocks []block
+	if err := json.Unmarshal([]byte(text), &blocks); err != nil || len(blocks) == 0 || len(blocks) > 50 {
+		t.Errorf("%d blocks, %v", len(blocks), err)
+	}
+	for _, b := range blocks {
+		b.check(t)
+	}
+}
+
+func (b block) check(t *testing.T) {
+	t.Helper()
+	most := 3000
+	if b.Type == "header" {
+		most = 150
+	}
+	if n := len([]rune(b.Text.Text)); n > most {
+		t.Errorf("a %s of %d characters", b.Type, n)
+	}
+	if len(b.Fields) > 10 {
+		t.Errorf("%d fields", len(b.Fields))
+	}
+	for _, f := range b.Fields {
+		if n := len([]rune(f.Text)); n > 2000 || n == 0 {
+			t.Errorf("a field of %d characters", n)
+		}
+	}
+	for _, e := range b.Elements {
+		if len(e.Value) > 2000 {
+			t.Errorf("a value of %d bytes", len(e.Value))
+		}
+	}
+}

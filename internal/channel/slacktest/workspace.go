@@ -1,0 +1,279 @@
+// Package slacktest is a Slack for tests: it speaks the real protocol, over HTTP and
+// WebSocket, and keeps to the limits of the real one.
+package slacktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+)
+
+// ChannelID is the id of the one channel.
+const ChannelID = "C024BE91L"
+
+// A Workspace is a Slack with one channel, in which these people are: alice (U1),
+// mallory (U2), carol (U3) who is in the user group S1, U4 of that group whose
+// address is not confirmed, ann (U5), and a bot (U6).
+type Workspace struct {
+	t   *testing.T
+	URL string // of the API
+
+	mu         sync.Mutex
+	messages   []Message
+	ephemerals []string // "user: text"
+	views      []string
+	sockets    []*websocket.Conn
+	acked      map[string]bool
+	refusals   map[string][]string // JSON of the next answers that refuse, by method
+	botToken   string
+	appToken   string
+	deleted    bool // messages cannot be changed any more
+	stalled    chan struct{}
+	envelopes  int
+}
+
+// A Message is one that was posted, as it is now.
+type Message struct {
+	Stamp, Thread, Text, Blocks, Metadata string
+	Changes                               int
+}
+
+// users are the people, as users.info describes them.
+var users = map[string]string{
+	"U1": `{"id":"U1","is_email_confirmed":true,"profile":{"email":"alice@example.com"}}`,
+	"U2": `{"id":"U2","is_email_confirmed":true,"profile":{"email":"mallory@example.com"}}`,
+	"U3": `{"id":"U3","is_email_confirmed":true,"profile":{"email":"carol@example.com"}}`,
+	"U4": `{"id":"U4","is_email_confirmed":false,"profile":{"email":"alice@example.com"}}`,
+	"U5": `{"id":"U5","is_email_confirmed":true,"profile":{"email":"ann"}}`,
+	"U6": `{"id":"U6","is_bot":true}`,
+}
+
+// groups are the members of user groups.
+var groups = map[string]string{"S1": `["U3","U4"]`}
+
+// New returns a workspace for which the tokens xoxb-bot and xapp-app are valid.
+func New(t *testing.T) *Workspace {
+	t.Helper()
+	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}, botToken: "xoxb-bot", appToken: "xapp-app"}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/api/{method}", w.serve)
+	mux.HandleFunc("/socket", w.connect)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	w.URL = server.URL + "/api/"
+	return w
+}
+
+// Rotate makes other tokens the valid ones, and ends all connections.
+func (w *Workspace) Rotate(bot, app string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.botToken, w.appToken = bot, app
+	for _, s := range w.sockets {
+		_ = s.Close()
+	}
+}
+
+// Refuse has the next requests for a method fail, each with one of the errors.
+func (w *Workspace) Refuse(method string, errors ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range errors {
+		w.refusals[method] = append(w.refusals[method], fmt.Sprintf(`{"ok":false,"error":%q,"needed":"chat:write"}`, e))
+	}
+}
+
+// Limit has the next request for a method fail because there were too many.
+func (w *Workspace) Limit(method string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusals[method] = append(w.refusals[method], "")
+}
+
+// Delete deletes all messages, as far as the gate can see.
+func (w *Workspace) Delete() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted = true
+}
+
+// Stall has changes of messages wait until the function that it returns is called.
+func (w *Workspace) Stall() (resume func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stalled := make(chan struct{})
+	w.stalled = stalled
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		w.stalled = nil
+		w.mu.Unlock()
+		close(stalled)
+	})
+}
+
+// serve answers a request to the API.
+func (w *Workspace) serve(out http.ResponseWriter, r *http.Request) {
+	method := r.PathValue("method")
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	if failed := r.ParseForm(); err != nil || failed != nil {
+		w.t.Errorf("%s: %v, %v", method, err, failed)
+	}
+	if method == "chat.update" && !w.wait(r) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out.Header().Set("Content-Type", "application/json")
+	if w.refuse(out, method) || !w.authorized(out, r, method) {
+		return
+	}
+	answer, known := w.methods()[method]
+	if !known {
+		w.t.Errorf("unexpected request for %s", method)
+		return
+	}
+	_, _ = io.WriteString(out, answer(r, body))
+}
+
+// wait waits until changes of messages go on, and reports whether the client is still
+// there then.
+func (w *Workspace) wait(r *http.Request) bool {
+	w.mu.Lock()
+	stalled := w.stalled
+	w.mu.Unlock()
+	if stalled == nil {
+		return true
+	}
+	select {
+	case <-stalled:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+func (w *Workspace) refuse(out http.ResponseWriter, method string) bool {
+	next := w.refusals[method]
+	if len(next) == 0 {
+		return false
+	}
+	w.refusals[method] = next[1:]
+	if next[0] == "" {
+		out.Header().Set("Retry-After", "1")
+		out.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = io.WriteString(out, next[0])
+	return true
+}
+
+// authorized reports whether a request has the token that its method needs.
+func (w *Workspace) authorized(out http.ResponseWriter, r *http.Request, method string) bool {
+	token := w.botToken
+	if method == "apps.connections.open" {
+		token = w.appToken
+	}
+	if r.Header.Get("Authorization") == "Bearer "+token || r.Form.Get("token") == token {
+		return true
+	}
+	_, _ = io.WriteString(out, `{"ok":false,"error":"token_revoked"}`)
+	return false
+}
+
+// methods are what the API can do.
+func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) string {
+	return map[string]func(r *http.Request, body []byte) string{
+		"apps.connections.open": func(*http.Request, []byte) string {
+			return fmt.Sprintf(`{"ok":true,"url":%q}`, "ws"+strings.TrimSuffix(strings.TrimPrefix(w.URL, "http"), "/api/")+"/socket")
+		},
+		"chat.postMessage": func(r *http.Request, _ []byte) string { return w.post(r) },
+		"chat.update":      func(r *http.Request, _ []byte) string { return w.update(r) },
+		"chat.postEphemeral": func(r *http.Request, _ []byte) string {
+			w.ephemerals = append(w.ephemerals, r.Form.Get("user")+": "+r.Form.Get("text"))
+			return `{"ok":true,"message_ts":"1.1"}`
+		},
+		"views.open": func(_ *http.Request, body []byte) string {
+			w.views = append(w.views, string(body))
+			return `{"ok":true,"view":{"id":"V1"}}`
+		},
+		"users.info": func(r *http.Request, _ []byte) string {
+			return fmt.Sprintf(`{"ok":true,"user":%s}`, users[r.Form.Get("user")])
+		},
+		"usergroups.users.list": func(r *http.Request, _ []byte) string {
+			return fmt.Sprintf(`{"ok":true,"users":%s}`, groups[r.Form.Get("usergroup")])
+		},
+		"conversations.history": func(*http.Request, []byte) string { return w.history("") },
+		"conversations.replies": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("ts")) },
+	}
+}
+
+func (w *Workspace) post(r *http.Request) string {
+	m := Message{
+		Stamp: fmt.Sprintf("%d.000100", 1700000000+len(w.messages)), Thread: r.Form.Get("thread_ts"),
+		Text: r.Form.Get("text"), Blocks: r.Form.Get("blocks"), Metadata: r.Form.Get("metadata"),
+	}
+	if m.Blocks != "" {
+		checkBlocks(w.t, m.Blocks)
+	}
+	w.messages = append(w.messages, m)
+	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, ChannelID, m.Stamp)
+}
+
+func (w *Workspace) update(r *http.Request) string {
+	i := slices.IndexFunc(w.messages, func(m Message) bool { return m.Stamp == r.Form.Get("ts") })
+	if i < 0 || w.deleted {
+		return `{"ok":false,"error":"message_not_found"}`
+	}
+	checkBlocks(w.t, r.Form.Get("blocks"))
+	w.messages[i].Blocks, w.messages[i].Text = r.Form.Get("blocks"), r.Form.Get("text")
+	w.messages[i].Changes++
+	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, ChannelID, r.Form.Get("ts"))
+}
+
+// history returns the messages of the channel, or of a thread.
+func (w *Workspace) history(thread string) string {
+	var all []string
+	for _, m := range w.messages {
+		if m.Thread == thread {
+			all = append(all, fmt.Sprintf(`{"type":"message","ts":%q,"text":"","metadata":%s}`, m.Stamp, m.Metadata))
+		}
+	}
+	return fmt.Sprintf(`{"ok":true,"messages":[%s]}`, strings.Join(all, ","))
+}
+
+// connect opens a socket and reads what the client acknowledges.
+func (w *Workspace) connect(out http.ResponseWriter, r *http.Request) {
+	upgrader := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
+	conn, err := upgrader.Upgrade(out, r, nil)
+	if err != nil {
+		return
+	}
+	_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"hello","num_connections":1,"connection_info":{"app_id":"A1"},"debug_info":{"host":"h"}}`))
+	w.mu.Lock()
+	w.sockets = append(w.sockets, conn)
+	w.mu.Unlock()
+	for {
+		_, text, err := conn.ReadMessage()
+		w.mu.Lock()
+		if err != nil {
+			w.sockets = slices.DeleteFunc(w.sockets, func(c *websocket.Conn) bool { return c == conn })
+			w.mu.Unlock()
+			return
+		}
+		var ack struct {
+			ID string `json:"envelope_id"`
+		}
+		if json.Unmarshal(text, &ack) == nil {
+			w.acked[ack.ID] = true
+		}
+		w.mu.Unlock()
+	}
+}
