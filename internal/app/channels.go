@@ -32,7 +32,7 @@ func (a *App) newOutbox(cfg config.Config) (*channel.Outbox, error) {
 		all[c.Name] = one
 	}
 	return channel.New(channel.Config{
-		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Of: a.channelsOf, Mine: a.asksAbout, Page: a.page,
+		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Plan: a.plan, Page: a.page,
 		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
 	}), nil
 }
@@ -97,26 +97,31 @@ func (a *App) askOn(o *channel.Outbox, cfg, old config.Config) {
 	}
 }
 
-// asksAbout reports whether this gate is to ask people about t. Gates with other
-// configurations may use the same store: each asks about the calls that it holds, so
-// that nobody is asked who has nothing to do with a call.
+// plan returns how people are asked about t, of which an outline is enough. Gates with
+// other configurations may use the same store: each asks about the calls that it holds,
+// so that nobody is asked who has nothing to do with a call.
+func (a *App) plan(t task.Task) channel.Plan {
+	w, ok := a.configured(t.Workflow)
+	if !ok || !a.asksAbout(t) {
+		return channel.Plan{}
+	}
+	p := channel.Plan{Channels: w.Channels, Remind: w.Remind}
+	if others, ok := a.configured(w.Escalate.Workflow); ok {
+		p.Escalate = channel.Escalation{After: w.Escalate.After, Workflow: others.Name, Channels: others.Channels}
+	}
+	if zone, err := time.LoadLocation(w.QuietHours.Timezone); err == nil { // it was checked
+		p.Quiet = channel.Quiet{From: w.QuietHours.From, To: w.QuietHours.To, Zone: zone}
+	}
+	return p
+}
+
+// asksAbout reports whether this gate is the one to ask people about t.
 func (a *App) asksAbout(t task.Task) bool {
 	if a.owner != "" {
 		return t.Owner == a.owner
 	}
 	mine := slices.ContainsFunc(a.asks, func(u *upstream.Upstream) bool { return u.Name() == t.Call.Upstream })
 	return mine && a.desk.Holds(t)
-}
-
-// channelsOf returns the channels of a workflow of the configuration that is in
-// force now.
-func (a *App) channelsOf(workflow string) []string {
-	all := *a.workflows.Load()
-	i := slices.IndexFunc(all, func(w config.Workflow) bool { return w.Name == workflow })
-	if i < 0 {
-		return nil
-	}
-	return all[i].Channels
 }
 
 // systems returns the systems that decide by signed messages.

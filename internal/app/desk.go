@@ -91,15 +91,26 @@ func (a *App) recorded(notes []task.Note, err error) {
 
 // workflow returns a workflow of the configuration that is in force now.
 func (a *App) workflow(name string) (approval.Workflow, bool) {
-	for _, w := range *a.workflows.Load() {
-		if w.Name == name {
-			return approval.Workflow{
-				Approvers: w.Approvers, Quorum: w.Quorum, SelfApproval: w.SelfApproval,
-				Timeout: w.Timeout, Validity: w.Validity, Redact: w.Redact,
-			}, true
-		}
+	w, ok := a.configured(name)
+	if !ok {
+		return approval.Workflow{}, false
 	}
-	return approval.Workflow{}, false
+	others, _ := a.configured(w.Escalate.Workflow)
+	return approval.Workflow{
+		Approvers: w.Approvers, Quorum: w.Quorum, SelfApproval: w.SelfApproval,
+		Timeout: w.Timeout, Validity: w.Validity, Redact: w.Redact,
+		Escalation: approval.Escalation{After: w.Escalate.After, Approvers: others.Approvers},
+	}, true
+}
+
+// configured returns what the configuration that is in force now says of a workflow.
+func (a *App) configured(name string) (config.Workflow, bool) {
+	all := *a.workflows.Load()
+	i := slices.IndexFunc(all, func(w config.Workflow) bool { return w.Name == name })
+	if i < 0 {
+		return config.Workflow{}, false
+	}
+	return all[i], true
 }
 
 // asksHost reports whether a workflow of the configuration that is in force now

@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slacktest"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // chatOf returns the settings of a channel of Slack.
@@ -69,7 +72,7 @@ func TestSlackTokenRotated(t *testing.T) {
 		chatOf(space, "xoxb-bot", "xapp-app")+"}\n", "token: secret-of-the-operators, ")
 	space.Connected()
 	space.Rotate("xoxb-new", "xapp-new")
-	holdAt(t, r, "hold_x")
+	holdAt(t, r.AgentAddr(), "hold_x")
 	page := func() string {
 		q, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.OperatorAddr()+"/", http.NoBody)
 		q.Header.Set("Authorization", "Bearer secret-of-the-operators")
@@ -101,9 +104,9 @@ func TestSlackTokenRotated(t *testing.T) {
 }
 
 // holdAt makes a call that is held.
-func holdAt(t *testing.T, r *reloadable, tool string) {
+func holdAt(t *testing.T, address, tool string) {
 	t.Helper()
-	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AgentAddr()+"/mcp",
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/mcp",
 		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":{}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -112,4 +115,39 @@ func holdAt(t *testing.T, r *reloadable, tool string) {
 	q.Header.Set("Accept", "application/json, text/event-stream")
 	q.Header.Set("Mcp-Session-Id", "s-1")
 	do(t, q)
+}
+
+// Gates with other configurations share a desk, and each has a channel of the same
+// name: each asks its own people about its own calls.
+func TestGatesAskForThemselves(t *testing.T) {
+	state := t.TempDir()
+	var ran atomic.Int64
+	receivers := map[string]*receiver{}
+	for _, name := range []string{"files", "mail"} {
+		r := newReceiver(t)
+		receivers[name] = r
+		gate, stop := start(t, deskGate(state, name, counting(t, &ran), "{channels: [inbox, risk]}")+
+			fmt.Sprintf("waiting: {hold: 0s}\nchannels: {risk: {webhook: {url: '%s', secret: %s, allow_private: true}}}\n", r.url, secretOf(questionKey)))
+		t.Cleanup(func() { stop() })
+		holdAt(t, gate.AgentAddr(), "hold_"+name)
+	}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	desk := found(t, state)
+	for name, r := range receivers {
+		asked := r.stage("pending")
+		if asked.approval.Tool != "hold_"+name {
+			t.Errorf("the people of %s are asked about %s", name, asked.approval.Tool)
+		}
+		if _, err := desk.Decide(t.Context(), task.ID(asked.approval.ID), approval.Ruling{Decision: approval.Reject}); err != nil {
+			t.Fatal(err)
+		}
+		r.stage("rejected")
+	}
+	for name, r := range receivers {
+		for _, m := range r.all() {
+			if m.approval.Tool != "hold_"+name {
+				t.Errorf("the people of %s are told about %s", name, m.approval.Tool)
+			}
+		}
+	}
 }

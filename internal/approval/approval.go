@@ -71,6 +71,7 @@ func (d *Desk) Cases() *casefile.Viewer { return d.cases }
 // terms returns what the workflow of t says about showing it.
 func (d *Desk) terms(t task.Task) (casefile.Terms, bool) {
 	w, known := d.workflow(t)
+	w = w.escalated(t, d.cfg.Now())
 	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity}, known
 }
 

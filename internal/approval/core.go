@@ -97,7 +97,8 @@ func (c *core) workflow(t task.Task) (Workflow, bool) {
 	}
 	return Workflow{
 		Approvers: home.Approvers, SelfApproval: home.SelfApproval, Redact: home.Redact,
-		Validity: time.Duration(home.ValidSeconds * float64(time.Second)),
+		Validity:   time.Duration(home.ValidSeconds * float64(time.Second)),
+		Escalation: Escalation{After: home.EscalateAfter, Approvers: home.EscalateTo},
 	}, true
 }
 
@@ -115,6 +116,7 @@ func (c *core) home(w Workflow) *casefile.Home {
 	}
 	return &casefile.Home{
 		Gate: c.cfg.Name, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, ValidSeconds: w.Validity.Seconds(),
+		EscalateAfter: w.Escalation.After, EscalateTo: w.Escalation.Approvers,
 	}
 }
 

@@ -88,7 +88,7 @@ func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 
 func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
 	w, ok := d.workflow(t)
-	if !ok || !w.admits(who) {
+	if !ok || !w.escalated(t, d.cfg.Now()).admits(who) {
 		return ErrForbidden
 	}
 	// Both as it was when the call was held and as it is now.

@@ -1,6 +1,7 @@
 package approval_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -479,4 +480,65 @@ func TestRecheckWithSnapshots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When a share of the time is over, the approvers of another workflow may decide too.
+// What they decided earlier does not count, and neither does an escalation that the
+// configuration no longer has.
+func TestEscalation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		o.workflows["ops"] = approval.Workflow{
+			Approvers: []string{"alice"}, Timeout: 10 * time.Minute,
+			Escalation: approval.Escalation{After: 0.5, Approvers: []string{"group:managers"}},
+		}
+		manager := approval.Approver{Name: "mona", Groups: []string{"managers"}}
+		got := o.hold(t, call("session 1", "/a"))
+		time.Sleep(5*time.Minute - time.Second)
+		_, err := o.decide(t.Context(), got.ID, manager, approval.Approve, "")
+		mustBe(t, err, approval.ErrForbidden)
+		time.Sleep(time.Second)
+		for _, who := range []approval.Approver{{Name: "mallory"}, {Name: "managers"}, {Name: "session 1", Groups: []string{"managers"}}} {
+			if _, err := o.decide(t.Context(), got.ID, who, approval.Approve, ""); err == nil {
+				t.Errorf("%s may decide", who.Name)
+			}
+		}
+		if c, err := o.Case(t.Context(), got.ID, o.Objection(manager)); err != nil || c.Objection != nil || !slices.Contains(c.Approvers, "group:managers") {
+			t.Errorf("the case: %v, objection %v, approvers %v", err, c.Objection, c.Approvers)
+		}
+		if _, err := o.decide(t.Context(), got.ID, manager, approval.Approve, ""); err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, o.now(t, got.ID), task.Approved)
+		after, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.ledger.send)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if mustState(t, o.now(t, got.ID), task.Completed); after.ID != got.ID {
+			t.Errorf("contact with %s", after.ID)
+		}
+	})
+}
+
+// An approval by somebody to whom the call was escalated does not count once the
+// configuration has no such escalation any more.
+func TestRecheckEscalation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		ops := approval.Workflow{Approvers: []string{"alice"}, Timeout: 10 * time.Minute, Escalation: approval.Escalation{After: 0.5, Approvers: []string{"mona"}}}
+		o.setWorkflow("ops", ops)
+		got := o.hold(t, call("session 1", "/a"))
+		time.Sleep(6 * time.Minute)
+		if _, err := o.decide(t.Context(), got.ID, approval.Approver{Name: "mona"}, approval.Approve, ""); err != nil {
+			t.Fatal(err)
+		}
+		ops.Escalation.After = 0.9 // when she approved, it was not escalated
+		o.setWorkflow("ops", ops)
+		if _, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.ledger.send); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mustState(t, o.now(t, got.ID), task.Failed)
+	})
 }

@@ -18,6 +18,30 @@ type Workflow struct {
 	Timeout      time.Duration // how long they have; 0 means 10 minutes
 	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
 	Redact       []string      // paths that approvers do not see, such as arguments.password or result.token
+	Escalation   Escalation
+}
+
+// An Escalation lets others decide too when a share of the time is over. The zero
+// Escalation is never.
+type Escalation struct {
+	After     float64  // the share, between 0 and 1
+	Approvers []string // as in a [Workflow]
+}
+
+// escalated returns w with those who may decide at a given time.
+func (w Workflow) escalated(t task.Task, at time.Time) Workflow {
+	if w.Escalation.After <= 0 || t.Approval == nil || len(w.Approvers) == 0 {
+		return w
+	}
+	patience := time.Duration(w.Escalation.After * float64(t.Approval.Deadline.Sub(t.CreatedAt)))
+	if at.Before(t.CreatedAt.Add(patience)) {
+		return w
+	}
+	if len(w.Escalation.Approvers) == 0 {
+		return w // never everybody
+	}
+	w.Approvers = slices.Concat(w.Approvers, w.Escalation.Approvers)
+	return w
 }
 
 const defaultTimeout = 10 * time.Minute
@@ -64,7 +88,8 @@ func (w Workflow) admits(a Approver) bool {
 }
 
 // satisfied reports whether the approvals of t are enough for w as it is now.
-// People count as what they were when they approved.
+// People count as what they were when they approved, and so do those to whom it had
+// been escalated by then.
 func (w Workflow) satisfied(t task.Task) bool {
 	if t.Approval == nil {
 		return false
@@ -75,7 +100,7 @@ func (w Workflow) satisfied(t task.Task) bool {
 		if !w.SelfApproval && (a.Own || isRequester(t, who)) {
 			return false
 		}
-		if w.admits(who) {
+		if w.escalated(t, a.At).admits(who) {
 			count++
 		}
 	}

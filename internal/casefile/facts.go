@@ -44,6 +44,9 @@ type Home struct {
 	Redact       []string `json:"redact,omitempty"`
 	SelfApproval bool     `json:"self_approval,omitzero"`
 	ValidSeconds float64  `json:"valid_seconds,omitzero"`
+
+	EscalateAfter float64  `json:"escalate_after,omitzero"` // the share of the time after which these may decide too
+	EscalateTo    []string `json:"escalate_to,omitempty"`
 }
 
 // A Why names what held a call.

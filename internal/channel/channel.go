@@ -28,6 +28,10 @@ type Channel interface {
 	// Update says how a question stands that was sent before.
 	Update(ctx context.Context, ref string, q Question) error
 
+	// Remind says that a question which was sent before still waits: see
+	// [Question.Reminder].
+	Remind(ctx context.Context, ref string, q Question) error
+
 	// Address says where questions go. Channels with the same address reach the
 	// same people.
 	Address() string
@@ -76,11 +80,24 @@ type Question struct {
 	// Changed is the last approved call of the tool, if the tool was defined
 	// otherwise then and the question is pending.
 	Changed *casefile.Precedent
+
+	// Reminder is which reminder it is, counted from 1; 0 if it is none.
+	Reminder int
+
+	// Escalated is the workflow whose approvers may decide now as well; empty if
+	// there is none. A reminder that says so first has NewlyEscalated.
+	Escalated      string
+	NewlyEscalated bool
 }
 
-// MessageID identifies the message that tells of q's stage. A message that is sent
-// again has the same.
-func (q Question) MessageID() string { return fmt.Sprintf("%s.%s", q.Approval.ID, q.Stage) }
+// MessageID identifies the message that tells of q's stage, or the reminder. A message
+// that is sent again has the same.
+func (q Question) MessageID() string {
+	if q.Reminder > 0 {
+		return fmt.Sprintf("%s.reminder-%d", q.Approval.ID, q.Reminder)
+	}
+	return fmt.Sprintf("%s.%s", q.Approval.ID, q.Stage)
+}
 
 // A RetryError asks the outbox to send nothing to the channel for a while.
 type RetryError struct {

@@ -16,6 +16,7 @@ type delivery struct {
 	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was told last
 	Ref      string    `json:"ref,omitzero"`
 	Via      string    `json:"via,omitzero"`      // a digest of the address at which it was asked
+	Nudged   int       `json:"nudged,omitzero"`   // how many of the nudges the channel knows of
 	Attempts int       `json:"attempts,omitzero"` // that failed since the last success
 	Since    time.Time `json:"since,omitzero"`    // of the first of them
 	Next     time.Time `json:"next,omitzero"`     // not before this
@@ -33,6 +34,10 @@ type letter struct {
 	version int64     // 0 if the store has none
 	stage   Stage     // of the question now, if it has not ended
 	ends    time.Time // when its task does, if that is known
+	due     int       // how many nudges are due while it is pending
+
+	escalated      string // see [Question.Escalated]
+	newlyEscalated bool   // one of the due nudges that were not sent says so
 }
 
 // digestOf returns what a delivery keeps of an address, which may hold a secret.

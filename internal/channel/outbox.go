@@ -42,11 +42,10 @@ type Store interface {
 type Config struct {
 	Store    Store
 	Cases    *casefile.Viewer
-	Channels map[string]Channel             // by name
-	Of       func(workflow string) []string // the channels of a workflow, as configured now
-	Mine     func(task.Task) bool           // whether this gate is to ask about a task, of which it gets an outline
-	Page     func(task.ID) string           // where people look at a call
-	Name     string                         // of this replica; must not be another's
+	Channels map[string]Channel   // by name
+	Plan     func(task.Task) Plan // of the outline of a task, as configured now; zero if another gate is to ask
+	Page     func(task.ID) string // where people look at a call
+	Name     string               // of this replica; must not be another's
 	Metrics  Metrics
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -121,6 +120,7 @@ type lane struct {
 	via     string    // the digest of its address
 	eager   bool      // nothing was tried yet: what failed before need not wait
 	paused  time.Time // the channel asked to be left alone until then
+	next    time.Time // when the next question or nudge is due
 }
 
 func (l *lane) run(ctx context.Context) {
@@ -146,7 +146,7 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return look, err
 	}
-	next := l.cfg.Now().Add(look)
+	next := earlier(l.cfg.Now().Add(look), l.next)
 	status := Status{Channel: l.name}
 	for _, one := range due {
 		if err := l.deliver(ctx, &one); err != nil && ctx.Err() != nil {
@@ -156,7 +156,7 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 			status.add(one)
 			next = earlier(next, one.Next)
 		}
-		if one.Claim != "" {
+		if one.Claim != "" && !one.Until.IsZero() {
 			next = earlier(next, one.Until) // in case that its replica has died
 		}
 	}
@@ -206,6 +206,7 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 	for i := range due {
 		sent[due[i].id] = &due[i]
 	}
+	l.next = l.cfg.Now().Add(look)
 	var fresh []letter
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: pageSize, Outlines: true}
 	for t, err := range task.Each(ctx, l.cfg.Store, q) {
@@ -218,8 +219,8 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 		known := sent[t.ID]
 		if known != nil && !l.elsewhere(known) {
 			known.stage, known.ends = stages[t.State], t.ExpiresAt
-		} else if l.asks(t) {
-			one := letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending, ends: t.ExpiresAt}
+			l.nudge(known, t)
+		} else if one, ok := l.fresh(t); ok {
 			if known != nil {
 				one.version = known.version
 			}
@@ -229,33 +230,65 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 	return append(slices.DeleteFunc(due, func(one letter) bool { return l.elsewhere(&one) }), fresh...), nil
 }
 
+// fresh returns the letter about a task that is to be asked about on the channel.
+func (l *lane) fresh(t task.Task) (letter, bool) {
+	at, ok := l.cfg.Plan(t).asks(t, l.name)
+	if !ok {
+		return letter{}, false
+	}
+	if l.cfg.Now().Before(at) {
+		l.next = earlier(l.next, at)
+		return letter{}, false
+	}
+	one := letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending, ends: t.ExpiresAt}
+	l.nudge(&one, t)
+	return one, true
+}
+
+// nudge notes which nudges about a pending question are due.
+func (l *lane) nudge(one *letter, t task.Task) {
+	if t.State != task.InputRequired {
+		return
+	}
+	now, plan := l.cfg.Now(), l.cfg.Plan(t)
+	one.escalated = plan.escalated(t, now)
+	for i, n := range plan.nudges(t) {
+		if now.Before(n.at) {
+			l.next = earlier(l.next, n.at)
+			return
+		}
+		one.due = i + 1
+		one.newlyEscalated = one.newlyEscalated || n.escalation && one.due > one.Nudged
+	}
+}
+
 // elsewhere reports whether a question was asked at another address than the
 // channel's.
 func (l *lane) elsewhere(one *letter) bool { return one.Via != "" && one.Via != l.via }
 
-// asks reports whether t is to be asked about on the channel.
-func (l *lane) asks(t task.Task) bool {
-	return t.State == task.InputRequired && slices.Contains(l.cfg.Of(t.Workflow), l.name) && l.cfg.Mine(t)
-}
-
 // deliver sends what the channel does not know of a question yet, unless another
 // replica does so or it is too early.
 func (l *lane) deliver(ctx context.Context, one *letter) error {
-	if one.stage == one.Sent && one.Sent != "" || l.tooEarly(one) {
+	reminds := one.Sent == Pending && one.due > one.Nudged
+	if one.stage == one.Sent && one.Sent != "" && !reminds || l.tooEarly(one) {
 		return nil
 	}
 	q, err := l.question(ctx, one)
 	if err != nil {
 		return err
 	}
-	if q.Stage == one.Sent {
+	switch {
+	case q.Stage != one.Sent:
+	case !reminds:
 		return nil
+	default:
+		q.Reminder, q.NewlyEscalated = one.due, one.newlyEscalated
 	}
 	if one.Sent == "" && q.Stage != Pending {
 		// It was decided before the channel could ask: there is nothing to say.
 		return l.forget(ctx, one)
 	}
-	q.Again = one.version > 0
+	q.Again = one.Claim != "" || one.Attempts > 0
 	one.Via = l.via
 	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
 	if err := l.put(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
@@ -279,28 +312,33 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	limited, cancel := context.WithTimeout(ctx, sending)
 	defer cancel()
 	var err error
-	if one.Sent == "" {
+	switch {
+	case one.Sent == "":
 		one.Ref, err = l.channel.Ask(limited, q)
-	} else {
+	case q.Reminder > 0:
+		err = l.channel.Remind(limited, one.Ref, q)
+	default:
 		err = l.channel.Update(limited, one.Ref, q)
 	}
-	one.Claim, one.Until = "", time.Time{}
 	stopping := err != nil && ctx.Err() != nil
 	if stopping {
 		return l.release(ctx, one)
 	}
+	one.Claim, one.Until = "", time.Time{}
 	l.cfg.Metrics.ChannelSent(l.name, err)
 	if err != nil {
 		l.failed(ctx, one, q, err)
 	} else {
-		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via}
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via, Nudged: one.due}
 	}
 	return l.put(ctx, one)
 }
 
-// release gives up a claim because the gate is being stopped, so that another
-// replica, or the next process, need not wait for its end.
+// release ends a claim because the gate is being stopped, so that another replica, or
+// the next process, need not wait for its end. The claim stays as a sign that the
+// message may have been sent.
 func (l *lane) release(ctx context.Context, one *letter) error {
+	one.Until = time.Time{}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
 	defer cancel()
 	return l.put(ctx, one)
@@ -323,7 +361,7 @@ func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
 		"attempts", one.Attempts, "next", one.Next, "error", one.Error)
 	if q.Stage.Final() && now.Sub(one.Since) > giveUp {
 		l.cfg.Log.ErrorContext(ctx, "channel message given up", "channel", l.name, "task", one.id, "stage", q.Stage)
-		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via}
+		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via, Nudged: one.due}
 	}
 }
 
@@ -345,7 +383,7 @@ func (l *lane) question(ctx context.Context, one *letter) (Question, error) {
 	if err != nil {
 		return Question{}, err
 	}
-	return Question{Stage: stages[a.State], Approval: a, Changed: changed, Page: l.cfg.Page(one.id), At: l.cfg.Now()}, nil
+	return Question{Stage: stages[a.State], Approval: a, Changed: changed, Page: l.cfg.Page(one.id), At: l.cfg.Now(), Escalated: one.escalated}, nil
 }
 
 // ended returns the question of a task that was deleted, as the journal has it.

@@ -56,6 +56,17 @@ func (c *chat) Update(_ context.Context, ref string, q channel.Question) error {
 	return c.take(string(q.Stage))
 }
 
+func (c *chat) Remind(_ context.Context, ref string, q channel.Question) error {
+	if ref != "ref of "+string(q.Approval.ID) || q.Stage != channel.Pending {
+		return fmt.Errorf("reminder %q of %s", ref, q.Stage)
+	}
+	text := fmt.Sprintf("reminder %d", q.Reminder)
+	if q.NewlyEscalated {
+		text += " escalated to " + q.Escalated
+	}
+	return c.take(text)
+}
+
 func (c *chat) Address() string { return c.address }
 
 func (c *chat) sent() []string {
@@ -77,6 +88,7 @@ type fixture struct {
 	store task.Store
 	desk  *approval.Desk
 	chat  *chat
+	plan  channel.Plan // without its channels
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -102,9 +114,21 @@ func (f *fixture) outbox(name string) *channel.Outbox {
 
 // outboxTo returns an outbox of a gate that asks about its tasks on a channel.
 func (f *fixture) outboxTo(name string, to channel.Channel, mine func(task.Task) bool) *channel.Outbox {
+	return f.outboxWith(name, map[string]channel.Channel{"chat": to}, mine)
+}
+
+// outboxWith returns an outbox of a gate with several channels.
+func (f *fixture) outboxWith(name string, channels map[string]channel.Channel, mine func(task.Task) bool) *channel.Outbox {
 	return channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": to}, Mine: mine,
-		Of:   func(workflow string) []string { return []string{"inbox", workflow} },
+		Store: f.store, Cases: f.desk.Cases(), Channels: channels,
+		Plan: func(t task.Task) channel.Plan {
+			if !mine(t) {
+				return channel.Plan{}
+			}
+			p := f.plan
+			p.Channels = []string{"inbox", t.Workflow}
+			return p
+		},
 		Page: func(id task.ID) string { return "https://gate/approvals/" + string(id) },
 		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})

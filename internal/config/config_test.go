@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute}, config.DefaultWorkflow()); diff != "" {
+	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: config.QuietHours{Timezone: "UTC"}}, config.DefaultWorkflow()); diff != "" {
 		t.Errorf("workflow defaults (-want +got):\n%s", diff)
 	}
 }
@@ -173,8 +173,9 @@ visibility: show
 drafts: false
 batch: {approval: whole}
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox], ask_host: true }
-  finance-2: {}
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna } }
+  finance-2: { approvers: [mona] }
+channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, timeout: 3s } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
 waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, request_meta: [acme/turn], keepalive: 16s }
 execution: { start: approval, timeout: 1s, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
@@ -262,10 +263,15 @@ telemetry:
 		Workflows: []config.Workflow{
 			{
 				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
-				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox"}, AskHost: true,
+				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox", "hook"}, AskHost: true,
+				Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
+				QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
 			},
-			{Name: "finance-2", Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}},
+			{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}},
 		},
+		Channels: []config.Channel{{Name: "hook", Webhook: config.Webhook{
+			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), Timeout: 3 * time.Second,
+		}}},
 		Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		Waiting: config.Waiting{
 			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,

@@ -66,6 +66,7 @@ func place(path, value string) (with, without string) {
 		{"channels.*.slack.", start + "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1, ", "}}}\n"},
 		{"channels.*.webhook.answers.", start + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2, approver: a, ", "}}}}\n"},
 		{"channels.*.webhook.", start + someChannel, "}}}\n"},
+		{"workflows.*.quiet_hours.", start + "workflows: {w: {escalate: {after: 1%, workflow: v}, quiet_hours: {from: '01:00', to: '02:00', ", "}}, v: {}}\n"},
 		{"workflows.*.", start + "workflows: {w: {", "}}\n"},
 	} {
 		if inner, ok := strings.CutPrefix(path, inside.prefix); ok {
@@ -139,6 +140,10 @@ func TestRequired(t *testing.T) {
 		"channels.*.webhook.secret":           "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {webhook: {url: https://c/}}}",
 		"channels.*.webhook.answers.secret":   "version: 1\nupstreams: [{url: https://a/}]\n" + someChannel + "answers: {approver: a}}}}",
 		"channels.*.webhook.answers.approver": "version: 1\nupstreams: [{url: https://a/}]\n" + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2}}}}",
+		"workflows.*.escalate.after":          "version: 1\nupstreams: [{url: https://a/}]\nworkflows: {w: {escalate: {workflow: v}}, v: {}}",
+		"workflows.*.escalate.workflow":       "version: 1\nupstreams: [{url: https://a/}]\nworkflows: {w: {escalate: {after: 1%}}}",
+		"workflows.*.quiet_hours.from":        "version: 1\nupstreams: [{url: https://a/}]\nworkflows: {w: {quiet_hours: {to: '01:00'}}}",
+		"workflows.*.quiet_hours.to":          "version: 1\nupstreams: [{url: https://a/}]\nworkflows: {w: {quiet_hours: {from: '01:00'}}}",
 		"operators.oidc.issuer":               "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {client_id: c, roles: {admin: [a]}}}",
 		"operators.oidc.client_id":            "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {issuer: 'https://i/', roles: {admin: [a]}}}",
 	}
@@ -157,7 +162,7 @@ func TestRequired(t *testing.T) {
 		}
 		_, _, err := config.Parse("file", []byte(file), nil)
 		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
-			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from", "channels.*", "channels.c").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
+			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
 		}
 		refuses(t, schema, file)

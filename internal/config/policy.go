@@ -34,6 +34,23 @@ type Workflow struct {
 	Redact       []string      // paths such as arguments.password or result.token
 	Channels     []string      // at least one
 	AskHost      bool          // whether the agent's host is to invite its user to the approval page
+	Remind       []float64     // shares of the time after which those who were asked are asked again
+	Escalate     Escalation
+	QuietHours   QuietHours
+}
+
+// An Escalation lets the approvers of another workflow decide too after a share of
+// the time. The zero Escalation is never.
+type Escalation struct {
+	After    float64
+	Workflow string
+}
+
+// QuietHours are those in which nobody is reminded, counted from midnight. There are
+// none if From equals To.
+type QuietHours struct {
+	From, To time.Duration
+	Timezone string
 }
 
 // Cedar holds policies in the language of that name.
@@ -55,7 +72,7 @@ const defaultWorkflow = "default"
 // DefaultWorkflow returns the settings of a workflow of which nothing but its
 // name is told.
 func DefaultWorkflow() Workflow {
-	return Workflow{Quorum: 1, Timeout: 10 * time.Minute}
+	return Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: QuietHours{Timezone: "UTC"}}
 }
 
 func (r *Rule) settings() group {
@@ -110,6 +127,20 @@ func (w *Workflow) settings() group {
 		{"channels", list{func() setting {
 			return each(&w.Channels, "inbox, or the name of a channel", isName).like("^[-a-z0-9]{1,63}$")
 		}}},
+		{"remind", list{func() setting {
+			var part float64
+			l := share(&part)
+			return read(&w.Remind, l.kinds, l.want, func(s string) ([]float64, bool) { ok := l.set(s); return append(w.Remind, part), ok }).like(sharePattern)
+		}}},
+		{"escalate", group{
+			{"after", required{share(&w.Escalate.After)}},
+			{"workflow", required{name(&w.Escalate.Workflow)}},
+		}},
+		{"quiet_hours", group{
+			{"from", required{clock(&w.QuietHours.From)}},
+			{"to", required{clock(&w.QuietHours.To)}},
+			{"timezone", timezone(&w.QuietHours.Timezone)},
+		}},
 	}
 }
 
@@ -207,6 +238,7 @@ func (l *loader) checkWorkflow(w *Workflow) {
 		l.report(l.origin(at+".quorum"), at+".quorum", "exceeds the number of approvers")
 	}
 	l.checkOperators(at, *w)
+	l.checkAskingAgain(at, *w)
 	if l.cfg.Tasks.MaxTTL-l.cfg.Execution.Timeout < w.Timeout {
 		l.report(l.origin(at+".timeout"), at+".timeout", "leaves no time to run the call: together with execution.timeout it exceeds tasks.max_ttl")
 	}

@@ -82,6 +82,35 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"3:75: workflows.a.redact[2]: must be a path such as arguments.password or result.token",
 			`3:103: workflows.a.channels[0]: no channel "slack": there are inbox`,
 		}},
+		{"asking again", "workflows: {a: {remind: [0%, 50, 100%, 7.5%], quiet_hours: {from: '7', to: '25:00', timezone: Mars}, escalate: {after: never, workflow: B}}}\n", []string{
+			"3:26: workflows.a.remind[0]: must be a share of the time from 1% to 99%, such as 50%",
+			"3:30: workflows.a.remind[1]: must be a share of the time from 1% to 99%, such as 50%, not a number",
+			"3:34: workflows.a.remind[2]: must be a share of the time from 1% to 99%, such as 50%",
+			"3:40: workflows.a.remind[3]: must be a share of the time from 1% to 99%, such as 50%",
+			"3:67: workflows.a.quiet_hours.from: must be a time of day such as 22:00",
+			"3:76: workflows.a.quiet_hours.to: must be a time of day such as 22:00",
+			"3:95: workflows.a.quiet_hours.timezone: must be the name of a time zone, such as Europe/Berlin",
+			"3:120: workflows.a.escalate.after: must be a share of the time from 1% to 99%, such as 50%",
+			"3:137: workflows.a.escalate.workflow: must be at most 63 lower-case letters, digits and hyphens",
+		}},
+		{"reminders of nobody", "workflows: {a: {remind: [50%]}}\n", []string{"3:25: workflows.a.remind: reminds nobody: the workflow has no channel besides the inbox"}},
+		{"reminders in disorder", hook + "workflows: {a: {remind: [50%, 50%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must rise from one entry to the next"}},
+		{"many reminders", hook + "workflows: {a: {remind: [1%, 2%, 3%, 4%, 5%, 6%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must not have more than 5 entries"}},
+		{"quiet without a sound", "workflows: {a: {quiet_hours: {from: '22:00', to: '07:00'}}}\n", []string{
+			"3:30: workflows.a.quiet_hours: holds nothing back: the workflow has neither remind nor escalate",
+		}},
+		{"no quiet hour", hook + "workflows: {a: {remind: [50%], channels: [hook], quiet_hours: {from: '22:00', to: '22:00'}}}\n", []string{
+			"4:83: workflows.a.quiet_hours.to: must differ from quiet_hours.from",
+		}},
+		{"half of quiet hours", hook + "workflows: {a: {remind: [50%], channels: [hook], quiet_hours: {from: '22:00'}}}\n", []string{
+			"4:63: workflows.a.quiet_hours.to: is required",
+		}},
+		{"escalation to nobody", "workflows: {a: {escalate: {after: 50%, workflow: b}}}\n", []string{`3:50: workflows.a.escalate.workflow: no workflow "b"`}},
+		{"escalation to itself", "workflows: {a: {escalate: {after: 50%, workflow: a}}}\n", []string{"3:50: workflows.a.escalate.workflow: is the workflow itself"}},
+		{"escalation to everybody", "workflows: {a: {approvers: [operator], escalate: {after: 50%, workflow: b}}, b: {}}\n", []string{
+			`3:73: workflows.a.escalate.workflow: the workflow "b" has no approvers, so any operator could decide: give it some`,
+		}},
+		{"half an escalation", "workflows: {a: {escalate: {workflow: b}}, b: {}}\n", []string{"3:27: workflows.a.escalate.after: is required"}},
 		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not exceed tasks.max_ttl"}},
 		{"poll intervals", "tasks: {min_poll_interval: 31s}\n", []string{"3:28: tasks.min_poll_interval: must not exceed tasks.max_poll_interval"}},
 		{"start without credentials", "execution: {start: approval}\n", []string{"3:20: execution.start: " + away}},
@@ -102,6 +131,14 @@ func TestCredentialsOfTheGate(t *testing.T) {
 	for _, upstream := range []string{"headers: {authorization: Bearer x}", "forward_authorization: false"} {
 		valid(t, "version: 1\nupstreams: [{url: http://a/, "+upstream+"}]\nexecution: {start: approval}\n")
 	}
+}
+
+// hook is a channel.
+const hook = "channels: {hook: {webhook: {url: 'https://h', secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}}}\n"
+
+func TestAskingAgain(t *testing.T) {
+	valid(t, goodFile+hook+"workflows: {a: {approvers: [operator], channels: [hook], remind: [50%, 90%], escalate: {after: 75%, workflow: b}, "+
+		"quiet_hours: {from: '22:00', to: '07:30', timezone: Europe/Vienna}}, b: {approvers: ['role:admin']}}\n")
 }
 
 func TestGroupsMayBeLarge(t *testing.T) {

@@ -48,9 +48,19 @@ var channelMutations = []mutation{
 		"internal/channel/slack", "^TestToolChanged$",
 	},
 	{
-		"a gate asks about the calls of others", "internal/channel/outbox.go",
-		`slices.Contains(l.cfg.Of(t.Workflow), l.name) && l.cfg.Mine(t)`, `slices.Contains(l.cfg.Of(t.Workflow), l.name)`,
-		"internal/channel", "^TestOtherGates$",
+		"a call is escalated at once", "internal/approval/workflow.go",
+		`if at.Before(t.CreatedAt.Add(patience)) {`, `if at.Before(t.CreatedAt) {`,
+		approvalPkg, "^TestEscalation$",
+	},
+	{
+		"an approval counts although the call was not escalated then", "internal/approval/workflow.go",
+		`if w.escalated(t, a.At).admits(who) {`, `if w.escalated(t, t.ExpiresAt).admits(who) {`,
+		approvalPkg, "^TestRecheckEscalation$",
+	},
+	{
+		"a gate asks about the calls of others", "internal/app/channels.go",
+		`return mine && a.desk.Holds(t)`, `return mine || a.desk.Holds(t)`,
+		appPkg, "^TestGatesAskForThemselves$",
 	},
 	{
 		"a call is approved in Slack whose name was cut", "internal/channel/slack/blocks.go",

@@ -158,7 +158,7 @@ var mutations = []mutation{
 	// The desk.
 	{
 		"anybody may decide", "internal/approval/decide.go",
-		`if !ok || !w.admits(who) {`, `if !ok {`,
+		`if !ok || !w.escalated(t, d.cfg.Now()).admits(who) {`, `if !ok {`,
 		approvalPkg, "^TestDecideWho$",
 	},
 	{

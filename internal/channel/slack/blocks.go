@@ -43,6 +43,18 @@ func summary(q channel.Question) string {
 	return cut(headlines[q.Stage]+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
 }
 
+// reminder is what people are told who have not decided yet. It has nothing of the
+// arguments.
+func reminder(q channel.Question) string {
+	a := q.Approval
+	text := "Still waiting for a decision: " + cut(a.Tool, maxField) + " for " + cut(a.Principal, maxField) + "."
+	if q.NewlyEscalated {
+		text = "Nobody has decided yet: " + cut(a.Tool, maxField) + " for " + cut(a.Principal, maxField) +
+			". The approvers of the workflow " + q.Escalated + " may decide now as well."
+	}
+	return text + " Decide before " + a.ExpiresAt.UTC().Format("2 January 15:04 UTC") + "."
+}
+
 // blocks returns the message about a question.
 func blocks(q channel.Question) []slack.Block {
 	a := q.Approval
@@ -93,6 +105,9 @@ func facts(q channel.Question) []*slack.TextBlockObject {
 	}
 	if q.Stage == channel.Pending && !a.ExpiresAt.IsZero() {
 		fields = append(fields, plainText("Decide before "+a.ExpiresAt.UTC().Format("2 January 15:04 UTC"), maxField))
+	}
+	if q.Escalated != "" && q.Stage == channel.Pending {
+		fields = append(fields, plainText("Escalated to: "+q.Escalated, maxField))
 	}
 	if a.ClientReason != nil {
 		fields = append(fields, plainText("The agent says (not verified): "+a.ClientReason.Text, maxField))

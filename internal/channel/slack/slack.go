@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,41 @@ func (s *Slack) Update(ctx context.Context, ref string, q channel.Question) erro
 		return nil
 	}
 	return explained(err)
+}
+
+// Remind implements [channel.Channel]: it writes below the message, where the channel
+// sees it too.
+func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) error {
+	if q.Again {
+		if sent, err := s.reminded(ctx, ref, q); sent || err != nil {
+			return explained(err)
+		}
+	}
+	text := reminder(q)
+	_, _, err := s.api.PostMessageContext(ctx, s.cfg.Channel,
+		slack.MsgOptionTS(ref), slack.MsgOptionBroadcast(), slack.MsgOptionText(text, true),
+		slack.MsgOptionBlocks(slack.NewSectionBlock(plainText(text, maxSection), nil, nil)),
+		slack.MsgOptionDisableLinkUnfurl(),
+		slack.MsgOptionMetadata(slack.SlackMetadata{
+			EventType: metadataReminder, EventPayload: map[string]any{"message": q.MessageID()},
+		}))
+	return explained(err)
+}
+
+// metadataReminder marks reminders.
+const metadataReminder = "thoughtgate_reminder"
+
+// reminded reports whether a reminder is below the message.
+func (s *Slack) reminded(ctx context.Context, ref string, q channel.Question) (bool, error) {
+	replies, _, _, err := s.api.GetConversationRepliesContext(ctx, &slack.GetConversationRepliesParameters{
+		ChannelID: s.cfg.Channel, Timestamp: ref, Limit: historySize, IncludeAllMetadata: true,
+	})
+	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Err == "thread_not_found" {
+		return false, nil // the message was deleted
+	}
+	return slices.ContainsFunc(replies, func(m slack.Message) bool {
+		return m.Metadata.EventType == metadataReminder && m.Metadata.EventPayload["message"] == q.MessageID()
+	}), err
 }
 
 // Address implements [channel.Channel].

@@ -36,6 +36,7 @@ type fixture struct {
 	tool   string // that hold calls
 	digest string // of its definition
 	outbox *channel.Outbox
+	plan   channel.Plan // without its channels
 }
 
 func open(t *testing.T) *fixture {
@@ -57,17 +58,20 @@ func open(t *testing.T) *fixture {
 	return f
 }
 
-// run runs the outbox until the test ends.
-func (f *fixture) run() {
-	chat := slack.New(slack.Config{
+// chat returns the channel.
+func (f *fixture) chat() *slack.Slack {
+	return slack.New(slack.Config{
 		URL: f.URL, BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: slacktest.ChannelID,
 		People: map[string]string{"U1": "alice", "U5": "ann", "U6": "robot"}, Groups: map[string]string{"S1": "on-call"},
 		Decide: f.desk.Decide, Explain: api.Message, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
+}
+
+// run runs the outbox until the test ends.
+func (f *fixture) run() {
 	f.outbox = channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": chat},
-		Of:   func(workflow string) []string { return []string{workflow} },
-		Mine: func(task.Task) bool { return true },
+		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": f.chat()},
+		Plan: func(t task.Task) channel.Plan { p := f.plan; p.Channels = []string{t.Workflow}; return p },
 		Page: func(id task.ID) string { return "https://gate.example.com/approvals/" + string(id) },
 		Name: "a", Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
@@ -310,4 +314,32 @@ func TestTrouble(t *testing.T) {
 	f.status("clicks arrive again", func(s channel.Status) bool { return s.Deaf == "" })
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	f.Says("Approved by alice")
+}
+
+// A reminder is written below the message, as text, once: also if the gate that wrote it
+// was killed before it could note that.
+func TestRemind(t *testing.T) {
+	f := open(t)
+	f.plan.Remind = []float64{0.001} // of an hour
+	f.run()
+	f.tool = "<!channel> *drop*"
+	id := f.hold(`{"secret":"x"}`)
+	m := f.Posted(2)
+	if m.Thread != f.Messages()[0].Stamp || !strings.Contains(m.Blocks, `Still waiting for a decision: \u003c!channel\u003e *drop* for ann`) || strings.Contains(m.Text, "<!channel>") {
+		t.Errorf("the reminder: %+v", m)
+	}
+	chat := f.chat()
+	q := channel.Question{Stage: channel.Pending, Reminder: 1, Again: true}
+	q.Approval.ID = id
+	if err := chat.Remind(t.Context(), f.Messages()[0].Stamp, q); err != nil {
+		t.Fatal(err)
+	}
+	f.Posted(2)
+	q.Reminder, q.NewlyEscalated, q.Escalated = 2, true, "managers"
+	if err := chat.Remind(t.Context(), f.Messages()[0].Stamp, q); err != nil {
+		t.Fatal(err)
+	}
+	if m := f.Posted(3); !strings.Contains(m.Blocks, "The approvers of the workflow managers may decide now as well") {
+		t.Errorf("the escalation: %s", m.Blocks)
+	}
 }

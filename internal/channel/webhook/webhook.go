@@ -70,12 +70,16 @@ type Data struct {
 	// Changed is the last approved call of the tool, if the tool was defined
 	// otherwise then.
 	Changed *casefile.Precedent `json:"changed,omitzero"`
+
+	// Escalated is the workflow whose approvers may decide now as well.
+	Escalated string `json:"escalated,omitzero"`
 }
 
 // The types of messages.
 const (
-	typeAsked   = "approval.requested"
-	typeUpdated = "approval.updated"
+	typeAsked    = "approval.requested"
+	typeUpdated  = "approval.updated"
+	typeReminder = "approval.reminder"
 )
 
 // Ask implements [channel.Channel].
@@ -88,6 +92,11 @@ func (w *Webhook) Update(ctx context.Context, _ string, q channel.Question) erro
 	return w.post(ctx, typeUpdated, q)
 }
 
+// Remind implements [channel.Channel].
+func (w *Webhook) Remind(ctx context.Context, _ string, q channel.Question) error {
+	return w.post(ctx, typeReminder, q)
+}
+
 // Address implements [channel.Channel].
 func (w *Webhook) Address() string { return w.cfg.URL.String() }
 
@@ -96,7 +105,7 @@ func (w *Webhook) Address() string { return w.cfg.URL.String() }
 const maxAnswer = 64 << 10
 
 func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) error {
-	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval, q.Changed}})
+	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval, q.Changed, q.Escalated}})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,142 @@
+package channel_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// People who do not decide are reminded after the shares of the time that the
+// workflow says, once, whatever the number of replicas; and no more once somebody has
+// decided.
+func TestReminders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.plan.Remind = []float64{0.5, 0.75, 0.9}
+		for _, name := range []string{"a", "b", "c"} {
+			f.run(f.outbox(name))
+		}
+		id := f.hold("chat", 1)
+		began := time.Now()
+		time.Sleep(50 * time.Minute)
+		f.reject(id)
+		time.Sleep(20 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 1", "reminder 2", "rejected"}, f.chat.sent()); diff != "" {
+			t.Fatal(diff)
+		}
+		for i, want := range []time.Duration{0, 30 * time.Minute, 45 * time.Minute} {
+			if at := f.chat.times[i].Sub(began); at < want || at > want+2*time.Second {
+				t.Errorf("message %d after %s; want %s", i, at, want)
+			}
+		}
+	})
+}
+
+// A gate that was down when people were to be reminded reminds them once when it is
+// back, and a restart repeats nothing.
+func TestRemindersWhileDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.plan.Remind = []float64{0.25, 0.5, 0.9}
+		stop := f.run(f.outbox("a"))
+		f.hold("chat", 1)
+		time.Sleep(time.Minute)
+		stop()
+		time.Sleep(40 * time.Minute)
+		for range 3 {
+			stop := f.run(f.outbox("a"))
+			time.Sleep(time.Minute)
+			stop()
+		}
+		if diff := cmp.Diff([]string{"pending", "reminder 2"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A reminder that could not be sent is sent later. One that a dead replica may have
+// sent is marked as such.
+func TestReminderFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.plan.Remind = []float64{0.5}
+		f.chat.fail = func(n int) error {
+			if n == 1 || n == 2 {
+				return errors.New("down")
+			}
+			return nil
+		}
+		f.run(f.outbox("a"))
+		f.hold("chat", 1)
+		time.Sleep(31 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 1"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// After a share of the time others are asked too, and those who were asked first are
+// told so. A call that is decided earlier is not escalated.
+func TestEscalation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		managers := &chat{}
+		f.plan.Remind = []float64{0.9}
+		f.plan.Escalate = channel.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "managers"}}
+		o := f.outboxWith("a", map[string]channel.Channel{"chat": f.chat, "managers": managers}, func(task.Task) bool { return true })
+		f.run(o)
+		id := f.hold("chat", 1)
+		f.reject(f.hold("chat", 2))
+		time.Sleep(29 * time.Minute)
+		if got := managers.sent(); len(got) > 0 {
+			t.Errorf("the managers are asked too early: %v", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if diff := cmp.Diff([]string{"pending"}, managers.sent()); diff != "" {
+			t.Error(diff)
+		}
+		time.Sleep(25 * time.Minute)
+		f.reject(id)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 2", "rejected"}, managers.sent()); diff != "" {
+			t.Errorf("managers: %s", diff)
+		}
+		if diff := cmp.Diff([]string{"pending", "reminder 1 escalated to managers", "reminder 2", "rejected"}, f.chat.sent()); diff != "" {
+			t.Errorf("those who were asked first: %s", diff)
+		}
+	})
+}
+
+// In quiet hours people are asked, and not reminded: reminders come at their end, if
+// there is still time then.
+func TestRemindersInQuietHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t) // at midnight of 1 January 2000, UTC
+		f.plan.Remind = []float64{0.2, 0.4, 0.6}
+		f.plan.Quiet = channel.Quiet{From: 0, To: 30 * time.Minute, Zone: time.UTC}
+		began := time.Now()
+		stop := f.run(f.outbox("a"))
+		f.hold("chat", 1)
+		time.Sleep(59 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 2", "reminder 3"}, f.chat.sent()); diff != "" {
+			t.Fatal(diff)
+		}
+		if at := f.chat.times[1].Sub(began); at < 30*time.Minute || at > 31*time.Minute {
+			t.Errorf("the reminders of quiet hours come after %s", at)
+		}
+		stop()
+		f.plan.Quiet.To = 2 * time.Hour
+		f.run(f.outbox("a"))
+		f.hold("chat", 2) // it expires before quiet hours end
+		time.Sleep(2 * time.Hour)
+		if diff := cmp.Diff([]string{"pending", "reminder 2", "reminder 3", "pending"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
