@@ -40,6 +40,9 @@ type letter struct {
 	newlyEscalated bool   // one of the due nudges that were not sent says so
 }
 
+// reminds reports whether people are to be reminded of a question that is pending.
+func (l *letter) reminds() bool { return l.Sent == Pending && l.due > l.Nudged }
+
 // digestOf returns what a delivery keeps of an address, which may hold a secret.
 func digestOf(address string) string {
 	sum := sha256.Sum256([]byte(address))

@@ -55,7 +55,7 @@ type Config struct {
 type Metrics interface {
 	ChannelSent(channel string, err error)
 	ChannelWaiting(channel string, messages int)
-	ChannelListens(channel string, up bool)
+	ChannelListens(channel string, err error)
 }
 
 // An Outbox sends questions, and how they end, to channels.
@@ -100,7 +100,7 @@ func (o *Outbox) Run(ctx context.Context) {
 
 // listens notes whether answers on a channel arrive.
 func (o *Outbox) listens(name string, err error) {
-	o.cfg.Metrics.ChannelListens(name, err == nil)
+	o.cfg.Metrics.ChannelListens(name, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.status[name]
@@ -269,8 +269,7 @@ func (l *lane) elsewhere(one *letter) bool { return one.Via != "" && one.Via != 
 // deliver sends what the channel does not know of a question yet, unless another
 // replica does so or it is too early.
 func (l *lane) deliver(ctx context.Context, one *letter) error {
-	reminds := one.Sent == Pending && one.due > one.Nudged
-	if one.stage == one.Sent && one.Sent != "" && !reminds || l.tooEarly(one) {
+	if one.stage == one.Sent && one.Sent != "" && !one.reminds() || l.tooEarly(one) {
 		return nil
 	}
 	q, err := l.question(ctx, one)
@@ -278,25 +277,28 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 		return err
 	}
 	switch {
-	case q.Stage != one.Sent:
-	case !reminds:
-		return nil
-	default:
-		q.Reminder, q.NewlyEscalated = one.due, one.newlyEscalated
-	}
-	if one.Sent == "" && q.Stage != Pending {
+	case one.Sent == "" && q.Stage != Pending:
 		// It was decided before the channel could ask: there is nothing to say.
 		return l.forget(ctx, one)
+	case q.Stage == one.Sent && !one.reminds():
+		return nil
+	case q.Stage == one.Sent:
+		q.Reminder, q.NewlyEscalated = one.due, one.newlyEscalated
 	}
 	q.Again = one.Claim != "" || one.Attempts > 0
-	one.Via = l.via
-	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
-	if err := l.put(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
+	if err := l.claim(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
 		return nil // another replica sends it
 	} else if err != nil {
 		return err
 	}
 	return l.send(ctx, one, q)
+}
+
+// claim keeps other replicas from sending what this one sends.
+func (l *lane) claim(ctx context.Context, one *letter) error {
+	one.Via = l.via
+	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
+	return l.put(ctx, one)
 }
 
 // tooEarly reports whether another replica may be sending, or a failure was not

@@ -78,9 +78,9 @@ func (c *chat) sent() []string {
 // counted is for those who count nothing.
 type counted struct{}
 
-func (counted) ChannelSent(string, error)   {}
-func (counted) ChannelWaiting(string, int)  {}
-func (counted) ChannelListens(string, bool) {}
+func (counted) ChannelSent(string, error)    {}
+func (counted) ChannelWaiting(string, int)   {}
+func (counted) ChannelListens(string, error) {}
 
 // A fixture is a desk with an outbox.
 type fixture struct {

@@ -74,7 +74,7 @@ func TestPage(t *testing.T) {
 	m.Audited("held")
 	m.AuditFailed()
 	m.CanSend("risk")
-	m.ChannelListens("risk", true)
+	m.ChannelListens("risk", nil)
 	m.ChannelSent("risk", nil)
 	m.ChannelWaiting("risk", 2)
 

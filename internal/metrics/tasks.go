@@ -250,14 +250,15 @@ func (m *Metrics) ChannelWaiting(channel string, messages int) {
 	}
 }
 
-// ChannelListens says whether decisions of people on a channel arrive.
-func (m *Metrics) ChannelListens(channel string, up bool) {
+// ChannelListens says why decisions of people on a channel do not arrive; nil if they
+// do.
+func (m *Metrics) ChannelListens(channel string, err error) {
 	if m == nil {
 		return
 	}
-	value := 0.0
-	if up {
-		value = 1
+	value := 1.0
+	if err != nil {
+		value = 0
 	}
 	m.tasks.listens.WithLabelValues(channel).Set(value)
 }

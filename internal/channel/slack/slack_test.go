@@ -84,9 +84,9 @@ func (f *fixture) run() {
 // counted is for those who count nothing.
 type counted struct{}
 
-func (counted) ChannelSent(string, error)   {}
-func (counted) ChannelWaiting(string, int)  {}
-func (counted) ChannelListens(string, bool) {}
+func (counted) ChannelSent(string, error)    {}
+func (counted) ChannelWaiting(string, int)   {}
+func (counted) ChannelListens(string, error) {}
 
 // hold holds a call with arguments.
 func (f *fixture) hold(arguments string) task.ID {

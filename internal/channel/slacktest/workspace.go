@@ -62,7 +62,8 @@ var groups = map[string]string{"S1": `["U3","U4"]`}
 // New returns a workspace for which the tokens xoxb-bot and xapp-app are valid.
 func New(t *testing.T) *Workspace {
 	t.Helper()
-	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}, botToken: "xoxb-bot", appToken: "xapp-app"}
+	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}}
+	w.Rotate("xoxb-bot", "xapp-app")
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/{method}", w.serve)
 	mux.HandleFunc("/socket", w.connect)
