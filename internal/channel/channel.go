@@ -61,6 +61,15 @@ const (
 // Final reports whether a question stays at the stage.
 func (s Stage) Final() bool { return s != "" && s != Pending && s != Approved }
 
+// headlines begin a message at each stage.
+var headlines = map[Stage]string{
+	Pending: "Approval needed", Approved: "Approved", Rejected: "Rejected", Expired: "Expired: nobody decided in time",
+	Cancelled: "Withdrawn by the agent", Completed: "Approved, and it ran", Failed: "Approved, and it failed",
+}
+
+// Headline says how a question stands.
+func (s Stage) Headline() string { return headlines[s] }
+
 // stages has the stage of a task in each state.
 var stages = map[task.State]Stage{
 	task.Working: Pending, task.InputRequired: Pending,

@@ -43,6 +43,9 @@ type letter struct {
 // reminds reports whether people are to be reminded of a question that is pending.
 func (l *letter) reminds() bool { return l.Sent == Pending && l.due > l.Nudged }
 
+// known reports whether the channel knows all that is known here of a question.
+func (l *letter) known() bool { return l.stage == l.Sent && l.Sent != "" && !l.reminds() }
+
 // digestOf returns what a delivery keeps of an address, which may hold a secret.
 func digestOf(address string) string {
 	sum := sha256.Sum256([]byte(address))

@@ -269,7 +269,7 @@ func (l *lane) elsewhere(one *letter) bool { return one.Via != "" && one.Via != 
 // deliver sends what the channel does not know of a question yet, unless another
 // replica does so or it is too early.
 func (l *lane) deliver(ctx context.Context, one *letter) error {
-	if one.stage == one.Sent && one.Sent != "" && !one.reminds() || l.tooEarly(one) {
+	if one.known() || l.tooEarly(one) {
 		return nil
 	}
 	q, err := l.question(ctx, one)

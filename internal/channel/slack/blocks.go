@@ -32,15 +32,9 @@ const (
 	viewReject    = "thoughtgate_reject"
 )
 
-// headlines begin a message at each stage.
-var headlines = map[channel.Stage]string{
-	channel.Pending: "Approval needed", channel.Approved: "Approved", channel.Rejected: "Rejected", channel.Expired: "Expired: nobody decided in time",
-	channel.Cancelled: "Withdrawn by the agent", channel.Completed: "Approved, and it ran", channel.Failed: "Approved, and it failed",
-}
-
 // summary is what a notification shows. It has nothing of the arguments.
 func summary(q channel.Question) string {
-	return cut(headlines[q.Stage]+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
+	return cut(q.Stage.Headline()+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
 }
 
 // reminder is what people are told who have not decided yet. It has nothing of the
@@ -59,7 +53,7 @@ func reminder(q channel.Question) string {
 func blocks(q channel.Question) []slack.Block {
 	a := q.Approval
 	all := []slack.Block{
-		slack.NewHeaderBlock(plainText(headlines[q.Stage]+": "+a.Tool, maxHeader)),
+		slack.NewHeaderBlock(plainText(q.Stage.Headline()+": "+a.Tool, maxHeader)),
 		slack.NewSectionBlock(nil, facts(q), nil),
 	}
 	if len(a.Warnings) > 0 {
