@@ -23,7 +23,21 @@ func (e Submit) apply(t *Task, now time.Time) *Error {
 	return nil
 }
 
-func (Admit) apply(*Task, time.Time) *Error { return nil }
+func (e Admit) apply(t *Task, now time.Time) *Error {
+	if e.Grant == nil {
+		return nil
+	}
+	if wrong := e.Grant.check(); wrong != "" {
+		return &Error{Kind: KindInvalid, Detail: "grant: " + wrong}
+	}
+	a := &Approval{Quorum: len(e.Grant.By), Deadline: now}
+	for _, d := range e.Grant.By {
+		d.At, d.Gives, d.Grant, d.UnreadBytes = now, nil, e.Grant.ID, 0
+		a.Approvals = append(a.Approvals, d)
+	}
+	t.Approval = a
+	return nil
+}
 
 func (e Approve) apply(t *Task, now time.Time) *Error {
 	a := t.Approval.clone()
@@ -33,7 +47,7 @@ func (e Approve) apply(t *Task, now time.Time) *Error {
 	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):
 		return &Error{Kind: KindAlreadyDecided}
 	}
-	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread})
+	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread, Gives: e.Gives})
 	t.Approval = a
 	return nil
 }

@@ -79,8 +79,12 @@ type (
 		Deadline     time.Time // how long they have; never longer than the task lives
 	}
 
-	// Admit lets a call run that needs no approval: [Working] becomes [Approved].
-	Admit struct{ By, Reason string }
+	// Admit lets a call run that needs no approval, or that a grant approves:
+	// [Working] becomes [Approved].
+	Admit struct {
+		By, Reason string
+		Grant      *Grant // nil if the call needs no approval
+	}
 
 	// Approve is one approver's yes. The last one that the quorum needs makes
 	// [InputRequired] into [Approved]. It is for the caller to know that By is
@@ -88,7 +92,8 @@ type (
 	Approve struct {
 		By, Reason string
 		As         Standing
-		Unread     int64 // [Decision.UnreadBytes]
+		Unread     int64       // [Decision.UnreadBytes]
+		Gives      *GrantTerms // [Decision.Gives]
 	}
 
 	// Reject is one approver's no, which is final: [InputRequired] becomes [Rejected].

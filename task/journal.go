@@ -43,6 +43,8 @@ type Note struct {
 	// UnreadBytes is how much of the call an approver did not read, by their own
 	// word, and approved all the same.
 	UnreadBytes int64 `json:"unreadBytes,omitzero"`
+
+	Grant GrantID `json:"grant,omitzero"` // that was given, used or revoked
 }
 
 // maxNoteTask is the size of the longest ID that a journal keeps: databases
@@ -89,7 +91,7 @@ type field struct{ name, value string }
 // fields returns all that a hash covers. The order is fixed, and new ones come
 // last: those that are empty do not count, so that old entries keep their
 // hashes.
-func (n *Note) fields() [20]field {
+func (n *Note) fields() [21]field {
 	digest, unread := "", ""
 	if n.UnreadBytes != 0 {
 		unread = strconv.FormatInt(n.UnreadBytes, 10)
@@ -118,6 +120,7 @@ func (n *Note) fields() [20]field {
 		{"outcome", n.Outcome},
 		{"ran", string(n.Ran)},
 		{"unreadBytes", unread},
+		{"grant", string(n.Grant)},
 	}
 }
 

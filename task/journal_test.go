@@ -18,7 +18,7 @@ func fullNote() task.Note {
 		At: epoch, Task: "tg_a", Step: "decided", Actor: "bob", Requester: "ann", Upstream: "files", Method: "tools/call",
 		Tool: "delete_file", ArgumentDigest: task.Digest{1}, ToolDigest: "d", PolicySnapshot: "s", Verdict: "rules[0]",
 		Workflow: "ops", Approver: "bob", Reason: "fine", From: task.InputRequired, To: task.Approved, Outcome: "approved", Ran: task.RanNo,
-		UnreadBytes: 7,
+		UnreadBytes: 7, Grant: "gr_1",
 	}
 }
 
@@ -30,7 +30,7 @@ func TestNextIsFixed(t *testing.T) {
 		t.Errorf("the first entry is %d %s; want %s", first.Seq, first.Hash, want)
 	}
 	n := fullNote()
-	n.At, n.Ran, n.UnreadBytes = at, "", 0
+	n.At, n.Ran, n.UnreadBytes, n.Grant = at, "", 0, ""
 	second := first.Link().Next(n)
 	if want := "f569b7654926fe110861ea17c4ce21f53886c820926a89ea35cf46915e10dd8a"; second.Hash.String() != want || second.Prev != first.Hash {
 		t.Errorf("the second entry is %s after %s; want %s", second.Hash, second.Prev, want)

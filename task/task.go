@@ -145,6 +145,9 @@ type Decision struct {
 	// UnreadBytes is how much of the call the approver did not read, by their own
 	// word.
 	UnreadBytes int64 `json:"unreadBytes,omitzero"`
+
+	Gives *GrantTerms `json:"gives,omitzero"` // the grant that the approver wants to give with it, if any
+	Grant GrantID     `json:"grant,omitzero"` // the grant by which the call was approved, if nobody looked at it
 }
 
 // A Standing is what an approver was when they decided. Later they may be more
@@ -164,6 +167,15 @@ func (d Decision) IsBy(names ...string) bool {
 	return slices.ContainsFunc(append([]string{d.By}, d.Aliases...), func(mine string) bool {
 		return mine != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(mine, name) })
 	})
+}
+
+// Grant returns the grant by which a call was approved, or "" if people looked at
+// it. It is safe to call on nil.
+func (a *Approval) Grant() GrantID {
+	if a == nil || len(a.Approvals) == 0 {
+		return ""
+	}
+	return a.Approvals[0].Grant
 }
 
 // DecidedAt returns when the decision became final, or the zero time while it

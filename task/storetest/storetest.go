@@ -30,12 +30,13 @@ func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	}
 }
 
-// RunReplicas checks that several replicas write one journal, and see each
-// other's records. The stores must be handles on the same, empty store.
+// RunReplicas checks that several replicas write one journal, see each other's
+// records, and count the uses of a grant together. The stores must be handles on the same, empty store.
 func RunReplicas(t *testing.T, replicas ...task.Store) {
 	t.Helper()
 	journalOf(t, replicas)
 	recordsOf(t, replicas)
+	grantsOf(t, replicas)
 }
 
 // A reporter is the part of [testing.T] that cases need. It lets this
@@ -52,7 +53,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), journalCases(), recordCases(), lifeCases())
+	return slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases(), blobCases(), watchCases(), journalCases(), recordCases(), grantCases(), lifeCases())
 }
 
 // epoch has microseconds, the precision that a store must keep.
@@ -121,7 +122,7 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(time.Minute)},
 		task.Contact{PollInterval: 5 * time.Second, WaitsUntil: epoch.Add(10 * time.Second)},
 		task.Approve{By: "bob", Reason: "fine", As: task.Standing{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
-		task.Approve{By: "eve"},
+		task.Approve{By: "eve", Gives: &task.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, Free: []string{"path"}}},
 		task.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
 		task.NoteUpstream{
 			By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{"q":{"method":"elicitation/create"}}`),
@@ -135,6 +136,7 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		task.Deliver{},
 	)
 	f.Whole = &task.Digest{1, 2, 3}
+	f.Approval.Approvals[1].Grant = "gr_1"
 	return f
 }
 

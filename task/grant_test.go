@@ -1,0 +1,275 @@
+package task_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// seen is the call for which the grants of these tests are given.
+const seen = `{"path":"/tmp/é","n":1,"deep":{"a":[1,"x"],"b":null},"on":true}`
+
+func grantScope(arguments string, free ...string) task.GrantScope {
+	return task.GrantScope{
+		Owner: "files principal:agent", Principal: "named agent", Workflow: "ops", ToolDigest: "v2-1",
+		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: arguments}, Free: free,
+	}
+}
+
+// The grants of issue 15: nothing but the value of a free argument, and the
+// spelling of JSON that no reader can tell apart, may differ.
+func TestGrantScope(t *testing.T) {
+	tests := map[string]struct {
+		arguments string
+		free      []string
+		covered   bool
+	}{
+		"the same":                      {seen, nil, true},
+		"other white space and order":   {` {"on":true, "n":1,"deep":{"b":null,"a":[1,"x"]},"path":"/tmp/é"}`, nil, true},
+		"a string written with escapes": {strings.Replace(seen, "/tmp", `\/tm\u0070`, 1), nil, true},
+		"another value":                 {strings.Replace(seen, "/tmp", "/etc", 1), nil, false},
+		"another value deep inside":     {strings.Replace(seen, `"x"`, `"y"`, 1), nil, false},
+		"1.0 for 1":                     {strings.Replace(seen, `"n":1`, `"n":1.0`, 1), nil, false},
+		"1e0 for 1":                     {strings.Replace(seen, `"n":1`, `"n":1e0`, 1), nil, false},
+		"a text for a number":           {strings.Replace(seen, `"n":1`, `"n":"1"`, 1), nil, false},
+		"another Unicode form":          {strings.Replace(seen, "é", "e\u0301", 1), nil, false},
+		"an argument more":              {strings.Replace(seen, `{"path"`, `{"force":true,"path"`, 1), nil, false},
+		"an argument less":              {strings.Replace(seen, `,"on":true`, "", 1), nil, false},
+		"a name in another case":        {strings.Replace(seen, `"on"`, `"On"`, 1), nil, false},
+		"no arguments":                  {"", nil, false},
+
+		"free: another value":           {strings.Replace(seen, "/tmp", "/etc", 1), []string{"path"}, true},
+		"free: another number":          {strings.Replace(seen, `"n":1`, `"n":2.0`, 1), []string{"n"}, true},
+		"free: another truth":           {strings.Replace(seen, `true`, `false`, 1), []string{"on"}, true},
+		"free: another object":          {strings.Replace(seen, `{"a":[1,"x"],"b":null}`, `{}`, 1), []string{"deep"}, true},
+		"free: another type":            {strings.Replace(seen, `"/tmp/é"`, `["/tmp/é"]`, 1), []string{"path"}, false},
+		"free: null":                    {strings.Replace(seen, `"/tmp/é"`, `null`, 1), []string{"path"}, false},
+		"free: missing":                 {strings.Replace(seen, `"path":"/tmp/é",`, ``, 1), []string{"path"}, false},
+		"free: a pinned one differs":    {strings.Replace(seen, `"n":1`, `"n":2`, 1), []string{"path"}, false},
+		"free: pinned number respelled": {strings.Replace(seen, `"n":1`, `"n":1.0`, 1), []string{"path"}, false},
+		"free: an argument more":        {strings.Replace(seen, `{"path"`, `{"Path":"/etc","path"`, 1), []string{"path"}, false},
+		"free: a name in another case":  {strings.Replace(seen, `"path"`, `"Path"`, 1), []string{"path"}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pattern, err := grantScope(seen, test.free...).Digest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := grantScope(test.arguments, test.free...).Digest()
+			if covered := err == nil && got == pattern; covered != test.covered {
+				t.Errorf("covered: %t, want %t (%v)", covered, test.covered, err)
+			}
+		})
+	}
+}
+
+// Each part of a scope counts.
+func TestGrantScopeParts(t *testing.T) {
+	digests := map[task.Digest]string{}
+	for name, change := range map[string]func(*task.GrantScope){
+		"nothing":    func(*task.GrantScope) {},
+		"owner":      func(s *task.GrantScope) { s.Owner = "x" },
+		"principal":  func(s *task.GrantScope) { s.Principal = "x" },
+		"workflow":   func(s *task.GrantScope) { s.Workflow = "x" },
+		"definition": func(s *task.GrantScope) { s.ToolDigest = "x" },
+		"upstream":   func(s *task.GrantScope) { s.Call.Upstream = "x" },
+		"method":     func(s *task.GrantScope) { s.Call.Method = "x" },
+		"tool":       func(s *task.GrantScope) { s.Call.Name = "x" },
+		"also":       func(s *task.GrantScope) { s.Call.Also = `{"params":{"x":1}}` },
+		"arguments":  func(s *task.GrantScope) { s.Call.Arguments = `{}` },
+		"free":       func(s *task.GrantScope) { s.Free = []string{"path"} },
+		"moved":      func(s *task.GrantScope) { s.Owner, s.Principal = s.Owner+s.Principal, "" },
+	} {
+		s := grantScope(seen)
+		change(&s)
+		d, err := s.Digest()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if other, known := digests[d]; known {
+			t.Errorf("%s and %s have the same digest", name, other)
+		}
+		digests[d] = name
+	}
+}
+
+func TestGrantScopeRefuses(t *testing.T) {
+	for arguments, free := range map[string][]string{
+		`{"a":1}`:                   {"b"},
+		`{"a":1,"b":2}`:             {"a", "a"},
+		`[1]`:                       {"a"},
+		`{"a":1,"a":2}`:             {"a"},
+		`{"a":{"x":1,"x":2},"b":1}`: {"b"},
+		`{"a":"` + "\xff" + `"}`:    nil,
+		`{"a":1`:                    nil,
+	} {
+		if _, err := grantScope(arguments, free...).Digest(); err == nil {
+			t.Errorf("%s with %q free has a digest", arguments, free)
+		}
+	}
+}
+
+// A member is an argument of a generated call.
+type member struct{ name, value string }
+
+func object(members []member) string {
+	var parts []string
+	for _, m := range members {
+		parts = append(parts, fmt.Sprintf("%q:%s", m.name, m.value))
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+// TestGrantScopeProperty compares the digest with a plain reading of the rule: the
+// same names, the same text for what is pinned, the same type for what is free.
+// Values are generated in their canonical form, so that text can be compared.
+func TestGrantScopeProperty(t *testing.T) {
+	names := []string{"a", "A", "b", "é", "e\u0301", "path", ""}
+	values := []string{`1`, `1.0`, `1e0`, `-0`, `0`, `"1"`, `"é"`, `"e` + "\u0301" + `"`, `""`, `null`, `true`, `false`, `{}`, `[]`, `{"a":1}`, `[1,2]`, `["1",2]`}
+	kind := func(v string) string {
+		switch v[0] {
+		case 't', 'f':
+			return "truth"
+		case '{', '[', '"', 'n':
+			return v[:1]
+		default:
+			return "number"
+		}
+	}
+	covers := func(seen, call []member, free []string) bool {
+		if len(seen) != len(call) {
+			return false
+		}
+		for _, m := range seen {
+			i := slices.IndexFunc(call, func(c member) bool { return c.name == m.name })
+			switch {
+			case i < 0:
+				return false
+			case slices.Contains(free, m.name) && kind(m.value) != kind(call[i].value):
+				return false
+			case !slices.Contains(free, m.name) && m.value != call[i].value:
+				return false
+			}
+		}
+		return true
+	}
+	one := rapid.Custom(func(t *rapid.T) member {
+		return member{rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom(values).Draw(t, "value")}
+	})
+	call := rapid.SliceOfNDistinct(one, 0, 4, func(m member) string { return m.name })
+	rapid.Check(t, func(t *rapid.T) {
+		base := call.Draw(t, "seen")
+		var free []string
+		for _, m := range base {
+			if rapid.Bool().Draw(t, "free") {
+				free = append(free, m.name)
+			}
+		}
+		other := slices.Clone(base)
+		switch rapid.IntRange(0, 3).Draw(t, "change") {
+		case 0:
+			other = call.Draw(t, "other")
+		case 1:
+			if len(other) > 0 {
+				other[0].value = rapid.SampledFrom(values).Draw(t, "changed")
+			}
+		case 2:
+			slices.Reverse(other)
+		}
+		pattern, err := grantScope(object(base), free...).Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := grantScope(object(other), free...).Digest()
+		if want := covers(base, other, free); (err == nil && got == pattern) != want {
+			t.Fatalf("%s with %q free: %s is covered: %t, want %t (%v)", object(base), free, object(other), !want, want, err)
+		}
+	})
+}
+
+func TestGrantUsable(t *testing.T) {
+	limits := task.GrantLimits{Longest: time.Hour, Uses: 5}
+	g := task.Grant{GivenAt: epoch, Until: epoch.Add(30 * time.Minute), MaxUses: 2}
+	used := g
+	used.Uses = make([]task.GrantUse, 2)
+	revoked := g
+	revoked.Revoked = &task.Revocation{By: "bob"}
+	for name, test := range map[string]struct {
+		grant  task.Grant
+		at     time.Time
+		limits task.GrantLimits
+		want   error
+	}{
+		"in time":            {g, epoch.Add(30*time.Minute - 1), limits, nil},
+		"at its end":         {g, epoch.Add(30 * time.Minute), limits, task.ErrGrantExpired},
+		"a shorter limit":    {g, epoch.Add(10 * time.Minute), task.GrantLimits{Longest: 10 * time.Minute, Uses: 5}, task.ErrGrantExpired},
+		"used up":            {used, epoch, limits, task.ErrGrantSpent},
+		"a smaller limit":    {used, epoch, task.GrantLimits{Longest: time.Hour, Uses: 1}, task.ErrGrantSpent},
+		"no grants any more": {g, epoch, task.GrantLimits{}, task.ErrGrantExpired},
+		"revoked":            {revoked, epoch, limits, task.ErrGrantRevoked},
+	} {
+		if err := test.grant.Usable(test.at, test.limits); !errors.Is(err, test.want) || test.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+func TestNarrowest(t *testing.T) {
+	gives := func(minutes, uses int, free ...string) task.Decision {
+		return task.Decision{Gives: &task.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, Free: free}}
+	}
+	if _, all := task.Narrowest([]task.Decision{gives(5, 1), {By: "bob"}}); all {
+		t.Error("one approver gave no grant, and there is one")
+	}
+	if _, all := task.Narrowest(nil); all {
+		t.Error("nobody gave a grant, and there is one")
+	}
+	got, all := task.Narrowest([]task.Decision{gives(5, 9, "a", "b"), gives(7, 3, "b", "c"), gives(6, 4, "c", "b", "a")})
+	if !all || !got.Until.Equal(epoch.Add(5*time.Minute)) || got.Uses != 3 || !slices.Equal(got.Free, []string{"b"}) {
+		t.Errorf("the narrowest are %+v", got)
+	}
+}
+
+func TestGrantID(t *testing.T) {
+	id := task.NewGrantID(grantScope(seen))
+	if !id.Valid() || id == task.NewGrantID(grantScope(seen)) {
+		t.Errorf("%s is malformed, or not unique", id)
+	}
+	for _, bad := range []task.GrantID{"", "gr_", id + "0", "tg_" + id[3:], id[:10] + "/" + id[11:], task.GrantID(strings.ToUpper(string(id)))} {
+		if bad.Valid() {
+			t.Errorf("%q counts as the id of a grant", bad)
+		}
+	}
+}
+
+// A grant approves a task with the approvals of those who gave it.
+func TestAdmitByGrant(t *testing.T) {
+	made, err := task.New(draft("tg_1", "ann"), epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := task.Grant{
+		ID: "gr_1", Pattern: task.Digest{1}, GivenAt: epoch, Until: epoch.Add(time.Hour), MaxUses: 1,
+		By: []task.Decision{{By: "bob", At: epoch.Add(-time.Hour), Gives: &task.GrantTerms{Uses: 1}}, {By: "eve"}},
+	}
+	after, err := made.Apply(task.Admit{By: "gate", Reason: "grant", Grant: &g}, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := after.Approval
+	if after.State != task.Approved || a.Grant() != "gr_1" || a.Quorum != 2 || !a.DecidedAt().Equal(epoch) || a.Approvals[0].Gives != nil {
+		t.Errorf("the task is %+v with %+v", after, a)
+	}
+	g.By = nil
+	if _, err := made.Apply(task.Admit{By: "gate", Grant: &g}, epoch); !errors.Is(err, task.ErrInvalid) {
+		t.Errorf("a grant of nobody: %v", err)
+	}
+}
