@@ -90,7 +90,7 @@ func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (jsontext.V
 		}
 		after := context.WithoutCancel(ctx)
 		s.running.Go(func() {
-			_, _ = s.Run(after, task.OwnedBy(r.Owner).Ref(t.ID), func(context.Context) (jsontext.Value, error) { return called, nil })
+			_, _ = s.Run(after, task.OwnedBy(r.Owner).Ref(t.ID), func(context.Context) ([]byte, error) { return called, nil })
 		})
 		return r.Dialect.CreateResult(t)
 	case m.Method == "tools/call":

@@ -33,6 +33,11 @@ type Dialect struct {
 	// task.
 	PendingStatus Status
 
+	// Proxy says that a server behind this program does the work. Its words are
+	// quoted, because the program does not answer for them. A server that does the
+	// work itself speaks in its own words.
+	Proxy bool
+
 	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for modern
 	// clients.
 	Drafts bool

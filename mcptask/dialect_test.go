@@ -19,10 +19,10 @@ import (
 )
 
 var (
-	legacy = mcptask.Dialect{Era: mcptask.Legacy}
-	modern = mcptask.Dialect{Era: mcptask.Modern}
+	legacy = mcptask.Dialect{Era: mcptask.Legacy, Proxy: true}
+	modern = mcptask.Dialect{Era: mcptask.Modern, Proxy: true}
 
-	literal = mcptask.Dialect{Era: mcptask.Legacy, Errors: true} // the seeds' reading
+	literal = mcptask.Dialect{Era: mcptask.Legacy, Errors: true, Proxy: true} // the seeds' reading
 )
 
 const (
@@ -88,8 +88,8 @@ type situation struct {
 func situations(t testing.TB) []situation {
 	rpc := inline(task.ResultRPCError, rpcError)
 	failed := task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc}
-	asks := task.NoteUpstream{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"}}`)}
-	asksNothing := task.NoteUpstream{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{}`)}
+	asks := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"}}`)}
+	asksNothing := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{}`)}
 	return []situation{
 		{"new", newTask(t)},
 		{"awaiting approval", newTask(t, submit, task.SetVariables{

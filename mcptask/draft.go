@@ -68,5 +68,5 @@ func (d Dialect) refusal(t task.Task, meta Object) jsontext.Value {
 		r = RemediationAvailable
 	}
 	e := endingOf(t)
-	return d.toolError(endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.Denied(e.name, r, "")...), t))
+	return d.toolError(d.endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.Denied(e.name, r, "")...), t))
 }

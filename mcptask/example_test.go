@@ -15,49 +15,46 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A greeter is an MCP server with one slow tool, which it runs as a task.
-type greeter struct {
-	mcptask.Server
-
-	running sync.WaitGroup
-}
-
-func (g *greeter) answer(ctx context.Context, r mcptask.Request) (jsontext.Value, error) {
+// answer is an MCP server with one slow tool, which it runs as a task.
+func answer(ctx context.Context, s *mcptask.Server, r mcptask.Request) (jsontext.Value, error) {
 	if r.Method != "tools/call" {
-		return g.Handle(ctx, r)
+		return s.Handle(ctx, r)
 	}
-	t, err := g.Start(ctx, task.Draft{
-		ID: "tg_1", Owner: r.Owner, TTL: time.Hour, // leave the ID out to get one that nobody can guess
+	t, err := s.Launch(ctx, task.Draft{
+		ID: "task-1", Owner: r.Owner, TTL: time.Hour, // leave the ID out to get one that nobody can guess
 		Call: task.Call{Method: r.Method, Name: "greet", Message: string(r.Params)},
-	})
+	}, greet)
 	if err != nil {
 		return nil, err
 	}
-	g.running.Go(func() {
-		_, _ = g.Run(ctx, task.OwnedBy(r.Owner).Ref(t.ID), greet) // a real server logs the error
-	})
 	return r.Dialect.CreateResult(t)
 }
 
-func greet(context.Context) (jsontext.Value, error) {
-	return jsontext.Value(`{"content":[{"type":"text","text":"Hello!"}]}`), nil
+// greet outlives the request that called it: its context ends with the task.
+func greet(context.Context) ([]byte, error) {
+	return []byte(`{"content":[{"type":"text","text":"Hello!"}]}`), nil
 }
 
 // Serve MCP tasks from your own server: whatever transport it has, it must know
 // who sent a request and which generation of MCP it is.
 func Example() {
 	clock := func() time.Time { return time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC) }
-	g := &greeter{Server: mcptask.Server{Store: memstore.New(memstore.Options{}), Now: clock}}
-	defer g.Store.Close()
-	defer g.running.Wait()
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	s := &mcptask.Server{Store: store, Now: clock}
+	ctx, stop := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { s.Housekeep(ctx) }) // until the program ends
+	defer keeping.Wait()
+	defer stop()
 
 	for id, m := range []struct{ method, params string }{
 		{"tools/call", `{"name":"greet","task":{"ttl":60000}}`},
-		{"tasks/result", `{"taskId":"tg_1"}`},
-		{"tasks/get", `{"taskId":"tg_2"}`},
+		{"tasks/result", `{"taskId":"task-1"}`},
+		{"tasks/get", `{"taskId":"task-2"}`},
 	} {
 		r := mcptask.Request{Owner: "alice", Method: m.method, Params: jsontext.Value(m.params)}
-		result, err := g.answer(context.Background(), r)
+		result, err := answer(ctx, s, r)
 		if err != nil {
 			fmt.Printf("%s\n", jsonrpc.AppendErrorResponse(nil, fmt.Append(nil, id), r.Dialect.Error(err)))
 			continue
@@ -65,8 +62,8 @@ func Example() {
 		fmt.Printf("%s\n", jsonrpc.AppendResult(nil, fmt.Append(nil, id), result))
 	}
 	// Output:
-	// {"jsonrpc":"2.0","id":0,"result":{"task":{"taskId":"tg_1","status":"working","statusMessage":"Accepted","createdAt":"2026-08-22T10:30:00Z","lastUpdatedAt":"2026-08-22T10:30:00Z","ttl":3600000,"pollInterval":30000},"_meta":{"io.modelcontextprotocol/model-immediate-response":"The call is being worked on."}}}
-	// {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Hello!"}],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"tg_1"}}}}
+	// {"jsonrpc":"2.0","id":0,"result":{"task":{"taskId":"task-1","status":"working","statusMessage":"Running","createdAt":"2026-08-22T10:30:00Z","lastUpdatedAt":"2026-08-22T10:30:00Z","ttl":3600000,"pollInterval":500},"_meta":{"io.modelcontextprotocol/model-immediate-response":"The call is being worked on."}}}
+	// {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Hello!"}],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"task-1"}}}}
 	// {"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Task not found","data":{"error_type":"task_not_found"}}}
 }
 

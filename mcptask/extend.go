@@ -29,7 +29,7 @@ func UpdatedTTL(ttlMs jsontext.Value) (time.Duration, error) {
 // goes on. The error is [task.ErrAlreadyTerminal] or [task.ErrExpired] if it is
 // too late.
 func (s *Server) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (task.Task, error) {
-	return s.extend(ctx, ref, runner, ttl)
+	return s.extend(ctx, ref, s.runner(), ttl)
 }
 
 func (s *Server) extend(ctx context.Context, ref task.Ref, by string, ttl time.Duration) (task.Task, error) {
@@ -39,15 +39,4 @@ func (s *Server) extend(ctx context.Context, ref task.Ref, by string, ttl time.D
 		err = nil // t is the task as it stands
 	}
 	return t, err
-}
-
-// keepLease renews the lease of a task that this program runs if the task lives
-// longer than the lease, because its time was extended.
-func (s *Server) keepLease(ctx context.Context, t task.Task) {
-	if t.Execution == nil || t.Execution.Executor != runner || !t.ExpiresAt.After(t.Execution.LeaseUntil) {
-		return
-	}
-	ref := task.OwnedBy(t.Owner).Ref(t.ID)
-	// If the store fails, the next look at the task tries again.
-	_, _ = task.Advance(ctx, s.Store, ref, task.RenewLease{By: runner, Until: t.ExpiresAt}, s.Now())
 }

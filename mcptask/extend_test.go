@@ -74,7 +74,7 @@ func TestServerExtendWhileRunning(t *testing.T) {
 			}
 			return len(settled)
 		}
-		done, err := b.Run(t.Context(), ref, func(ctx context.Context) (jsontext.Value, error) {
+		done, err := b.Run(t.Context(), ref, func(ctx context.Context) ([]byte, error) {
 			time.Sleep(59 * time.Minute)
 			if after, err := b.Extend(ctx, ref, 3*time.Hour); err != nil || after.TTL() != 3*time.Hour {
 				t.Errorf("Extend = %v, %v", after.TTL(), err)

@@ -149,7 +149,7 @@ func (d Dialect) endError(t task.Task) jsontext.Value {
 		code = jsonrpc.CodeInternal
 	}
 	return errorObject(&jsonrpc.Error{
-		Code: code, Message: endText(t), Data: errorData(e.name, Member{"tool", quote(t.Call.Name)}),
+		Code: code, Message: d.endText(t), Data: errorData(e.name, Member{"tool", quote(t.Call.Name)}),
 	})
 }
 
@@ -172,14 +172,14 @@ func (d Dialect) StatusMessage(t task.Task) string {
 	case task.Approved:
 		return "Approved, about to run"
 	case task.Executing:
-		return runningText(t)
+		return d.runningText(t)
 	case task.Completed:
 		if t.Result != nil && t.Result.Kind == task.ResultToolError {
 			return withQuote("The tool reported an error", toolErrorText(t.Result.Inline))
 		}
 		return ""
 	default:
-		return endText(t)
+		return d.endText(t)
 	}
 }
 
@@ -218,11 +218,14 @@ func (d Dialect) timeLeft(t task.Task) string {
 	return strings.TrimSuffix(left.Truncate(time.Minute).String(), "0s")
 }
 
-// runningText says how a call stands that runs, with the upstream's words.
-func runningText(t task.Task) string {
+// runningText says how a call stands that runs, with the words of the one that
+// does the work.
+func (d Dialect) runningText(t task.Task) string {
 	switch {
 	case t.Execution == nil:
 		return "Running"
+	case !d.Proxy && harmless(t.Execution.Message) != "":
+		return harmless(t.Execution.Message)
 	case t.Asks():
 		return quoteAfter("Waiting for input from the client", t.Execution.Message)
 	case t.Execution.Upstream == task.UpstreamFailed:
@@ -243,9 +246,12 @@ func quoteAfter(text, foreign string) string {
 }
 
 // endText says why t ended without a result, and whether the tool ran.
-func endText(t task.Task) string {
+func (d Dialect) endText(t task.Task) string {
 	if t.Result != nil && t.Result.Kind == task.ResultRPCError {
 		message, _ := jsonrpc.Value{Bytes: t.Result.Inline}.Member("message").Text()
+		if !d.Proxy {
+			return cmp.Or(harmless(message), "Failed.")
+		}
 		return withQuote("The server answered with an error", message)
 	}
 	text := endSentence(t)
@@ -265,6 +271,8 @@ func endSentence(t task.Task) string {
 	switch {
 	case t.State == task.Rejected && t.Approval != nil && t.Approval.Rejection != nil:
 		return withQuote("Rejected by an approver", t.Approval.Rejection.Reason)
+	case t.Failure != nil && t.Failure.Stage == task.StageShutdown && t.Failure.Ran != task.RanNo:
+		return "Interrupted because the server was stopped."
 	case nested && t.Failure != nil && t.Failure.Stage == task.StageUpstreamError:
 		return withQuote("The server's task failed", t.Failure.Reason)
 	default:

@@ -5,7 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,57 +16,154 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
+// A Work does what a task is for. It returns the result of the call, a JSON
+// object, or an error, which is the call's JSON-RPC error if it is a
+// [*jsonrpc.Error]. Its context ends when the task does, and gives it the [Call];
+// see [CallFrom]. A panic fails the task.
+type Work func(ctx context.Context) ([]byte, error)
+
 // Start makes a task for a call. It gives it an id, if it has none, and keeps
 // it, so that when Start returns every task method finds it. The task then
-// waits to be approved, see [task.Submit], or to be run.
+// waits to be approved, see [task.Submit], or to be run with [Server.Run].
+// Programs that ask nobody use [Server.Launch].
 func (s *Server) Start(ctx context.Context, d task.Draft) (task.Task, error) {
-	if d.ID == "" {
-		// Not task.NewID: a gate in front of this server would take such an id
-		// for one of its own.
-		d.ID = task.ID(rand.Text())
-	}
-	d.PollInterval = s.Polling.Interval(d.TTL)
-	t, err := task.New(d, s.Now())
+	t, err := s.draft(d)
 	if err != nil {
 		return task.Task{}, err
 	}
 	return t, s.Store.Create(ctx, t, s.Limits)
 }
 
-// A Work does what a task is for. It returns the result of the call, or an
-// error, which is the call's JSON-RPC error if it is a [*jsonrpc.Error]. Its
-// context ends when the task is cancelled.
-type Work func(ctx context.Context) (jsontext.Value, error)
+// draft returns the task that d makes, with an id.
+func (s *Server) draft(d task.Draft) (task.Task, error) {
+	if d.ID == "" {
+		// Not task.NewID: a gate in front of this server would take such an id
+		// for one of its own.
+		d.ID = task.ID(rand.Text())
+	}
+	if d.PollInterval == 0 {
+		d.PollInterval = s.Polling.ByAge(0)
+	}
+	return task.New(d, s.Now())
+}
 
-// runner is who runs the tasks of [Server.Run].
-const runner = "mcptask.Server"
+// Launch makes a task for a call and runs it in the background. The task is kept
+// before Launch returns, and is running from its beginning: a process that dies
+// at any moment leaves no task that nobody runs. The work has the values of ctx,
+// but outlives it. See [Server.Housekeep] for the end of the process.
+func (s *Server) Launch(ctx context.Context, d task.Draft, work Work) (task.Task, error) {
+	t, err := s.draft(d)
+	if err != nil {
+		return task.Task{}, err
+	}
+	now := s.Now()
+	for _, e := range []task.Event{task.Admit{By: s.runner()}, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}} {
+		if t, err = t.Apply(e, now); err != nil {
+			return task.Task{}, err
+		}
+	}
+	running, end, err := s.enter(ctx, t.ID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if err := s.Store.Create(ctx, t, s.Limits); err != nil {
+		end()
+		return task.Task{}, err
+	}
+	s.background(running, t, work, end)
+	return t, nil
+}
+
+// background runs a claimed task until its end.
+func (s *Server) background(ctx context.Context, t task.Task, work Work, end func()) {
+	go func() {
+		defer end()
+		if _, err := s.run(ctx, t, work); err != nil {
+			s.log(ctx, "running", t.ID, err)
+		}
+	}()
+}
 
 // Run runs a task from [Server.Start] that needs no approval, or that was
 // approved, and keeps what work returns until the task's time is over. It
-// returns once work has, and the answer is kept.
+// returns once work has, and the answer is kept. If ctx ends before the task, the
+// task fails as interrupted: give it a context that outlives the request.
 //
 // The error is that of a task that could not be run or of a store that failed,
 // or it is work's own, unless that is a [*jsonrpc.Error]: the client is told no
-// more than that there was an error.
+// more than that there was an error. A task that was cancelled is no error.
 func (s *Server) Run(ctx context.Context, ref task.Ref, work Work) (task.Task, error) {
+	running, end, err := s.enter(ctx, ref.ID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	defer end()
+	stop := context.AfterFunc(ctx, func() { s.interrupt(ref.ID) })
+	defer stop()
 	t, err := s.claim(ctx, ref)
 	if err != nil {
 		return t, err
 	}
+	return s.run(running, t, work)
+}
+
+func (s *Server) claim(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := s.Store.Get(ctx, ref)
+	if err != nil {
+		return t, err
+	}
+	if t.State == task.Working {
+		if t, err = task.Advance(ctx, s.Store, ref, task.Admit{By: s.runner()}, s.Now()); err != nil {
+			return t, err
+		}
+	}
+	now := s.Now()
+	return task.Advance(ctx, s.Store, ref, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}, now)
+}
+
+// Why the context of a work ends before the work has.
+var (
+	errOver     = errors.New("mcptask: the task has ended")
+	errStopping = errors.New("mcptask: the server is stopping")
+)
+
+// run does the work of a task that this process has claimed, and ends the task
+// with what comes of it. The context is one from enter.
+func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, error) {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	result, failed := s.untilOver(ctx, ref, work)
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
 		failed = errors.New("the work's result is no JSON object")
 	}
-	// The answer is kept even if whoever started the work has gone.
-	t, err = s.keep(context.WithoutCancel(ctx), ref, result, failed)
-	if _, own := errors.AsType[*jsonrpc.Error](failed); own {
-		failed = nil
+	// The answer is kept even if the process is about to end.
+	keeping := context.WithoutCancel(ctx)
+	if failed != nil && errors.Is(context.Cause(ctx), errStopping) && errors.Is(failed, context.Canceled) {
+		return s.leave(keeping, t)
+	}
+	t, err := s.keep(keeping, ref, result, failed)
+	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
+		failed = nil // the client was told, or does not care any more
 	}
 	return t, errors.Join(failed, err)
 }
 
-// keep ends a run with its result, or with what made it fail.
+// leave ends the part of this process in a run that it had to break off: another
+// does the work again if it may be done twice, and the task fails if not.
+func (s *Server) leave(ctx context.Context, t task.Task) (task.Task, error) {
+	if s.again(t) != nil {
+		return t, nil
+	}
+	fail := task.Fail{By: s.runner(), Failure: task.Failure{Stage: task.StageShutdown, Reason: "the server was stopped"}}
+	after, err := task.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), fail, s.Now())
+	return after, unlessOver(err)
+}
+
+// keep ends a run with its result, or with what made it fail. If the task has
+// ended already, it returns the task as it is.
 func (s *Server) keep(ctx context.Context, ref task.Ref, result jsontext.Value, failed error) (task.Task, error) {
+	if t, err := s.Store.Get(ctx, ref); err != nil || t.State.Terminal() {
+		return t, err
+	}
 	kind := KindOf(result)
 	if failed != nil {
 		kind, result = task.ResultRPCError, errorObject(Dialect{}.Error(failed))
@@ -73,42 +173,70 @@ func (s *Server) keep(ctx context.Context, ref task.Ref, result jsontext.Value, 
 		return task.Task{}, err
 	}
 	kept.Kind = kind
-	t, err := task.CompleteWithResult(ctx, s.Store, ref, task.Complete{By: runner, Result: kept}, s.Now())
-	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrConcurrentModification) {
-		err = nil // it was cancelled or has expired meanwhile, and that stands
-	}
-	return t, err
+	t, err := task.CompleteWithResult(ctx, s.Store, ref, task.Complete{By: s.runner(), Result: kept}, s.Now())
+	return t, unlessOver(err)
 }
 
-func (s *Server) claim(ctx context.Context, ref task.Ref) (task.Task, error) {
-	t, err := s.Store.Get(ctx, ref)
-	if err != nil {
-		return t, err
+// unlessOver returns err unless it means that the task was cancelled, has
+// expired, or was taken over meanwhile, all of which stands.
+func unlessOver(err error) error {
+	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrNotExecutor) {
+		return nil
 	}
-	if t.State == task.Working {
-		if t, err = task.Advance(ctx, s.Store, ref, task.Admit{By: runner}, s.Now()); err != nil {
-			return t, err
-		}
-	}
-	return task.Advance(ctx, s.Store, ref, task.Claim{By: runner, LeaseUntil: t.ExpiresAt}, s.Now())
+	return err
 }
 
 // untilOver does the work and ends its context when the task ends first.
-func (s *Server) untilOver(ctx context.Context, ref task.Ref, work Work) (jsontext.Value, error) {
-	ctx, stop := context.WithCancel(ctx)
+func (s *Server) untilOver(ctx context.Context, ref task.Ref, work Work) ([]byte, error) {
+	ctx, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	defer stop()
+	defer stop(nil)
 	watching.Go(func() {
-		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
-			s.keepLease(ctx, t)
-			return t.State.Terminal()
-		})
+		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
 		if err == nil {
-			stop()
+			stop(errOver)
 		}
 	})
+	watching.Go(func() { s.keepLease(ctx, ref, stop) })
+	return protected(context.WithValue(ctx, callKey{}, &Call{server: s, ref: ref}), work)
+}
+
+// protected does the work, and turns a panic into an error.
+func protected(ctx context.Context, work Work) (result []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			result, err = nil, fmt.Errorf("the work panicked: %v\n%s", cause, debug.Stack())
+		}
+	}()
 	return work(ctx)
+}
+
+// keepLease renews the lease of a task that this process runs, and ends the task
+// when its time is over. It ends the work if another process has taken over.
+func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.CancelCauseFunc) {
+	pause := time.NewTimer(s.lease() / leaseParts)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		now := s.Now()
+		t, err := task.Advance(ctx, s.Store, ref, task.RenewLease{By: s.runner(), Until: now.Add(s.lease())}, now)
+		next := s.lease() / leaseParts
+		switch {
+		case errors.Is(err, task.ErrNotExecutor):
+			stop(errOver)
+			return
+		case errors.Is(err, task.ErrExpired):
+			_, _, _ = task.Clerk{Tasks: s.Store}.Settle(ctx, t, s.runner(), now) // or the next round does
+		case err == nil:
+			next = min(next, t.Remaining(now)+time.Millisecond)
+		}
+		pause.Reset(next)
+	}
 }
 
 // KindOf returns what kind of answer a tool result is.

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 			b := newBench(t)
 			ref := b.start()
 
-			done, err := b.Run(t.Context(), ref, func(context.Context) (jsontext.Value, error) {
+			done, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) {
 				return jsontext.Value(tt.result), tt.err
 			})
 
@@ -71,7 +71,7 @@ func TestRunIsCancelled(t *testing.T) {
 		ref := b.start()
 		stopped := make(chan error, 1)
 		go func() {
-			done, err := b.Run(t.Context(), ref, func(ctx context.Context) (jsontext.Value, error) {
+			done, err := b.Run(t.Context(), ref, func(ctx context.Context) ([]byte, error) {
 				<-ctx.Done()
 				return jsontext.Value(`{"content":[]}`), nil
 			})
@@ -95,7 +95,7 @@ func TestRunOutlivesItsContext(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
 	ctx, cancel := context.WithCancel(t.Context())
-	done, err := b.Run(ctx, ref, func(context.Context) (jsontext.Value, error) {
+	done, err := b.Run(ctx, ref, func(context.Context) ([]byte, error) {
 		cancel()
 		return jsontext.Value(`{"content":[]}`), nil
 	})
@@ -106,7 +106,7 @@ func TestRunOutlivesItsContext(t *testing.T) {
 
 // A task runs at most once, and only if it may.
 func TestRunRefuses(t *testing.T) {
-	work := func(context.Context) (jsontext.Value, error) { return jsontext.Value(`{}`), nil }
+	work := func(context.Context) ([]byte, error) { return jsontext.Value(`{}`), nil }
 	b := newBench(t)
 	ref := b.start()
 	if _, err := b.Run(t.Context(), ref, work); err != nil {

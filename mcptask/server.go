@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -14,27 +15,54 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Server answers the task methods of both eras from a [task.Store]. It is
-// safe for concurrent use. It knows nothing of transports and authenticates
-// nobody: who asks is part of the [Request]. Store and Now must be given.
+// A Server answers the task methods of both eras from a [task.Store], and runs
+// tasks. It is safe for concurrent use. It knows nothing of transports and
+// authenticates nobody: who asks is part of the [Request]. Store and Now must be
+// given. No field may change once the server is used.
 //
 // An answer is whole in memory while it is sent. A program with huge ones uses
 // a [Dialect] and [task.OpenResult] instead.
 //
-// The program must also call [task.SettleOverdue] and Sweep on the store now and
-// then, so that tasks end when their time does.
+// A program that runs tasks runs [Server.Housekeep] as well.
 type Server struct {
 	Store     task.Store
 	Now       func() time.Time    // the clock
-	Limits    task.Limits         // on tasks made by [Server.Start]
+	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
 	Variables task.VariableLimits // on what clients write with tasks/update
-	Polling   task.Polling        // how often clients are told to ask
+	Polling   task.Polling        // how often clients are told to ask; see [task.Polling.ByAge]
 	MaxTTL    time.Duration       // how long a task that is extended may live at most; 0 means 24 hours
+	Log       *slog.Logger        // what goes wrong in the background; may be nil
+
+	// Name is that of the process among those that share the store. No other
+	// process may have it, not even one that was started later in its place. A
+	// unique one is made if it is empty.
+	Name string
+
+	// Lease is how long a process that has died seems to be alive; 0 means 10
+	// seconds. A process that lives renews the leases of its tasks in time.
+	Lease time.Duration
+
+	// Grace is how long work has to end when the process is to end; 0 means 5
+	// seconds.
+	Grace time.Duration
+
+	// Rerun returns the work of a task whose process has died, to be done from
+	// the beginning, or nil if it must not be done twice: then the task fails.
+	// If Rerun is nil, all of them do.
+	Rerun func(t task.Task) Work
 
 	// Input takes a modern client's answers to what t asks of it, by the key of
 	// the question. Keys that t does not ask for have been taken out. If Input
-	// is nil, answers are dropped.
+	// is nil, the answers are for [Call.Ask].
 	Input func(ctx context.Context, t task.Task, responses Object) error
+
+	// Ask puts what t asks to the client of 2025-11-25 that waits in tasks/result,
+	// and returns its answer. Request is the request to the client, with method
+	// and params. If Ask fails, or is nil, the work learns that the client cannot
+	// be asked.
+	Ask func(ctx context.Context, t task.Task, request []byte) ([]byte, error)
+
+	process process
 }
 
 // A Request is one request about tasks.
@@ -83,20 +111,35 @@ func (s *Server) get(ctx context.Context, r Request) (jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Store.Get(ctx, ref)
+	t, err := s.look(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	t.PollInterval = s.Polling.Interval(t.Remaining(s.Now()))
 	text, err := r.Dialect.GetResult(t)
 	if err != nil {
 		return nil, err
 	}
-	payload, err := s.payload(ctx, t)
+	payload, err := s.payload(ctx, r.Dialect.Era, t)
 	if err != nil {
 		return nil, err
 	}
 	return text.Whole(payload)
+}
+
+// look returns a task as it is shown. One whose time is over ends now, even if
+// nobody keeps house.
+func (s *Server) look(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := s.Store.Get(ctx, ref)
+	if err != nil {
+		return t, err
+	}
+	if s.overdue(t) {
+		if t, _, err = s.clerk().Settle(ctx, t, s.runner(), s.Now()); err != nil {
+			return t, err
+		}
+	}
+	t.PollInterval = s.Polling.ByAge(s.Now().Sub(t.CreatedAt))
+	return t, nil
 }
 
 func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) {
@@ -104,11 +147,11 @@ func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
+	t, err := s.ended(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	payload, err := s.payload(ctx, t)
+	payload, err := s.payload(ctx, r.Dialect.Era, t)
 	if err != nil {
 		return nil, err
 	}
@@ -122,15 +165,62 @@ func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) 
 	return answer.Result.Whole(payload)
 }
 
-// payload returns what the upstream answered, or nil if it did not.
-func (s *Server) payload(ctx context.Context, t task.Task) ([]byte, error) {
+// overdue reports whether t is to be ended, because its time is over or because
+// its process has died and nobody takes it over.
+func (s *Server) overdue(t task.Task) bool {
+	now := s.Now()
+	if t.Lost(now) {
+		return !s.runs(t) && s.again(t) == nil
+	}
+	return now.After(t.Due())
+}
+
+// ended waits until a task has ended. What the task asks meanwhile is put to the
+// client that waits.
+func (s *Server) ended(ctx context.Context, ref task.Ref) (task.Task, error) {
+	for {
+		t, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
+			return t.State.Terminal() || s.overdue(t) || s.asks(t)
+		})
+		if err == nil && !t.State.Terminal() && s.asks(t) {
+			err = s.putQuestions(ctx, t)
+		}
+		if err == nil {
+			t, err = s.look(ctx, ref)
+		}
+		if err != nil || t.State.Terminal() {
+			return t, err
+		}
+	}
+}
+
+// payload returns what the call was answered with, as a client of the era reads
+// it, or nil if it was not. Results of 2026-07-28 say of what type they are.
+func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, error) {
 	if t.Result == nil || !t.State.Terminal() {
 		return nil, nil
 	}
 	var b bytes.Buffer
-	err := task.ReadResult(ctx, s.Store, t, &b)
-	return b.Bytes(), err
+	if err := task.ReadResult(ctx, s.Store, t, &b); err != nil {
+		return nil, err
+	}
+	result := jsonrpc.Value{Bytes: b.Bytes()}
+	typed := result.Member(memberResultType).Present()
+	switch {
+	case t.Result.Kind == task.ResultRPCError:
+	case era == Legacy && typed:
+		return result.Without(memberResultType), nil
+	case era == Modern && !typed:
+		var read Object
+		if err := json.Unmarshal(result.Bytes, &read); err != nil {
+			return nil, err
+		}
+		return append(Object{{memberResultType, quote(string(Complete))}}, read...).text(), nil
+	}
+	return result.Bytes, nil
 }
+
+const memberResultType = "resultType"
 
 func (s *Server) list(ctx context.Context, r Request) (jsontext.Value, error) {
 	var params ListParams
@@ -172,15 +262,15 @@ func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Store.Get(ctx, ref)
+	t, err := s.look(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.change(ctx, t, ClientVariables(params.Meta), ttl); err != nil && !over(err) {
 		return nil, err
 	}
-	if answers := asked(t, params.InputResponses); len(answers) > 0 && s.Input != nil {
-		if err := s.Input(ctx, t, answers); err != nil {
+	if answers := asked(t, params.InputResponses); len(answers) > 0 {
+		if err := s.input(ctx, t, answers); err != nil && !over(err) {
 			return nil, err
 		}
 	}

@@ -107,15 +107,24 @@ func TestServerGet(t *testing.T) {
 	}
 }
 
-// How often to ask follows from the time that is left, not from when the task
-// was made.
+// How often to ask follows from the age of the task: a tool that takes a second is
+// not asked for half a minute later.
 func TestServerPollInterval(t *testing.T) {
 	b := newBench(t)
-	b.keep(newTask(t, submit))
-	left := newTask(t).ExpiresAt.Sub(changed)
-	got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodGet, byID))}.Member("pollInterval")
-	if ms, _ := got.Int(); time.Duration(ms)*time.Millisecond != (task.Polling{}).Interval(left) {
-		t.Errorf("poll interval %s with %v left", got.Bytes, left)
+	made := changed
+	for _, tt := range []struct{ age, want time.Duration }{
+		{0, 500 * time.Millisecond},
+		{4 * time.Second, 500 * time.Millisecond},
+		{time.Minute, 6 * time.Second},
+		{30 * time.Minute, 30 * time.Second},
+	} {
+		b.Now = func() time.Time { return made }
+		ref := b.start()
+		b.Now = func() time.Time { return made.Add(tt.age) }
+		got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodGet, `{"taskId":"`+string(ref.ID)+`"}`))}.Member("pollInterval")
+		if ms, _ := got.Int(); time.Duration(ms)*time.Millisecond != tt.want {
+			t.Errorf("poll interval %s at the age of %v; want %v", got.Bytes, tt.age, tt.want)
+		}
 	}
 }
 
@@ -186,7 +195,7 @@ func TestServerResultWaits(t *testing.T) {
 		default:
 		}
 
-		_, err := b.Run(t.Context(), ref, func(context.Context) (jsontext.Value, error) {
+		_, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) {
 			return jsontext.Value(`{"content":[]}`), nil
 		})
 
@@ -217,7 +226,7 @@ func TestServerLargeResult(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
 	large := `{"content":[{"type":"text","text":"` + strings.Repeat("x", 3*task.ChunkSize) + `"}]}`
-	done, err := b.Run(t.Context(), ref, func(context.Context) (jsontext.Value, error) { return jsontext.Value(large), nil })
+	done, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) { return jsontext.Value(large), nil })
 	if err != nil || done.Result.Chunks < 3 {
 		t.Fatalf("%+v, %v", done.Result, err)
 	}
@@ -227,7 +236,7 @@ func TestServerLargeResult(t *testing.T) {
 		t.Errorf("legacy result of %d bytes; want %d", len(got), len(large))
 	}
 	result := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcptask.MethodGet, params))}.Member("result")
-	if string(result.Bytes) != large {
+	if string(result.Bytes) != `{"resultType":"complete",`+large[1:] {
 		t.Errorf("modern result of %d bytes; want %d", len(result.Bytes), len(large))
 	}
 }
@@ -419,7 +428,7 @@ func TestServerVariables(t *testing.T) {
 // Answers reach whoever asked, without those that nobody asked for.
 func TestServerInput(t *testing.T) {
 	b := newBench(t)
-	b.keep(newTask(t, submit, approve, claim, task.NoteUpstream{
+	b.keep(newTask(t, submit, approve, claim, task.Progress{
 		By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"},"in-2":{"method":"roots/list"}}`),
 	}))
 	answer := func(responses string) string {

@@ -115,21 +115,37 @@ func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]T
 	}
 	settled := overdue[:0]
 	for _, t := range overdue {
-		var e Event = Expire{By: by}
-		if t.Lost(now) {
-			e = Lapse{By: by}
-		}
-		if t.Lost(now) && c.Alive != nil && c.Alive(t) {
-			continue
-		}
-		after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
-		if err == nil {
+		after, ended, err := c.Settle(ctx, t, by, now)
+		if ended {
 			settled = append(settled, after)
-		} else if !settledElsewhere(err) {
+		} else if err != nil {
 			return settled, err
 		}
 	}
 	return settled, nil
+}
+
+// Settle ends t if its time is over at time now, as [Clerk.SettleOverdue] does,
+// and reports whether it did. Otherwise it returns t.
+func (c Clerk) Settle(ctx context.Context, t Task, by string, now time.Time) (Task, bool, error) {
+	var e Event = Expire{By: by}
+	switch {
+	case t.State.Terminal() || !precise(now).After(t.Due()):
+		return t, false, nil
+	case t.Lost(now) && c.Alive != nil && c.Alive(t):
+		return t, false, nil
+	case t.Lost(now):
+		e = Lapse{By: by}
+	}
+	after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
+	switch {
+	case err == nil:
+		return after, true, nil
+	case settledElsewhere(err):
+		return t, false, nil
+	default:
+		return t, false, err
+	}
 }
 
 // settledElsewhere reports whether err means that there is nothing left to do:

@@ -25,9 +25,11 @@ const (
 	ActionSetVariables Action = "set variables"
 	ActionExtendTTL    Action = "extend ttl"
 	ActionRenewLease   Action = "renew lease"
-	ActionNoteUpstream Action = "note upstream"
+	ActionProgress     Action = "progress"
 	ActionAnswer       Action = "answer"
 	ActionResume       Action = "resume"
+	ActionRestart      Action = "restart"
+	ActionDescribe     Action = "describe"
 	ActionDeliver      Action = "deliver"
 
 	ActionTellUpstream   Action = "tell upstream"
@@ -168,11 +170,12 @@ type (
 		Until time.Time
 	}
 
-	// NoteUpstream records what the upstream says of a call that it has taken:
-	// the task it has made of it, which stays the same ever after, how far that
-	// is, and what it asks of the client. Only the executor can do it, or
-	// anybody if there is none that is alive.
-	NoteUpstream struct {
+	// Progress records how far a run is, in the words of the one that does the
+	// work, and what it asks of the client. If an upstream does the work, it is
+	// also the task that the upstream has made of the call, which stays the same
+	// ever after. Only the executor can do it, or anybody if there is none that
+	// is alive.
+	Progress struct {
 		By            string
 		UpstreamTask  string
 		Upstream      UpstreamState // UpstreamAsks is implied if InputRequests are given
@@ -186,15 +189,28 @@ type (
 		Release bool
 	}
 
-	// Answer adds the client's answers to what an upstream asked that has no
-	// task, by the keys of the questions. Others are ignored. With the last
-	// question answered the run can be resumed.
+	// Describe says how far a run is, in words, and changes nothing else. Only the
+	// executor can do it.
+	Describe struct{ By, Message string }
+
+	// Answer adds the client's answers to what was asked in a [Progress] without
+	// an upstream's task, by the keys of the questions. Others are ignored. With
+	// the last question answered the run goes on: if it needed no process
+	// meanwhile, it can be resumed.
 	Answer struct{ Responses map[string]jsontext.Value }
 
 	// Resume takes up a run that needed no process: to fetch the outcome of the
 	// upstream's task, or to call the upstream again once all it asked has been
 	// answered. It is refused with [ErrNotReady] while somebody else is at it.
 	Resume struct {
+		By         string
+		LeaseUntil time.Time
+	}
+
+	// Restart takes over a run whose executor has died, to do all of it once more.
+	// It is for work that may be done twice, which only the caller knows. It is
+	// refused with [ErrNotReady] while the executor may be alive.
+	Restart struct {
 		By         string
 		LeaseUntil time.Time
 	}
@@ -265,13 +281,19 @@ func (ExtendTTL) Action() Action { return ActionExtendTTL }
 func (RenewLease) Action() Action { return ActionRenewLease }
 
 // Action implements [Event].
-func (NoteUpstream) Action() Action { return ActionNoteUpstream }
+func (Progress) Action() Action { return ActionProgress }
 
 // Action implements [Event].
 func (Answer) Action() Action { return ActionAnswer }
 
 // Action implements [Event].
 func (Resume) Action() Action { return ActionResume }
+
+// Action implements [Event].
+func (Describe) Action() Action { return ActionDescribe }
+
+// Action implements [Event].
+func (Restart) Action() Action { return ActionRestart }
 
 // Action implements [Event].
 func (Deliver) Action() Action { return ActionDeliver }
@@ -296,9 +318,11 @@ func (Contact) cause() (by, reason string)      { return "", "" }
 func (SetVariables) cause() (by, reason string) { return "", "" }
 func (e ExtendTTL) cause() (by, reason string)  { return e.By, "" }
 func (RenewLease) cause() (by, reason string)   { return "", "" }
-func (NoteUpstream) cause() (by, reason string) { return "", "" }
+func (Progress) cause() (by, reason string)     { return "", "" }
 func (Answer) cause() (by, reason string)       { return "", "" }
 func (Resume) cause() (by, reason string)       { return "", "" }
+func (Describe) cause() (by, reason string)     { return "", "" }
+func (Restart) cause() (by, reason string)      { return "", "" }
 func (Deliver) cause() (by, reason string)      { return "", "" }
 
 func (e TellUpstream) cause() (by, reason string)   { return e.By, "" }

@@ -62,9 +62,9 @@ func TestRefusals(t *testing.T) {
 		{"the same life", task.Working, task.ExtendTTL{TTL: 2 * ttl, Max: ttl}, task.ErrInvalidTTL},
 		{"another renews", task.Executing, task.RenewLease{By: "gate-2", Until: epoch.Add(ttl)}, task.ErrNotExecutor},
 		{"a shorter lease", task.Executing, task.RenewLease{By: "gate-1", Until: epoch.Add(lease)}, task.ErrInvalid},
-		{"another notes", task.Executing, task.NoteUpstream{By: "gate-2"}, task.ErrNotExecutor},
-		{"input requests are no JSON", task.Executing, task.NoteUpstream{By: "gate-1", InputRequests: jsontext.Value(`{`)}, task.ErrInvalid},
-		{"input requests are no object", task.Executing, task.NoteUpstream{By: "gate-1", InputRequests: jsontext.Value(`[]`)}, task.ErrInvalid},
+		{"another notes", task.Executing, task.Progress{By: "gate-2"}, task.ErrNotExecutor},
+		{"input requests are no JSON", task.Executing, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{`)}, task.ErrInvalid},
+		{"input requests are no object", task.Executing, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`[]`)}, task.ErrInvalid},
 		{"delivery before the end", task.Executing, task.Deliver{}, task.ErrNotReady},
 	}
 	for _, tt := range tests {
@@ -219,11 +219,11 @@ func TestAnnotate(t *testing.T) {
 	if !got.Due().Equal(epoch.Add(time.Minute)) || !got.UpdatedAt.Equal(epoch) {
 		t.Errorf("after renewing the lease: due %v, updated %v", got.Due(), got.UpdatedAt)
 	}
-	got = step(got, task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{ "q" : {} }`)})
+	got = step(got, task.Progress{By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{ "q" : {} }`)})
 	if got.Execution.UpstreamTask != "u1" || string(got.Execution.InputRequests) != `{"q":{}}` || !got.UpdatedAt.Equal(later) {
 		t.Errorf("after a note: %+v", got.Execution)
 	}
-	if got = step(got, task.NoteUpstream{By: "gate-1", UpstreamTask: "u1"}); got.Execution.InputRequests != nil {
+	if got = step(got, task.Progress{By: "gate-1", UpstreamTask: "u1"}); got.Execution.InputRequests != nil {
 		t.Errorf("input requests stayed: %s", got.Execution.InputRequests)
 	}
 	if got = step(got, task.ExtendTTL{TTL: 5 * ttl, Max: 3 * ttl}); got.TTL() != 3*ttl {

@@ -9,7 +9,8 @@ import (
 
 // transitions holds every legal change of state. A pair that is absent is
 // illegal. A task that has begun to execute can never be approved or claimed
-// again: a tool call is not known to be idempotent, so it is made at most once.
+// again: a tool call is not known to be idempotent, so it is made at most once,
+// unless somebody who knows better says [Restart].
 var transitions = map[State]map[Action]State{
 	Working: {
 		ActionSubmit: InputRequired, ActionAdmit: Approved,
@@ -50,7 +51,7 @@ var annotations = map[State][]Action{
 	Approved:      {ActionContact, ActionSetVariables, ActionExtendTTL},
 	Executing: {
 		ActionContact, ActionSetVariables, ActionExtendTTL,
-		ActionRenewLease, ActionNoteUpstream, ActionAnswer, ActionResume,
+		ActionRenewLease, ActionProgress, ActionDescribe, ActionAnswer, ActionResume, ActionRestart,
 	},
 	Completed: {ActionDeliver},
 	Failed:    {ActionDeliver},
@@ -71,10 +72,14 @@ type Draft struct {
 	TTL          time.Duration // see [TTLRules]
 	PollInterval time.Duration // see [Polling]
 	Waits        bool          // the owner waits in the request that makes the call
+
+	// Variables are written with the task: all of them, or there is no task.
+	Variables []SetVariables
 }
 
 // New returns a task that is made at time now, in state [Working]. It returns
-// [ErrInvalid] if d lacks something or holds what cannot be stored as it is.
+// [ErrInvalid] if d lacks something or holds what cannot be stored as it is, and
+// the error of [SetVariables] if the variables are refused.
 func New(d Draft, now time.Time) (Task, error) {
 	now = precise(now)
 	digest, err := d.Call.Digest()
@@ -96,6 +101,11 @@ func New(d Draft, now time.Time) (Task, error) {
 	}
 	if d.Waits {
 		t.WaitsUntil = now.Add(2 * t.PollInterval)
+	}
+	for _, set := range d.Variables {
+		if refused := set.apply(&t, now); refused != nil {
+			return Task{}, (&Task{ID: d.ID}).refuse(refused, ActionCreate)
+		}
 	}
 	return t, nil
 }
@@ -177,6 +187,9 @@ func postponed(e Event, by time.Duration) Event {
 		e.Until = e.Until.Add(by)
 		return e
 	case Resume:
+		e.LeaseUntil = e.LeaseUntil.Add(by)
+		return e
+	case Restart:
 		e.LeaseUntil = e.LeaseUntil.Add(by)
 		return e
 	case Contact:

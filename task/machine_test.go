@@ -126,7 +126,8 @@ var annotations = []task.Event{
 	task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.a": jsontext.Value("1")}},
 	task.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl},
 	task.RenewLease{By: "gate-1", Until: epoch.Add(ttl)},
-	task.NoteUpstream{By: "gate-1", UpstreamTask: "u"},
+	task.Progress{By: "gate-1", UpstreamTask: "u"},
+	task.Describe{By: "gate-1", Message: "half"},
 	task.Deliver{},
 }
 
@@ -175,16 +176,16 @@ func TestTransitions(t *testing.T) {
 
 // Events that do not change the state of a task.
 const notes = `
-               contact        set variables  extend ttl     renew lease    note upstream  deliver
-working        yes            yes            yes            -              -              -
-input_required yes            yes            yes            -              -              -
-approved       yes            yes            yes            -              -              -
-executing      yes            yes            yes            yes            yes            -
-completed      -              -              -              -              -              yes
-failed         -              -              -              -              -              yes
-rejected       -              -              -              -              -              yes
-cancelled      -              -              -              -              -              yes
-expired        -              -              -              -              -              yes
+               contact        set variables  extend ttl     renew lease    progress       describe       deliver
+working        yes            yes            yes            -              -              -              -
+input_required yes            yes            yes            -              -              -              -
+approved       yes            yes            yes            -              -              -              -
+executing      yes            yes            yes            yes            yes            yes            -
+completed      -              -              -              -              -              -              yes
+failed         -              -              -              -              -              -              yes
+rejected       -              -              -              -              -              -              yes
+cancelled      -              -              -              -              -              -              yes
+expired        -              -              -              -              -              -              yes
 `
 
 func TestAnnotations(t *testing.T) {

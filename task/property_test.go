@@ -48,11 +48,13 @@ func anyEvent(r *rapid.T, now time.Time) task.Event {
 		task.SetVariables{Side: side, Values: task.Variables{name: value}},
 		task.ExtendTTL{TTL: soon.Sub(epoch), Max: 2 * ttl},
 		task.RenewLease{By: who, Until: soon},
-		task.NoteUpstream{By: who, UpstreamTask: "u", InputRequests: value},
-		task.NoteUpstream{By: who, InputRequests: jsontext.Value(`{"a":{}}`), Release: true},
-		task.NoteUpstream{By: who, UpstreamTask: "u", Upstream: task.UpstreamReady, Release: true},
+		task.Progress{By: who, UpstreamTask: "u", InputRequests: value},
+		task.Progress{By: who, InputRequests: jsontext.Value(`{"a":{}}`), Release: true},
+		task.Progress{By: who, UpstreamTask: "u", Upstream: task.UpstreamReady, Release: true},
 		task.Answer{Responses: map[string]jsontext.Value{"a": value}},
 		task.Resume{By: who, LeaseUntil: soon},
+		task.Describe{By: who, Message: "half"},
+		task.Restart{By: who, LeaseUntil: soon},
 		task.Deliver{},
 	}).Draw(r, "event")
 }

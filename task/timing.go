@@ -34,6 +34,16 @@ func (p Polling) Clamp(interval time.Duration) time.Duration {
 	return min(p.Max, max(p.Min, interval))
 }
 
+// ByAge returns how often to ask for a task that has run so long: a tenth of its
+// age, from 500 ms if Min is zero. The owner of short work learns of its end soon,
+// and that of long work does not ask in vain.
+func (p Polling) ByAge(age time.Duration) time.Duration {
+	if p.Min == 0 {
+		p.Min = 500 * time.Millisecond
+	}
+	return p.Clamp((age / 10).Truncate(100 * time.Millisecond))
+}
+
 func pollInterval(remaining time.Duration) time.Duration {
 	switch {
 	case remaining <= time.Minute:

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
+func (e Progress) apply(t *Task, now time.Time) *Error {
 	x := t.Execution.clone()
 	if refused := t.runBy(e.By); refused != nil && !x.Detached() {
 		if !now.After(x.LeaseUntil) {
@@ -34,6 +34,18 @@ func (e NoteUpstream) apply(t *Task, now time.Time) *Error {
 	return nil
 }
 
+func (e Describe) apply(t *Task, _ time.Time) *Error {
+	if refused := t.runBy(e.By); refused != nil {
+		return refused
+	}
+	if !utf8.ValidString(e.Message) {
+		return &Error{Kind: KindInvalid, Detail: "the message is no valid UTF-8"}
+	}
+	t.Execution = t.Execution.clone()
+	t.Execution.Message = e.Message
+	return nil
+}
+
 // ask notes what the upstream asks, which may be nothing.
 func (x *Execution) ask(asked jsontext.Value) {
 	x.InputRequests, x.Answers = asked, nil
@@ -48,7 +60,7 @@ func (x *Execution) ask(asked jsontext.Value) {
 
 // check returns the questions of e in one way to write them, or what is wrong
 // with e as a note on x.
-func (e NoteUpstream) check(x *Execution) (jsontext.Value, *Error) {
+func (e Progress) check(x *Execution) (jsontext.Value, *Error) {
 	switch {
 	case x.UpstreamTask != "" && e.UpstreamTask != x.UpstreamTask:
 		return nil, &Error{Kind: KindInvalid, Detail: "the upstream's task is another one already"}
@@ -68,7 +80,7 @@ func (e NoteUpstream) check(x *Execution) (jsontext.Value, *Error) {
 
 func (e Answer) apply(t *Task, _ time.Time) *Error {
 	x := t.Execution.clone()
-	if x.UpstreamTask != "" || x.Upstream != UpstreamAsks || !x.Detached() {
+	if x.UpstreamTask != "" || x.Upstream != UpstreamAsks {
 		return &Error{Kind: KindInvalidTransition, Detail: "nothing is asked"}
 	}
 	open, err := members(x.InputRequests)
@@ -113,5 +125,19 @@ func (e Resume) apply(t *Task, now time.Time) *Error {
 	}
 	x.Executor, x.LeaseUntil = e.By, lease
 	t.Execution = x
+	return nil
+}
+
+func (e Restart) apply(t *Task, now time.Time) *Error {
+	x, lease := t.Execution, precise(e.LeaseUntil)
+	switch {
+	case e.By == "" || !utf8.ValidString(e.By) || !lease.After(now):
+		return &Error{Kind: KindInvalid, Detail: "nobody would be at work on it"}
+	case x.UpstreamTask != "" || x.Detached():
+		return &Error{Kind: KindInvalidTransition, Detail: "the run needs no executor"}
+	case !now.After(x.LeaseUntil):
+		return &Error{Kind: KindNotReady, Detail: "the executor may be alive", RetryAfter: x.LeaseUntil.Sub(now)}
+	}
+	t.Execution = &Execution{Executor: e.By, StartedAt: now, LeaseUntil: lease}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	created = task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", Release: true}
-	asks    = task.NoteUpstream{By: "gate-1", RequestState: "s1", InputRequests: jsontext.Value(`{"a":{"n":1.0},"b":{}}`), Release: true}
+	created = task.Progress{By: "gate-1", UpstreamTask: "u1", Release: true}
+	asks    = task.Progress{By: "gate-1", RequestState: "s1", InputRequests: jsontext.Value(`{"a":{"n":1.0},"b":{}}`), Release: true}
 	resume  = task.Resume{By: "gate-2", LeaseUntil: epoch.Add(lease)}
 )
 
@@ -28,7 +28,7 @@ func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
 	if _, err := nested.Apply(task.Lapse{By: "gate-2"}, late); !errors.Is(err, task.ErrInvalidTransition) || nested.Lost(late) {
 		t.Errorf("lapse: err = %v, lost %t; want neither", err, nested.Lost(late))
 	}
-	noted := apply(t, nested, task.NoteUpstream{By: "gate-9", UpstreamTask: "u1", Upstream: task.UpstreamReady, Message: "done", PollInterval: time.Second})
+	noted := apply(t, nested, task.Progress{By: "gate-9", UpstreamTask: "u1", Upstream: task.UpstreamReady, Message: "done", PollInterval: time.Second})
 	if x := noted.Execution; x.Upstream != task.UpstreamReady || x.Message != "done" || x.PollInterval != time.Second {
 		t.Errorf("after a note by another replica: %+v", x)
 	}
@@ -41,7 +41,7 @@ func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
 	if _, err := taken.Apply(other, epoch.Add(lease)); !errors.Is(err, task.ErrNotReady) {
 		t.Errorf("a second one takes it up: err = %v", err)
 	}
-	mustRefuse(t, taken, task.NoteUpstream{By: "gate-3", UpstreamTask: "u1"}, task.ErrNotExecutor)
+	mustRefuse(t, taken, task.Progress{By: "gate-3", UpstreamTask: "u1"}, task.ErrNotExecutor)
 	if after, err := taken.Apply(other, late); err != nil || after.Execution.Executor != "gate-3" {
 		t.Errorf("after the first one died: %+v, %v", after.Execution, err)
 	}
@@ -49,7 +49,7 @@ func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
 	if done.State != task.Completed {
 		t.Errorf("state %s; want the one who fetched the outcome to complete it", done.State)
 	}
-	if back := apply(t, taken, task.NoteUpstream{By: "gate-2", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true}); !back.Execution.Detached() {
+	if back := apply(t, taken, task.Progress{By: "gate-2", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true}); !back.Execution.Detached() {
 		t.Errorf("given back: %+v", back.Execution)
 	}
 }
@@ -89,7 +89,7 @@ func TestAnswersBeforeTheRunGoesOn(t *testing.T) {
 	if !again.Due().Equal(epoch.Add(lease)) || !again.Lost(epoch.Add(lease+time.Second)) {
 		t.Errorf("due %v; want the lease to count again, since the call is being made", again.Due())
 	}
-	if third := apply(t, again, task.NoteUpstream{By: "gate-2", UpstreamTask: "u1", Release: true}); third.Execution.Answers != nil {
+	if third := apply(t, again, task.Progress{By: "gate-2", UpstreamTask: "u1", Release: true}); third.Execution.Answers != nil {
 		t.Errorf("answers stayed: %s", third.Execution.Answers)
 	}
 }
@@ -98,11 +98,11 @@ func TestUpstreamRefusals(t *testing.T) {
 	running := inState(t, task.Executing)
 	mustRefuse(t, running, resume, task.ErrNotReady)
 	mustRefuse(t, running, task.Answer{}, task.ErrInvalidTransition)
-	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", Release: true}, task.ErrInvalid)
-	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", UpstreamTask: "\xff"}, task.ErrInvalid)
-	mustRefuse(t, running, task.NoteUpstream{By: "gate-1", UpstreamTask: "u", PollInterval: -1}, task.ErrInvalid)
+	mustRefuse(t, running, task.Progress{By: "gate-1", Release: true}, task.ErrInvalid)
+	mustRefuse(t, running, task.Progress{By: "gate-1", UpstreamTask: "\xff"}, task.ErrInvalid)
+	mustRefuse(t, running, task.Progress{By: "gate-1", UpstreamTask: "u", PollInterval: -1}, task.ErrInvalid)
 	nested := apply(t, running, created)
-	mustRefuse(t, nested, task.NoteUpstream{By: "gate-1", UpstreamTask: "u2"}, task.ErrInvalid)
+	mustRefuse(t, nested, task.Progress{By: "gate-1", UpstreamTask: "u2"}, task.ErrInvalid)
 	mustRefuse(t, nested, task.Answer{}, task.ErrInvalidTransition)
 	mustRefuse(t, nested, task.Resume{LeaseUntil: epoch.Add(lease)}, task.ErrInvalid)
 	mustRefuse(t, nested, task.Resume{By: "gate-1", LeaseUntil: epoch}, task.ErrInvalid)
@@ -111,10 +111,46 @@ func TestUpstreamRefusals(t *testing.T) {
 
 // A call that ran is reported as such, even if nobody fetched its outcome.
 func TestUnfetched(t *testing.T) {
-	ready := apply(t, inState(t, task.Executing), task.NoteUpstream{By: "gate-1", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true})
+	ready := apply(t, inState(t, task.Executing), task.Progress{By: "gate-1", UpstreamTask: "u1", Upstream: task.UpstreamReady, Release: true})
 	after, err := ready.Apply(task.Expire{By: "gate"}, epoch.Add(ttl+time.Second))
 	want := &task.Failure{Stage: task.StageUnfetched, Reason: "its time is over", Ran: task.RanYes}
 	if diff := cmp.Diff(want, after.Failure); err != nil || diff != "" {
 		t.Errorf("err = %v, failure (-want +got):\n%s", err, diff)
 	}
+}
+
+// Work that may be done twice is taken over from an executor that has died, and
+// begins anew: its questions are forgotten.
+func TestRestart(t *testing.T) {
+	running := inState(t, task.Executing)
+	asking := apply(t, running, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{"a":{}}`)})
+	again := task.Restart{By: "gate-2", LeaseUntil: epoch.Add(time.Hour)}
+	mustRefuse(t, asking, again, task.ErrNotReady)
+	taken, err := asking.Apply(again, epoch.Add(lease+time.Second))
+	if err != nil || taken.State != task.Executing || taken.Asks() || taken.Execution.Executor != "gate-2" {
+		t.Errorf("%+v, %v", taken.Execution, err)
+	}
+	if _, err := taken.Apply(task.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK}}, epoch.Add(lease+time.Second)); !errors.Is(err, task.ErrNotExecutor) {
+		t.Errorf("the one that seemed dead completes it: %v", err)
+	}
+	mustRefuse(t, running, task.Restart{LeaseUntil: epoch.Add(time.Hour)}, task.ErrInvalid)
+	mustRefuse(t, running, task.Restart{By: "gate-2", LeaseUntil: epoch}, task.ErrInvalid)
+	mustRefuse(t, apply(t, running, created), again, task.ErrInvalidTransition)
+}
+
+// An executor that is alive waits for the answers to what it asks, and says
+// meanwhile how far it is.
+func TestAnswerToExecutor(t *testing.T) {
+	asking := apply(t, inState(t, task.Executing), task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{"a":{},"b":{}}`)})
+	half := apply(t, asking, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`1`)}})
+	half = apply(t, half, task.Describe{By: "gate-1", Message: "one more"})
+	if !half.Asks() || half.Execution.Message != "one more" {
+		t.Errorf("with one of two answers: %+v", half.Execution)
+	}
+	all := apply(t, half, task.Answer{Responses: map[string]jsontext.Value{"b": jsontext.Value(`2`)}})
+	if all.Asks() || all.Execution.Executor != "gate-1" || string(all.Execution.Answers) != `{"a":1,"b":2}` {
+		t.Errorf("with all answers: %+v", all.Execution)
+	}
+	mustRefuse(t, half, task.Describe{By: "gate-2"}, task.ErrNotExecutor)
+	mustRefuse(t, half, task.Describe{By: "gate-1", Message: "\xff"}, task.ErrInvalid)
 }

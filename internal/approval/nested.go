@@ -142,8 +142,8 @@ func (r Report) news(x *task.Execution) bool {
 }
 
 // note returns r as what happens to a task.
-func (r Report) note(by string, release bool) task.NoteUpstream {
-	return task.NoteUpstream{
+func (r Report) note(by string, release bool) task.Progress {
+	return task.Progress{
 		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plain.Text(r.Message, casefile.MaxReason), PollInterval: r.PollInterval,
 		InputRequests: r.InputRequests, RequestState: r.RequestState, Release: release,
 	}
@@ -265,7 +265,7 @@ func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
 	}
 	rn.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
 	x := t.Execution
-	rn.settle(ctx, t, task.NoteUpstream{
+	rn.settle(ctx, t, task.Progress{
 		By: rn.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
 		InputRequests: x.InputRequests, RequestState: x.RequestState, Release: true,
 	})

@@ -52,7 +52,7 @@ func cancelAndDie(t *testing.T, o *office, held task.Task) {
 func TestOwedCancellation(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, *office, task.Task){
 		"task of the upstream": func(t *testing.T, o *office, held task.Task) {
-			note := task.NoteUpstream{By: "dead", UpstreamTask: "u1", Release: true}
+			note := task.Progress{By: "dead", UpstreamTask: "u1", Release: true}
 			if _, err := task.Advance(t.Context(), o.store, mine(held), note, time.Now()); err != nil {
 				t.Fatal(err)
 			}

@@ -130,7 +130,7 @@ func notesOf(before, after task.Task, e task.Event) []task.Note {
 		n.Actor, n.Reason = actor(after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
 		return steps(n, Extended)
 	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.RenewLease,
-		task.NoteUpstream, task.Answer, task.Resume, task.TellUpstream:
+		task.Progress, task.Describe, task.Answer, task.Resume, task.Restart, task.TellUpstream:
 	case task.SettleUpstream:
 		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
 		n.Outcome = string(e.Outcome)

@@ -124,7 +124,7 @@ func (h *Hub) Close() {
 func (h *Hub) dialect(era wire.Era) mcptask.Dialect {
 	w := h.Waiting()
 	return mcptask.Dialect{
-		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, Page: w.Page, Now: time.Now(),
+		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, Page: w.Page, Now: time.Now(), Proxy: true,
 	}
 }
 

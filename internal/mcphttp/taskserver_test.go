@@ -124,7 +124,7 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 // newTaskServer returns a task server that has to be closed before whatever it serves.
 func newTaskServer(t *testing.T) *taskServer {
 	server := &taskServer{t: t, results: make(chan jsontext.Value), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
-		Store: memstore.New(memstore.Options{}), Now: time.Now,
+		Store: memstore.New(memstore.Options{}), Now: time.Now, Name: "mcptask.Server",
 		Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	}}
 	server.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
@@ -319,7 +319,7 @@ func (s *taskServer) ask(questions string) {
 	s.t.Helper()
 	made := s.made()
 	ref := task.AnyOwner().Ref(task.ID(made[len(made)-1]))
-	note := task.NoteUpstream{By: "mcptask.Server", InputRequests: jsontext.Value(questions)}
+	note := task.Progress{By: "mcptask.Server", InputRequests: jsontext.Value(questions)}
 	eventually(s.t, "the task runs", func() bool {
 		_, err := task.Advance(s.t.Context(), s.tasks.Store, ref, note, time.Now())
 		return err == nil
@@ -327,7 +327,7 @@ func (s *taskServer) ask(questions string) {
 }
 
 // work is what all tools do: what the test says.
-func (s *taskServer) work(ctx context.Context) (jsontext.Value, error) {
+func (s *taskServer) work(ctx context.Context) ([]byte, error) {
 	select {
 	case result, open := <-s.results:
 		if !open {

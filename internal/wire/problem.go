@@ -160,7 +160,7 @@ func (p *Problem) Status(request bool) int {
 // e about the request with the given id, which may be nil.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
 	if p.Result && id != nil {
-		d := mcptask.Dialect{Era: mcptask.Era(e), Correlation: correlationID}
+		d := mcptask.Dialect{Era: mcptask.Era(e), Proxy: true, Correlation: correlationID}
 		return jsonrpc.AppendResult(dst, id, d.ToolError(p.Error(), table[p.Type].legacy, string(p.Type), p.Meta))
 	}
 	return jsonrpc.AppendErrorResponse(dst, id, p.RPCError(e, correlationID))

@@ -109,7 +109,7 @@ func confession(t *testing.T, id task.ID) task.Task {
 		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
 		task.Approve{By: "bob", Reason: secret},
 		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.NoteUpstream{By: "gate", UpstreamTask: secret, InputRequests: jsontext.Value(`{"q":"` + secret + `"}`)},
+		task.Progress{By: "gate", UpstreamTask: secret, InputRequests: jsontext.Value(`{"q":"` + secret + `"}`)},
 		task.Fail{
 			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Reason: secret, Ran: task.RanYes},
 			Result: &task.Result{Kind: task.ResultRPCError, Inline: answer, Size: int64(len(answer))},

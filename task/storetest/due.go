@@ -63,7 +63,7 @@ func overdueFollows(t reporter, s task.Store) {
 		{task.Approve{By: "bob"}, 2 * ttl},
 		{task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Second)}, time.Second},
 		{task.RenewLease{By: "gate", Until: epoch.Add(2 * time.Second)}, 2 * time.Second},
-		{task.NoteUpstream{By: "gate", UpstreamTask: "u1", Release: true}, 2 * ttl},
+		{task.Progress{By: "gate", UpstreamTask: "u1", Release: true}, 2 * ttl},
 		{task.Resume{By: "gate", LeaseUntil: epoch.Add(time.Second)}, 2 * ttl},
 	} {
 		advance(t, s, "tg_a", epoch, step.event)

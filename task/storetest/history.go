@@ -145,7 +145,7 @@ func (h History) event(dice *rand.Rand, client int) task.Event {
 		task.RenewLease{By: name, Until: lease},
 		task.Contact{PollInterval: time.Duration(1+dice.IntN(9)) * time.Second},
 		task.Complete{By: name, Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}},
-		task.NoteUpstream{By: name, UpstreamTask: "u1", Release: true},
+		task.Progress{By: name, UpstreamTask: "u1", Release: true},
 		task.Cancel{By: name},
 		task.Deliver{},
 	}

@@ -90,7 +90,7 @@ func noAliasingElsewhere(t reporter, s task.Store) {
 	running := apply(t, build(t, draft("tg_b", "ann"), epoch), epoch,
 		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Approve{By: "bob"},
 		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.NoteUpstream{By: "gate", InputRequests: jsontext.Value(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
+		task.Progress{By: "gate", InputRequests: jsontext.Value(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
 	)
 	must(t, s.Create(t.Context(), running, task.Limits{}))
 	running = apply(t, running, epoch, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`1.0`)}})

@@ -124,7 +124,7 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		task.Approve{By: "bob", Reason: "fine", As: task.Standing{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
 		task.Approve{By: "eve", Gives: &task.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, Free: []string{"path"}}},
 		task.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
-		task.NoteUpstream{
+		task.Progress{
 			By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{"q":{"method":"elicitation/create"}}`),
 			RequestState: "s1", Message: "half way", PollInterval: 3 * time.Second,
 		},

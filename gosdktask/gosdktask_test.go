@@ -1,0 +1,523 @@
+package gosdktask_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+
+	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+)
+
+// A site is a server with tasks over HTTP.
+type site struct {
+	t     *testing.T
+	url   string
+	tasks *gosdktask.Tasks
+	store task.Store
+	ids   int
+	head  http.Header // of every request
+}
+
+// modes of the tools of newServer.
+func modes() map[string]gosdktask.Mode {
+	return map[string]gosdktask.Mode{
+		"optional": gosdktask.Optional, "required": gosdktask.Required, "wait": gosdktask.Optional, "panic": gosdktask.Optional,
+		"broken": gosdktask.Optional, "ask": gosdktask.Optional, "progress": gosdktask.Optional, "variables": gosdktask.Optional,
+	}
+}
+
+func text(s string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
+}
+
+var name = mcp.InputRequestMap{"name": &mcp.ElicitParams{
+	Message: "Who?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}}},
+}}
+
+func newServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "tools", Version: "1"}, nil)
+	for name, run := range map[string]mcp.ToolHandler{
+		"forbidden": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("done"), nil },
+		"optional":  func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("done"), nil },
+		"required":  func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("done"), nil },
+		"panic":     func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("oops") },
+		"wait": func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"broken": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, &jsonrpc.Error{Code: 1234, Message: "the job broke", Data: json.RawMessage(`{"why":"rust"}`)}
+		},
+		"progress": func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{Progress: 3, Total: 10}); err != nil {
+				return nil, err
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"ask":       ask,
+		"variables": variables,
+	} {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}}, run)
+	}
+	return server
+}
+
+// ask asks its client who it is.
+func ask(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	call, ok := gosdktask.From(ctx)
+	if !ok {
+		return nil, errors.New("no task")
+	}
+	answers, err := call.Ask(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	answer, _ := answers["name"].(*mcp.ElicitResult)
+	return text("Hello, " + fmt.Sprint(answer.Content["name"]) + "!"), nil
+}
+
+// variables offers a choice and waits for it.
+func variables(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	call, _ := gosdktask.From(ctx)
+	if err := call.Set(ctx, "server.choices", []string{"red", "blue"}); err != nil {
+		return nil, err
+	}
+	var choice string
+	err := call.Wait(ctx, "client.choice", &choice)
+	return text(choice), err
+}
+
+func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*gosdktask.Options)) *site {
+	t.Helper()
+	o := gosdktask.Options{Tools: modes(), Store: memstore.New(memstore.Options{}), Grace: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&o)
+	}
+	server := newServer()
+	tasks, err := gosdktask.Add(server, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, tasks: tasks, store: o.Store}
+	s.serve(server, options)
+	return s
+}
+
+// serve serves until the test ends, and then ends what runs.
+func (s *site) serve(server *mcp.Server, options *mcp.StreamableHTTPOptions) {
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, options)
+	listening := httptest.NewServer(s.tasks.HTTP(handler))
+	s.url = listening.URL
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.tasks.Run(ctx) })
+	s.t.Cleanup(func() {
+		listening.CloseClientConnections()
+		listening.Close()
+		stop()
+		running.Wait()
+		_ = s.store.Close()
+	})
+}
+
+var stateless = &mcp.StreamableHTTPOptions{Stateless: true}
+
+// An answer is what a client gets.
+type answer struct {
+	status int
+	Result json.RawMessage `json:"result"`
+	Error  *jsonrpc.Error  `json:"error"`
+}
+
+// member returns a member of the result, by the names that lead to it.
+func (a answer) member(path ...string) string {
+	value := a.Result
+	for _, name := range path {
+		var o map[string]json.RawMessage
+		if json.Unmarshal(value, &o) != nil {
+			return ""
+		}
+		value = o[name]
+	}
+	return strings.Trim(string(value), `"`)
+}
+
+// post sends a request of 2025-11-25.
+func (s *site) post(method, params string) answer {
+	s.t.Helper()
+	return s.send(method, params, http.Header{"Mcp-Protocol-Version": {"2025-11-25"}})
+}
+
+// modern sends a request of 2026-07-28 whose client has tasks. Params have no _meta.
+func (s *site) modern(method, params string, more ...string) answer {
+	s.t.Helper()
+	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}` + strings.Join(more, "") + `}`
+	params = strings.TrimSuffix(params, "}")
+	if params != "{" {
+		meta = "," + meta
+	}
+	params += meta + "}"
+	var names struct{ Name, TaskID string }
+	_ = json.Unmarshal([]byte(params), &names)
+	return s.send(method, params, http.Header{
+		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {names.Name + names.TaskID},
+	})
+}
+
+func (s *site) send(method, params string, header http.Header) answer {
+	s.t.Helper()
+	s.ids++
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.ids, method, params)
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header = header
+	maps.Copy(r.Header, s.head)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if id := res.Header.Get("Mcp-Session-Id"); id != "" {
+		s.head = http.Header{"Mcp-Session-Id": {id}}
+	}
+	return s.read(res)
+}
+
+// read reads the answer that is a body or an event.
+func (s *site) read(res *http.Response) answer {
+	s.t.Helper()
+	lines := bufio.NewReader(res.Body)
+	for {
+		line, err := lines.ReadString('\n')
+		text := strings.TrimPrefix(strings.TrimSpace(line), "data: ")
+		if strings.HasPrefix(text, "{") && (strings.Contains(text, `"result"`) || strings.Contains(text, `"error"`)) {
+			a := answer{status: res.StatusCode}
+			if err := json.Unmarshal([]byte(text), &a); err != nil {
+				s.t.Fatalf("%v in %s", err, text)
+			}
+			return a
+		}
+		if question := elicitation(text); question != "" {
+			s.deliver(question)
+		}
+		if errors.Is(err, io.EOF) {
+			return answer{status: res.StatusCode}
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// until asks for a task until it has a status.
+func (s *site) until(ask func(method, params string) answer, id, status string) answer {
+	s.t.Helper()
+	for {
+		a := ask("tasks/get", `{"taskId":"`+id+`"}`)
+		if a.Error != nil {
+			s.t.Fatalf("tasks/get: %v", a.Error)
+		}
+		switch got := a.member("status"); got {
+		case status:
+			return a
+		case "completed", "failed", "cancelled":
+			s.t.Fatalf("the task is %s; want %s: %s", got, status, a.Result)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// current is modern for until.
+func (s *site) current(method, params string) answer { return s.modern(method, params) }
+
+// A client of 2025-11-25 is told of tasks, asks for one, and gets its result.
+func TestTask2025(t *testing.T) {
+	s := newSite(t, stateless)
+	hello := s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	if got := hello.member("capabilities", "tasks"); got != `{"cancel":{},"requests":{"tools":{"call":{}}}}` {
+		t.Errorf("capabilities.tasks = %s; a server that cannot tell its clients apart must not list", got)
+	}
+	if got := s.post("tools/list", `{}`).member("tools"); !strings.Contains(got, `"execution":{"taskSupport":"required"}`) ||
+		strings.Count(got, "taskSupport") != len(modes()) {
+		t.Errorf("tools: %s", got)
+	}
+	made := s.post("tools/call", `{"name":"optional","task":{"ttl":60000}}`)
+	id := made.member("task", "taskId")
+	if made.member("task", "status") != "working" || made.member("task", "ttl") != "60000" || made.member("task", "pollInterval") != "500" {
+		t.Fatalf("%s %v", made.Result, made.Error)
+	}
+	s.until(s.post, id, "completed")
+	got := s.post("tasks/result", `{"taskId":"`+id+`"}`)
+	if got.member("_meta", "io.modelcontextprotocol/related-task", "taskId") != id || !strings.Contains(string(got.Result), `"done"`) || got.member("resultType") != "" {
+		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
+	}
+	for name, want := range map[string]int64{"forbidden": -32601, "optional": 0} {
+		if a := s.post("tools/call", `{"name":"`+name+`","task":{}}`); want == 0 && a.Error != nil || want != 0 && (a.Error == nil || a.Error.Code != want) {
+			t.Errorf("%s as a task: %s %v", name, a.Result, a.Error)
+		}
+	}
+	for name, want := range map[string]int64{"forbidden": 0, "optional": 0, "required": -32601} {
+		a := s.post("tools/call", `{"name":"`+name+`"}`)
+		if want == 0 && !strings.Contains(string(a.Result), `"done"`) || want != 0 && (a.Error == nil || a.Error.Code != want) {
+			t.Errorf("%s as no task: %s %v", name, a.Result, a.Error)
+		}
+	}
+	for params, want := range map[string]int64{`{"name":"optional","task":{"ttl":-1}}`: -32602, `{"name":"optional","task":{"ttl":"x"}}`: -32602} {
+		if a := s.post("tools/call", params); a.Error == nil || a.Error.Code != want {
+			t.Errorf("%s: %s %v", params, a.Result, a.Error)
+		}
+	}
+	if a := s.post("tasks/list", `{}`); a.Error == nil || a.Error.Code != -32601 {
+		t.Errorf("anybody lists all tasks: %s", a.Result)
+	}
+}
+
+// A client of 2026-07-28 gets a task because it can have one, and the result with
+// tasks/get.
+func TestTask2026(t *testing.T) {
+	s := newSite(t, stateless)
+	if got := s.modern("server/discover", `{}`).member("capabilities"); !strings.Contains(got, `"io.modelcontextprotocol/tasks":{}`) || strings.Contains(got, `"tasks":{"`) {
+		t.Errorf("capabilities: %s", got)
+	}
+	made := s.modern("tools/call", `{"name":"optional","arguments":{}}`)
+	id := made.member("taskId")
+	if made.member("resultType") != "task" || made.member("pollIntervalMs") != "500" || !strings.Contains(made.member("_meta"), "serverInfo") {
+		t.Fatalf("%s %v", made.Result, made.Error)
+	}
+	got := s.until(s.current, id, "completed")
+	if got.member("result", "resultType") != "complete" || !strings.Contains(got.member("result", "content"), "done") {
+		t.Errorf("tasks/get: %s", got.Result)
+	}
+	if a := s.send("tasks/get", `{"taskId":"`+id+`"}`, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tasks/get"}, "Mcp-Name": {"other"}}); a.status != 400 || a.Error == nil || a.Error.Code != -32020 {
+		t.Errorf("a header that names another task: %d %v", a.status, a.Error)
+	}
+	for _, method := range []string{"tasks/result", "tasks/list"} {
+		if a := s.modern(method, `{"taskId":"`+id+`"}`); a.Error == nil || a.Error.Code != -32601 {
+			t.Errorf("%s: %s %v", method, a.Result, a.Error)
+		}
+	}
+}
+
+// How tools end their tasks: an error of the SDK's stays what it is, a panic says
+// nothing, and a cancelled task ends its tool.
+func TestEnds(t *testing.T) {
+	s := newSite(t, stateless)
+	broken := s.modern("tools/call", `{"name":"broken"}`).member("taskId")
+	if got := s.until(s.current, broken, "failed"); got.member("error") != `{"code":1234,"message":"the job broke","data":{"why":"rust"}}` {
+		t.Errorf("a JSON-RPC error: %s", got.Result)
+	}
+	panics := s.modern("tools/call", `{"name":"panic"}`).member("taskId")
+	if got := s.until(s.current, panics, "failed"); got.member("error", "code") != "-32603" || strings.Contains(string(got.Result), "oops") {
+		t.Errorf("a panic: %s", got.Result)
+	}
+	waits := s.modern("tools/call", `{"name":"wait"}`).member("taskId")
+	if a := s.modern("tasks/cancel", `{"taskId":"`+waits+`"}`); a.member("resultType") != "complete" {
+		t.Errorf("tasks/cancel: %s %v", a.Result, a.Error)
+	}
+	s.until(s.current, waits, "cancelled")
+	reports := s.modern("tools/call", `{"name":"progress"}`).member("taskId")
+	for s.modern("tasks/get", `{"taskId":"`+reports+`"}`).member("statusMessage") != "3 of 10" {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Nobody sees the tasks of another owner, and an owner lists its own.
+func TestOwners(t *testing.T) {
+	s := newSite(t, stateless, func(o *gosdktask.Options) {
+		o.Owner = func(_ context.Context, r mcp.Request) string { return r.GetExtra().Header.Get("X-User") }
+	})
+	s.head = http.Header{"X-User": {"alice"}}
+	id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
+	if got := s.post("tasks/list", `{}`); !strings.Contains(string(got.Result), id) {
+		t.Errorf("alice lists %s %v", got.Result, got.Error)
+	}
+	for _, other := range []string{"bob", ""} {
+		s.head = http.Header{"X-User": {other}}
+		for _, method := range []string{"tasks/get", "tasks/cancel", "tasks/result"} {
+			if a := s.post(method, `{"taskId":"`+id+`"}`); a.Error == nil || a.Error.Code != -32602 || a.Error.Message != "Task not found" {
+				t.Errorf("%s by %q: %s %v", method, other, a.Result, a.Error)
+			}
+		}
+	}
+}
+
+// Variables go both ways while a tool runs, and those of the call are there with
+// the task or there is no task.
+func TestVariables(t *testing.T) {
+	s := newSite(t, stateless)
+	id := s.modern("tools/call", `{"name":"variables"}`, `,"client.reason":"taste"`).member("taskId")
+	for {
+		got := s.modern("tasks/get", `{"taskId":"`+id+`"}`)
+		if got.member("_meta", "client.reason") != "taste" {
+			t.Fatalf("the variable of the call: %s", got.Result)
+		}
+		if got.member("_meta", "server.choices") == `["red","blue"]` {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.modern("tasks/update", `{"taskId":"`+id+`","inputResponses":{}}`, `,"client.choice":"blue"`)
+	if got := s.until(s.current, id, "completed"); !strings.Contains(got.member("result", "content"), "blue") {
+		t.Errorf("tasks/get: %s", got.Result)
+	}
+	if a := s.modern("tools/call", `{"name":"wait"}`, `,"server.choices":[]`); a.Error == nil || a.Error.Code != -32602 {
+		t.Errorf("a client's server.choices: %s %v", a.Result, a.Error)
+	}
+}
+
+// A task asks a client of 2026-07-28, which answers with tasks/update.
+func TestAsk2026(t *testing.T) {
+	s := newSite(t, stateless)
+	id := s.modern("tools/call", `{"name":"ask"}`).member("taskId")
+	asked := s.until(s.current, id, "input_required")
+	var questions map[string]struct{ Method string }
+	if err := json.Unmarshal([]byte(asked.member("inputRequests")), &questions); err != nil || len(questions) != 1 {
+		t.Fatalf("%s, %v", asked.Result, err)
+	}
+	for key, q := range questions {
+		if q.Method != "elicitation/create" {
+			t.Errorf("the question is %s", asked.Result)
+		}
+		s.modern("tasks/update", `{"taskId":"`+id+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":"Ann"}}}}`)
+	}
+	if got := s.until(s.current, id, "completed"); !strings.Contains(got.member("result", "content"), "Hello, Ann!") {
+		t.Errorf("tasks/get: %s", got.Result)
+	}
+}
+
+// A task asks a client of 2025-11-25 while that waits for the result, in the session
+// of HTTP that it has.
+func TestAsk2025(t *testing.T) {
+	s := newSite(t, nil)
+	s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
+	s.notify("notifications/initialized")
+	id := s.post("tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
+	s.until(s.post, id, "input_required")
+	got := s.post("tasks/result", `{"taskId":"`+id+`"}`)
+	if !strings.Contains(string(got.Result), "Hello, Ann!") {
+		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
+	}
+}
+
+// A client that cannot be asked makes the tool fail, and nobody waits.
+func TestAskInVain(t *testing.T) {
+	s := newSite(t, stateless)
+	id := s.post("tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
+	got := s.post("tasks/result", `{"taskId":"`+id+`"}`)
+	if got.Error == nil && got.member("isError") != "true" {
+		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
+	}
+}
+
+// The same over a pipe, where the client may also list its tasks.
+func TestPipe(t *testing.T) {
+	server := newServer()
+	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: modes(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = server.Run(ctx, tasks.Transport(&mcp.IOTransport{Reader: toServer, Writer: fromServer}))
+	})
+	running.Go(func() { tasks.Run(ctx) })
+	t.Cleanup(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
+
+	lines := bufio.NewReader(toClient)
+	call := func(id int, method, params string) answer {
+		t.Helper()
+		fmt.Fprintf(fromClient, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if question := elicitation(line); question != "" {
+				fmt.Fprintln(fromClient, question)
+				continue
+			}
+			var a answer
+			if err := json.Unmarshal([]byte(line), &a); err != nil {
+				t.Fatal(err)
+			}
+			if a.Result != nil || a.Error != nil {
+				return a
+			}
+		}
+	}
+	hello := call(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
+	if got := hello.member("capabilities", "tasks", "list"); got != "{}" {
+		t.Errorf("capabilities: %s", hello.Result)
+	}
+	fmt.Fprintln(fromClient, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	id := call(2, "tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
+	if got := call(3, "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(string(got.Result), "Hello, Ann!") {
+		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
+	}
+	if got := call(4, "tasks/list", `{}`); !strings.Contains(string(got.Result), id) {
+		t.Errorf("tasks/list: %s %v", got.Result, got.Error)
+	}
+}
+
+// elicitation returns the answer to a message that asks for a name in a task, or
+// nothing if the message is another one.
+func elicitation(message string) string {
+	var r struct {
+		ID     json.RawMessage
+		Method string
+		Params struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		}
+	}
+	if json.Unmarshal([]byte(message), &r) != nil || r.Method != "elicitation/create" || r.Params.Meta["io.modelcontextprotocol/related-task"] == nil {
+		return ""
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"name":"Ann"}}}`, r.ID)
+}
+
+// notify sends a notification.
+func (s *site) notify(method string) { s.deliver(`{"jsonrpc":"2.0","method":"` + method + `"}`) }
+
+// deliver sends a message that is not answered.
+func (s *site) deliver(message string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, strings.NewReader(message))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header = http.Header{"Mcp-Protocol-Version": {"2025-11-25"}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	maps.Copy(r.Header, s.head)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusAccepted {
+		s.t.Errorf("%s: %s", message, res.Status)
+	}
+}

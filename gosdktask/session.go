@@ -1,0 +1,125 @@
+package gosdktask
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// A peer is the client for which a tool runs.
+type peer struct {
+	info         *mcp.Implementation
+	capabilities *mcp.ClientCapabilities
+	extra        *mcp.RequestExtra
+}
+
+func peerOf(r mcp.Request) peer {
+	call, ok := r.(*mcp.CallToolRequest)
+	if !ok {
+		return peer{}
+	}
+	p := peer{info: call.ClientInfo(), capabilities: call.ClientCapabilities()}
+	if call.Extra != nil {
+		p.extra = &mcp.RequestExtra{TokenInfo: call.Extra.TokenInfo, Header: call.Extra.Header}
+	}
+	return p
+}
+
+// connect returns the session in which a task calls its tool. The session of the
+// request has ended by then, or ends with its client. The new one has no client at
+// its other end: progress that the tool reports becomes the status message of the
+// task, and what it would ask in the middle of its work is refused. It has to
+// return InputRequests or to use [Call.Ask].
+func (t *Tasks) connect(ctx context.Context, p peer) (*mcp.ServerSession, error) {
+	c := &taskConn{call: nil, in: make(chan sdk.Message, 1), done: make(chan struct{})}
+	if call, ok := From(ctx); ok {
+		c.call = call.Status
+	}
+	return t.server.Connect(ctx, c, &mcp.ServerSessionOptions{State: &mcp.ServerSessionState{
+		InitializeParams: &mcp.InitializeParams{ProtocolVersion: version2026, ClientInfo: p.info, Capabilities: p.capabilities},
+	}})
+}
+
+// A taskConn is the connection of such a session, and its own transport.
+type taskConn struct {
+	call  func(ctx context.Context, status string) error
+	in    chan sdk.Message
+	done  chan struct{}
+	close sync.Once
+}
+
+// Connect implements [mcp.Transport].
+func (c *taskConn) Connect(context.Context) (mcp.Connection, error) { return c, nil }
+
+// SessionID implements [mcp.Connection].
+func (c *taskConn) SessionID() string { return "" }
+
+// Close implements [mcp.Connection].
+func (c *taskConn) Close() error {
+	c.close.Do(func() { close(c.done) })
+	return nil
+}
+
+// Read implements [mcp.Connection].
+func (c *taskConn) Read(ctx context.Context) (sdk.Message, error) {
+	select {
+	case m := <-c.in:
+		return m, nil
+	case <-c.done:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Write implements [mcp.Connection].
+func (c *taskConn) Write(ctx context.Context, m sdk.Message) error {
+	r, ok := m.(*sdk.Request)
+	switch {
+	case !ok:
+		return nil
+	case r.IsCall():
+		return c.answer(ctx, r)
+	case r.Method == "notifications/progress" && c.call != nil:
+		return c.call(ctx, progressText(r.Params))
+	default:
+		return nil
+	}
+}
+
+// answer answers pings, which keep a session alive, and refuses anything else.
+func (c *taskConn) answer(ctx context.Context, r *sdk.Request) error {
+	response := &sdk.Response{ID: r.ID, Result: json.RawMessage("{}")}
+	if r.Method != "ping" {
+		response = &sdk.Response{ID: r.ID, Error: &sdk.Error{Code: sdk.CodeMethodNotFound, Message: "a task cannot ask its client this way"}}
+	}
+	select {
+	case c.in <- response:
+		return nil
+	case <-c.done:
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// progressText says in words what a tool reports as its progress.
+func progressText(params json.RawMessage) string {
+	var p mcp.ProgressNotificationParams
+	if json.Unmarshal(params, &p) != nil {
+		return ""
+	}
+	switch {
+	case p.Message != "":
+		return p.Message
+	case p.Total > 0:
+		return fmt.Sprintf("%v of %v", p.Progress, p.Total)
+	default:
+		return fmt.Sprint(p.Progress)
+	}
+}

@@ -1,0 +1,158 @@
+package gosdktask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
+)
+
+// metaTask is where the member task of a call's params goes, which the SDK would
+// drop: into _meta, under this name.
+const metaTask = "io.thoughtgate/task"
+
+// Params of a request about tasks, as they came.
+type rawParams struct {
+	mcp.ParamsBase
+
+	text json.RawMessage
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *rawParams) UnmarshalJSON(text []byte) error {
+	p.text = append(json.RawMessage(nil), text...)
+	var meta struct {
+		Meta mcp.Meta `json:"_meta"`
+	}
+	err := json.Unmarshal(text, &meta)
+	p.Meta = meta.Meta
+	return err
+}
+
+// A rawResult is a result as it goes to the client, but for what the SDK adds to
+// its _meta.
+type rawResult struct {
+	mcp.ResultBase
+
+	text json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r *rawResult) MarshalJSON() ([]byte, error) {
+	if len(r.Meta) == 0 {
+		return r.text, nil
+	}
+	return edited(r.text, func(result object) error {
+		return result.edit("_meta", func(meta object) error {
+			for name, value := range r.Meta {
+				if meta[name] != nil {
+					continue
+				}
+				if err := meta.set(name, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// unreached is the handler of requests that the middleware answers.
+func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
+	return nil, &sdk.Error{Code: sdk.CodeInternalError, Message: "Internal error"}
+}
+
+// An object is a JSON object that is to be changed.
+type object map[string]json.RawMessage
+
+// edited returns a JSON object after change.
+func edited(text []byte, change func(object) error) ([]byte, error) {
+	var o object
+	if err := json.Unmarshal(text, &o); err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = object{}
+	}
+	if err := change(o); err != nil {
+		return nil, err
+	}
+	return json.Marshal(o)
+}
+
+// edit changes the member called name, which is an object or absent.
+func (o object) edit(name string, change func(object) error) error {
+	text := o[name]
+	if text == nil {
+		text = json.RawMessage("{}")
+	}
+	changed, err := edited(text, change)
+	o[name] = changed
+	return err
+}
+
+func (o object) set(name string, value any) error {
+	text, err := json.Marshal(value)
+	o[name] = text
+	return err
+}
+
+// moveTask moves the member task of a call's params to where the SDK keeps it.
+func moveTask(params []byte) ([]byte, error) {
+	return edited(params, func(p object) error {
+		asked := p["task"]
+		delete(p, "task")
+		if p["_meta"] == nil && asked == nil {
+			return nil
+		}
+		return p.edit("_meta", func(meta object) error {
+			delete(meta, metaTask) // nobody else may put one there
+			if asked != nil {
+				meta[metaTask] = asked
+			}
+			return nil
+		})
+	})
+}
+
+// metaOf returns the _meta of a request as it is written.
+func metaOf(meta mcp.Meta) (mcptask.Object, error) {
+	var o mcptask.Object
+	text, err := json.Marshal(meta)
+	if err == nil {
+		err = unmarshal(text, &o)
+	}
+	return o, err
+}
+
+// toClient returns err as the SDK sends it.
+func toClient(d mcptask.Dialect, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := d.Error(err)
+	return &sdk.Error{Code: int64(e.Code), Message: e.Message, Data: json.RawMessage(e.Data)}
+}
+
+// fromTool returns the error of a tool so that a JSON-RPC error of the SDK's stays
+// one.
+func fromTool(err error) error {
+	own, ok := errors.AsType[*sdk.Error](err)
+	if !ok {
+		return err
+	}
+	e := &jsonrpc.Error{Code: int(own.Code), Message: err.Error()}
+	if len(own.Data) > 0 {
+		e.Data = []byte(own.Data)
+	}
+	return e
+}
+
+func invalid(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}

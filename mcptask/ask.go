@@ -1,0 +1,94 @@
+package mcptask
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// input takes answers to what t asks.
+func (s *Server) input(ctx context.Context, t task.Task, answers Object) error {
+	if s.Input != nil {
+		return s.Input(ctx, t, answers)
+	}
+	responses := make(map[string]jsontext.Value, len(answers))
+	for _, m := range answers {
+		responses[m.Name] = m.Value
+	}
+	_, err := task.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), task.Answer{Responses: responses}, s.Now())
+	if errors.Is(err, task.ErrInvalidTransition) {
+		return nil // somebody else has answered
+	}
+	return err
+}
+
+// asks reports whether t asks something that nobody puts to its client yet.
+func (s *Server) asks(t task.Task) bool {
+	if !t.Asks() || s.Input != nil {
+		return false
+	}
+	s.process.mu.Lock()
+	defer s.process.mu.Unlock()
+	for key := range (jsonrpc.Value{Bytes: inputRequests(t)}).Members() {
+		if _, asked := s.process.asking[question{t.ID, key}]; !asked {
+			return true
+		}
+	}
+	return false
+}
+
+// putQuestions puts what t asks to a client, one question after the other.
+func (s *Server) putQuestions(ctx context.Context, t task.Task) error {
+	for key, request := range (jsonrpc.Value{Bytes: inputRequests(t)}).Members() {
+		q := question{t.ID, key}
+		if !s.beginAsking(q) {
+			continue
+		}
+		err := s.putQuestion(ctx, t, key, request.Bytes)
+		s.endAsking(q)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) putQuestion(ctx context.Context, t task.Task, key string, request jsontext.Value) error {
+	answer := jsontext.Value("null")
+	if s.Ask != nil {
+		given, err := s.Ask(ctx, t, request)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			s.log(ctx, "asking the client", t.ID, err)
+		default:
+			answer = given
+		}
+	}
+	return s.input(ctx, t, Object{{key, answer}})
+}
+
+func (s *Server) beginAsking(q question) bool {
+	p := &s.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, asked := p.asking[q]; asked {
+		return false
+	}
+	if p.asking == nil {
+		p.asking = make(map[question]struct{})
+	}
+	p.asking[q] = struct{}{}
+	return true
+}
+
+func (s *Server) endAsking(q question) {
+	s.process.mu.Lock()
+	defer s.process.mu.Unlock()
+	delete(s.process.asking, q)
+}
