@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"net/mail"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
@@ -49,6 +51,9 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 		}
 		return slack.New(chat), nil
 	}
+	if c.Email.Server != "" {
+		return a.newMailer(c.Email)
+	}
 	key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
 	if err != nil {
 		return nil, err
@@ -56,6 +61,30 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 	return webhook.New(webhook.Config{
 		URL: c.Webhook.URL, Key: key, Private: c.Webhook.AllowPrivate, Timeout: c.Webhook.Timeout, Now: time.Now,
 	}), nil
+}
+
+// newMailer returns the channel that c describes.
+func (a *App) newMailer(c config.Email) (channel.Channel, error) {
+	secure, err := clientTLS(config.TLS{CAFile: c.CAFile})
+	if err != nil {
+		return nil, err
+	}
+	from, err := mail.ParseAddress(c.From)
+	if err != nil {
+		return nil, err
+	}
+	m := email.Config{
+		Server: c.Server, Security: c.Security, TLS: secure, Username: c.Username, Password: c.Password.Reveal(), From: *from,
+		Arguments: c.Arguments, Timeout: c.Timeout, Now: time.Now, Log: a.log,
+	}
+	for _, text := range c.To {
+		to, err := mail.ParseAddress(text)
+		if err != nil {
+			return nil, err
+		}
+		m.To = append(m.To, *to)
+	}
+	return email.New(m), nil
 }
 
 // runDesk does the housekeeping of held calls, and asks people, until ctx ends.
@@ -155,7 +184,7 @@ func (a *App) channelStatuses() []channel.Status {
 // channelSettings returns what cfg says of channels, in a form that can be compared.
 func channelSettings(cfg config.Config) (all []any) {
 	for _, c := range cfg.Channels {
-		for _, secret := range []*config.Secret{&c.Webhook.Secret, &c.Webhook.Answers.Secret, &c.Slack.BotToken, &c.Slack.AppToken} {
+		for _, secret := range []*config.Secret{&c.Webhook.Secret, &c.Webhook.Answers.Secret, &c.Slack.BotToken, &c.Slack.AppToken, &c.Email.Password} {
 			all = append(all, secret.Reveal())
 			*secret = config.Secret{}
 		}

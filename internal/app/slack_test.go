@@ -1,7 +1,10 @@
 package app_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -150,4 +153,48 @@ func TestGatesAskForThemselves(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A call of a workflow with an e-mail channel is sent to the mail server.
+func TestMailChannel(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mails := make(chan string, 10)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mails <- takeMail(conn)
+		}
+	})
+	t.Cleanup(func() { listener.Close(); serving.Wait() })
+	r := startReloadable(t, "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\nworkflows: {default: {channels: [inbox, mail]}}\n"+
+		"channels: {mail: {email: {server: '"+listener.Addr().String()+"', security: none, from: Gate <gate@example.com>, to: [ops@example.com]}}}\n",
+		"token: secret-of-the-operators, ")
+	holdAt(t, r.AgentAddr(), "hold_x")
+	if text := <-mails; !strings.Contains(text, "RCPT TO:<ops@example.com>") || !strings.Contains(text, "http://"+r.OperatorAddr()+"/approvals/tg_") {
+		t.Errorf("the mail:\n%s", text)
+	}
+}
+
+// takeMail takes a mail as a server does that has no encryption.
+func takeMail(conn net.Conn) string {
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	var all strings.Builder
+	io.WriteString(conn, "220 ready\r\n")
+	answers := map[string]string{"EHLO": "250 hello", "DATA": "354 go on", ".": "250 taken", "QUIT": "221 bye", "MAIL": "250 ok", "RCPT": "250 ok"}
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		all.WriteString(strings.TrimSuffix(lines.Text(), "=") + map[bool]string{true: "", false: "\n"}[strings.HasSuffix(lines.Text(), "=")])
+		command, _, _ := strings.Cut(lines.Text(), " ")
+		if answer := answers[command]; answer != "" {
+			io.WriteString(conn, answer+"\r\n")
+		}
+	}
+	return all.String()
 }

@@ -14,6 +14,7 @@ type Channel struct {
 	Name    string
 	Webhook Webhook
 	Slack   Slack
+	Email   Email
 }
 
 // A Slack posts questions to a channel of Slack.
@@ -50,7 +51,7 @@ func channels(p *[]Channel) dict {
 		if !isName(key) || key == inboxChannel {
 			return nil, "must be at most 63 lower-case letters, digits and hyphens, and not inbox"
 		}
-		*p = append(*p, Channel{Name: key, Webhook: Webhook{Timeout: 10 * time.Second}})
+		*p = append(*p, Channel{Name: key, Webhook: Webhook{Timeout: 10 * time.Second}, Email: Email{Security: "starttls", Timeout: 15 * time.Second}})
 		return (*p)[len(*p)-1].settings(), ""
 	}}
 }
@@ -76,6 +77,7 @@ func (c *Channel) settings() group {
 			{"groups", slackNames(&c.Slack.Groups, "S")},
 			{"url", optional(endpoint(&c.Slack.URL))},
 		}},
+		{"email", c.Email.settings()},
 	}
 }
 
@@ -134,11 +136,16 @@ func (l *loader) checkChannels() {
 }
 
 func (l *loader) checkChannel(at string, c *Channel) {
-	switch hook, chat := l.given(at+".webhook"), l.given(at+".slack"); {
-	case hook == chat:
-		l.report(l.origin(at), at, "needs one kind: webhook or slack")
-	case hook:
+	given := slices.DeleteFunc([]string{"webhook", "slack", "email"}, func(kind string) bool { return !l.given(at + "." + kind) })
+	if len(given) != 1 {
+		l.report(l.origin(at), at, "needs one kind: webhook, slack or email")
+		return
+	}
+	switch given[0] {
+	case "webhook":
 		l.checkWebhook(at, c)
+	case "email":
+		l.checkEmail(at+".email", c.Email)
 	default:
 		l.need(at+".slack", "bot_token", c.Slack.BotToken.Reveal())
 		l.need(at+".slack", "app_token", c.Slack.AppToken.Reveal())

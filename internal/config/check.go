@@ -222,6 +222,10 @@ func (l *loader) checkAuthorities(dir string) {
 		}
 	}
 	l.checkCertificates(dir, "identity.mtls.ca_file", &l.cfg.Identity.MTLS.CAFile)
+	for i := range l.cfg.Channels {
+		c := &l.cfg.Channels[i]
+		l.checkCertificates(dir, "channels."+c.Name+".email.ca_file", &c.Email.CAFile)
+	}
 	for path, c := range map[string]*Certificate{"listen_tls": &l.cfg.ListenTLS, "operators.tls": &l.cfg.Operators.TLS} {
 		l.checkCertificates(dir, path+".cert_file", &c.CertFile)
 		l.checkKey(dir, path+".key_file", &c.KeyFile)

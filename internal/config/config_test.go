@@ -271,7 +271,7 @@ telemetry:
 		},
 		Channels: []config.Channel{{Name: "hook", Webhook: config.Webhook{
 			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), Timeout: 3 * time.Second,
-		}}},
+		}, Email: config.Email{Security: "starttls", Timeout: 15 * time.Second}}},
 		Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		Waiting: config.Waiting{
 			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,

@@ -63,6 +63,7 @@ func place(path, value string) (with, without string) {
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"default.", start + "default: {action: approve, ", "}\n"},
+		{"channels.*.email.", start + "channels: {c: {email: {server: 'a:25', from: a@b, to: [c@d], ", "}}}\n"},
 		{"channels.*.slack.", start + "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1, ", "}}}\n"},
 		{"channels.*.webhook.answers.", start + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2, approver: a, ", "}}}}\n"},
 		{"channels.*.webhook.", start + someChannel, "}}}\n"},
@@ -136,6 +137,9 @@ func TestRequired(t *testing.T) {
 		"channels.*.slack.bot_token":          "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {app_token: a, channel: C1}}}",
 		"channels.*.slack.app_token":          "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {bot_token: a, channel: C1}}}",
 		"channels.*.slack.channel":            "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {bot_token: a, app_token: a}}}",
+		"channels.*.email.server":             "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {from: a@b, to: [c@d]}}}",
+		"channels.*.email.from":               "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {server: 'a:25', to: [c@d]}}}",
+		"channels.*.email.to[]":               "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {server: 'a:25', from: a@b}}}",
 		"channels.*.webhook.url":              "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {webhook: {secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz}}}",
 		"channels.*.webhook.secret":           "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {webhook: {url: https://c/}}}",
 		"channels.*.webhook.answers.secret":   "version: 1\nupstreams: [{url: https://a/}]\n" + someChannel + "answers: {approver: a}}}}",
@@ -162,7 +166,7 @@ func TestRequired(t *testing.T) {
 		}
 		_, _, err := config.Parse("file", []byte(file), nil)
 		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
-			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
+			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "to[]", "to", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
 		}
 		refuses(t, schema, file)

@@ -154,7 +154,7 @@ func example(t *testing.T, schema *jsonschema.Schema, page, file string) {
 		file += "\nupstreams: [{url: https://a/}]\n"
 	}
 	accepts(t, schema, file)
-	environ := []string{"FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s", "FILES_TOKEN=t", "PASSWORD=p", "SLACK_BOT_TOKEN=xoxb-b", "SLACK_APP_TOKEN=xapp-a"}
+	environ := []string{"FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s", "FILES_TOKEN=t", "PASSWORD=p", "SLACK_BOT_TOKEN=xoxb-b", "SLACK_APP_TOKEN=xapp-a", "SMTP_PASSWORD=secret"}
 	if _, _, err := config.Parse(filepath.Base(page), []byte(file), environ); err != nil {
 		t.Errorf("%v in\n%s", err, file)
 	}

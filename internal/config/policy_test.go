@@ -93,6 +93,17 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"3:120: workflows.a.escalate.after: must be a share of the time from 1% to 99%, such as 50%",
 			"3:137: workflows.a.escalate.workflow: must be at most 63 lower-case letters, digits and hyphens",
 		}},
+		{"an e-mail channel", "channels: {c: {email: {server: mail, from: 'a@b\\r\\nBcc: x@y', to: ['ä@b', 'a b'], security: ssl}}}\n", []string{
+			"3:32: channels.c.email.server: must be host:port, such as smtp.example.com:587",
+			"3:44: channels.c.email.from: must be an address such as ops@example.com or Ops <ops@example.com>",
+			"3:68: channels.c.email.to[0]: must be an address such as ops@example.com or Ops <ops@example.com>",
+			"3:75: channels.c.email.to[1]: must be an address such as ops@example.com or Ops <ops@example.com>",
+			"3:93: channels.c.email.security: must be starttls, tls or none",
+		}},
+		{"a password in the clear", mailTo + "username: u, password: p, security: none}}}\n", []string{"3:98: channels.c.email.security: a password is not sent without encryption"}},
+		{"half a login", mailTo + "username: u}}}\n", []string{"3:72: channels.c.email.username: needs a password"}},
+		{"the other half", mailTo + "password: p}}}\n", []string{"3:72: channels.c.email.password: needs a username"}},
+		{"two kinds", mailTo + "}, slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{"3:15: channels.c: needs one kind: webhook, slack or email"}},
 		{"reminders of nobody", "workflows: {a: {remind: [50%]}}\n", []string{"3:25: workflows.a.remind: reminds nobody: the workflow has no channel besides the inbox"}},
 		{"reminders in disorder", hook + "workflows: {a: {remind: [50%, 50%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must rise from one entry to the next"}},
 		{"many reminders", hook + "workflows: {a: {remind: [1%, 2%, 3%, 4%, 5%, 6%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must not have more than 5 entries"}},
@@ -132,6 +143,9 @@ func TestCredentialsOfTheGate(t *testing.T) {
 		valid(t, "version: 1\nupstreams: [{url: http://a/, "+upstream+"}]\nexecution: {start: approval}\n")
 	}
 }
+
+// mailTo begins a channel.
+const mailTo = "channels: {c: {email: {server: 'm:25', from: a@b, to: [c@d], "
 
 // hook is a channel.
 const hook = "channels: {hook: {webhook: {url: 'https://h', secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}}}\n"

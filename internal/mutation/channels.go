@@ -58,6 +58,25 @@ var channelMutations = []mutation{
 		approvalPkg, "^TestRecheckEscalation$",
 	},
 	{
+		"a mail is sent in the clear if the server wants that", "internal/channel/email/email.go",
+		`if offered, _ := c.Extension("STARTTLS"); !offered {
+			return nil, errPlain
+		}`, `if offered, _ := c.Extension("STARTTLS"); !offered {
+			return c, nil
+		}`,
+		"internal/channel/email", "^TestEncryption$",
+	},
+	{
+		"a mail has the arguments that it should not have", "internal/channel/email/message.go",
+		`if m.cfg.Arguments && q.Stage`, `if q.Stage`,
+		"internal/channel/email", "^TestMail$",
+	},
+	{
+		"a subject is sent as it is", "internal/channel/email/message.go",
+		`header("Subject", words(subject(q)))`, `header("Subject", q.Stage.Headline()+": "+q.Approval.Tool)`,
+		"internal/channel/email", "^TestHostileNames$",
+	},
+	{
 		"a gate asks about the calls of others", "internal/app/channels.go",
 		`return mine && a.desk.Holds(t)`, `return mine || a.desk.Holds(t)`,
 		appPkg, "^TestGatesAskForThemselves$",

@@ -1,0 +1,232 @@
+package email_test
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"mime"
+	"mime/quotedprintable"
+	"net/mail"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func mailer(s *server, change func(*email.Config)) *email.Mailer {
+	c := email.Config{
+		Server: s.address, Security: email.StartTLS, TLS: &tls.Config{RootCAs: s.roots}, Username: "gate", Password: "s3cret",
+		From: mail.Address{Name: "Gate, the", Address: "gate@example.com"}, To: []mail.Address{{Address: "ops@example.com"}, {Name: "Änne", Address: "anne@example.com"}},
+		Timeout: 20 * time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&c)
+	}
+	return email.New(c)
+}
+
+// question returns a pending question about a tool.
+func question(tool string) channel.Question {
+	q := channel.Question{Stage: channel.Pending, Page: "https://gate.example.com/approvals/tg_1"}
+	q.Approval = casefile.Approval{ID: "tg_1", Tool: tool, Principal: "ann", Upstream: "files", Arguments: jsontext.Value(`{"path":"/etc/shadow"}`), ExpiresAt: time.Now().Add(time.Hour)}
+	q.Approval.Reason, q.Approval.Warnings = "rule deletions", []string{"value /etc/shadow: letters"}
+	q.Approval.ClientReason = &casefile.Untrusted{Text: "because of /etc/shadow"}
+	return q
+}
+
+// read returns a mail as a mail program shows it.
+func read(t *testing.T, m received) (mail.Header, string) {
+	t.Helper()
+	parsed, err := mail.ReadMessage(strings.NewReader(m.text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, m.text)
+	}
+	body, err := io.ReadAll(quotedprintable.NewReader(parsed.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(m.text) {
+		if len(line) > 200 {
+			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+	return parsed.Header, string(body)
+}
+
+func subject(t *testing.T, h mail.Header) string {
+	t.Helper()
+	text, err := new(mime.WordDecoder).DecodeHeader(h.Get("Subject"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// A mail is sent after STARTTLS and a login. It has a link to the page and nothing of
+// the arguments. Reminders and the end belong to the same thread.
+func TestMail(t *testing.T) {
+	s := newServer(t, nil)
+	m := mailer(s, nil)
+	q := question("delete_file")
+	if _, err := m.Ask(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	got := s.last(1)
+	if !got.encrypted || got.login != "gate:s3cret" || got.from != "FROM:<gate@example.com>" || strings.Join(got.to, " ") != "TO:<ops@example.com> TO:<anne@example.com>" {
+		t.Errorf("the envelope: %+v", got)
+	}
+	h, body := read(t, got)
+	if text := subject(t, h); text != "Approval needed: delete_file" {
+		t.Errorf("subject %q", text)
+	}
+	if to, err := h.AddressList("To"); err != nil || len(to) != 2 || to[1].Name != "Änne" {
+		t.Errorf("to %v, %v", to, err)
+	}
+	for _, want := range []string{"delete_file", "ann", "rule deletions", q.Page, "An answer to this mail decides nothing", "may be taken for others"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the mail has no %q:\n%s", want, body)
+		}
+	}
+	if strings.Contains(got.text, "shadow") {
+		t.Errorf("the mail has something of the arguments:\n%s", body)
+	}
+	q.Reminder = 1
+	if err := m.Remind(t.Context(), "", q); err != nil {
+		t.Fatal(err)
+	}
+	reminder, _ := read(t, s.last(2))
+	if subject(t, reminder) != "Reminder: Approval needed: delete_file" || reminder.Get("In-Reply-To") != h.Get("Message-Id") || h.Get("Message-Id") != "<tg_1.pending@example.com>" {
+		t.Errorf("the reminder: %v", reminder)
+	}
+	q.Reminder, q.Stage = 0, channel.Approved
+	if err := m.Update(t.Context(), "", q); err != nil {
+		t.Fatal(err)
+	}
+	q.Stage, q.Approval.Rejection = channel.Rejected, &task.Decision{By: "bob", Reason: "no /etc/shadow"}
+	if err := m.Update(t.Context(), "", q); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := read(t, s.last(3)); !strings.Contains(body, "Rejected by:    bob") || strings.Contains(body, "shadow") {
+		t.Errorf("the end:\n%s", body)
+	}
+}
+
+// The arguments are in the mail if the configuration says so, indented, so that they
+// cannot look like a line of the gate.
+func TestArguments(t *testing.T) {
+	s := newServer(t, nil)
+	m := mailer(s, func(c *email.Config) { c.Arguments = true })
+	q := question("delete_file")
+	q.Approval.Arguments = jsontext.Value(`{"a":"x\nhttps://evil.example\n.\nTool: other"}`)
+	if _, err := m.Ask(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	_, body := read(t, s.last(1))
+	if !strings.Contains(body, `    	"a": "x\nhttps[:]//evil.example\n.\nTool: other"`) && !strings.Contains(body, `"a": "x\nhttps[:]//evil.example\n.\nTool: other"`) {
+		t.Errorf("the mail:\n%s", body)
+	}
+}
+
+// A hostile name neither ends a header nor begins another one, and is not read as an
+// encoded word.
+func TestHostileNames(t *testing.T) {
+	s := newServer(t, nil)
+	m := mailer(s, nil)
+	for i, tool := range []string{
+		"x\r\nBcc: evil@example.com\r\n\r\n<script>", "x\nBcc: evil@example.com", "=?utf-8?q?Approved?=", "\u202egnp", strings.Repeat("ü", 5000),
+		"x\r\n.\r\nMAIL FROM:<evil@example.com>", "\xff\xfe", "https://evil.example/approve",
+	} {
+		q := question(tool)
+		q.Approval.Principal = tool
+		if _, err := m.Ask(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		h, body := read(t, s.last(i+1))
+		if len(h) != 9 || h.Get("Bcc") != "" || len(s.mails[i].to) != 2 {
+			t.Errorf("%.30q: headers %v", tool, h)
+		}
+		if text := subject(t, h); !strings.HasPrefix(text, "Approval needed: ") || strings.ContainsAny(text, "\r\n\u202e") {
+			t.Errorf("%.30q: subject %q", tool, text)
+		}
+		if strings.Contains(body, "\nBcc") || strings.Contains(body, "https://evil") || strings.Count(body, "https://") != 1 {
+			t.Errorf("%.30q: the mail:\n%s", tool, body)
+		}
+	}
+}
+
+// Nothing is sent in the clear: not to a server that offers no STARTTLS, nor to one that
+// nobody has certified, and no password without encryption.
+func TestEncryption(t *testing.T) {
+	plain := newServer(t, func(s *server) { s.noStartTLS = true })
+	if _, err := mailer(plain, nil).Ask(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "STARTTLS") {
+		t.Errorf("without STARTTLS: %v", err)
+	}
+	for _, methods := range []string{"PLAIN", "LOGIN"} {
+		s := newServer(t, func(s *server) { s.methods, s.noStartTLS = methods, true })
+		remote := mailer(s, func(c *email.Config) { c.Security = email.None })
+		_, err := remote.Ask(t.Context(), question("a"))
+		if methods == "LOGIN" && err == nil {
+			t.Error("a password is sent in the clear")
+		}
+	}
+	unknown := newServer(t, nil)
+	if _, err := mailer(unknown, func(c *email.Config) { c.TLS = nil }).Ask(t.Context(), question("a")); err == nil || unknown.heard("AUTH") {
+		t.Errorf("a server with an unknown certificate: %v", err)
+	}
+	if plain.heard("AUTH") || plain.heard("MAIL") {
+		t.Error("something was sent in the clear")
+	}
+}
+
+// The gate logs in with LOGIN where PLAIN is not offered, over TLS from the beginning,
+// and needs no login where there is none.
+func TestOtherServers(t *testing.T) {
+	s := newServer(t, func(s *server) { s.implicit, s.methods = true, "LOGIN" })
+	if _, err := mailer(s, func(c *email.Config) { c.Security = email.TLS }).Ask(t.Context(), question("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.last(1); got.login != "gate:s3cret" || !got.encrypted {
+		t.Errorf("%+v", got)
+	}
+	relay := newServer(t, func(s *server) { s.noStartTLS = true })
+	if _, err := mailer(relay, func(c *email.Config) { c.Security, c.Username = email.None, "" }).Ask(t.Context(), question("a")); err != nil {
+		t.Fatal(err)
+	}
+	relay.last(1)
+}
+
+// A server that refuses one of the recipients serves the others. Other refusals are
+// errors, and so is a server that says nothing.
+func TestRefused(t *testing.T) {
+	s := newServer(t, func(s *server) { s.refused = []string{"anne@"} })
+	if _, err := mailer(s, nil).Ask(t.Context(), question("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.last(1); len(got.to) != 1 {
+		t.Errorf("sent to %v", got.to)
+	}
+	s.refused = []string{"@example.com"}
+	if _, err := mailer(s, nil).Ask(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "no such user") {
+		t.Errorf("no recipient: %v", err)
+	}
+	_, err := mailer(s, func(c *email.Config) { c.Password = "wrong-one" }).Ask(t.Context(), question("a"))
+	if err == nil || !strings.Contains(err.Error(), "wrong password") || strings.Contains(err.Error(), "wrong-one") {
+		t.Errorf("a wrong password: %v", err)
+	}
+	s.mu.Lock()
+	s.hang = true
+	s.mu.Unlock()
+	if _, err := mailer(s, func(c *email.Config) { c.Timeout = 100 * time.Millisecond }).Ask(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("a silent server: %v", err)
+	}
+	s.last(1)
+}
