@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/mail"
 	"net/smtp"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,11 +162,8 @@ func (m *Mailer) greet(conn net.Conn) (*smtp.Client, error) {
 // auth returns how to log in, as far as the server says what it takes.
 func (m *Mailer) auth(c *smtp.Client, host string) smtp.Auth {
 	_, offered := c.Extension("AUTH")
-	methods := strings.Fields(strings.ToUpper(offered))
-	for _, method := range methods {
-		if method == "PLAIN" {
-			return smtp.PlainAuth("", m.cfg.Username, m.cfg.Password, host)
-		}
+	if slices.Contains(strings.Fields(strings.ToUpper(offered)), "PLAIN") {
+		return smtp.PlainAuth("", m.cfg.Username, m.cfg.Password, host)
 	}
 	return &login{m.cfg.Username, m.cfg.Password}
 }

@@ -107,7 +107,7 @@ type session struct {
 
 func (s *server) serve(conn net.Conn) {
 	c := &session{server: s, Conn: conn, in: bufio.NewReader(conn)}
-	defer func() { c.Conn.Close() }()
+	defer func() { c.Close() }()
 	conn.SetDeadline(time.Now().Add(time.Minute))
 	c.mail.encrypted = s.implicit
 	s.mu.Lock()
