@@ -66,7 +66,8 @@ function dispatcher(url) {
       },
       body: JSON.stringify({ jsonrpc: "2.0", id: `raw-${++id}`, ...request }),
     });
-    const { result, error } = await response.json();
+    const text = await response.text(); // a body, or events of which the last is the answer
+    const { result, error } = JSON.parse(text.startsWith("{") ? text : text.match(/^data: .*$/gm).at(-1).slice("data: ".length));
     return error ? { kind: "error", error } : { kind: "result", result };
   };
 }
