@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/deadline"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			l.yielded(client.Network())
 		})
 		if err == nil {
-			return &boundedConn{Conn: conn, patient: l.patient, place: place}, nil
+			return &boundedConn{Conn: deadline.New(conn), patient: l.patient, place: place}, nil
 		}
 		l.turnAway(conn, err)
 	}

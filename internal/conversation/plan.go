@@ -164,8 +164,11 @@ func (r planner) own(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if p := r.Listening().plan(m); p != nil {
 		return p
 	}
+	if r.era != wire.Modern || m.Kind != jsonrpc.Request {
+		return nil
+	}
 	state, _ := m.Params.Member("requestState").Text()
-	if r.era != wire.Modern || m.Kind != jsonrpc.Request || !IsSealed(state) {
+	if !IsSealed(state) {
 		return nil
 	}
 	return answers(func(ctx context.Context) error { return hold(r).again(ctx, m, state) })

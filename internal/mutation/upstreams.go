@@ -2,6 +2,18 @@ package main
 
 // upstreams are changes of what passes between the gate and upstreams.
 var upstreams = []mutation{
+	// Deadlines of connections.
+	{
+		"a deadline that moves does not count for whoever waits", "internal/deadline/deadline.go",
+		`if s.waiting == 0 {`, `if s.waiting >= 0 {`,
+		"internal/deadline", "^TestExact$",
+	},
+	{
+		"an earlier deadline does not count", "internal/deadline/deadline.go",
+		`!s.below.IsZero() && !s.counts.Before(s.below)`, `!s.below.IsZero()`,
+		"internal/deadline", "^TestExact$",
+	},
+
 	// Messages between the gate and an upstream over HTTP/1.1.
 	{
 		"line ends in headers are sent", "internal/upstream/http1/request.go",

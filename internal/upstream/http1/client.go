@@ -17,6 +17,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/deadline"
 )
 
 // Config says how to reach the server.
@@ -116,11 +118,12 @@ func (c *Client) connect(ctx context.Context, fresh bool) (*conn, error) {
 
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	born := c.pool.generation()
-	raw, err := c.cfg.Dial(ctx, "tcp", c.cfg.Address)
+	dialed, err := c.cfg.Dial(ctx, "tcp", c.cfg.Address)
 	if err != nil {
 		return nil, err
 	}
-	established := raw
+	raw := deadline.New(dialed)
+	var established net.Conn = raw
 	if c.tls != nil {
 		if established, err = c.secure(ctx, raw); err != nil {
 			_ = raw.Close()

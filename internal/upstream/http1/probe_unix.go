@@ -16,10 +16,9 @@ func newProbe(of syscall.Conn) func() bool {
 	}
 	var one [1]byte
 	quiet := false
-	look := func(fd uintptr) bool {
+	look := func(fd uintptr) {
 		_, err := syscall.Read(int(fd), one[:])
 		quiet = err == syscall.EAGAIN
-		return true
 	}
-	return func() bool { return raw.Read(look) == nil && quiet }
+	return func() bool { return raw.Control(look) == nil && quiet } // Read would mind an old deadline
 }
