@@ -223,7 +223,7 @@ func (a *App) govern() error {
 	for _, w := range warnings {
 		a.log.Warn("policy", "warning", w.String())
 	}
-	a.workflows.Store(&a.cfg.Workflows)
+	a.askBy(a.cfg.Workflows)
 	a.shutdown.Store(&a.cfg.Shutdown)
 	a.gate = gate.New(settings, time.Now, a.log, a.metrics)
 	if a.keep, err = a.openStore(); err != nil {

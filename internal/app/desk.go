@@ -103,6 +103,14 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 	}, true
 }
 
+// askBy puts workflows in force.
+func (a *App) askBy(workflows []config.Workflow) {
+	for _, w := range workflows {
+		a.metrics.CanAsk(w.Name)
+	}
+	a.workflows.Store(&workflows)
+}
+
 // configured returns what the configuration that is in force now says of a workflow.
 func (a *App) configured(name string) (config.Workflow, bool) {
 	all := *a.workflows.Load()
@@ -152,6 +160,9 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 			pending[string(state)] = n
 		}
 		a.metrics.TasksCounted(pending, e.Oldest)
+		a.metrics.QuestionsCounted(e.Asked)
+	case approval.Looked:
+		a.metrics.QuestionSeen(e.Task.Workflow, e.Task.UpdatedAt.Sub(e.Task.CreatedAt))
 	default:
 	}
 	if moved(e) {
@@ -162,7 +173,7 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 // moved reports whether e tells of a change of state.
 func moved(e approval.Event) bool {
 	switch e.Step {
-	case approval.Attached, approval.Refused, approval.Delivered, approval.Abandoned, approval.Reported:
+	case approval.Attached, approval.Refused, approval.Delivered, approval.Abandoned, approval.Reported, approval.Looked:
 		return false
 	case approval.Decided:
 		return !e.Task.Approval.DecidedAt().IsZero() // one of several that are needed changes nothing
@@ -177,6 +188,7 @@ func (a *App) measure(ctx context.Context, t task.Task) {
 	a.metrics.TaskMoved(string(last.From), string(last.To))
 	switch last.From {
 	case task.InputRequired:
+		a.metrics.QuestionEnded(t.Workflow, string(last.To), last.At.Sub(t.CreatedAt))
 		if last.To == task.Approved || last.To == task.Rejected {
 			a.metrics.TaskTook(metrics.StageApproval, last.At.Sub(t.CreatedAt))
 			a.tracing.ApprovalWaited(ctx, tracing.Wait{

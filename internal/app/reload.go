@@ -230,7 +230,7 @@ func (a *App) configure(cfg, old config.Config) error {
 	if err := a.desk.Configure(deskSettings(cfg)); err != nil {
 		return err
 	}
-	a.workflows.Store(&cfg.Workflows)
+	a.askBy(cfg.Workflows)
 	if rebuilt {
 		a.askOn(outbox, cfg, old)
 	}

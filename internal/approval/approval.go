@@ -40,6 +40,7 @@ type Desk struct {
 	housekeeper *housekeeper
 	cases       *casefile.Viewer
 	pace        *pace
+	looks       looks
 }
 
 // New returns a desk.

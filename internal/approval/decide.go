@@ -65,6 +65,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 		return after, err
 	}
 	d.cfg.Log.InfoContext(About(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "from", before.State, "to", after.State)
+	d.looked(ctx, before) // who decides has looked
 	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
 		d.approved(ctx, after)

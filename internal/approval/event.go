@@ -27,6 +27,7 @@ const (
 	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count has their number
 	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
 	Counted    Step = "counted"     // Pending has how many tasks there are
+	Looked     Step = "looked"      // an approver looked at a pending call for the first time, or decided without that
 )
 
 // An Event describes a [Step].
@@ -39,4 +40,5 @@ type Event struct {
 
 	Pending map[task.State]int // of Counted: every state that does not end a task
 	Oldest  time.Time          // of Counted: when the oldest task was made that awaits a decision; zero if none does
+	Asked   map[string]int     // of Counted: how many tasks await a decision, by workflow
 }

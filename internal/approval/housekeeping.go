@@ -19,6 +19,8 @@ type housekeeper struct {
 	tasks    *tasks
 	runner   *runner
 	pace     *pace
+
+	workflows map[task.ID]string // of the tasks that awaited a decision when they were counted last
 }
 
 // dispatchPause is how long approvals by other replicas may gather before they
@@ -134,6 +136,7 @@ func (h *housekeeper) count(ctx context.Context) error {
 		return nil
 	}
 	pending, oldest := make(map[task.State]int), time.Time{}
+	asked := newCensus(h.workflows)
 	for _, s := range task.Pending() {
 		pending[s] = 0
 	}
@@ -143,11 +146,18 @@ func (h *housekeeper) count(ctx context.Context) error {
 			return err
 		}
 		pending[t.State]++
+		if t.State == task.InputRequired {
+			asked.add(t.ID)
+		}
 		if t.State == task.InputRequired && (oldest.IsZero() || t.CreatedAt.Before(oldest)) {
 			oldest = t.CreatedAt
 		}
 	}
-	h.observe(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest})
+	if err := asked.find(ctx, h.cfg.Store); err != nil {
+		return err
+	}
+	h.workflows = asked.known
+	h.observe(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest, Asked: asked.count()})
 	return nil
 }
 

@@ -83,7 +83,12 @@ func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Ope
 
 // open shows one held call.
 func (i *Inbox) open(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.withCase(w, r, who, func(c casefile.Case) { i.showCase(w, r, who, c, answer{status: http.StatusOK}) })
+	i.withCase(w, r, who, func(c casefile.Case) {
+		if who.Role.Includes(operator.Approver) {
+			i.cfg.Desk.Looked(r.Context(), c.Approval)
+		}
+		i.showCase(w, r, who, c, answer{status: http.StatusOK})
+	})
 }
 
 // withCase loads the held call that a request names, and shows it. If the call is

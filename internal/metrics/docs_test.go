@@ -24,6 +24,7 @@ func TestDocumented(t *testing.T) {
 	m.CanMove("working", "failed")
 	m.CanRecord("held")
 	m.CanSend("risk")
+	m.CanAsk("ops")
 	m.ChannelListens("risk", nil)
 	m.Built("v1", "go1")
 	families, err := m.registry.Gather()

@@ -60,6 +60,7 @@ type Metrics struct {
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
 	tasks       taskSeries
+	load        *loadSeries
 	storeUp     prometheus.Gauge
 	upstreams   upstreamSeries
 	build       *prometheus.GaugeVec
@@ -111,6 +112,7 @@ func New() *Metrics {
 	}
 	m.registerPolicy()
 	m.tasks = newTaskSeries(r)
+	m.load = newLoadSeries(r)
 	m.upstreams = newUpstreamSeries(r)
 	for _, method := range methods {
 		m.byMethod[method] = &methodSeries{

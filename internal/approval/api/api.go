@@ -123,7 +123,7 @@ func filter(r *http.Request) (casefile.Filter, error) {
 	return f, err
 }
 
-func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+func (h *handler) show(w http.ResponseWriter, r *http.Request, who operator.Operator) {
 	show := h.Cases.Show
 	switch r.URL.Query().Get("arguments") {
 	case "":
@@ -137,6 +137,9 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, _ operator.Operat
 	if err != nil {
 		h.refuse(w, r, err)
 		return
+	}
+	if who.Role.Includes(operator.Approver) {
+		h.Desk.Looked(r.Context(), shown)
 	}
 	h.answer(w, r, http.StatusOK, shown)
 }
