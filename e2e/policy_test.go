@@ -43,7 +43,7 @@ func newTaskServer(t *testing.T, capabilities, support string) *taskServer {
 	}
 	t.Cleanup(func() {
 		s.running.Wait()
-		s.Store.Close()
+		s.Store.(io.Closer).Close()
 	})
 	return s
 }

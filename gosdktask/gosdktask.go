@@ -58,9 +58,10 @@ const (
 type Options struct {
 	Tools map[string]Mode // by the names of the tools
 
-	// Store keeps the tasks. Nil keeps them in memory: they end with the process.
-	// The caller closes a store of its own, after [Tasks.Run] has returned.
-	Store task.Store
+	// Store keeps the tasks, such as one of package sqlstore. Nil keeps them in
+	// memory: they end with the process. The caller closes a store of its own, after
+	// [Tasks.Run] has returned.
+	Store task.Tasks
 
 	// Owner returns who makes a request; nobody else sees the task. By default it
 	// is the user of the bearer token. Who it is decides what may be listed, so

@@ -18,7 +18,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
@@ -29,7 +28,7 @@ type site struct {
 	t     *testing.T
 	url   string
 	tasks *gosdktask.Tasks
-	store task.Store
+	store *memstore.Store
 	ids   int
 	head  http.Header // of every request
 }
@@ -106,7 +105,8 @@ func variables(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult
 
 func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*gosdktask.Options)) *site {
 	t.Helper()
-	o := gosdktask.Options{Tools: modes(), Store: memstore.New(memstore.Options{}), Grace: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	store := memstore.New(memstore.Options{})
+	o := gosdktask.Options{Tools: modes(), Store: store, Grace: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&o)
 	}
@@ -115,7 +115,7 @@ func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*g
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, tasks: tasks, store: o.Store}
+	s := &site{t: t, tasks: tasks, store: store}
 	s.serve(server, options)
 	return s
 }

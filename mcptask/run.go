@@ -168,7 +168,12 @@ func (s *Server) keep(ctx context.Context, ref task.Ref, result jsontext.Value, 
 	if failed != nil {
 		kind, result = task.ResultRPCError, errorObject(Dialect{}.Error(failed))
 	}
-	kept, err := task.WriteResult(ctx, s.Store, ref, bytes.NewReader(result))
+	kept, err := task.WriteResult(ctx, task.BlobsOf(s.Store), ref, bytes.NewReader(result))
+	if errors.Is(err, task.ErrCapacityExceeded) {
+		failure := task.Failure{Stage: task.StageResultTooLarge, Reason: err.Error(), Ran: task.RanYes}
+		t, failed := task.Advance(ctx, s.Store, ref, task.Fail{By: s.runner(), Failure: failure}, s.Now())
+		return t, errors.Join(err, unlessOver(failed))
+	}
 	if err != nil {
 		return task.Task{}, err
 	}

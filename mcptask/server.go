@@ -15,7 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Server answers the task methods of both eras from a [task.Store], and runs
+// A Server answers the task methods of both eras from a store, and runs
 // tasks. It is safe for concurrent use. It knows nothing of transports and
 // authenticates nobody: who asks is part of the [Request]. Store and Now must be
 // given. No field may change once the server is used.
@@ -25,7 +25,7 @@ import (
 //
 // A program that runs tasks runs [Server.Housekeep] as well.
 type Server struct {
-	Store     task.Store
+	Store     task.Tasks          // with what else of a [task.Store] it has
 	Now       func() time.Time    // the clock
 	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
 	Variables task.VariableLimits // on what clients write with tasks/update
@@ -201,7 +201,7 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 		return nil, nil
 	}
 	var b bytes.Buffer
-	if err := task.ReadResult(ctx, s.Store, t, &b); err != nil {
+	if err := task.ReadResult(ctx, task.BlobsOf(s.Store), t, &b); err != nil {
 		return nil, err
 	}
 	result := jsonrpc.Value{Bytes: b.Bytes()}

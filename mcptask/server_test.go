@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -384,7 +385,7 @@ func TestServerRefuses(t *testing.T) {
 			t.Errorf("%s without the extension (-want +got):\n%s", method, diff)
 		}
 	}
-	b.Store.Close()
+	b.Store.(io.Closer).Close()
 	if got := b.ask(legacy, mcptask.MethodGet, byID); !strings.HasPrefix(got, `-32013 Shutting down, try again {"error_type":"shutting_down"`) {
 		t.Errorf("closed store: %s", got)
 	}

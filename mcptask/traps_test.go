@@ -449,3 +449,23 @@ func TestCallVariables(t *testing.T) {
 		t.Errorf("%s, lives %v", got, done.TTL())
 	}
 }
+
+// A store needs to keep tasks and nothing else: whoever waits looks for itself, and an
+// answer that is too large for it fails its task.
+func TestSmallStore(t *testing.T) {
+	b := alive(t)
+	b.Store = struct{ task.Tasks }{b.Store}
+	small := b.launch(func(context.Context) ([]byte, error) {
+		time.Sleep(10 * time.Millisecond)
+		return []byte(`{"content":[]}`), nil
+	})
+	if got := b.ask(ownLegacy, mcptask.MethodResult, `{"taskId":"`+string(small.ID)+`"}`); !strings.HasPrefix(got, `{"content":[]`) {
+		t.Errorf("tasks/result: %s", got)
+	}
+	large := b.launch(func(context.Context) ([]byte, error) {
+		return fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", task.ChunkSize)), nil
+	})
+	if got := b.until(large.ID, task.Failed); got.Failure.Stage != task.StageResultTooLarge || got.Failure.Ran != task.RanYes {
+		t.Errorf("%+v", got.Failure)
+	}
+}

@@ -29,7 +29,10 @@ type Store interface {
 	io.Closer
 }
 
-// Tasks is the part of a [Store] that keeps tasks.
+// Tasks is the part of a [Store] that keeps tasks. A program that runs tasks of its
+// own needs no more than that. It uses the other parts if the store has them: without
+// [Blobs] an answer has at most ChunkSize bytes, and without [Watcher] whoever waits
+// looks again a few times in a second. A store without [Journal] is given no notes.
 type Tasks interface {
 	// Create adds t as it is. It returns [ErrExists] if the store has a task
 	// with its ID, and otherwise what [Limits.Check] returns for the [Load] of
@@ -103,6 +106,27 @@ type Watcher interface {
 	// and then; see [WatchChanges]. The channel is closed when ctx ends or the store
 	// is closed: a watch with a context that never ends is kept for good.
 	Watch(ctx context.Context, ref Ref) (<-chan struct{}, error)
+}
+
+// BlobsOf returns the part of a store that keeps large answers. If s has none, it is
+// one that has no room.
+func BlobsOf(s Tasks) Blobs {
+	if b, ok := s.(Blobs); ok {
+		return b
+	}
+	return noBlobs{}
+}
+
+type noBlobs struct{}
+
+// WriteChunk implements [Blobs].
+func (noBlobs) WriteChunk(_ context.Context, ref Ref, _ int, _ []byte) error {
+	return &Error{Kind: KindCapacityExceeded, ID: ref.ID, Action: ActionWriteChunk, Limit: ChunkSize, Detail: "the store keeps small answers only"}
+}
+
+// ReadChunk implements [Blobs].
+func (noBlobs) ReadChunk(_ context.Context, ref Ref, n int) ([]byte, error) {
+	return nil, ref.ChunkMissing(n)
 }
 
 // A Scope says whose tasks may be seen. The zero Scope sees nothing.

@@ -121,14 +121,31 @@ func (c *Changes) Next(ctx context.Context, wake, end <-chan struct{}) (Reason, 
 	}
 }
 
-// waitPoll is how long [Wait] relies on being woken before it looks for itself.
-const waitPoll = 5 * time.Second
+// How long [Wait] relies on being woken before it looks for itself, and how long it
+// waits before it looks again at a store that wakes nobody.
+const (
+	waitPoll   = 5 * time.Second
+	unwokePoll = 200 * time.Millisecond
+)
+
+// unwatched is a store that cannot be watched.
+type unwatched struct{}
+
+// Watch implements [Watcher].
+func (unwatched) Watch(_ context.Context, ref Ref) (<-chan struct{}, error) {
+	return nil, &Error{Kind: KindUnavailable, ID: ref.ID, Action: ActionWatch, Detail: "the store cannot be watched"}
+}
 
 // Wait returns the task that ref names as soon as until says so of it. If ctx
 // ends before, it returns the task as it was last seen and [ErrNotReady],
 // which wraps the context's error.
-func Wait(ctx context.Context, s Store, ref Ref, until func(Task) bool) (Task, error) {
-	changes := WatchChanges(ctx, s, waitPoll, ref)
+func Wait(ctx context.Context, s Tasks, ref Ref, until func(Task) bool) (Task, error) {
+	var watcher Watcher = unwatched{}
+	poll := unwokePoll
+	if w, ok := s.(Watcher); ok {
+		watcher, poll = w, waitPoll
+	}
+	changes := WatchChanges(ctx, watcher, poll, ref)
 	defer changes.Close()
 	var last Task
 	for {

@@ -141,7 +141,7 @@ func (s *taskServer) close() {
 	s.mu.Unlock()
 	close(s.results)
 	s.works.Wait()
-	_ = s.tasks.Store.Close()
+	_ = s.tasks.Store.(io.Closer).Close()
 }
 
 // done lets the oldest tool that runs return a result.

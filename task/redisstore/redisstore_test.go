@@ -26,6 +26,20 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) task.Store { return open(t, inOwnKeys(server)) })
 }
 
+// A server to which a new process connects has all that was kept.
+func TestReopen(t *testing.T) {
+	server := alone.server(t)
+	if server == nil {
+		return
+	}
+	o := inOwnKeys(server)
+	storetest.RunReopen(t, func() task.Tasks {
+		s, err := redisstore.Open(t.Context(), o)
+		must(t, err)
+		return s
+	})
+}
+
 // TestCluster shows that every script keeps to the keys of one node, and that
 // changes are told of across nodes.
 func TestCluster(t *testing.T) {

@@ -28,6 +28,20 @@ func TestPostgres(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) task.Store { return openPostgres(t, server.Schema(t)) })
 }
 
+// A database to which a new process connects has all that was kept.
+func TestPostgresReopen(t *testing.T) {
+	server := postgres.start(t)
+	if server == nil {
+		return
+	}
+	o := sqlstore.PostgresOptions{URL: server.Schema(t)}
+	storetest.RunReopen(t, func() task.Tasks {
+		s, err := sqlstore.OpenPostgres(t.Context(), o)
+		must(t, err)
+		return s
+	})
+}
+
 func openPostgres(t testing.TB, url string) *sqlstore.Postgres {
 	t.Helper()
 	s, err := sqlstore.OpenPostgres(t.Context(), sqlstore.PostgresOptions{URL: url})

@@ -25,6 +25,16 @@ func TestSQLite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) task.Store { return open(t, inDir(t)) })
 }
 
+// A file that is opened again has all that was kept.
+func TestSQLiteReopen(t *testing.T) {
+	o := inDir(t)
+	storetest.RunReopen(t, func() task.Tasks {
+		s, err := sqlstore.OpenSQLite(t.Context(), o)
+		must(t, err)
+		return s
+	})
+}
+
 func inDir(t testing.TB) sqlstore.SQLiteOptions {
 	t.Helper()
 	return sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "state #1?", "tasks 100%.db")}

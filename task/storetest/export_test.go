@@ -14,3 +14,6 @@ func (c testCase) Name() string { return c.name }
 func (c testCase) Run(t Reporter, s task.Store) { c.run(t, s) }
 
 var Cases = cases
+
+// Reopen is RunReopen for a reporter.
+func Reopen(t Reporter, open func() task.Tasks) { reopen(t, open) }

@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// RunTasks is [Run] for a store that keeps tasks and nothing else: it runs the cases
+// about tasks. A store that has some of the other parts of [task.Store] should have
+// all of them, and use Run.
+func RunTasks(t *testing.T, open func(t *testing.T) task.Tasks) {
+	t.Helper()
+	for _, c := range slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases()) {
+		t.Run(c.name, func(t *testing.T) { c.run(t, onlyTasks{Tasks: open(t)}) })
+	}
+}
+
+// onlyTasks is a store of which only the tasks may be used. Chunks belong to tasks.
+type onlyTasks struct {
+	task.Tasks
+	others
+}
+
+// WriteChunk implements [task.Blobs].
+func (o onlyTasks) WriteChunk(ctx context.Context, ref task.Ref, _ int, _ []byte) error {
+	_, err := o.Get(ctx, ref)
+	return err
+}
+
+// ReadChunk implements [task.Blobs].
+func (o onlyTasks) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	if _, err := o.Get(ctx, ref); err != nil {
+		return nil, err
+	}
+	return nil, ref.ChunkMissing(n)
+}
+
+type others interface {
+	task.Watcher
+	task.Journal
+	task.Records
+	Close() error
+}
+
+// RunReopen checks that what a store has kept is there when it is opened again. Open
+// returns a handle on the same store each time, which is empty at first and whose last
+// handle has been closed by then; to close one is RunReopen's part. It checks as much
+// as the store has of a [task.Store].
+func RunReopen(t *testing.T, open func() task.Tasks) {
+	t.Helper()
+	reopen(t, open)
+}
+
+func reopen(t reporter, open func() task.Tasks) {
+	t.Helper()
+	first := open()
+	wants := kept(t, first)
+	closeStore(t, first)
+
+	second := open()
+	for _, want := range wants {
+		got, err := second.Get(t.Context(), anyone(want.ID))
+		must(t, err)
+		mustEqual(t, "the task "+string(want.ID)+" in the store that was opened again", got, want)
+	}
+	_, err := second.Get(t.Context(), anyone("tg_swept"))
+	mustBe(t, err, task.ErrNotFound)
+	page, err := second.List(t.Context(), task.Query{Scope: task.OwnedBy("ann")})
+	must(t, err)
+	mustEqual(t, "the number of tasks in the list", len(page.Tasks), len(wants))
+	pending, err := second.Overdue(t.Context(), epoch.Add(100*ttl), 10)
+	must(t, err)
+	mustEqual(t, "the number of tasks that are pending", len(pending), 2)
+	mustBe(t, second.Create(t.Context(), build(t, draft("tg_more", "ann"), epoch), task.Limits{PerOwner: 2}), task.ErrRateLimited)
+	stillThere(t, second)
+	must(t, second.Swap(t.Context(), apply(t, wants[1], epoch.Add(time.Minute), task.Cancel{By: "ann"})))
+	closeStore(t, second)
+
+	third := open()
+	got, err := third.Get(t.Context(), anyone(wants[1].ID))
+	must(t, err)
+	mustEqual(t, "the state of a task that was cancelled after that", got.State, task.Cancelled)
+	closeStore(t, third)
+}
+
+// kept has the store keep something of everything, and returns the tasks.
+func kept(t reporter, s task.Tasks) []task.Task {
+	t.Helper()
+	whole, changed, plain := full(t, "tg_full", "ann"), build(t, draft("tg_changed", "ann"), epoch), build(t, draft("tg_plain", "ann"), epoch)
+	for _, made := range []task.Task{whole, changed, plain} {
+		must(t, s.Create(t.Context(), made, task.Limits{}))
+	}
+	changed = apply(t, changed, epoch.Add(time.Second), task.Submit{By: "gate", Deadline: epoch.Add(ttl)})
+	must(t, s.Swap(t.Context(), changed))
+	gone := draft("tg_swept", "ann")
+	gone.TTL = time.Minute
+	must(t, s.Create(t.Context(), apply(t, build(t, gone, epoch), epoch, task.Cancel{By: "ann"}), task.Limits{}))
+	n, err := s.Sweep(t.Context(), epoch.Add(2*time.Minute), 10)
+	must(t, err)
+	mustEqual(t, "the number of tasks that were swept", n, 1)
+	if b, ok := s.(task.Blobs); ok {
+		must(t, b.WriteChunk(t.Context(), anyone("tg_full"), 0, []byte("a chunk")))
+	}
+	if j, ok := s.(task.Journal); ok {
+		must(t, j.Append(t.Context(), note("tg_full", "noted")))
+	}
+	if r, ok := s.(task.Records); ok {
+		must(t, r.PutRecord(t.Context(), task.Record{Name: "kept/1", Version: 1, Value: []byte("a value")}))
+	}
+	return []task.Task{whole, changed, plain}
+}
+
+// stillThere checks that what kept has kept besides tasks is there.
+func stillThere(t reporter, s task.Tasks) {
+	t.Helper()
+	if b, ok := s.(task.Blobs); ok {
+		chunk, err := b.ReadChunk(t.Context(), anyone("tg_full"), 0)
+		must(t, err)
+		mustEqual(t, "the chunk", string(chunk), "a chunk")
+	}
+	if j, ok := s.(task.Journal); ok {
+		entries, err := j.Entries(t.Context(), task.JournalQuery{})
+		must(t, err)
+		mustEqual(t, "the steps in the journal", steps(entries), []string{"tg_full noted"})
+	}
+	if r, ok := s.(task.Records); ok {
+		record, err := r.GetRecord(t.Context(), "kept/1")
+		must(t, err)
+		mustEqual(t, "the record", string(record.Value), "a value")
+	}
+}
+
+// closeStore closes a store that can be closed.
+func closeStore(t reporter, s task.Tasks) {
+	t.Helper()
+	if c, ok := s.(interface{ Close() error }); ok {
+		must(t, c.Close())
+	}
+}
