@@ -54,6 +54,28 @@ func (q Query) PageSize() int {
 	return min(q.Limit, 100)
 }
 
+// PageOf returns the page that q asks for of all tasks that a store has. It is for
+// stores that hold them in memory.
+func (q Query) PageOf(all []Task) (Page, error) {
+	after, err := q.Position()
+	if err != nil {
+		return Page{}, err
+	}
+	var page Page
+	for _, t := range slices.SortedFunc(slices.Values(all), func(a, b Task) int { return Compare(a.Position(), b.Position()) }) {
+		first := q.Cursor == "" || Compare(t.Position(), after) > 0
+		switch {
+		case !first || !q.Matches(&t) || q.Owing && !t.Owes():
+		case len(page.Tasks) == q.PageSize():
+			page.Next = q.CursorAfter(page.Tasks[len(page.Tasks)-1].Position())
+			return page, nil
+		default:
+			page.Tasks = append(page.Tasks, q.Part(t))
+		}
+	}
+	return page, nil
+}
+
 // A Position is a task's place in a list.
 type Position struct {
 	CreatedAt time.Time

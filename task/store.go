@@ -213,6 +213,27 @@ type Load struct {
 	Same  ID  // a task of the same owner with the same digest, if there is one
 }
 
+// Add counts one of the tasks that a store has when t is to be created. It is for
+// stores that count when they are asked.
+func (l *Load) Add(one, t Task) {
+	if one.State.Terminal() {
+		return
+	}
+	l.Total++
+	if one.Owner == t.Owner {
+		l.Owner++
+		if one.Digest == t.Digest {
+			l.Same = one.ID
+		}
+	}
+	if t.Room != "" && one.Room != "" {
+		l.Rooms++
+		if one.Room == t.Room {
+			l.Room++
+		}
+	}
+}
+
 // CountsRooms reports whether the rooms of pending tasks matter to t.
 func (l Limits) CountsRooms(t Task) bool { return t.Room != "" && (l.PerRoom > 0 || l.Rooms > 0) }
 

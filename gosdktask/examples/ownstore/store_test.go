@@ -1,0 +1,19 @@
+package ownstore_test
+
+import (
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+
+	"github.com/thoughtgate/thoughtgate-go/gosdktask/examples/ownstore"
+)
+
+func TestStore(t *testing.T) {
+	storetest.RunTasks(t, func(t *testing.T) task.Tasks { return &ownstore.Store{Dir: t.TempDir()} })
+}
+
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	storetest.RunReopen(t, func() task.Tasks { return &ownstore.Store{Dir: dir} })
+}

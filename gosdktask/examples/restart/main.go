@@ -1,0 +1,73 @@
+// Command restart is a server whose tasks survive a crash: they are in a file. Start
+// it with an address and the name of the file, kill it while a task runs, and start it
+// again.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+)
+
+type in struct {
+	To int `json:"to"`
+}
+
+// count may be called twice for one task: it goes on where it was.
+func count(ctx context.Context, _ *mcp.CallToolRequest, args in) (*mcp.CallToolResult, any, error) {
+	call, ok := gosdktask.From(ctx)
+	if !ok {
+		return nil, nil, fmt.Errorf("counting to %d takes too long to wait for", args.To)
+	}
+	var done int
+	if _, err := call.Get(ctx, "server.counted", &done); err != nil {
+		return nil, nil, err
+	}
+	begun := done
+	for ; done < args.To; done++ {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+		if err := call.Set(ctx, "server.counted", done+1); err != nil {
+			return nil, nil, err
+		}
+	}
+	text := fmt.Sprintf("counted from %d to %d", begun, done)
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+}
+
+// pay must not be called twice for one task.
+func pay(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	<-ctx.Done() // the bank is slow
+	return nil, nil, ctx.Err()
+}
+
+func main() {
+	store, err := sqlstore.OpenSQLite(context.Background(), sqlstore.SQLiteOptions{File: os.Args[2]})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "restart", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "count"}, count)
+	mcp.AddTool(server, &mcp.Tool{Name: "pay"}, pay)
+	tasks, err := gosdktask.Add(server, gosdktask.Options{
+		Tools: map[string]gosdktask.Mode{"count": gosdktask.Required, "pay": gosdktask.Required},
+		Store: store, Rerun: []string{"count"}, Lease: 2 * time.Second,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go tasks.Run(context.Background())
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
+	listen := http.Server{Addr: os.Args[1], Handler: tasks.HTTP(handler), ReadHeaderTimeout: time.Minute}
+	log.Fatal(listen.ListenAndServe())
+}

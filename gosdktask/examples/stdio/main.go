@@ -1,0 +1,37 @@
+// Command stdio is a server with a tool that runs long, for a client that starts it.
+package main
+
+import (
+	"context"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+)
+
+func slow(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-time.After(10 * time.Second):
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, nil
+	}
+}
+
+func main() {
+	server := mcp.NewServer(&mcp.Implementation{Name: "stdio", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "slow"}, slow)
+	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: map[string]gosdktask.Mode{"slow": gosdktask.Optional}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { tasks.Run(ctx) })
+	err = server.Run(ctx, tasks.Transport(&mcp.StdioTransport{})) // until the client has gone
+	stop()
+	running.Wait()
+	log.Print(err)
+}
