@@ -40,7 +40,7 @@ func newApprovals() *cobra.Command {
 		url:       cmd.PersistentFlags().String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
 		tokenFile: cmd.PersistentFlags().String("token-file", "", "`file` with the operator token (default: the token in "+tokenVariable+")"),
 	}
-	cmd.AddCommand(newList(g), newShow(g), newApprove(g), newReject(g), newWatch(g))
+	cmd.AddCommand(newList(g), newShow(g), newApprove(g), newReject(g), newWatch(g), newGrants(g), newRevoke(g))
 	return cmd
 }
 

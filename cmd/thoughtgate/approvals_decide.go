@@ -26,12 +26,19 @@ func newApprove(g gateFlags) *cobra.Command {
 		Short: "Approve a held call",
 		Long: "Approve a held call.\n\n" +
 			"On a terminal, the command shows the whole call and asks you to confirm. Otherwise pass --shown with the\n" +
-			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.",
+			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
+			"With --allow-for, further calls like this one run without anybody being asked: by the same agent, of the same\n" +
+			"tool, with the same arguments but those that --allow-any names. The workflow must allow that.",
 		Args: positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
+	grant := addGrantFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		wish, err := grant.wish(cmd)
+		if err != nil {
+			return err
+		}
 		if *shown != "" && len(*shown) < minShown {
 			return &usageError{cmd.CommandPath(), fmt.Errorf("--shown needs at least %d characters of the digest", minShown)}
 		}
@@ -43,17 +50,20 @@ func newApprove(g gateFlags) *cobra.Command {
 		if err != nil {
 			return explained(err)
 		}
-		if err := confirm(cmd, a, *shown); err != nil {
+		if err := confirm(cmd, a, *shown, grant); err != nil {
 			return err
 		}
-		return decide(cmd, c, id, approval.Ruling{Decision: approval.Approve, Reason: *reason, Shown: a.ShownDigest})
+		if wish != nil {
+			wish.Until = time.Now().Add(grant.length) // from when it is confirmed
+		}
+		return decide(cmd, c, id, approval.Ruling{Decision: approval.Approve, Reason: *reason, Shown: a.ShownDigest, Gives: wish})
 	}
 	return cmd
 }
 
 // confirm returns nil if the approver has seen a and means to approve it: the
 // approver names the digest of a, or answers yes to a as it is shown here.
-func confirm(cmd *cobra.Command, a casefile.Approval, shown string) error {
+func confirm(cmd *cobra.Command, a casefile.Approval, shown string, grant *grantFlags) error {
 	switch {
 	case a.State != task.InputRequired:
 		return nil // the gate says what became of it
@@ -66,6 +76,11 @@ func confirm(cmd *cobra.Command, a casefile.Approval, shown string) error {
 	}
 	if err := newScreen(cmd.OutOrStdout()).show(a, time.Now()); err != nil {
 		return err
+	}
+	if grant.length > 0 {
+		if _, err := fmt.Fprint(cmd.ErrOrStderr(), grant.text()); err != nil {
+			return err
+		}
 	}
 	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Approve this call? Type yes to approve: "); err != nil {
 		return err
@@ -101,10 +116,18 @@ func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling)
 		return undecided(cmd.Context(), c, id, err)
 	}
 	out := newScreen(cmd.OutOrStdout())
-	if err := out.line("%s %s %s", out.standing(a), a.ID, callText(a)); err != nil || a.Next == "" {
+	if err := out.line("%s %s %s", out.standing(a), a.ID, callText(a)); err != nil {
 		return err
 	}
-	return out.line("%s", oneLine(a.Next, maxCell))
+	if a.Next != "" {
+		if err := out.line("%s", oneLine(a.Next, maxCell)); err != nil {
+			return err
+		}
+	}
+	if r.Gives == nil {
+		return nil
+	}
+	return tellGrant(cmd, c, out, a)
 }
 
 // undecided returns why a decision was not taken. If another one was faster, it

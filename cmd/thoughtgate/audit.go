@@ -93,7 +93,7 @@ func (a auditFlags) use(cmd *cobra.Command, f func(ledger) error) error {
 }
 
 // filterFlags say which entries are meant.
-type filterFlags struct{ task, tool, requester, approver, since, until *string }
+type filterFlags struct{ task, tool, requester, approver, grant, since, until *string }
 
 func newFilterFlags(cmd *cobra.Command) filterFlags {
 	f := cmd.Flags()
@@ -102,13 +102,14 @@ func newFilterFlags(cmd *cobra.Command) filterFlags {
 		tool:      f.String("tool", "", "only entries of calls to this `tool`"),
 		requester: f.String("requester", "", "only entries of calls by this `principal`"),
 		approver:  f.String("approver", "", "only decisions by this `person`"),
+		grant:     f.String("grant", "", "only entries about the standing approval with this `id`"),
 		since:     f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
 		until:     f.String("until", "", "only entries before this `time`"),
 	}
 }
 
 func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, error) {
-	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Limit: 1000}
+	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: task.GrantID(*f.grant), Limit: 1000}
 	var err error
 	for _, bound := range []struct {
 		name, text string

@@ -270,6 +270,9 @@ func fate(a casefile.Approval, now time.Time) string {
 
 func decisionText(d task.Decision, now time.Time) string {
 	text := oneLine(d.By, maxCell) + " " + span(now.Sub(d.At)) + " ago"
+	if d.Grant != "" {
+		text = oneLine(d.By, maxCell) + ", by standing approval " + oneLine(string(d.Grant), maxCell)
+	}
 	if d.UnreadBytes > 0 {
 		text += fmt.Sprintf(", without reading everything (%d bytes not read)", d.UnreadBytes)
 	}

@@ -98,7 +98,7 @@ func (a *App) workflow(name string) (approval.Workflow, bool) {
 	others, _ := a.configured(w.Escalate.Workflow)
 	return approval.Workflow{
 		Approvers: w.Approvers, Quorum: w.Quorum, SelfApproval: w.SelfApproval,
-		Timeout: w.Timeout, Validity: w.Validity, Redact: w.Redact,
+		Timeout: w.Timeout, Validity: w.Validity, Redact: w.Redact, Grants: grantLimits(w.Grants),
 		Escalation: approval.Escalation{After: w.Escalate.After, Approvers: others.Approvers},
 	}, true
 }
@@ -119,6 +119,14 @@ func (a *App) configured(name string) (config.Workflow, bool) {
 		return config.Workflow{}, false
 	}
 	return all[i], true
+}
+
+// grantLimits returns how far standing approvals of a workflow may go.
+func grantLimits(g config.Grants) task.GrantLimits {
+	if g.Longest == 0 {
+		return task.GrantLimits{}
+	}
+	return task.GrantLimits{Longest: g.Longest, Uses: g.Uses}
 }
 
 // asksHost reports whether a workflow of the configuration that is in force now
@@ -152,6 +160,12 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 		if !errors.Is(e.Err, task.ErrUnavailable) {
 			a.metrics.TaskRefused()
 		}
+	case approval.Granted:
+		a.metrics.Granted(metrics.GrantGiven)
+	case approval.UsedGrant:
+		a.metrics.Granted(metrics.GrantUsed)
+	case approval.Revoked:
+		a.metrics.Granted(metrics.GrantRevoked)
 	case approval.Abandoned:
 		a.metrics.ZombiePrevented()
 	case approval.Counted:
@@ -173,6 +187,8 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 // moved reports whether e tells of a change of state.
 func moved(e approval.Event) bool {
 	switch e.Step {
+	case approval.Granted, approval.UsedGrant, approval.Revoked:
+		return false
 	case approval.Attached, approval.Refused, approval.Delivered, approval.Abandoned, approval.Reported, approval.Looked:
 		return false
 	case approval.Decided:

@@ -73,7 +73,7 @@ func (d *Desk) Cases() *casefile.Viewer { return d.cases }
 func (d *Desk) terms(t task.Task) (casefile.Terms, bool) {
 	w, known := d.workflow(t)
 	w = w.escalated(t, d.cfg.Now())
-	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity}, known
+	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity, Grants: w.Grants}, known
 }
 
 // runsWhen returns what approved calls need in order to run.

@@ -99,6 +99,7 @@ func (c *core) workflow(t task.Task) (Workflow, bool) {
 		Approvers: home.Approvers, SelfApproval: home.SelfApproval, Redact: home.Redact,
 		Validity:   time.Duration(home.ValidSeconds * float64(time.Second)),
 		Escalation: Escalation{After: home.EscalateAfter, Approvers: home.EscalateTo},
+		Grants:     task.GrantLimits{Longest: time.Duration(home.GrantSeconds * float64(time.Second)), Uses: home.GrantUses},
 	}, true
 }
 
@@ -117,6 +118,7 @@ func (c *core) home(w Workflow) *casefile.Home {
 	return &casefile.Home{
 		Gate: c.cfg.Name, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, ValidSeconds: w.Validity.Seconds(),
 		EscalateAfter: w.Escalation.After, EscalateTo: w.Escalation.Approvers,
+		GrantSeconds: w.Grants.Longest.Seconds(), GrantUses: w.Grants.Uses,
 	}
 }
 

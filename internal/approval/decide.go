@@ -32,6 +32,11 @@ type Ruling struct {
 	// approver knows that so much was left out, and approves all the same. The
 	// journal says so.
 	Unread int
+
+	// Gives is the standing approval that the approver gives with an approval, or nil.
+	// If several people must approve, it counts if all of them give one, and goes as
+	// far as the narrowest.
+	Gives *task.GrantTerms
 }
 
 // Decide records what an approver says of a pending call. The first final
@@ -39,7 +44,8 @@ type Ruling struct {
 // reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
 // [task.ErrAlreadyDecided] if it is not for this approver to decide,
 // [casefile.ErrNotShown], [casefile.ErrViewChanged] or [casefile.ErrUnread] if the approver has not seen
-// what would be approved, and [task.ErrExpired], [task.ErrAlreadyTerminal],
+// what would be approved, a [*casefile.NoGrantError] if the standing approval cannot be
+// given, and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
 // late.
 //
@@ -56,6 +62,9 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 	if err := d.checkShown(before, who, r); err != nil {
 		return before, err
 	}
+	if err := d.mayGive(before, who, r); err != nil {
+		return before, err
+	}
 	e, err := r.event(before, who)
 	if err != nil {
 		return before, err
@@ -68,6 +77,9 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 	d.looked(ctx, before) // who decides has looked
 	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
+		if err := d.give(context.WithoutCancel(ctx), after); err != nil {
+			d.cfg.Log.ErrorContext(About(ctx, after), "standing approval not given", "error", err)
+		}
 		d.approved(ctx, after)
 	}
 	return after, nil
@@ -79,7 +91,7 @@ func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
-		return task.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread))}, nil
+		return task.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), Gives: r.Gives}, nil
 	case Reject:
 		return task.Reject{By: who.Name, Reason: reason, As: as}, nil
 	default:

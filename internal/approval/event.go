@@ -26,6 +26,9 @@ const (
 	ShutDown   Step = "shut_down"   // pending tasks ended with the desk; Count has their number
 	SweptAway  Step = "swept_away"  // terminal tasks were deleted; Count has their number
 	TTLLimited Step = "ttl_limited" // the owner asked for more time than there is
+	Granted    Step = "granted"     // a standing approval was given
+	UsedGrant  Step = "used_grant"  // a call became a task that a standing approval let run
+	Revoked    Step = "revoked"     // a standing approval was revoked
 	Counted    Step = "counted"     // Pending has how many tasks there are
 	Looked     Step = "looked"      // an approver looked at a pending call for the first time, or decided without that
 )

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -49,9 +50,16 @@ type Call struct {
 	Room     string
 	Prove    func(context.Context) bool
 
+	// Define returns what the upstream says of the tool when it is asked again; the
+	// zero Tool if it does not say that soon. It may be nil.
+	Define func(context.Context) Tool
+
 	// InBatch has, for a batch, what the upstream says of the tool that each of
 	// its messages is about.
 	InBatch []Tool
+
+	id    task.ID     // of the task, if that is fixed already
+	grant *task.Grant // that approves the call
 }
 
 // A Tool is what an upstream says of one of its tools.
@@ -77,7 +85,9 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	if err != nil {
 		return task.Task{}, false, err
 	}
+	c, t = d.byGrant(ctx, c, t)
 	held, attached, err := d.admitCall(ctx, c, t)
+	d.settleUse(ctx, c, t, held, err)
 	if err == nil && attached {
 		held, err = d.extendJoined(ctx, held, c.TTL)
 	}
@@ -139,7 +149,7 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 	now := d.cfg.Now()
 	ttl := d.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
-		ID: task.NewID(now), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
+		ID: cmp.Or(c.id, task.NewID(now)), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
@@ -184,6 +194,9 @@ func (d *Desk) question(c Call) (task.Event, Workflow, error) {
 		w, ok := d.cfg.Workflow(c.Verdict.Workflow)
 		if !ok {
 			return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "unknown workflow"}
+		}
+		if c.grant != nil {
+			return task.Admit{By: d.cfg.Name, Reason: "standing approval " + string(c.grant.ID), Grant: c.grant}, w, nil
 		}
 		return task.Submit{By: d.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
 	default:
@@ -329,7 +342,7 @@ const maxRequestID = 256
 func (c Call) facts() casefile.Facts {
 	f := casefile.Facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
-		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer,
+		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer, Shared: c.Alone,
 		Why: whyOf(c.Verdict),
 	}
 	if len(c.Request) <= maxRequestID {

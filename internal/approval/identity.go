@@ -1,7 +1,10 @@
 package approval
 
 import (
+	"errors"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -28,35 +31,51 @@ const anyMeta = "*"
 // identity returns what identical calls have in common with c: everything but the
 // metadata of the request. The call that runs is still the one that was held first,
 // with the metadata that its approvers saw.
-func (d *Desk) identity(c task.Call) (task.Digest, error) {
-	also := jsonrpc.Value{Bytes: []byte(c.Also)}
-	if c.Also == "" || !also.Member(alsoMeta).Present() {
-		return c.Digest()
+func (c *core) identity(call task.Call) (task.Digest, error) {
+	rest, _, err := c.withoutRequestMeta(call)
+	if err != nil {
+		return task.Digest{}, err
 	}
-	kept, meta := object{}, object{}
+	return rest.Digest()
+}
+
+// withoutRequestMeta returns call without the metadata of the request, and that
+// metadata by name, in its canonical form.
+func (c *core) withoutRequestMeta(call task.Call) (task.Call, map[string]jsontext.Value, error) {
+	also := jsonrpc.Value{Bytes: []byte(call.Also)}
+	if call.Also == "" || !also.Member(alsoMeta).Present() {
+		return call, nil, nil
+	}
+	kept, meta, request := object{}, object{}, map[string]jsontext.Value{}
 	if params := also.Member(alsoParams); params.Present() {
 		kept.add(alsoParams, params.Bytes)
 	}
-	ignored := d.ignoredMeta(also.Member(alsoMeta))
+	ignored := c.ignoredMeta(also.Member(alsoMeta))
 	for name, value := range also.Member(alsoMeta).Members() {
 		if !slices.Contains(ignored, name) && !slices.Contains(ignored, anyMeta) {
 			meta.add(name, value.Bytes)
+			continue
 		}
+		form, ok := value.AppendCanonical(nil)
+		if !ok {
+			return call, nil, errors.New("metadata has no canonical form")
+		}
+		request[name] = form
 	}
 	if len(meta) > 0 {
 		kept.add(alsoMeta, meta.text())
 	}
-	c.Also = ""
+	call.Also = ""
 	if len(kept) > 0 {
-		c.Also = string(kept.text())
+		call.Also = string(kept.text())
 	}
-	return c.Digest()
+	return call, request, nil
 }
 
 // ignoredMeta returns which members of a call's _meta say nothing of what is asked
 // for.
-func (d *Desk) ignoredMeta(meta jsonrpc.Value) []string {
-	ignored := slices.Concat(requestMeta, d.settings().RequestMeta)
+func (c *core) ignoredMeta(meta jsonrpc.Value) []string {
+	ignored := slices.Concat(requestMeta, c.settings().RequestMeta)
 	if meta.Member(codexTurn).Present() {
 		ignored = append(ignored, codexMeta...)
 	}

@@ -28,6 +28,7 @@ const (
 func Recorded() []Step {
 	return []Step{
 		Held, Asked, Left, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
+		Granted, Revoked,
 	}
 }
 
@@ -56,6 +57,13 @@ func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) err
 	if err == nil {
 		logMoves(About(ctx, t), r.log, notes)
 	}
+	r.count(notes, err)
+	return err
+}
+
+// Append implements [task.Journal].
+func (r recorded) Append(ctx context.Context, notes ...task.Note) error {
+	err := r.Store.Append(ctx, notes...)
 	r.count(notes, err)
 	return err
 }
@@ -93,8 +101,13 @@ func creationNotes(t task.Task) []task.Note {
 		n := held
 		n.At, n.Step = moved.At, string(Asked)
 		n.Actor, n.From, n.To, n.Reason = moved.By, moved.From, moved.To, moved.Reason
-		if t.Approval == nil {
+		switch {
+		case t.Approval == nil:
 			n.Step, n.Outcome = string(Decided), "no_approval_needed"
+		case t.Approval.Grant() != "":
+			n.Step = string(Decided)
+			notes = append(notes, grantNotes(t, n)...)
+			continue
 		}
 		notes = append(notes, n)
 	}

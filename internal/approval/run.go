@@ -32,6 +32,11 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	if drift == nil {
 		drift = toolDrift(ctx, t, send)
 	}
+	if drift == nil {
+		if drift, err = rn.grantDrift(ctx, t); err != nil {
+			return t, err
+		}
+	}
 	if drift != nil {
 		return rn.refuse(ctx, ref, *drift, verdict)
 	}

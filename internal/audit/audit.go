@@ -31,6 +31,7 @@ type Filter struct {
 	Tool         string
 	Requester    string
 	Approver     string
+	Grant        task.GrantID
 	Since, Until time.Time // Until is not included
 	After        int64     // only entries with a larger number
 	Limit        int       // how many; 100 if zero, at most 1000
@@ -38,7 +39,7 @@ type Filter struct {
 
 // Whole reports whether f selects every entry after a number.
 func (f *Filter) Whole() bool {
-	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Since.IsZero() && f.Until.IsZero()
+	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Grant == "" && f.Since.IsZero() && f.Until.IsZero()
 }
 
 func (f *Filter) matches(e *task.Entry) bool {
@@ -46,6 +47,7 @@ func (f *Filter) matches(e *task.Entry) bool {
 		(f.Tool == "" || f.Tool == e.Tool) &&
 		(f.Requester == "" || f.Requester == e.Requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
+		(f.Grant == "" || f.Grant == e.Grant) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
 

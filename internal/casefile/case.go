@@ -3,6 +3,7 @@ package casefile
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -30,6 +31,8 @@ type Case struct {
 	Objection error        // why the person who looks may not approve it, if so
 	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then
 	Earlier   []Approval   // what this requester wanted of the tool before, newest first
+	Offer     *Offer       // the standing approval that can be given with an approval, if one can
+	Given     []Grant      // the standing approvals that its approvers gave
 }
 
 // A Precedent is a call of the same tool that was approved before.
@@ -45,12 +48,14 @@ type Context struct {
 	Changed   *Precedent   `json:"changed,omitzero"`    // the last approved call of the tool, if the tool was defined otherwise then
 	Earlier   []Approval   `json:"earlier,omitempty"`   // what this requester wanted of the tool before, newest first
 	Story     []task.Entry `json:"story,omitempty"`     // what happened so far, oldest first
+	Offer     *Offer       `json:"grant,omitzero"`      // the standing approval that can be given with an approval, if one can
+	Given     []Grant      `json:"given,omitempty"`     // the standing approvals that its approvers gave
 }
 
 // Context returns what of the case is not the call. Objection tells of an error in
 // words.
 func (c Case) Context(objection func(error) string) Context {
-	x := Context{Approvers: c.Approvers, Changed: c.Changed, Earlier: c.Earlier, Story: c.Story}
+	x := Context{Approvers: c.Approvers, Changed: c.Changed, Earlier: c.Earlier, Story: c.Story, Offer: c.Offer, Given: c.Given}
 	if c.Objection != nil {
 		x.Objection = objection(c.Objection)
 	}
@@ -88,8 +93,32 @@ func (v *Viewer) Case(ctx context.Context, id task.ID, objection func(task.Task)
 	if c.Earlier, err = v.earlier(ctx, t); err != nil {
 		return Case{}, err
 	}
+	if err := v.addGrants(ctx, t, &c); err != nil {
+		return Case{}, err
+	}
 	c.Changed, err = v.changed(ctx, t)
 	return c, err
+}
+
+// addGrants adds to the case of t which standing approval its approvers can give, or
+// which they gave.
+func (v *Viewer) addGrants(ctx context.Context, t task.Task, c *Case) error {
+	if t.State == task.InputRequired {
+		if offer, err := v.Offer(t); err == nil {
+			c.Offer = &offer
+		}
+		return nil
+	}
+	if t.Approval == nil || !slices.ContainsFunc(t.Approval.Approvals, func(d task.Decision) bool { return d.Gives != nil }) {
+		return nil
+	}
+	all, err := task.Grants{Records: v.cfg.Store}.All(ctx)
+	for _, g := range all {
+		if g.From == t.ID {
+			c.Given = append(c.Given, v.ViewGrant(g))
+		}
+	}
+	return err
 }
 
 // earlier returns the calls of the same tool that the owner of t made before t.

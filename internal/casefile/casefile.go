@@ -46,6 +46,7 @@ type Store interface {
 	task.Blobs
 	task.Watcher
 	task.Journal
+	task.Records
 }
 
 // Terms are what a workflow says about showing a call.
@@ -53,6 +54,8 @@ type Terms struct {
 	Approvers []string      // the people, groups and roles that may decide; none means any operator
 	Redact    []string      // paths that nobody is shown, such as arguments.password or result.token
 	Validity  time.Duration // how long an approval can be used; 0 means as long as the task lives
+
+	Grants task.GrantLimits // how far standing approvals may go; zero means that none can be given
 }
 
 // A Viewer shows held calls. It is safe for concurrent use.

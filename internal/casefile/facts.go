@@ -30,6 +30,7 @@ type Facts struct {
 	Why         *Why               `json:",omitzero"`
 	Preview     *Preview           `json:",omitzero"`
 	Home        *Home              `json:",omitzero"`
+	Shared      bool               `json:",omitzero"` // nobody can tell the owner from others
 
 	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`
@@ -44,6 +45,8 @@ type Home struct {
 	Redact       []string `json:"redact,omitempty"`
 	SelfApproval bool     `json:"self_approval,omitzero"`
 	ValidSeconds float64  `json:"valid_seconds,omitzero"`
+	GrantSeconds float64  `json:"grant_seconds,omitzero"`
+	GrantUses    int      `json:"grant_uses,omitzero"`
 
 	EscalateAfter float64  `json:"escalate_after,omitzero"` // the share of the time after which these may decide too
 	EscalateTo    []string `json:"escalate_to,omitempty"`

@@ -245,8 +245,13 @@ func (v *Viewer) redactions(t task.Task) []path {
 // redactionsBeside returns the paths that nobody is shown of what is sent
 // besides the arguments: what is secret there has the same name here.
 func (v *Viewer) redactionsBeside(t task.Task) []path {
+	return besides(v.redactions(t))
+}
+
+// besides returns paths of arguments as paths of what is sent besides them.
+func besides(paths []path) []path {
 	var beside []path
-	for _, p := range v.redactions(t) {
+	for _, p := range paths {
 		beside = append(beside, append(path{"*"}, p...))
 	}
 	return beside

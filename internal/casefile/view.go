@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -176,7 +177,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 	a.NoApprovalNeeded = t.Approval == nil && t.State != task.Working
 	a.Agent = agentOf(t, v.cfg.Now())
 	if asked := t.Approval; asked != nil {
-		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, asked.Approvals, asked.Rejection
+		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, plainDecisions(asked.Approvals), asked.Rejection
 		if t.State == task.InputRequired {
 			a.ExpiresAt = asked.Deadline
 		}
@@ -187,6 +188,24 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 	}
 	a.Next = v.nextOf(t, a.Agent, cmp.Or(a.ValidUntil, a.ExpiresAt))
 	return a
+}
+
+// plainDecisions returns decisions without anything in the names of arguments that
+// hides characters from the reader.
+func plainDecisions(all []task.Decision) []task.Decision {
+	all = slices.Clone(all)
+	for i, d := range all {
+		if d.Gives == nil {
+			continue
+		}
+		terms := *d.Gives
+		terms.Free = nil
+		for _, name := range d.Gives.Free {
+			terms.Free = append(terms.Free, plain.Name(name, maxName))
+		}
+		all[i].Gives = &terms
+	}
+	return all
 }
 
 func clientReason(t task.Task) *Untrusted {

@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: config.QuietHours{Timezone: "UTC"}}, config.DefaultWorkflow()); diff != "" {
+	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}}, config.DefaultWorkflow()); diff != "" {
 		t.Errorf("workflow defaults (-want +got):\n%s", diff)
 	}
 }
@@ -173,7 +173,7 @@ visibility: show
 drafts: false
 batch: {approval: whole}
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna } }
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7 } }
   finance-2: { approvers: [mona] }
 channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, timeout: 3s } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
@@ -266,8 +266,9 @@ telemetry:
 				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox", "hook"}, AskHost: true,
 				Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
 				QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
+				Grants:     config.Grants{Longest: 4 * time.Hour, Uses: 7},
 			},
-			{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}},
+			{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}},
 		},
 		Channels: []config.Channel{{Name: "hook", Webhook: config.Webhook{
 			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), Timeout: 3 * time.Second,

@@ -37,6 +37,7 @@ type Workflow struct {
 	Remind       []float64     // shares of the time after which those who were asked are asked again
 	Escalate     Escalation
 	QuietHours   QuietHours
+	Grants       Grants // standing approvals
 }
 
 // An Escalation lets the approvers of another workflow decide too after a share of
@@ -52,6 +53,15 @@ type QuietHours struct {
 	From, To time.Duration
 	Timezone string
 }
+
+// Grants says how far standing approvals may go.
+type Grants struct {
+	Longest time.Duration // how long they may be good for; 0 means that none can be given
+	Uses    int           // how many calls one may let run
+}
+
+// maxGrant is the longest time that a standing approval can be good for.
+const maxGrant = 7 * 24 * time.Hour
 
 // Cedar holds policies in the language of that name.
 type Cedar struct {
@@ -72,7 +82,7 @@ const defaultWorkflow = "default"
 // DefaultWorkflow returns the settings of a workflow of which nothing but its
 // name is told.
 func DefaultWorkflow() Workflow {
-	return Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: QuietHours{Timezone: "UTC"}}
+	return Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: QuietHours{Timezone: "UTC"}, Grants: Grants{Uses: 10}}
 }
 
 func (r *Rule) settings() group {
@@ -124,6 +134,10 @@ func (w *Workflow) settings() group {
 			return each(&w.Redact, "a path such as arguments.password or result.token", isRedactable)
 		}}},
 		{"ask_host", boolean(&w.AskHost)},
+		{"grants", group{
+			{"longest", duration(&w.Grants.Longest, 0)},
+			{"uses", number(&w.Grants.Uses, 200)},
+		}},
 		{"channels", list{func() setting {
 			return each(&w.Channels, "inbox, or the name of a channel", isName).like("^[-a-z0-9]{1,63}$")
 		}}},
@@ -236,6 +250,9 @@ func (l *loader) checkWorkflow(w *Workflow) {
 	}
 	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(w.Approvers, isGroup) {
 		l.report(l.origin(at+".quorum"), at+".quorum", "exceeds the number of approvers")
+	}
+	if w.Grants.Longest > maxGrant {
+		l.report(l.origin(at+".grants.longest"), at+".grants.longest", fmt.Sprintf("must be at most %v", maxGrant))
 	}
 	l.checkOperators(at, *w)
 	l.checkAskingAgain(at, *w)

@@ -38,9 +38,7 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 		Upstream: h.upstream(),
 		Message:  m.Raw, Request: m.ID.Bytes, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
 		Trace: h.reply.Trace(), Correlation: h.reply.Correlation(),
-		Tool: approval.Tool{
-			Description: judged.Tool.Description, Annotations: judged.Tool.Annotations, Digest: judged.Tool.DigestText(),
-		},
+		Tool: describedTool(judged.Tool), Define: func(ctx context.Context) approval.Tool { return h.define(ctx, m) },
 	}
 	h.identify(&call)
 	h.rememberHost(ctx)
@@ -49,6 +47,21 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 		h.hub.cfg.Log.InfoContext(h.repeatable(ctx, judged.Verdict.Label), "call not held", "cause", err)
 	}
 	return t, attached, err
+}
+
+// define returns what the upstream says now of the tool that m calls, or nothing.
+func (h hold) define(ctx context.Context, m *jsonrpc.Message) approval.Tool {
+	tool, err := h.client.Caller().Described(ctx, m)
+	if err != nil {
+		h.hub.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", h.upstream(), "cause", err)
+		return approval.Tool{}
+	}
+	return describedTool(tool)
+}
+
+// describedTool returns what an upstream says of a tool as the desk wants it.
+func describedTool(t gate.Tool) approval.Tool {
+	return approval.Tool{Description: t.Description, Annotations: t.Annotations, Digest: t.DigestText()}
 }
 
 // asTask answers a client that knows tasks with one.

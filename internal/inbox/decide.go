@@ -31,7 +31,10 @@ func (i *Inbox) decide(what approval.Decision) operator.Service {
 		id := task.ID(r.PathValue("id"))
 		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown")}
 		var err error
-		if ruling.Unread, err = i.unread(r, id, who, what); err == nil {
+		if ruling.Unread, err = i.unread(r, id, who, what); err == nil && what == approval.Approve {
+			ruling.Gives, err = i.gives(r, id, who)
+		}
+		if err == nil {
 			_, err = i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), ruling)
 		}
 		switch {
@@ -76,6 +79,9 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 // isOutcome reports whether err says that a decision came too late or from the
 // wrong person.
 func isOutcome(err error) bool {
+	if _, refused := errors.AsType[*casefile.NoGrantError](err); refused {
+		return true
+	}
 	return slices.ContainsFunc([]error{
 		casefile.ErrNotShown, casefile.ErrViewChanged, casefile.ErrUnread, approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
@@ -85,7 +91,11 @@ func isOutcome(err error) bool {
 // outcome says in words why a decision on c does not count.
 func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int, *notice) {
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
+	refused, ok := errors.AsType[*casefile.NoGrantError](err)
 	switch {
+	case ok:
+		n.text = "More calls like this one cannot be allowed: " + refused.Why + "."
+		return http.StatusUnprocessableEntity, n
 	case errors.Is(err, approval.ErrForbidden):
 		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
 		return http.StatusForbidden, n

@@ -66,6 +66,9 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
 	route("POST /approvals/{id}/reject", operator.Approver, i.decide(approval.Reject))
 	route("POST /approvals/reject", operator.Approver, i.rejectAll)
+	route("GET /grants", operator.Viewer, i.grants)
+	route("GET /grants/{id}", operator.Viewer, i.grant)
+	route("POST /grants/{id}/revoke", operator.Approver, i.revoke)
 	route("GET /history", operator.Viewer, i.history)
 	route("GET /events", operator.Viewer, i.events)
 	mux.HandleFunc("GET /assets/{name}", i.secured(i.serveAsset))
@@ -157,7 +160,9 @@ func (i *Inbox) refuse(w http.ResponseWriter, r *http.Request, why *operator.Err
 		return
 	}
 	next := "/"
-	if id := r.PathValue("id"); id != "" {
+	if id := r.PathValue("id"); strings.HasPrefix(r.URL.Path, "/grants") {
+		next = "/grants"
+	} else if id != "" {
 		next = "/approvals/" + id
 	}
 	i.show(w, r, why.Status, refusalPage(i.bareFrame("Not done"), refusalOf(why, next)))

@@ -23,11 +23,15 @@ var stepTexts = map[string]string{
 	string(approval.Extended):  "The agent asked for more time",
 	string(approval.Left):      "Agent no longer waits",
 	string(approval.Stopped):   "Cancellation sent to the server",
+	string(approval.Granted):   "Standing approval given",
+	string(approval.Revoked):   "Standing approval revoked",
 }
 
 // step says what a step of a story was.
 func step(e task.Entry) string {
 	switch {
+	case e.Step == string(approval.Decided) && e.Grant != "":
+		return "Approved by a standing approval, given"
 	case e.Step == string(approval.Decided) && e.Outcome == string(approval.Approve):
 		return "Approved"
 	case e.Step == string(approval.Decided) && e.Outcome == string(approval.Reject):
@@ -48,6 +52,8 @@ func byWhom(e task.Entry) string {
 	switch {
 	case e.Approver != "":
 		return e.Approver
+	case e.Step == string(approval.Revoked):
+		return e.Actor
 	case e.Step == string(approval.Held) || e.Step == string(approval.Cancelled) && e.Actor == e.Requester:
 		return e.Requester
 	default:
@@ -66,7 +72,7 @@ func onHold(story []task.Entry, e task.Entry) string {
 
 // saying returns what a person said with a step.
 func saying(e task.Entry) string {
-	if e.Approver == "" && e.Step != string(approval.Cancelled) {
+	if e.Approver == "" && e.Step != string(approval.Cancelled) && e.Step != string(approval.Revoked) {
 		return ""
 	}
 	return visible(e.Reason)
@@ -87,6 +93,8 @@ func remark(e task.Entry) string {
 		return "with an error of its own"
 	case e.Step == string(approval.Extended):
 		return e.Reason
+	case e.Step == string(approval.Granted), e.Step == string(approval.Revoked):
+		return e.Outcome
 	case e.To.Terminal() && e.Ran == task.RanNo:
 		return "it did not run"
 	default:

@@ -238,6 +238,9 @@ func approvedBy(a casefile.Approval, now time.Time) string {
 		names = append(names, d.By)
 	}
 	last := a.Approvals[len(a.Approvals)-1]
+	if last.Grant != "" {
+		return "Let in by the standing approval of " + listed(names, "and") + "."
+	}
 	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
 }
 

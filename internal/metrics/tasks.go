@@ -27,6 +27,13 @@ const (
 	WaitGone     = "client_disconnected" // the client left
 )
 
+// What happens to standing approvals.
+const (
+	GrantGiven   = "given"
+	GrantUsed    = "used"
+	GrantRevoked = "revoked"
+)
+
 // taskSeries are the series about held calls.
 type taskSeries struct {
 	created     *prometheus.CounterVec
@@ -42,6 +49,7 @@ type taskSeries struct {
 	audited     *prometheus.CounterVec
 	unaudited   prometheus.Counter
 	messages    *prometheus.CounterVec
+	grants      *prometheus.CounterVec
 	unsent      *prometheus.GaugeVec
 	listens     *prometheus.GaugeVec
 	oldest      *atomic.Int64 // when the oldest call was held that still waits, in Unix nanoseconds; 0 if none does
@@ -86,6 +94,8 @@ func newTaskSeries(r *prometheus.Registry) taskSeries {
 			counter("audit_events_total", "Steps of held calls that were recorded in the audit log."), []string{"step"})),
 		unaudited: register(r, prometheus.NewCounter(
 			counter("audit_failures_total", "Steps of held calls that were not taken because they could not be recorded."))),
+		grants: register(r, prometheus.NewCounterVec(
+			counter("grants_total", "Standing approvals that were given and revoked, and calls that they let run."), []string{"event"})),
 		messages: register(r, prometheus.NewCounterVec(
 			counter("channel_messages_total", "Messages to people on channels, by how sending ended."), []string{"channel", "outcome"})),
 		unsent: register(r, prometheus.NewGaugeVec(
@@ -106,6 +116,9 @@ func (s *taskSeries) begin() {
 	}
 	for _, stage := range []string{StageApproval, StageExecution, StageTotal} {
 		s.duration.WithLabelValues(stage)
+	}
+	for _, event := range []string{GrantGiven, GrantUsed, GrantRevoked} {
+		begin(s.grants, event)
 	}
 	for _, result := range []string{WaitApproved, WaitRejected, WaitTimeout, WaitGone} {
 		begin(s.waits, result)
@@ -228,6 +241,13 @@ func (m *Metrics) Audited(step string) {
 func (m *Metrics) AuditFailed() {
 	if m != nil {
 		m.tasks.unaudited.Inc()
+	}
+}
+
+// Granted counts what happened to a standing approval.
+func (m *Metrics) Granted(event string) {
+	if m != nil {
+		m.tasks.grants.WithLabelValues(event).Inc()
 	}
 }
 

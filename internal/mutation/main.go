@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	tried, bad := 0, 0
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, observed, kept, upstreams) {
+	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams) {
 		if !strings.Contains(m.name+" "+m.file, flags.Arg(0)) {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 // changes themselves are tried by make mutate.
 func TestTableApplies(t *testing.T) {
 	names := map[string]bool{}
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, observed, kept, upstreams) {
+	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams) {
 		text, err := os.ReadFile(filepath.Join("..", "..", m.file))
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)

@@ -85,6 +85,7 @@ var problems = []struct {
 		http.StatusConflict, "arguments_unread",
 		"you were shown only part of the arguments; get all of them with arguments=all, or say with unreadBytes how many bytes you approve unread",
 	}},
+	{task.ErrGrantRevoked, problem{http.StatusConflict, "already_revoked", "this standing approval was revoked before"}},
 	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "no such approval"}},
 	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have already approved this call"}},
 	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has already been decided"}},
@@ -102,6 +103,9 @@ var problems = []struct {
 func explain(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
+	}
+	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
+		return &problem{http.StatusUnprocessableEntity, "grant_refused", refused.Error()}
 	}
 	for _, known := range problems {
 		if errors.Is(err, known.err) {

@@ -64,6 +64,9 @@ func (h *handler) routes() []route {
 		{"GET /api/approvals/events", operator.Viewer, h.events},
 		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve)},
 		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject)},
+		{"GET /api/grants", operator.Viewer, h.grants},
+		{"GET /api/grants/{id}", operator.Viewer, h.grant},
+		{"POST /api/grants/{id}/revoke", operator.Approver, h.revoke},
 		{"GET /api/audit", operator.Admin, h.audit},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds},
 		{"GET /api/channels", operator.Viewer, h.channels},
@@ -159,17 +162,19 @@ type verdict struct {
 	Reason      string `json:"reason"`
 	ShownDigest string `json:"shownDigest"`
 	UnreadBytes int    `json:"unreadBytes"`
+
+	Grant *grantWish `json:"grant"` // the standing approval that is given with an approval
 }
 
 func (h *handler) decide(what approval.Decision) operator.Service {
 	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-		v, err := readVerdict(w, r)
-		if err != nil {
+		var v verdict
+		if err := readBody(w, r, &v); err != nil {
 			h.refuse(w, r, err)
 			return
 		}
 		h.rule(w, r, task.ID(r.PathValue("id")), Approver(who), approval.Ruling{
-			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes,
+			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes, Gives: v.Grant.terms(h.Now()),
 		})
 	}
 }
@@ -196,25 +201,24 @@ func Approver(o operator.Operator) approval.Approver {
 // maxBody is the size of the largest body that is read.
 const maxBody = 16 << 10
 
-// readVerdict reads the body of a decision, which may be empty.
-func readVerdict(w http.ResponseWriter, r *http.Request) (verdict, error) {
-	var v verdict
+// readBody reads the body of a request, which may be empty.
+func readBody(w http.ResponseWriter, r *http.Request, to any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return v, errTooLarge
+		return errTooLarge
 	}
 	if err != nil {
-		return v, badRequest("the body cannot be read")
+		return badRequest("the body cannot be read")
 	}
 	if len(body) == 0 {
-		return v, nil
+		return nil
 	}
 	// A form, which any site can have a browser send, has another type.
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return v, errWrongType
+		return errWrongType
 	}
-	if err := json.Unmarshal(body, &v, json.RejectUnknownMembers(true)); err != nil {
-		return v, badRequest(`the body must be a JSON object like {"reason": "…", "shownDigest": "…"}`)
+	if err := json.Unmarshal(body, to, json.RejectUnknownMembers(true)); err != nil {
+		return badRequest(`the body must be a JSON object like {"reason": "…", "shownDigest": "…"}`)
 	}
-	return v, nil
+	return nil
 }

@@ -43,6 +43,7 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 	q := r.URL.Query()
 	f := audit.Filter{
 		Task: task.ID(q.Get("task")), Tool: q.Get("tool"), Requester: q.Get("principal"), Approver: q.Get("approver"),
+		Grant: task.GrantID(q.Get("grant")),
 	}
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(name); text != "" {

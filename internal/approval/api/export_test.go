@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -19,6 +20,12 @@ func Routes() map[string]string {
 // OpenAPI returns the description of the API.
 func OpenAPI() []byte { return openAPI }
 
+// GrantWish is a part of a decision, and Revocation the body of one.
+type (
+	GrantWish  = grantWish
+	Revocation = revocation
+)
+
 // Verdict is the body of a decision.
 type Verdict = verdict
 
@@ -28,7 +35,7 @@ func ErrorTypes() []string {
 		operator.TypeUnauthorized, operator.TypeForbidden, operator.TypeCrossSite, operator.TypeRateLimited, operator.TypeUnavailable,
 		explain(errors.New("unknown")).Type,
 	}
-	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest("")} {
+	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &casefile.NoGrantError{}} {
 		types = append(types, explain(err).Type)
 	}
 	for _, p := range problems {

@@ -106,6 +106,8 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 		"Agent": casefile.Agent{}, "Result": casefile.Result{}, "Page": casefile.Page{}, "Decision": task.Decision{},
 		"Failure": task.Failure{}, "Link": task.Link{}, "Ends": task.Ends{}, "Entry": task.Entry{}, "Verdict": api.Verdict{},
 		"Context": casefile.Context{}, "Precedent": casefile.Precedent{},
+		"Grant": casefile.Grant{}, "GrantUse": casefile.GrantUse{}, "GrantTerms": task.GrantTerms{}, "GrantWish": api.GrantWish{},
+		"Offer": casefile.Offer{}, "Revocation": task.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},
 		"ChannelStatus": channel.Status{}, "SignedAnswer": webhook.SignedAnswer{}, "Answer": webhook.Answer{},
 	} {
 		got := slices.Sorted(maps.Keys(d.at("components", "schemas", name, "properties")))

@@ -130,10 +130,11 @@ func (c *Client) Context(ctx context.Context, id task.ID) (casefile.Context, err
 func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (casefile.Approval, error) {
 	var a casefile.Approval
 	body, err := json.Marshal(struct {
-		Reason      string `json:"reason"`
-		ShownDigest string `json:"shownDigest,omitzero"`
-		UnreadBytes int    `json:"unreadBytes,omitzero"`
-	}{r.Reason, r.Shown, r.Unread})
+		Reason      string     `json:"reason"`
+		ShownDigest string     `json:"shownDigest,omitzero"`
+		UnreadBytes int        `json:"unreadBytes,omitzero"`
+		Grant       *grantWish `json:"grant,omitzero"`
+	}{r.Reason, r.Shown, r.Unread, wishOf(r.Gives)})
 	if err != nil {
 		return a, err
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -21,19 +22,25 @@ const (
 type IDError struct {
 	Text    string
 	Matches int
+	What    string // what was to be found; an approval if it is empty
 }
 
 // Error implements error.
 func (e *IDError) Error() string {
+	what := cmp.Or(e.What, "approval")
+	_, rest, prefixed := strings.Cut(e.Text, "_")
+	if !prefixed {
+		rest = e.Text
+	}
 	switch {
-	case len(strings.TrimPrefix(e.Text, idPrefix)) < leastID:
+	case len(rest) < leastID:
 		return fmt.Sprintf("%q is too short: give at least %d characters of the id", e.Text, leastID)
 	case e.Matches == 0:
-		return fmt.Sprintf("no approval %q", e.Text)
-	case e.Matches == 1:
+		return fmt.Sprintf("no %s %q", what, e.Text)
+	case e.Matches == 1 && e.What == "":
 		return fmt.Sprintf("%q is little more than the time of an approval: give as much of the id as lists show", e.Text)
 	default:
-		return fmt.Sprintf("%q matches %d approvals: give more of the id", e.Text, e.Matches)
+		return fmt.Sprintf("%q matches %d %ss: give more of the id", e.Text, e.Matches, what)
 	}
 }
 

@@ -1,0 +1,81 @@
+package main
+
+// grantMutations are about standing approvals.
+var grantMutations = []mutation{
+	{
+		"a pinned argument may have any value", "task/grant.go",
+		`if slices.Contains(s.Free, name) {`, `if len(s.Free) > 0 {`,
+		taskPkg, "^TestGrantScope",
+	},
+	{
+		"a free argument may have any type", "task/grant.go",
+		`how, value = "free", jsontext.Value(typeOf(value))`, `how, value = "free", nil`,
+		taskPkg, "^TestGrantScope",
+	},
+	{
+		"a grant covers calls with more arguments", "task/grant.go",
+		`b, err := appendCanonical(b, s.Call.Also)`, `b, err := appendCanonical(b, "")`,
+		approvalPkg, "^TestGrantCoversNothingElse$",
+	},
+	{
+		"a revoked grant is used", "task/grant.go",
+		`case g.Revoked != nil:`, `case false:`,
+		approvalPkg, "^TestGrantPolicy$",
+	},
+	{
+		"a grant is used after its time", "task/grant.go",
+		`case !now.Before(earliest(g.Until, g.GivenAt.Add(l.Longest))):`, `case false:`,
+		approvalPkg, "^TestGrantPolicy$",
+	},
+	{
+		"a grant is used too often", "task/grant.go",
+		`case len(g.Uses) >= min(g.MaxUses, l.Uses):`, `case false:`,
+		approvalPkg, "^TestGrantLastUse$",
+	},
+	{
+		"one approver of several gives a grant", "task/grant.go",
+		`if len(all) == 0 || slices.ContainsFunc(all, func(d Decision) bool { return d.Gives == nil }) {`,
+		`all = slices.DeleteFunc(slices.Clone(all), func(d Decision) bool { return d.Gives == nil }); if len(all) == 0 {`,
+		approvalPkg, "^TestGrantQuorum$",
+	},
+	{
+		"a requester gives a grant to the own agent", "internal/approval/grant.go",
+		`case isRequester(t, who):`, `case false:`,
+		approvalPkg, "^TestGrantRefused$",
+	},
+	{
+		"a redacted argument is left free", "internal/casefile/grant.go",
+		`if !redacted[name] {`, `if true {`,
+		approvalPkg, "^TestGrantRefused$",
+	},
+	{
+		"a grant is given though the workflow allows none", "internal/casefile/grant.go",
+		`case !known || terms.Grants.Uses < 1 || terms.Grants.Longest < time.Second:`, `case !known:`,
+		approvalPkg, "^TestGrantRefused$",
+	},
+	{
+		"a grant does not look at the definition of the tool now", "internal/approval/grant.go",
+		`if now.Digest != c.Tool.Digest {`, `if false {`,
+		approvalPkg, "^TestGrantCoversNothingElse$",
+	},
+	{
+		"a grant of people who may no longer approve is used", "internal/approval/grant.go",
+		`!d.covers(g, t) || !others.satisfied(`, `!d.covers(g, t) || false && !others.satisfied(`,
+		approvalPkg, "^TestGrantPolicy$",
+	},
+	{
+		"metadata that no approver saw is sent", "internal/approval/grant.go",
+		`if g.Meta[name] != sha256.Sum256(value) {`, `if false {`,
+		approvalPkg, "^TestGrantPassesOverMetadata$",
+	},
+	{
+		"a task that a grant has not counted runs", "internal/approval/grant.go",
+		`case err != nil || !counted || !rn.covers(g, t):`, `case err != nil || !rn.covers(g, t):`,
+		approvalPkg, "^TestGrantForged$",
+	},
+	{
+		"a use is given back though the call may have been made", "internal/approval/grant.go",
+		`if !notCreated {`, `if false {`,
+		approvalPkg, "^TestGrantCountedButNotMade$",
+	},
+}
