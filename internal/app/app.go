@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
@@ -68,7 +69,8 @@ type App struct {
 	bodies    *admission.Pool
 	ready     atomic.Bool
 	identity  *identity.Recogniser
-	auth      *operator.Auth
+	auth      atomic.Pointer[operator.Auth]
+	pusher    atomic.Pointer[push.Push] // nil if no channel is one
 	madeToken string
 
 	reloader      *reloader // nil if the configuration is not read again

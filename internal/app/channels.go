@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net/mail"
 	"slices"
 	"strings"
@@ -12,15 +13,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // newOutbox returns what asks people on channels, or nil if there are none.
 func (a *App) newOutbox(cfg config.Config) (*channel.Outbox, error) {
+	a.pusher.Store(nil)
 	if len(cfg.Channels) == 0 || a.desk == nil {
 		return nil, nil //nolint:nilnil // no outbox is not an error
 	}
@@ -54,6 +58,9 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 	if c.Email.Server != "" {
 		return a.newMailer(c.Email)
 	}
+	if c.Push.Contact != "" {
+		return a.newPush(c.Push), nil
+	}
 	key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
 	if err != nil {
 		return nil, err
@@ -61,6 +68,30 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 	return webhook.New(webhook.Config{
 		URL: c.Webhook.URL, Key: key, Private: c.Webhook.AllowPrivate, Timeout: c.Webhook.Timeout, Now: time.Now,
 	}), nil
+}
+
+// pushTimeout is how long a push service may take.
+const pushTimeout = 10 * time.Second
+
+// newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
+func (a *App) newPush(c config.Push) channel.Channel {
+	p := push.New(push.Config{
+		Records: a.keep.Store, Client: webhook.NewClient(pushTimeout, c.AllowPrivate), Contact: c.Contact,
+		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
+			return a.auth.Load().Recall(ctx, login)
+		},
+		MayDecide: func(ctx context.Context, id task.ID, who operator.Operator) (bool, error) {
+			t, err := a.keep.Store.Get(ctx, task.AnyOwner().Ref(id))
+			if errors.Is(err, task.ErrNotFound) {
+				return false, nil
+			}
+			objection := a.desk.Objection(api.Approver(who))(t)
+			return err == nil && (objection == nil || errors.Is(objection, task.ErrAlreadyDecided)), err
+		},
+		Now: time.Now, Log: a.log,
+	})
+	a.pusher.Store(p)
+	return p
 }
 
 // newMailer returns the channel that c describes.

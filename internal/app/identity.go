@@ -39,7 +39,7 @@ func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
-		if a.madeToken == "" && a.auth != nil {
+		if a.madeToken == "" && a.auth.Load() != nil {
 			return nil, errNoToken
 		}
 		if a.madeToken == "" {

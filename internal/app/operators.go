@@ -22,10 +22,9 @@ func (a *App) serveOperators(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	if a.auth != nil {
-		a.auth.Replace(auth)
+	if old := a.auth.Swap(auth); old != nil {
+		old.Replace(auth)
 	}
-	a.auth = auth
 	a.operators.handler.set(bodiesFirst(cfg.Limits.ReadTimeout, a.guard(a.operators, cfg).Wrap(routes)))
 	return nil
 }
@@ -34,7 +33,7 @@ func (a *App) serveOperators(cfg config.Config) error {
 // Health, readiness and metrics are for machines, and tell nothing of calls; all
 // else asks who it is.
 func (a *App) operatorRoutes(cfg config.Config) (http.Handler, *operator.Auth, error) {
-	desk, err := inbox.New(inbox.Config{Desk: a.desk, Cases: a.desk.Cases(), Now: time.Now, Log: a.log, NeedsRestart: a.needsRestart, Channels: a.channelStatuses})
+	desk, err := inbox.New(inbox.Config{Desk: a.desk, Cases: a.desk.Cases(), Now: time.Now, Log: a.log, NeedsRestart: a.needsRestart, Channels: a.channelStatuses, Push: a.pusher.Load})
 	if err != nil {
 		return nil, nil, err
 	}

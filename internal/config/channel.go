@@ -15,6 +15,13 @@ type Channel struct {
 	Webhook Webhook
 	Slack   Slack
 	Email   Email
+	Push    Push
+}
+
+// A Push sends notifications to the browsers of approvers.
+type Push struct {
+	Contact      string // empty if the channel is of another kind
+	AllowPrivate bool
 }
 
 // A Slack posts questions to a channel of Slack.
@@ -78,6 +85,10 @@ func (c *Channel) settings() group {
 			{"url", optional(endpoint(&c.Slack.URL))},
 		}},
 		{"email", c.Email.settings()},
+		{"push", group{
+			{"contact", required{contact(&c.Push.Contact)}},
+			{"allow_private", boolean(&c.Push.AllowPrivate)},
+		}},
 	}
 }
 
@@ -136,9 +147,9 @@ func (l *loader) checkChannels() {
 }
 
 func (l *loader) checkChannel(at string, c *Channel) {
-	given := slices.DeleteFunc([]string{"webhook", "slack", "email"}, func(kind string) bool { return !l.given(at + "." + kind) })
+	given := slices.DeleteFunc([]string{"webhook", "slack", "email", "push"}, func(kind string) bool { return !l.given(at + "." + kind) })
 	if len(given) != 1 {
-		l.report(l.origin(at), at, "needs one kind: webhook, slack or email")
+		l.report(l.origin(at), at, "needs one kind: webhook, slack, email or push")
 		return
 	}
 	switch given[0] {
@@ -146,6 +157,8 @@ func (l *loader) checkChannel(at string, c *Channel) {
 		l.checkWebhook(at, c)
 	case "email":
 		l.checkEmail(at+".email", c.Email)
+	case "push":
+		l.checkPush(at+".push", c)
 	default:
 		l.need(at+".slack", "bot_token", c.Slack.BotToken.Reveal())
 		l.need(at+".slack", "app_token", c.Slack.AppToken.Reveal())
@@ -168,6 +181,33 @@ func (l *loader) checkWebhook(at string, c *Channel) {
 		l.report(l.origin(at+".webhook.answers.secret"), at+".webhook.answers.secret", "must differ from the secret that signs questions")
 	}
 	l.checkSystemName(at+".webhook.answers.approver", hook.Answers.Approver)
+}
+
+// checkPush reports a second channel of its kind: browsers subscribe to the gate, and
+// would be sent everything twice.
+func (l *loader) checkPush(at string, c *Channel) {
+	l.need(at, "contact", c.Push.Contact)
+	for i := range l.cfg.Channels {
+		other := &l.cfg.Channels[i]
+		if other == c {
+			return
+		}
+		if other.Push.Contact != "" {
+			l.report(l.origin(at), at, fmt.Sprintf("there can be one channel of this kind, and %q is one", other.Name))
+			return
+		}
+	}
+}
+
+// contact is whom the operators of a push service can ask about the gate.
+func contact(p *string) leaf {
+	return read(p, isText, "mailto: and an address, or a URL with https", func(s string) (string, bool) {
+		if address, ok := strings.CutPrefix(s, "mailto:"); ok {
+			return s, isMailbox(address) && !strings.ContainsAny(address, " <")
+		}
+		u, err := url.Parse(s)
+		return s, err == nil && u.Scheme == "https" && hasHost(u) && isLine(s)
+	})
 }
 
 // checkSystemName refuses the name of a person for a system: the two would count as

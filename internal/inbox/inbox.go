@@ -27,6 +27,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -43,6 +44,9 @@ func New(c Config) (*Inbox, error) {
 	}
 	if c.Channels == nil {
 		c.Channels = func() []channel.Status { return nil }
+	}
+	if c.Push == nil {
+		c.Push = func() *push.Push { return nil }
 	}
 	if c.NeedsRestart == nil {
 		c.NeedsRestart = func() []string { return nil }
@@ -71,17 +75,25 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /grants/{id}/revoke", operator.Approver, i.revoke)
 	route("GET /history", operator.Viewer, i.history)
 	route("GET /events", operator.Viewer, i.events)
+	route("POST /push/subscribe", operator.Approver, i.subscribe)
+	route("POST /push/unsubscribe", operator.Viewer, i.unsubscribe)
 	mux.HandleFunc("GET /assets/{name}", i.secured(i.serveAsset))
-	mux.HandleFunc("GET /favicon.ico", i.secured(func(w http.ResponseWriter, r *http.Request) {
-		r.SetPathValue("name", "icon.svg") // for what is not a page, and so cannot name it
-		i.serveAsset(w, r)
-	}))
+	for path, name := range map[string]string{
+		"/favicon.ico":          "icon.svg", // for what is not a page, and so cannot name it
+		"/manifest.webmanifest": "manifest.webmanifest",
+		"/worker.js":            "worker.js", // a worker serves the pages below its own path
+	} {
+		mux.HandleFunc("GET "+path, i.secured(func(w http.ResponseWriter, r *http.Request) {
+			r.SetPathValue("name", name)
+			i.serveAsset(w, r)
+		}))
+	}
 }
 
 // policy is what browsers are told to allow on every page: the gate's own
 // style, script and icon, requests and forms to the gate itself, and nothing
 // else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types inbox"
 
 // secured sets the headers of every answer.
@@ -123,6 +135,10 @@ func assetKind(name string) string {
 		return "text/css; charset=utf-8"
 	case ".js":
 		return "text/javascript; charset=utf-8"
+	case ".png":
+		return "image/png"
+	case ".webmanifest":
+		return "application/manifest+json"
 	default:
 		return "image/svg+xml"
 	}

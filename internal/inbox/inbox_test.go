@@ -21,6 +21,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -39,7 +40,8 @@ type office struct {
 
 	mu      sync.Mutex
 	late    time.Duration
-	verdict policy.Verdict // of a call that is judged again
+	verdict policy.Verdict            // of a call that is judged again
+	push    atomic.Pointer[push.Push] // nil unless a test has set it
 }
 
 // rule sets what policy says of calls that are judged again.
@@ -89,7 +91,7 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: o.desk, Cases: o.desk.Cases(), Now: o.now, KeepAlive: 20 * time.Millisecond})
+	pages, err := inbox.New(inbox.Config{Desk: o.desk, Cases: o.desk.Cases(), Now: o.now, KeepAlive: 20 * time.Millisecond, Push: o.push.Load})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +415,7 @@ func TestHeaders(t *testing.T) {
 	alice := o.visit(t, "alice")
 	for _, path := range []string{
 		"/", "/history", "/approvals/" + string(id), "/approvals/" + string(id) + "/arguments", "/login", "/approvals/unknown",
-		"/assets/inbox.js", "/assets/inbox.css", "/assets/icon.svg", "/assets/unknown",
+		"/manifest.webmanifest", "/worker.js", "/assets/inbox.js", "/assets/inbox.css", "/assets/icon.svg", "/assets/unknown",
 	} {
 		_, page, header := alice.do(http.MethodGet, path, "")
 		csp := header.Get("Content-Security-Policy")

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -31,6 +32,10 @@ type Config struct {
 
 	// Channels returns how the channels do on which people are asked. It may be nil.
 	Channels func() []channel.Status
+
+	// Push returns what sends notifications to browsers; nil if nothing does. It may be
+	// nil.
+	Push func() *push.Push
 }
 
 // An Inbox serves the pages of approvers.
@@ -56,6 +61,9 @@ type frame struct {
 	restart string // which settings need a restart of the gate
 
 	channels []string // which channels messages wait for, in words
+
+	push   string // the key with which a browser subscribes to notifications; empty if it cannot
+	device string // another one for each login
 }
 
 func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
@@ -72,6 +80,7 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 	f.waiting = waiting
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
+	f.push, f.device = i.pushKey(r, who)
 	for _, s := range i.cfg.Channels() {
 		if s.Waiting > 0 {
 			f.channels = append(f.channels, fmt.Sprintf("Channel %s: %s not sent since %s: %s",

@@ -77,6 +77,26 @@ var channelMutations = []mutation{
 		"internal/channel/email", "^TestHostileNames$",
 	},
 	{
+		"a push goes to those who may not decide", "internal/channel/push/push.go",
+		`if may && !seen[k.Endpoint] {`, `if !seen[k.Endpoint] {`,
+		"internal/channel/push", "^TestPush$",
+	},
+	{
+		"a push goes to somebody who is no approver any more", "internal/channel/push/subscription.go",
+		`case err == nil && who.Role.Includes(operator.Approver):`, `case err == nil:`,
+		"internal/channel/push", "^TestSubscriptionEnds$",
+	},
+	{
+		"a push goes to an endpoint without encryption", "internal/channel/push/subscription.go",
+		`endpoint.Scheme != "https" || `, ``,
+		"internal/channel/push", "^TestSubscriptionsRefused$",
+	},
+	{
+		"viewers are notified", "internal/inbox/inbox.go",
+		`route("POST /push/subscribe", operator.Approver, i.subscribe)`, `route("POST /push/subscribe", operator.Viewer, i.subscribe)`,
+		"internal/inbox", "^TestSubscribe$",
+	},
+	{
 		"a gate asks about the calls of others", "internal/app/channels.go",
 		`return mine && a.desk.Holds(t)`, `return mine || a.desk.Holds(t)`,
 		appPkg, "^TestGatesAskForThemselves$",

@@ -70,6 +70,10 @@ type Operator struct {
 	token   string  // how sessions refer to the token; empty without one
 }
 
+// Login names the session of o, for [Auth.Recall]. It is empty for somebody who showed
+// a token with the request.
+func (o Operator) Login() string { return o.session.record }
+
 // Expires returns when o has to log in again; zero means never.
 func (o Operator) Expires() time.Time {
 	if o.session.Expires == 0 {

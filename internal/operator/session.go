@@ -207,6 +207,17 @@ func (a *Auth) resume(ctx context.Context, sealed string) (Operator, *Error) {
 	return a.recall(ctx, record)
 }
 
+// Recall returns whose session it is that [Operator.Login] names, with the role that
+// they have now. An error is an [*Error]: of [TypeUnavailable] if that cannot be known
+// now, and otherwise because the session has ended.
+func (a *Auth) Recall(ctx context.Context, login string) (Operator, error) {
+	o, err := a.latest().recall(ctx, login)
+	if err != nil {
+		return Operator{}, err
+	}
+	return o, nil
+}
+
 // recall returns whose session is kept under a name, with the role that they
 // have now.
 func (a *Auth) recall(ctx context.Context, record string) (Operator, *Error) {

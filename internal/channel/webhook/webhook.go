@@ -39,19 +39,23 @@ type Webhook struct {
 }
 
 // New returns a webhook.
-func New(c Config) *Webhook {
-	dialer := &net.Dialer{Timeout: c.Timeout}
-	if !c.Private {
-		dialer.Control = publicOnly
+func New(c Config) *Webhook { return &Webhook{cfg: c, client: NewClient(c.Timeout, c.Private)} }
+
+// NewClient returns a client for URLs that lead to other systems: it follows no
+// redirect, and connects to no private address unless it may.
+func NewClient(timeout time.Duration, private bool) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout, Control: publicOnly}
+	if private {
+		dialer.Control = nil
 	}
-	return &Webhook{cfg: c, client: &http.Client{
-		Timeout: c.Timeout,
+	return &http.Client{
+		Timeout: timeout,
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: c.Timeout, ForceAttemptHTTP2: true,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true,
 			MaxIdleConns: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
 }
 
 // A Message is the body of what a webhook posts.
@@ -118,16 +122,16 @@ func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) err
 	w.cfg.Key.Sign(r.Header, q.MessageID(), w.cfg.Now(), body)
 	res, err := w.client.Do(r)
 	if err != nil {
-		return withoutURL(err)
+		return WithoutURL(err)
 	}
 	defer res.Body.Close() //nolint:errcheck // nothing depends on it
 	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
 	return refused(res)
 }
 
-// withoutURL returns the error of a request without the URL, which may have a
+// WithoutURL returns the error of a request without the URL, which may have a
 // secret in it.
-func withoutURL(err error) error {
+func WithoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
 	}

@@ -1,9 +1,12 @@
 // Makes the pages live: what changes at the desk changes here, times run, and
 // the keyboard can be used. Without it everything essential still works.
 
-const policy = window.trustedTypes
-  ? window.trustedTypes.createPolicy("inbox", { createHTML: (text) => text })
-  : { createHTML: (text) => text };
+const worker = "/worker.js";
+const rules = {
+  createHTML: (text) => text,
+  createScriptURL: (where) => { if (where !== worker) throw new TypeError("not a script of the inbox"); return where; },
+};
+const policy = window.trustedTypes ? window.trustedTypes.createPolicy("inbox", rules) : rules;
 
 const $ = (selector, from = document) => from.querySelector(selector);
 const all = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -362,7 +365,7 @@ const wanted = () => localStorage.getItem("notify") === "yes" && "Notification" 
 
 function announce(e, leads) {
   tell(`New request: ${e.tool}, from ${e.requester}`);
-  if (!leads || !wanted() || document.hasFocus()) return;
+  if (!leads || !wanted() || pushed() || document.hasFocus()) return;
   const n = new Notification("Approval requested", { body: `${e.tool}, from ${e.requester}`, tag: e.id });
   n.onclick = () => { window.focus(); location.href = `/approvals/${encodeURIComponent(e.id)}`; };
 }
@@ -375,9 +378,55 @@ function showNotify() {
 }
 
 async function toggleNotify() {
-  if (wanted()) localStorage.removeItem("notify");
-  else if ((await Notification.requestPermission()) === "granted") localStorage.setItem("notify", "yes");
+  if (wanted()) {
+    localStorage.removeItem("notify");
+    if (pushed()) await unsubscribe().catch(() => {});
+  } else if ((await Notification.requestPermission()) === "granted") {
+    localStorage.setItem("notify", "yes");
+    await subscribe().catch(() => tell("Notifications appear only while the inbox is open: this browser could not subscribe."));
+  }
   showNotify();
+}
+
+// Push: a browser that has subscribed is told also while the inbox is closed. A
+// subscription belongs to a login, and is made again after the next one.
+
+const pushable = document.body.dataset.push && "serviceWorker" in navigator && "PushManager" in window;
+const pushed = () => pushable && localStorage.getItem("push") !== null;
+
+function bytes(text) {
+  const plain = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return Uint8Array.from(plain, (c) => c.charCodeAt(0));
+}
+
+async function tellGate(where, what) {
+  const { answer } = await ask(where, { method: "POST", body: new URLSearchParams({ ...what, csrf: $("input[name=csrf]").value }) }, 8000);
+  if (!answer.ok) throw new Error(answer.statusText);
+}
+
+async function subscribe() {
+  if (!pushable) return;
+  const { pushManager } = await navigator.serviceWorker.ready;
+  const key = bytes(document.body.dataset.push);
+  let s = await pushManager.getSubscription();
+  if (s && String(new Uint8Array(s.options.applicationServerKey)) !== String(key)) { await s.unsubscribe(); s = null; }
+  s ||= await pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+  const { endpoint, keys } = s.toJSON();
+  await tellGate("/push/subscribe", { endpoint, key: keys.p256dh, auth: keys.auth });
+  localStorage.setItem("push", document.body.dataset.device);
+}
+
+async function unsubscribe() {
+  localStorage.removeItem("push");
+  const { pushManager } = await navigator.serviceWorker.ready;
+  await (await pushManager.getSubscription())?.unsubscribe();
+  await tellGate("/push/unsubscribe", {});
+}
+
+async function renew() {
+  if (!pushable) return;
+  await navigator.serviceWorker.register(policy.createScriptURL(worker));
+  if (wanted() && pushed() && localStorage.getItem("push") !== document.body.dataset.device) await subscribe();
 }
 
 // The keyboard
@@ -497,6 +546,7 @@ $("#help").addEventListener("click", () => $("#shortcuts").showModal());
 $("#notify").addEventListener("click", toggleNotify);
 reveal();
 showNotify();
+renew().catch(() => {});
 badge();
 tick();
 reading();

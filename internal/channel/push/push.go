@@ -1,0 +1,263 @@
+// Package push is a channel to the phones and desktops of approvers: the inbox, as an
+// installed app or in a browser, shows a notification also while it is closed (Web Push).
+//
+// A message has the tool, the requester and the time that is left, and nothing of the
+// arguments. It is encrypted for the browser (RFC 8291), so that the push service of the
+// browser's vendor reads none of it. A tap opens the page of the call; nobody decides in
+// a notification.
+package push
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Config is what a [Push] is made of. All fields must be given.
+type Config struct {
+	Records task.Records
+	Client  *http.Client // must not reach addresses that only the gate may reach
+	Contact string       // whom the operators of a push service can ask: a mailto: or https: URL
+
+	// Recall returns whose login it is, as they are now. The error is that of
+	// [operator.Auth.Recall].
+	Recall func(ctx context.Context, login string) (operator.Operator, error)
+
+	// MayDecide reports whether somebody may decide about a call, or could before
+	// they did.
+	MayDecide func(ctx context.Context, id task.ID, who operator.Operator) (bool, error)
+
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// A Push is a channel that sends notifications to subscribed browsers.
+type Push struct {
+	cfg Config
+
+	mu     sync.Mutex
+	signer *signer // nil until the key has been read
+}
+
+// New returns a channel.
+func New(c Config) *Push { return &Push{cfg: c} }
+
+// Address implements [channel.Channel].
+func (*Push) Address() string { return "push" }
+
+// signing returns what signs requests to push services.
+func (p *Push) signing(ctx context.Context) (*signer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.signer != nil {
+		return p.signer, nil
+	}
+	key, err := readKey(ctx, p.cfg.Records)
+	if err != nil {
+		return nil, err
+	}
+	p.signer, err = newSigner(key, p.cfg.Contact)
+	return p.signer, err
+}
+
+// Key returns the key that browsers need in order to subscribe.
+func (p *Push) Key(ctx context.Context) (string, error) {
+	s, err := p.signing(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.public, nil
+}
+
+// Ask implements [channel.Channel].
+func (p *Push) Ask(ctx context.Context, q channel.Question) (string, error) {
+	return "", p.notify(ctx, q)
+}
+
+// Remind implements [channel.Channel].
+func (p *Push) Remind(ctx context.Context, _ string, q channel.Question) error {
+	return p.notify(ctx, q)
+}
+
+// Update implements [channel.Channel]: it replaces the notification, without a sound.
+func (p *Push) Update(ctx context.Context, _ string, q channel.Question) error {
+	return p.notify(ctx, q)
+}
+
+// A notification is what a browser shows.
+type notification struct {
+	ID     task.ID `json:"id"`
+	Title  string  `json:"title"`
+	Body   string  `json:"body"`
+	Silent bool    `json:"silent,omitzero"`
+}
+
+const (
+	maxName = 80            // characters of a name in a notification
+	keepFor = 6 * time.Hour // how long a push service keeps that a call has ended
+)
+
+// show returns the notification about q.
+func show(q channel.Question, now time.Time) notification {
+	a := q.Approval
+	n := notification{ID: a.ID, Title: q.Stage.Headline(), Body: plain.Name(a.Tool, maxName) + " for " + plain.Name(a.Principal, maxName)}
+	switch {
+	case q.Stage != channel.Pending:
+		n.Silent = true
+	case q.Reminder > 0:
+		n.Title = "Still waiting for a decision"
+		fallthrough
+	default:
+		n.Body += fmt.Sprintf(", %d min left", max(0, int(a.ExpiresAt.Sub(now)/time.Minute)))
+	}
+	return n
+}
+
+// atOnce is how many push services are asked at the same time.
+const atOnce = 8
+
+// notify sends the notification about q to everybody who may decide. It fails if nobody
+// could be reached because of errors: what some have got is not sent to all again.
+func (p *Push) notify(ctx context.Context, q channel.Question) error {
+	s, err := p.signing(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(show(q, p.cfg.Now()))
+	if err != nil {
+		return err
+	}
+	receivers, err := p.receivers(ctx, q.Approval.ID)
+	if err != nil {
+		return err
+	}
+	m := message{signer: s, text: text, ttl: keepFor, topic: topic(q.Approval.ID)}
+	if q.Stage == channel.Pending {
+		m.ttl = max(time.Minute, q.Approval.ExpiresAt.Sub(p.cfg.Now()))
+	}
+	return p.sendAll(ctx, m, receivers)
+}
+
+// receivers returns the subscriptions of those who may decide about a call, each browser
+// once.
+func (p *Push) receivers(ctx context.Context, id task.ID) ([]kept, error) {
+	var all []kept
+	var failed error
+	seen := map[string]bool{}
+	err := p.each(ctx, func(k kept, who operator.Operator) {
+		may, err := p.cfg.MayDecide(ctx, id, who)
+		if err != nil {
+			failed = err
+		}
+		if may && !seen[k.Endpoint] {
+			seen[k.Endpoint] = true
+			all = append(all, k)
+		}
+	})
+	return all, errors.Join(err, failed)
+}
+
+// topic returns a name for what is said of a call: a push service keeps only the last
+// message of a topic for a browser that is away.
+func topic(id task.ID) string {
+	sum := sha256.Sum256([]byte(id))
+	return encoding.EncodeToString(sum[:])[:32]
+}
+
+// A message is what push services are given.
+type message struct {
+	signer *signer
+	text   []byte
+	ttl    time.Duration
+	topic  string
+}
+
+func (p *Push) sendAll(ctx context.Context, m message, to []kept) error {
+	var sending errgroup.Group
+	sending.SetLimit(atOnce)
+	failures := make([]error, len(to))
+	for i, k := range to {
+		sending.Go(func() error { failures[i] = p.send(ctx, m, k); return nil })
+	}
+	_ = sending.Wait() // none returns an error
+	failed := 0
+	for _, err := range failures {
+		if err != nil {
+			failed++
+			p.cfg.Log.WarnContext(ctx, "push message not sent", "error", err)
+		}
+	}
+	if failed > 0 && failed == len(to) {
+		return failures[0]
+	}
+	return nil
+}
+
+// maxAnswer is how much of an answer is read so that its connection can be used again.
+const maxAnswer = 16 << 10
+
+// send sends a message to one browser. A subscription that the push service does not know
+// any more is removed.
+func (p *Push) send(ctx context.Context, m message, k kept) error {
+	endpoint, key, secret, err := k.parse()
+	if err != nil {
+		return p.remove(ctx, k, "it leads to no push service")
+	}
+	body, err := encrypt(m.text, key, secret)
+	if err != nil {
+		return err
+	}
+	authorization, err := m.signer.authorization(endpoint, p.cfg.Now())
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, k.Endpoint, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"Authorization": authorization, "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
+		"TTL": strconv.Itoa(int(m.ttl / time.Second)), "Urgency": "high", "Topic": m.topic,
+	} {
+		r.Header.Set(name, value)
+	}
+	res, err := p.cfg.Client.Do(r)
+	if err != nil {
+		return fmt.Errorf("the push service %s cannot be reached: %w", endpoint.Host, webhook.WithoutURL(err))
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing depends on it
+	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
+	return p.answered(ctx, res, k)
+}
+
+// answered returns an error unless the push service took the message.
+func (p *Push) answered(ctx context.Context, res *http.Response, k kept) error {
+	switch {
+	case res.StatusCode/100 == 2:
+		return nil
+	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
+		return p.remove(ctx, k, "the push service does not know it any more")
+	}
+	err := fmt.Errorf("the push service %s answered %s", res.Request.URL.Host, res.Status)
+	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
+		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
+	}
+	return err
+}

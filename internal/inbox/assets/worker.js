@@ -1,0 +1,22 @@
+// Shows what the gate sends to a browser that has subscribed, also while the inbox is
+// closed. A tap opens the page of the call: nothing is decided here.
+
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+
+self.addEventListener("push", (event) => {
+  const { id, title, body, silent = false } = event.data.json();
+  event.waitUntil(self.registration.showNotification(title, { body, tag: id, data: id, silent, icon: "/assets/icon-192.png" }));
+});
+
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(open(`/approvals/${encodeURIComponent(event.notification.data)}`));
+});
+
+async function open(where) {
+  const [page] = await self.clients.matchAll({ type: "window" });
+  if (!page) return self.clients.openWindow(where);
+  await page.focus();
+  return page.navigate(where);
+}
