@@ -76,12 +76,12 @@ const pushTimeout = 10 * time.Second
 // newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
 func (a *App) newPush(c config.Push) channel.Channel {
 	p := push.New(push.Config{
-		Records: a.keep.Store, Client: webhook.NewClient(pushTimeout, c.AllowPrivate), Contact: c.Contact,
+		Records: a.keep.Store, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
 		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
 			return a.auth.Load().Recall(ctx, login)
 		},
 		MayDecide: func(ctx context.Context, id task.ID, who operator.Operator) (bool, error) {
-			t, err := a.keep.Store.Get(ctx, task.AnyOwner().Ref(id))
+			t, err := a.keep.Get(ctx, task.AnyOwner().Ref(id))
 			if errors.Is(err, task.ErrNotFound) {
 				return false, nil
 			}

@@ -78,12 +78,12 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /push/subscribe", operator.Approver, i.subscribe)
 	route("POST /push/unsubscribe", operator.Viewer, i.unsubscribe)
 	mux.HandleFunc("GET /assets/{name}", i.secured(i.serveAsset))
-	for path, name := range map[string]string{
+	for at, name := range map[string]string{
 		"/favicon.ico":          "icon.svg", // for what is not a page, and so cannot name it
 		"/manifest.webmanifest": "manifest.webmanifest",
 		"/worker.js":            "worker.js", // a worker serves the pages below its own path
 	} {
-		mux.HandleFunc("GET "+path, i.secured(func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc("GET "+at, i.secured(func(w http.ResponseWriter, r *http.Request) {
 			r.SetPathValue("name", name)
 			i.serveAsset(w, r)
 		}))

@@ -41,7 +41,7 @@ func TestApp(t *testing.T) {
 	}
 	for _, icon := range manifest.Icons {
 		picture, err := png.DecodeConfig(bytes.NewReader([]byte(v.get(icon.Source))))
-		if size := strings.Split(icon.Sizes, "x")[0]; err != nil || size != map[int]string{192: "192", 512: "512"}[picture.Width] || picture.Width != picture.Height {
+		if size, _, _ := strings.Cut(icon.Sizes, "x"); err != nil || size != map[int]string{192: "192", 512: "512"}[picture.Width] || picture.Width != picture.Height {
 			t.Errorf("%s: %+v, %v", icon.Source, picture, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 const (
 	recordSize  = 4096 // of the one record of a message, as its header says
 	saltSize    = 16
+	publicSize  = 65 // of a key of P-256
 	secretSize  = 16 // of the secret that a browser shares
 	delimiter   = 2  // ends the text of the last record
 	messageSize = 1024
@@ -68,6 +69,6 @@ func seal(padded []byte, receiver *ecdh.PublicKey, secret []byte, own *ecdh.Priv
 	}
 	header := append([]byte{}, salt...)
 	header = binary.BigEndian.AppendUint32(header, recordSize)
-	header = append(append(header, byte(len(public))), public...)
+	header = append(append(header, publicSize), public...)
 	return aead.Seal(header, nonce, padded, nil), nil
 }

@@ -284,7 +284,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 func TestPrivateAddress(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
-	client := webhook.NewClient(time.Minute, false)
+	client := webhook.NewClient(webhook.Reach{Timeout: time.Minute})
 	client.Transport.(*http.Transport).TLSClientConfig = f.server.Client().Transport.(*http.Transport).TLSClientConfig
 	_, err := f.replica(client).Ask(t.Context(), question())
 	if err == nil || !strings.Contains(err.Error(), "private") || strings.Contains(err.Error(), "/phone") || len(f.all()) > 0 {

@@ -39,19 +39,27 @@ type Webhook struct {
 }
 
 // New returns a webhook.
-func New(c Config) *Webhook { return &Webhook{cfg: c, client: NewClient(c.Timeout, c.Private)} }
+func New(c Config) *Webhook {
+	return &Webhook{cfg: c, client: NewClient(Reach{c.Timeout, c.Private})}
+}
 
-// NewClient returns a client for URLs that lead to other systems: it follows no
-// redirect, and connects to no private address unless it may.
-func NewClient(timeout time.Duration, private bool) *http.Client {
-	dialer := &net.Dialer{Timeout: timeout, Control: publicOnly}
-	if private {
+// A Reach says how far a client goes.
+type Reach struct {
+	Timeout time.Duration // for one exchange
+	Private bool          // private addresses may be connected to
+}
+
+// NewClient returns a client for URLs that lead to other systems. It follows no
+// redirect.
+func NewClient(r Reach) *http.Client {
+	dialer := &net.Dialer{Timeout: r.Timeout, Control: publicOnly}
+	if r.Private {
 		dialer.Control = nil
 	}
 	return &http.Client{
-		Timeout: timeout,
+		Timeout: r.Timeout,
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: r.Timeout, ForceAttemptHTTP2: true,
 			MaxIdleConns: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
