@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -59,7 +60,7 @@ func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
 	f.changes = task.WatchChanges(ctx, d.cfg.Store, followPoll, f.watched()...)
 	var err error
 	if f.all {
-		onOwnStack(func() { err = f.begin(ctx) })
+		ownstack.Do(func() { err = f.begin(ctx) })
 	}
 	if err != nil {
 		f.Close()
@@ -141,7 +142,7 @@ func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Ta
 		if !f.ended() {
 			var news []task.Task
 			var err error
-			onOwnStack(func() { news, err = f.look(ctx) })
+			ownstack.Do(func() { news, err = f.look(ctx) })
 			if len(news) > 0 || err == nil && f.ended() {
 				return news, nil
 			}
@@ -192,19 +193,6 @@ func (f *Following) lookAgain() time.Duration {
 		}
 	}
 	return wait
-}
-
-// onOwnStack does what needs a deep stack on another one, so that those who do
-// nothing but wait, of whom there may be many, keep a small one.
-func onOwnStack(do func()) {
-	done := make(chan any)
-	go func() {
-		defer func() { done <- recover() }()
-		do()
-	}()
-	if cause := <-done; cause != nil {
-		panic(cause)
-	}
 }
 
 // look returns what has happened since the last look.

@@ -59,8 +59,8 @@ func (r *Request) AnswerBatch(ctx context.Context, p *Plan, answers [][]byte) er
 // HandOver notes that the client has been told the outcomes among the gate's
 // answers to a batch.
 func (r *Request) HandOver(ctx context.Context, p *Plan) {
-	for _, t := range p.ended {
-		r.delivered(ctx, t)
+	for i := range p.ended {
+		r.delivered(ctx, &p.ended[i])
 	}
 }
 

@@ -65,12 +65,12 @@ func (s *sender) sendBy(c *upstream.Caller) approval.Sender {
 }
 
 // delivered notes that the client was told what became of t.
-func (s *sender) delivered(ctx context.Context, t task.Task) {
+func (s *sender) delivered(ctx context.Context, t *task.Task) {
 	if s.gone() {
 		return // what was written has not arrived, as far as can be known
 	}
 	if err := s.hub.cfg.Desk.Delivered(context.WithoutCancel(ctx), s.ref(t.ID)); err != nil {
-		s.hub.cfg.Log.WarnContext(approval.About(ctx, t), "delivery not noted", "cause", err)
+		s.hub.cfg.Log.WarnContext(approval.About(ctx, *t), "delivery not noted", "cause", err)
 	}
 }
 

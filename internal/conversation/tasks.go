@@ -101,7 +101,7 @@ func (q taskRequest) get(ctx context.Context, ref task.Ref) error {
 	text := q.resultText(result)
 	err = q.reply.Compose(func(to io.Writer) error { return text.Compose(to, q.hub.cfg.Desk.Open(ctx, t)) }, func() {
 		if q.era == wire.Modern && t.State.Terminal() {
-			q.delivered(ctx, t) // with the status it has the result, and can ask for it again
+			q.delivered(ctx, &t) // with the status it has the result, and can ask for it again
 		}
 	})
 	if unsent(err) {

@@ -223,7 +223,7 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 		text := w.outcomeText(t, answer)
 		err = w.stream.Compose(
 			func(to io.Writer) error { return text.Compose(to, w.hub.cfg.Desk.Open(ctx, t)) },
-			func() { w.delivered(ctx, t) },
+			func() { w.delivered(ctx, &t) },
 		)
 	}
 	if errors.Is(err, approval.ErrBrokenOff) { // before anything of it was sent

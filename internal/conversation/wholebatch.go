@@ -189,7 +189,7 @@ func (b wholeBatch) deliver(ctx context.Context, w *waiting, t task.Task) error 
 	if err != nil {
 		return w.end(answers)
 	}
-	return w.stream.Compose(writes(answers), func() { b.delivered(ctx, t) })
+	return w.stream.Compose(writes(answers), func() { b.delivered(ctx, &t) })
 }
 
 // outcomeInBatch returns the answer to the request at a place in a batch: what

@@ -8,7 +8,7 @@ import (
 
 // idlePiece is how much of a stream is read at a time, until more than that is
 // there. Most streams are idle.
-const idlePiece = 1 << 10
+const idlePiece = 512
 
 // An eventBuffer holds what was read of a stream and not sent yet. It is small
 // while it waits, and grows when a read fills it.

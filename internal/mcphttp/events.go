@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -30,7 +31,13 @@ func (a relay) events(ctx context.Context) error {
 	a.x.out.header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
 	a.x.out.header().Del("Content-Length")
 	a.x.out.begin(a.resp.StatusCode)
-	if err := s.beginBatch(ctx); err != nil {
+	var err error
+	if a.x.endless() {
+		ownstack.Do(func() { err = s.begin(ctx) })
+	} else {
+		err = s.begin(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	if a.plan.Own != nil {
@@ -42,7 +49,7 @@ func (a relay) events(ctx context.Context) error {
 		defer patient.stop()
 		body = patient
 	}
-	err := s.run(body)
+	err = s.run(body)
 	a.noteEvents(s.last)
 	return a.ended(ctx, s, err)
 }
@@ -64,8 +71,9 @@ func (a relay) newEventRelay() *eventRelay {
 	return s
 }
 
-// beginBatch sends the answers to what does not go to the upstream of a batch.
-func (s *eventRelay) beginBatch(ctx context.Context) error {
+// begin sends the head, and the answers to what does not go to the upstream of a
+// batch.
+func (s *eventRelay) begin(ctx context.Context) error {
 	for _, answer := range s.relay.plan.Answers {
 		if err := s.out.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
 			return err

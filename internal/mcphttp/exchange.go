@@ -157,18 +157,12 @@ func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
 func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	defer x.upstreamSpan.End()
 	measurement := x.upstream.Sending()
-	use := x.use()
-	by := httpclient.Peer{Use: use, Principal: gate.PrincipalIn(x.client.From().Key), Room: x.guest}
-	resp, err := x.upstream.Do(ctx, by, x.r, p.Body)
+	resp, err := x.ask(ctx, p)
 	if err != nil {
 		measurement.Ended(httpclient.OutcomeOf(err))
 		return x.failUpstream(ctx, p, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if problem := httpclient.Improper(resp); problem != nil {
-		measurement.Ended(httpclient.OutcomeOf(problem))
-		return x.failUpstream(ctx, p, problem)
-	}
 	if x.endless() {
 		x.forgetBody(p)
 		measurement.Ended(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
@@ -185,8 +179,23 @@ func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
 	case resp.StatusCode == http.StatusNotFound && p.Unknown != nil:
 		return x.request.AnswerError(p.Unknown)
 	default:
-		return relay{x: x, plan: p, resp: resp, kind: kindOf(resp), silence: x.upstream.Silence(use)}.run(ctx)
+		return relay{x: x, plan: p, resp: resp, kind: kindOf(resp), silence: x.upstream.Silence(x.use())}.run(ctx)
 	}
+}
+
+// ask sends what passed of the request upstream, and returns the answer if that is
+// a proper one.
+func (x *exchange) ask(ctx context.Context, p *conversation.Plan) (*http.Response, error) {
+	by := httpclient.Peer{Use: x.use(), Principal: gate.PrincipalIn(x.client.From().Key), Room: x.guest}
+	resp, err := x.upstream.Do(ctx, by, x.r, p.Body)
+	if err != nil {
+		return nil, err
+	}
+	if problem := httpclient.Improper(resp); problem != nil {
+		_ = resp.Body.Close()
+		return nil, problem
+	}
+	return resp, nil
 }
 
 // use returns what the request to the upstream is for.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/deadline"
+	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 )
 
 // Config says how to reach the server.
@@ -113,7 +114,10 @@ func (c *Client) connect(ctx context.Context, fresh bool) (*conn, error) {
 		}
 		kept.abort()
 	}
-	return c.dial(ctx)
+	var conn *conn
+	var err error
+	ownstack.Do(func() { conn, err = c.dial(ctx) })
+	return conn, err
 }
 
 func (c *Client) dial(ctx context.Context) (*conn, error) {

@@ -15,7 +15,7 @@ import (
 
 // streamBuffer is how much is read at a time from a stream, most of which are
 // idle.
-const streamBuffer = 1 << 10
+const streamBuffer = 512
 
 // plainClients speak HTTP/1.1 with the server, for as long as that does not choose
 // HTTP/2. What they do not know is left to transports.
