@@ -125,6 +125,7 @@ func Add(server *mcp.Server, o Options) (*Tasks, error) {
 		Log: o.Log, Lease: o.Lease, Grace: o.Grace,
 	}}
 	t.core.Ask, t.core.Rerun = t.ask, t.rerun
+	t.lines.ended = make(chan struct{})
 	for _, method := range []string{
 		mcptask.MethodGet, mcptask.MethodResult, mcptask.MethodList, mcptask.MethodCancel, mcptask.MethodUpdate,
 	} {
@@ -139,5 +140,8 @@ func Add(server *mcp.Server, o Options) (*Tasks, error) {
 // Run does what has to be done besides answering requests until ctx ends: it ends
 // tasks whose time is over, takes up or fails those whose process has died, and
 // deletes what nobody can ask for any more. Then it gives the tools that run time
-// to end, see [Options], and returns.
-func (t *Tasks) Run(ctx context.Context) { t.core.Housekeep(ctx) }
+// to end, see [Options], and returns. It is called once.
+func (t *Tasks) Run(ctx context.Context) {
+	t.core.Housekeep(ctx)
+	t.lines.close()
+}

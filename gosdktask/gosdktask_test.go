@@ -431,59 +431,6 @@ func TestAskInVain(t *testing.T) {
 	}
 }
 
-// The same over a pipe, where the client may also list its tasks.
-func TestPipe(t *testing.T) {
-	server := newServer()
-	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: modes(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		_ = server.Run(ctx, tasks.Transport(&mcp.IOTransport{Reader: toServer, Writer: fromServer}))
-	})
-	running.Go(func() { tasks.Run(ctx) })
-	t.Cleanup(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
-
-	lines := bufio.NewReader(toClient)
-	call := func(id int, method, params string) answer {
-		t.Helper()
-		fmt.Fprintf(fromClient, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if question := elicitation(line); question != "" {
-				fmt.Fprintln(fromClient, question)
-				continue
-			}
-			var a answer
-			if err := json.Unmarshal([]byte(line), &a); err != nil {
-				t.Fatal(err)
-			}
-			if a.Result != nil || a.Error != nil {
-				return a
-			}
-		}
-	}
-	hello := call(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
-	if got := hello.member("capabilities", "tasks", "list"); got != "{}" {
-		t.Errorf("capabilities: %s", hello.Result)
-	}
-	fmt.Fprintln(fromClient, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	id := call(2, "tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
-	if got := call(3, "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(string(got.Result), "Hello, Ann!") {
-		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
-	}
-	if got := call(4, "tasks/list", `{}`); !strings.Contains(string(got.Result), id) {
-		t.Errorf("tasks/list: %s %v", got.Result, got.Error)
-	}
-}
-
 // elicitation returns the answer to a message that asks for a name in a task, or
 // nothing if the message is another one.
 func elicitation(message string) string {

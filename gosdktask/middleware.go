@@ -31,6 +31,8 @@ func (t *Tasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			return t.call(ctx, r)
 		case mcptask.MethodGet, mcptask.MethodResult, mcptask.MethodList, mcptask.MethodCancel, mcptask.MethodUpdate:
 			return t.manage(ctx, method, r)
+		case methodListen:
+			return t.listen(ctx, r)
 		case methodInitialize, methodDiscover, methodList:
 			result, err := next(ctx, method, r)
 			if err != nil {
@@ -108,7 +110,6 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	if err != nil {
 		return nil, toClient(d, err)
 	}
-	t.lines.opened(r, made)
 	return &rawResult{text: json.RawMessage(text)}, nil
 }
 
@@ -168,11 +169,26 @@ func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolP
 		Owner: owner, TTL: ttl.Value,
 		Call:      task.Call{Method: methodCall, Name: params.Name, Arguments: string(params.Arguments), Message: string(message)},
 		Variables: []task.SetVariables{{Side: task.ClientSide, Values: mcptask.ClientVariables(d.meta)}},
-	}, t.work(params, peerOf(r)))
+	}, t.told(t.work(params, peerOf(r)), r, d.era))
 	if errors.Is(err, task.ErrInvalid) {
 		err = errors.Join(invalid("Invalid arguments"), err)
 	}
 	return made, err
+}
+
+// told returns work that tells the client of 2025-11-25 which has made r how it goes
+// on. Clients of 2026-07-28 subscribe.
+func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.Work {
+	session, lasting := sessionOf(r)
+	if era == mcptask.Modern || !lasting {
+		return work
+	}
+	return func(ctx context.Context) ([]byte, error) {
+		if call, ok := From(ctx); ok {
+			t.tell(ctx, session, call.Owner(), call.ID())
+		}
+		return work(ctx)
+	}
 }
 
 // manage answers a request about tasks.

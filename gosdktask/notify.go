@@ -1,10 +1,316 @@
 package gosdktask
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-type lines struct{}
+const (
+	methodListen       = "subscriptions/listen"
+	methodAcknowledged = "notifications/subscriptions/acknowledged"
+)
 
-func (l *lines) opened(mcp.Request, task.Task) {}
+// A line leads to a client. The SDK sends only what it knows, so notifications about
+// tasks go past it.
+type line interface {
+	// send sends a message.
+	send(message []byte) error
+
+	// accept adds ids of tasks to the acknowledgement of a subscription, and closes the
+	// channel when that has been sent.
+	accept(ids []string) <-chan struct{}
+}
+
+// lines are those to clients of 2025-11-25, which are told of all tasks that they have
+// made.
+type lines struct {
+	mu        sync.Mutex
+	open      map[string]line // by the id of the session, which is empty for a pipe
+	followers sync.WaitGroup
+	ended     chan struct{} // is closed when nobody is told any more
+}
+
+// close ends all that goes on.
+func (l *lines) close() {
+	close(l.ended)
+	l.followers.Wait()
+}
+
+func (l *lines) add(session string, to line) (remove func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = make(map[string]line)
+	}
+	l.open[session] = to
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open[session] == to {
+			delete(l.open, session)
+		}
+	}
+}
+
+func (l *lines) to(session string) line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[session]
+}
+
+// sessionOf returns the session in which r was made, and whether its client can be told
+// anything later.
+func sessionOf(r mcp.Request) (id string, lasting bool) {
+	id = r.GetSession().ID()
+	extra := r.GetExtra()
+	return id, id != "" || extra == nil || extra.Header == nil
+}
+
+// tell tells the client of 2025-11-25 that has made a task how it goes on.
+func (t *Tasks) tell(ctx context.Context, session, owner, id string) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	t.lines.followers.Go(func() {
+		select {
+		case <-t.lines.ended:
+			stop()
+		case <-ctx.Done():
+		}
+	})
+	t.lines.followers.Go(func() {
+		defer stop()
+		_ = t.core.Follow(ctx, mcptask.Request{Owner: owner}, id, nil, func(message []byte) error {
+			if to := t.lines.to(session); to != nil {
+				return to.send(message)
+			}
+			return nil
+		}) // a client that is not told asks
+	})
+}
+
+// A subscription is the part of subscriptions/listen that is about tasks, as it gets
+// past the SDK.
+type subscription struct {
+	ID      json.RawMessage `json:"id"`
+	TaskIDs []string        `json:"taskIds"`
+}
+
+// metaListen is where a subscription goes, which the SDK would drop: into _meta, under
+// this name.
+const metaListen = "io.thoughtgate/listen"
+
+// moveListen moves the ids of tasks in a subscriptions/listen to where the SDK keeps
+// them.
+func moveListen(id json.RawMessage, params []byte) ([]byte, error) {
+	var asked struct {
+		Notifications struct {
+			TaskIDs []string `json:"taskIds"`
+		} `json:"notifications"`
+	}
+	if err := json.Unmarshal(params, &asked); err != nil || len(asked.Notifications.TaskIDs) == 0 {
+		return params, err
+	}
+	return edited(params, func(p object) error {
+		return p.edit("_meta", func(meta object) error {
+			return meta.set(metaListen, subscription{id, asked.Notifications.TaskIDs})
+		})
+	})
+}
+
+type lineKey struct{}
+
+// listen has the server answer subscriptions/listen, and tells of tasks on its stream.
+func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
+	params, ok := r.GetParams().(*mcp.SubscriptionsListenParams)
+	if !ok || params.Meta[metaListen] == nil {
+		return t.next(ctx, methodListen, r)
+	}
+	d := dialect(r)
+	text, err := json.Marshal(params.Meta[metaListen])
+	delete(params.Meta, metaListen)
+	var wanted subscription
+	if err == nil {
+		err = json.Unmarshal(text, &wanted)
+	}
+	if err != nil {
+		return nil, toClient(d, err)
+	}
+	meta, err := metaOf(params.Meta)
+	if err == nil && !mcptask.RequestDeclaresTasks(meta) {
+		err = mcptask.MissingExtension()
+	}
+	if err != nil {
+		return nil, toClient(d, err)
+	}
+	to, ok := ctx.Value(lineKey{}).(line)
+	if !ok {
+		to = t.lines.to("")
+	}
+	if to == nil {
+		return t.next(ctx, methodListen, r)
+	}
+	return t.follow(ctx, r, to, wanted)
+}
+
+// follow tells a client of the tasks that it has subscribed to, until it leaves or all
+// of them have ended.
+func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subscription) (mcp.Result, error) {
+	owner, _ := t.owner(ctx, r)
+	var mine []string
+	for _, id := range wanted.TaskIDs {
+		if _, err := t.opts.Store.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id))); err == nil {
+			mine = append(mine, id)
+		}
+	}
+	acknowledged := to.accept(mine)
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	var followers sync.WaitGroup
+	for _, id := range mine {
+		followers.Go(func() {
+			select {
+			case <-acknowledged:
+				about := mcptask.Request{Dialect: dialect(r), Owner: owner}
+				_ = t.core.Follow(following, about, id, []byte(wanted.ID), to.send) // a client that is not told asks
+			case <-following.Done():
+			}
+		})
+	}
+	// The server returns at once if the client listens to nothing else.
+	result, err := t.next(ctx, methodListen, r)
+	if err != nil {
+		stop()
+	}
+	followers.Wait()
+	return result, err
+}
+
+// acknowledging adds the ids of tasks to the acknowledgement of a subscription.
+type acknowledging struct {
+	mu   sync.Mutex
+	ids  []string
+	sent chan struct{}
+}
+
+func (a *acknowledging) accept(ids []string) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ids, a.sent = ids, make(chan struct{})
+	return a.sent
+}
+
+// edit returns a message with the ids, if it is the acknowledgement, and what to call
+// when it has been sent.
+func (a *acknowledging) edit(message []byte) (with []byte, sent func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sent == nil || !bytes.Contains(message, []byte(methodAcknowledged)) {
+		return message, func() {}
+	}
+	with, err := edited(message, func(m object) error {
+		return m.edit("params", func(p object) error {
+			return p.edit("notifications", func(n object) error { return n.set("taskIds", a.ids) })
+		})
+	})
+	if err != nil {
+		return message, func() {}
+	}
+	done := a.sent
+	a.sent = nil
+	return with, func() { close(done) }
+}
+
+// An eventWriter is the stream of a response over HTTP, to which events of the SDK and
+// of tasks are written.
+type eventWriter struct {
+	http.ResponseWriter
+	acknowledging
+
+	writing sync.Mutex
+	begun   bool
+	early   [][]byte // messages that came before the SDK had begun the stream
+	ended   bool
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *eventWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// FlushError is for [http.ResponseController], which must not flush in the middle of
+// an event.
+func (w *eventWriter) FlushError() error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *eventWriter) WriteHeader(status int) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.ResponseWriter.WriteHeader(status)
+	w.begin()
+}
+
+// begin sends what came early. The SDK writes its headers before.
+func (w *eventWriter) begin() {
+	w.begun = true
+	for _, message := range w.early {
+		_ = w.event(message) // a client that has gone needs none
+	}
+	w.early = nil
+}
+
+// Write writes what is an event as a whole, as the SDK does.
+func (w *eventWriter) Write(p []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	const field = "data: "
+	sent := func() {}
+	whole := p
+	if head, data, ok := bytes.Cut(p, []byte(field)); ok {
+		data, sent = w.edit(bytes.TrimSpace(data))
+		whole = append(append(bytes.Clone(head), field...), append(data, "\n\n"...)...)
+	}
+	if _, err := w.ResponseWriter.Write(whole); err != nil {
+		return 0, err
+	}
+	w.begin()
+	sent()
+	return len(p), nil
+}
+
+// send implements [line].
+func (w *eventWriter) send(message []byte) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	switch {
+	case w.ended:
+		return http.ErrServerClosed
+	case !w.begun:
+		w.early = append(w.early, message)
+		return nil
+	default:
+		return w.event(message)
+	}
+}
+
+func (w *eventWriter) event(message []byte) error {
+	if _, err := w.ResponseWriter.Write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})); err != nil {
+		return err
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// end has no more sent: the handler has returned.
+func (w *eventWriter) end() {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.ended = true
+}

@@ -22,17 +22,29 @@ const maxEdited = 16 << 20
 // tasks. Put it around the SDK's handler and inside of the one that authenticates.
 func (t *Tasks) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && r.Body != nil {
+		to := &eventWriter{ResponseWriter: w}
+		switch r.Method {
+		case http.MethodGet:
+			if session := r.Header.Get("Mcp-Session-Id"); session != "" {
+				defer to.end()
+				defer t.lines.add(session, to)()
+				w = to
+			}
+		case http.MethodPost:
 			body, err := io.ReadAll(io.LimitReader(r.Body, maxEdited))
 			if err == nil && len(body) < maxEdited {
 				if misnamed := headerError(r.Header, body); misnamed != nil {
 					refuse(w, misnamed)
 					return
 				}
-				body = movedTask(body)
+				body = moved(body)
 				r.ContentLength = int64(len(body))
 			}
 			r.Body = &joined{io.MultiReader(bytes.NewReader(body), failing{err}, r.Body), r.Body}
+			if bytes.Contains(body, []byte(metaListen)) {
+				defer to.end()
+				w, r = to, r.WithContext(context.WithValue(r.Context(), lineKey{}, line(to)))
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -54,26 +66,37 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// movedTask returns a message whose params the SDK keeps.
-func movedTask(message []byte) []byte {
-	if !bytes.Contains(message, []byte(`task"`)) {
+// moved returns a message whose params the SDK keeps.
+func moved(message []byte) []byte {
+	if !bytes.Contains(message, []byte("task")) {
 		return message
 	}
-	var method struct {
-		Method string `json:"method"`
+	var r struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
 	}
-	if json.Unmarshal(message, &method) != nil || method.Method != methodCall {
+	if json.Unmarshal(message, &r) != nil || r.Method != methodCall && r.Method != methodListen {
 		return message // the SDK says what is wrong with it, if anything is
 	}
-	moved, err := edited(message, func(m object) error {
-		params, err := moveTask(m["params"])
-		m["params"] = params
+	changed, err := edited(message, func(m object) (err error) {
+		m["params"], err = movedParams(r.Method, r.ID, m["params"])
 		return err
 	})
 	if err != nil {
 		return message
 	}
-	return moved
+	return changed
+}
+
+func movedParams(method string, id json.RawMessage, params []byte) ([]byte, error) {
+	switch method {
+	case methodCall:
+		return moveTask(params)
+	case methodListen:
+		return moveListen(id, params)
+	default:
+		return params, nil
+	}
 }
 
 // headerError returns the answer to a request of 2026-07-28 about a task whose
@@ -127,22 +150,62 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{c, t.tasks}, nil
+	piped := &conn{Connection: c}
+	piped.remove = t.tasks.lines.add("", piped)
+	return piped, nil
 }
 
 type conn struct {
 	mcp.Connection
+	acknowledging
 
-	tasks *Tasks
+	remove func()
 }
 
 // Read implements [mcp.Connection].
 func (c *conn) Read(ctx context.Context) (sdk.Message, error) {
 	m, err := c.Connection.Read(ctx)
-	if r, ok := m.(*sdk.Request); ok && r.Method == methodCall {
-		if params, failed := moveTask(r.Params); failed == nil {
+	if r, ok := m.(*sdk.Request); ok && len(r.Params) > 0 {
+		id, failed := json.Marshal(r.ID.Raw())
+		if params, wrong := movedParams(r.Method, id, r.Params); failed == nil && wrong == nil {
 			r.Params = params
 		}
 	}
 	return m, err
+}
+
+// Write implements [mcp.Connection].
+func (c *conn) Write(ctx context.Context, m sdk.Message) error {
+	r, ok := m.(*sdk.Request)
+	if !ok || r.Method != methodAcknowledged {
+		return c.Connection.Write(ctx, m)
+	}
+	text, err := sdk.EncodeMessage(r)
+	if err != nil {
+		return err
+	}
+	text, sent := c.edit(text)
+	if m, err = sdk.DecodeMessage(text); err != nil {
+		return err
+	}
+	if err := c.Connection.Write(ctx, m); err != nil {
+		return err
+	}
+	sent()
+	return nil
+}
+
+// Close implements [mcp.Connection].
+func (c *conn) Close() error {
+	c.remove()
+	return c.Connection.Close()
+}
+
+// send implements [line].
+func (c *conn) send(message []byte) error {
+	m, err := sdk.DecodeMessage(message)
+	if err != nil {
+		return err
+	}
+	return c.Connection.Write(context.Background(), m)
 }

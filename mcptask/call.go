@@ -38,6 +38,12 @@ var ErrNotAsked = errors.New("mcptask: the client cannot be asked")
 // ID returns the id of the task.
 func (c *Call) ID() string { return string(c.ref.ID) }
 
+// Owner returns on whose behalf the task was made.
+func (c *Call) Owner() string {
+	owner, _ := c.ref.Scope.Owner()
+	return owner
+}
+
 // Task returns the task as it is now.
 func (c *Call) Task(ctx context.Context) (task.Task, error) { return c.server.Store.Get(ctx, c.ref) }
 

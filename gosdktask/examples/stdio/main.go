@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
 )
 

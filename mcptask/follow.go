@@ -1,0 +1,48 @@
+package mcptask
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Follow sends a status notification of a task for how it stands and for each change
+// that the client can see, until the task has ended or ctx has. Owner and Dialect are
+// those of r. Subscription is the id of the request that wants to know, as it is
+// written; clients of 2025-11-25 have none.
+func (s *Server) Follow(ctx context.Context, r Request, id string, subscription jsontext.Value, send func(message []byte) error) error {
+	ref := task.OwnedBy(r.Owner).Ref(task.ID(id))
+	var last task.Task
+	for {
+		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
+			return t.State != last.State || !t.UpdatedAt.Equal(last.UpdatedAt) || s.overdue(t)
+		})
+		if err != nil {
+			return err
+		}
+		if last, err = s.look(ctx, ref); err != nil {
+			return err
+		}
+		message, err := s.notification(ctx, r.Dialect, last, subscription)
+		if err != nil {
+			return err
+		}
+		if err := send(message); err != nil || last.State.Terminal() {
+			return err
+		}
+	}
+}
+
+func (s *Server) notification(ctx context.Context, d Dialect, t task.Task, subscription jsontext.Value) ([]byte, error) {
+	text, err := d.StatusNotification(t, subscription)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := s.payload(ctx, d.Era, t)
+	if err != nil {
+		return nil, err
+	}
+	return text.Whole(payload)
+}
