@@ -26,13 +26,25 @@ type chromium struct {
 	err   error
 }
 
-var browser chromium
+var chrome chromium
 
 func TestMain(m *testing.M) {
-	browser = startChromium()
-	code := m.Run()
-	browser.close()
-	os.Exit(code)
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "browser")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = trustTestServers(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	chrome = startChromium()
+	defer chrome.close()
+	return m.Run()
 }
 
 func startChromium() chromium {
@@ -69,13 +81,13 @@ type person struct {
 // given. It reports false, and has said so, where there is no browser.
 func visit(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, bool) {
 	t.Helper()
-	if !testenv.Available(t, browser.err) {
+	if !testenv.Available(t, chrome.err) {
 		return nil, false
 	}
 	if profile == nil {
 		profile = append(profile, chromedp.WithNewBrowserContext())
 	}
-	ctx, cancel := chromedp.NewContext(browser.ctx, profile...)
+	ctx, cancel := chromedp.NewContext(chrome.ctx, profile...)
 	p := &person{t: t, ctx: ctx, at: s.operators}
 	p.do() // opens the page
 	p.listening.Go(func() { listen(p, log.EntryAdded, logged) })

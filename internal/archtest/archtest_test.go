@@ -56,6 +56,7 @@ var allowed = map[string]string{
 	"internal/channel/slack":        "internal/approval internal/casefile internal/channel task",
 	"internal/channel/email":        "internal/casefile internal/channel internal/plain",
 	"internal/channel/push":         "internal/channel internal/channel/webhook internal/operator internal/plain task",
+	"internal/channel/pushtest":     "",
 	"internal/channel/slacktest":    "",
 	"internal/channel/webhook":      "internal/casefile internal/channel task",
 	"internal/approval/client":      "internal/approval internal/casefile internal/audit task",

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/pushtest"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -31,8 +33,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A fixture is a gate with operators, whose browsers a service serves.
 type fixture struct {
-	*service
+	*pushtest.Service
 
+	t       *testing.T
 	store   task.Store
 	auth    *operator.Auth
 	push    *push.Push
@@ -55,10 +58,10 @@ func operators(names ...string) (all []operator.Token) {
 
 func open(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{service: newService(t), store: memstore.New(memstore.Options{}), may: map[string]bool{"ann": true, "bob": true}, cookies: map[string]*http.Cookie{}}
+	f := &fixture{t: t, Service: pushtest.New(t), store: memstore.New(memstore.Options{}), may: map[string]bool{"ann": true, "bob": true}, cookies: map[string]*http.Cookie{}}
 	t.Cleanup(func() { f.store.Close() })
 	f.configure(operators("ann", "bob", "carol", "vic"))
-	f.push = f.replica(f.server.Client())
+	f.push = f.replica(f.Client())
 	return f
 }
 
@@ -122,11 +125,14 @@ func (f *fixture) logout(who operator.Operator) {
 func (f *fixture) subscribe(name, device string) operator.Operator {
 	f.t.Helper()
 	who := f.login(name)
-	if err := f.push.Subscribe(f.t.Context(), who, f.browser(device)); err != nil {
+	if err := f.push.Subscribe(f.t.Context(), who, subscription(f.Browser(device))); err != nil {
 		f.t.Fatal(err)
 	}
 	return who
 }
+
+// subscription returns a subscription as the gate is told of it.
+func subscription(s pushtest.Subscription) push.Subscription { return push.Subscription(s) }
 
 func question() channel.Question {
 	q := channel.Question{Stage: channel.Pending, Page: "https://gate/approvals/tg_1"}
@@ -162,12 +168,12 @@ func TestPush(t *testing.T) {
 	f.subscribe("bob", "bobs")
 	f.subscribe("carol", "carols")
 	f.ask(question())
-	got := f.all()
+	got := f.All()
 	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, []string{"bobs", "desktop", "phone"}) {
 		t.Errorf("told: %v", names)
 	}
 	one := got["phone"][0]
-	if one.ID != "tg_1" || one.Title != "Approval needed" || one.Body != "delete_file for agent 7, 10 min left" || one.Silent || one.urgency != "high" || one.topic == "" {
+	if one.ID != "tg_1" || one.Title != "Approval needed" || one.Body != "delete_file for agent 7, 10 min left" || one.Silent || one.Urgency != "high" || one.Topic == "" {
 		t.Errorf("the message: %+v", one)
 	}
 	q := question()
@@ -175,13 +181,13 @@ func TestPush(t *testing.T) {
 	if err := f.push.Remind(t.Context(), "", q); err != nil {
 		t.Fatal(err)
 	}
-	reminder := f.all()["phone"][0]
+	reminder := f.All()["phone"][0]
 	q.Reminder, q.Stage, q.Approval.Tool = 0, channel.Rejected, strings.Repeat("ü", 1000)
 	if err := f.push.Update(t.Context(), "", q); err != nil {
 		t.Fatal(err)
 	}
-	end := f.all()["phone"][0]
-	if reminder.Title != "Still waiting for a decision" || end.Title != "Rejected" || !end.Silent || end.topic != one.topic || end.size != one.size {
+	end := f.All()["phone"][0]
+	if reminder.Title != "Still waiting for a decision" || end.Title != "Rejected" || !end.Silent || end.Topic != one.Topic || end.Size != one.Size {
 		t.Errorf("reminder %+v, end %+v", reminder, end)
 	}
 }
@@ -191,12 +197,12 @@ func TestReplicasShareTheKey(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	f.ask(question())
-	other := f.replica(f.server.Client())
+	other := f.replica(f.Client())
 	if _, err := other.Ask(t.Context(), question()); err != nil { // the service compares the keys
 		t.Fatal(err)
 	}
 	one, err := f.push.Key(t.Context())
-	if two, failed := other.Key(t.Context()); err != nil || failed != nil || one != two || one != f.key {
+	if two, failed := other.Key(t.Context()); err != nil || failed != nil || one != two || one != f.Key() {
 		t.Errorf("keys %q and %q", one, two)
 	}
 }
@@ -214,8 +220,8 @@ func TestSubscriptionEnds(t *testing.T) {
 			f.configure([]operator.Token{{Hash: operator.HashOf(tokenOf("ann")), Name: "ann", Role: operator.Viewer}})
 		}, 0},
 		"unsubscribed":           {func(f *fixture, who operator.Operator) { f.push.Unsubscribe(f.t.Context(), who) }, 0},
-		"gone":                   {func(f *fixture, _ operator.Operator) { f.answers("phone", http.StatusGone) }, 0},
-		"not found":              {func(f *fixture, _ operator.Operator) { f.answers("phone", http.StatusNotFound) }, 0},
+		"gone":                   {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusGone) }, 0},
+		"not found":              {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusNotFound) }, 0},
 		"not allowed to decide":  {func(f *fixture, _ operator.Operator) { f.may["ann"] = false }, 1},
 		"no operator, and again": {func(f *fixture, _ operator.Operator) { f.configure(operators("bob")); f.configure(operators("ann")) }, 1},
 	} {
@@ -224,7 +230,7 @@ func TestSubscriptionEnds(t *testing.T) {
 			who := f.subscribe("ann", "phone")
 			c.end(f, who)
 			f.ask(question())
-			told := len(f.all()["phone"]) > 0
+			told := len(f.All()["phone"]) > 0
 			if n := f.kept(); n != c.left || told != (name == "no operator, and again") {
 				t.Errorf("%d subscriptions are left, told %t", n, told)
 			}
@@ -235,7 +241,7 @@ func TestSubscriptionEnds(t *testing.T) {
 // A browser that subscribes again with another login is told once.
 func TestSameBrowser(t *testing.T) {
 	f := open(t)
-	phone := f.browser("phone")
+	phone := subscription(f.Browser("phone"))
 	for range 2 {
 		who := f.login("ann")
 		for range 2 {
@@ -245,7 +251,7 @@ func TestSameBrowser(t *testing.T) {
 		}
 	}
 	f.ask(question())
-	if got := f.all()["phone"]; len(got) != 1 || f.kept() != 2 {
+	if got := f.All()["phone"]; len(got) != 1 || f.kept() != 2 {
 		t.Errorf("told %d times, %d subscriptions", len(got), f.kept())
 	}
 }
@@ -254,7 +260,7 @@ func TestSameBrowser(t *testing.T) {
 // signed in.
 func TestSubscriptionsRefused(t *testing.T) {
 	f := open(t)
-	good := f.browser("phone")
+	good := subscription(f.Browser("phone"))
 	who := f.login("ann")
 	for name, change := range map[string]func(*push.Subscription){
 		"no encryption":  func(s *push.Subscription) { s.Endpoint = strings.Replace(s.Endpoint, "https", "http", 1) },
@@ -263,7 +269,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 		"a password":     func(s *push.Subscription) { s.Endpoint = "https://a:b@push.example.com/x" },
 		"a long one":     func(s *push.Subscription) { s.Endpoint += strings.Repeat("x", 1000) },
 		"no key":         func(s *push.Subscription) { s.Key = "" },
-		"no point":       func(s *push.Subscription) { s.Key = b64.EncodeToString(make([]byte, 65)) },
+		"no point":       func(s *push.Subscription) { s.Key = base64.RawURLEncoding.EncodeToString(make([]byte, 65)) },
 		"a short secret": func(s *push.Subscription) { s.Auth = "AAAA" },
 	} {
 		bad := good
@@ -285,9 +291,9 @@ func TestPrivateAddress(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	client := webhook.NewClient(webhook.Reach{Timeout: time.Minute})
-	client.Transport.(*http.Transport).TLSClientConfig = f.server.Client().Transport.(*http.Transport).TLSClientConfig
+	client.Transport.(*http.Transport).TLSClientConfig = f.Client().Transport.(*http.Transport).TLSClientConfig
 	_, err := f.replica(client).Ask(t.Context(), question())
-	if err == nil || !strings.Contains(err.Error(), "private") || strings.Contains(err.Error(), "/phone") || len(f.all()) > 0 {
+	if err == nil || !strings.Contains(err.Error(), "private") || strings.Contains(err.Error(), "/phone") || len(f.All()) > 0 {
 		t.Errorf("a private address: %v", err)
 	}
 }
@@ -297,7 +303,7 @@ func TestPrivateAddress(t *testing.T) {
 func TestServiceFails(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
-	f.answers("phone", http.StatusTooManyRequests)
+	f.Answers("phone", http.StatusTooManyRequests)
 	_, err := f.push.Ask(t.Context(), question())
 	var later *channel.RetryError
 	if !errors.As(err, &later) || later.After != 7*time.Second {
@@ -305,7 +311,7 @@ func TestServiceFails(t *testing.T) {
 	}
 	f.subscribe("bob", "bobs")
 	f.ask(question())
-	if diff := cmp.Diff([]string{"bobs"}, slices.Sorted(maps.Keys(f.all()))); diff != "" {
+	if diff := cmp.Diff([]string{"bobs"}, slices.Sorted(maps.Keys(f.All()))); diff != "" {
 		t.Error(diff)
 	}
 	if f.kept() != 2 {

@@ -1,0 +1,118 @@
+package browser_test
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/serviceworker"
+	"github.com/chromedp/chromedp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/pushtest"
+)
+
+// trustTestServers has the gates of all tests trust the certificate of servers that
+// package httptest starts. Go reads the variable once, before the first connection.
+func trustTestServers(dir string) error {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	file := filepath.Join(dir, "authority.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	return os.Setenv("SSL_CERT_FILE", file)
+}
+
+// vendor stands for the part of a browser that knows its vendor's push service: it
+// subscribes to ours.
+const vendor = `
+	window.subscribed = null;
+	const made = { endpoint: %q, options: {}, toJSON: () => ({ endpoint: %q, keys: { p256dh: %q, auth: %q } }),
+		unsubscribe: async () => { window.subscribed = null; return true; } };
+	PushManager.prototype.getSubscription = async () => window.subscribed;
+	PushManager.prototype.subscribe = async (options) => {
+		made.options = { userVisibleOnly: options.userVisibleOnly, applicationServerKey: options.applicationServerKey.buffer };
+		return window.subscribed = made;
+	};`
+
+// An approver who presses Notify me is told by the push service, also without a page of
+// the inbox: the worker shows the tool, the requester and the time left, and nothing of
+// the arguments.
+func TestPush(t *testing.T) {
+	service := pushtest.New(t)
+	s := open(t, strings.Replace(plainRules, "waiting:", "workflows: {default: {channels: [inbox, phone]}}\nchannels: {phone: {push: {contact: 'mailto:ops@example.com', allow_private: true}}}\nwaiting:", 1))
+	alice, ok := visit(t, s)
+	if !ok {
+		return
+	}
+	alice.do(send(browser.SetPermission, browser.SetPermissionParams{
+		Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: s.operators,
+		BrowserContextID: chromedp.FromContext(alice.ctx).BrowserContextID,
+	}))
+	registrations := make(chan serviceworker.RegistrationID, 100)
+	alice.listening.Go(func() {
+		for e, err := range chromedp.Events(alice.ctx, serviceworker.WorkerRegistrationUpdated) {
+			if err != nil {
+				return
+			}
+			for _, r := range e.Registrations {
+				registrations <- r.RegistrationID
+			}
+		}
+	})
+	alice.do(send(serviceworker.Enable, cdp.Empty{}))
+	alice.logIn(s.token)
+	alice.eventually(`navigator.serviceWorker.controller !== null`, "the worker serves the page")
+	phone := service.Browser("phone")
+	value[bool](alice, "(() => {"+fmt.Sprintf(vendor, phone.Endpoint, phone.Endpoint, phone.Key, phone.Auth)+"return true; })()")
+	alice.click("#notify")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true" && localStorage.getItem("push") !== null`, "it has subscribed")
+
+	call := s.ask(t, "delete_file", map[string]any{"path": "/payroll/bonuses.csv"})
+	var told []pushtest.Shown
+	waitFor(t, "the gate sends a message", func() bool { told = service.All()["phone"]; return len(told) > 0 })
+	if strings.Contains(told[0].Text, "payroll") {
+		t.Errorf("the message has something of the arguments: %s", told[0].Text)
+	}
+	alice.do(send(serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{Origin: s.operators, RegistrationID: <-registrations, Data: told[0].Text}))
+	const shown = `(await (await navigator.serviceWorker.ready).getNotifications()).map((n) => [n.title, n.body, n.tag, n.data].join("|")).join("\n")`
+	waitFor(t, "the worker shows it", func() bool {
+		return strings.HasPrefix(value[string](alice, `(async () => `+shown+`)()`), "Approval needed|delete_file for ")
+	})
+	if got := value[string](alice, `(async () => `+shown+`)()`); !strings.HasSuffix(got, "|"+told[0].ID+"|"+told[0].ID) || !strings.Contains(got, "min left") {
+		t.Errorf("shown: %s", got)
+	}
+	alice.open("/approvals/" + told[0].ID) // where a tap leads
+	alice.sees("/payroll/bonuses.csv")
+	alice.click("#reject")
+	call.wait(t)
+	waitFor(t, "the gate says how it ended", func() bool { told = service.All()["phone"]; return len(told) > 0 })
+	if told[0].Title != "Rejected" || !told[0].Silent {
+		t.Errorf("the end: %+v", told[0])
+	}
+	value[bool](alice, "(() => {"+fmt.Sprintf(vendor, phone.Endpoint, phone.Endpoint, phone.Key, phone.Auth)+"return true; })()")
+	alice.click("#notify")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false" && localStorage.getItem("push") === null`, "it has unsubscribed")
+}
+
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	late, tick := time.After(patience), time.NewTicker(25*time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("it never happened that %s", what)
+		}
+	}
+}
