@@ -65,17 +65,17 @@ var grantMutations = []mutation{
 	},
 	{
 		"metadata that no approver saw is sent", "internal/approval/grant.go",
-		`if g.Meta[name] != sha256.Sum256(value) {`, `if false {`,
+		`if g.Meta[name] != sha256.Sum256(value) {`, `if false && g.Meta[name] != sha256.Sum256(value) {`,
 		approvalPkg, "^TestGrantPassesOverMetadata$",
 	},
 	{
 		"a task that a grant has not counted runs", "internal/approval/grant.go",
-		`case err != nil || !counted || !rn.covers(g, t):`, `case err != nil || !rn.covers(g, t):`,
+		`case err != nil || !counted || !rn.covers(g, t):`, `case err != nil || !counted && false || !rn.covers(g, t):`,
 		approvalPkg, "^TestGrantForged$",
 	},
 	{
 		"a use is given back though the call may have been made", "internal/approval/grant.go",
-		`if !notCreated {`, `if false {`,
+		`if !notCreated {`, `if !notCreated && false {`,
 		approvalPkg, "^TestGrantCountedButNotMade$",
 	},
 }
