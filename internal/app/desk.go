@@ -151,6 +151,11 @@ func (a *App) sendAsGate(t task.Task) approval.Sender {
 	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}
 }
 
+// grantEvents are what happens to standing approvals, as metrics call it.
+var grantEvents = map[approval.Step]string{
+	approval.Granted: metrics.GrantGiven, approval.UsedGrant: metrics.GrantUsed, approval.Revoked: metrics.GrantRevoked,
+}
+
 // observe counts what happens at the desk.
 func (a *App) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
@@ -160,12 +165,8 @@ func (a *App) observe(ctx context.Context, e approval.Event) {
 		if !errors.Is(e.Err, task.ErrUnavailable) {
 			a.metrics.TaskRefused()
 		}
-	case approval.Granted:
-		a.metrics.Granted(metrics.GrantGiven)
-	case approval.UsedGrant:
-		a.metrics.Granted(metrics.GrantUsed)
-	case approval.Revoked:
-		a.metrics.Granted(metrics.GrantRevoked)
+	case approval.Granted, approval.UsedGrant, approval.Revoked:
+		a.metrics.Granted(grantEvents[e.Step])
 	case approval.Abandoned:
 		a.metrics.ZombiePrevented()
 	case approval.Counted:

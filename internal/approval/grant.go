@@ -48,7 +48,8 @@ func (d *Desk) mayGive(t task.Task, who Approver, r Ruling) error {
 	if err != nil {
 		return err
 	}
-	why, now := "", d.cfg.Now()
+	now := d.cfg.Now()
+	var why string
 	switch {
 	case r.Decision != Approve:
 		why = "a rejection gives none"
@@ -148,10 +149,20 @@ func (c *core) scopeOf(t task.Task, free []string) (task.GrantScope, map[string]
 	if p.Anonymous {
 		principal = "anonymous"
 	}
-	call, meta, err := c.withoutRequestMeta(t.Call)
+	call, meta, err := withoutRequestMeta(t.Call, c.grantMeta())
 	return task.GrantScope{
 		Owner: t.Owner, Principal: principal, Workflow: t.Workflow, ToolDigest: t.Verdict.ToolDigest, Call: call, Free: free,
 	}, meta, err
+}
+
+// grantMeta names the members of _meta that are no part of a grant, besides those that
+// the gate knows. Gates that share a store and have other configurations must agree on
+// them.
+func (c *core) grantMeta() []string {
+	if c.cfg.Mixed {
+		return nil
+	}
+	return c.settings().RequestMeta
 }
 
 // metaDigests returns the digests of metadata. Of more than a grant keeps, it returns
@@ -254,7 +265,7 @@ func (d *Desk) redefined(ctx context.Context, c Call, t task.Task, now Tool) (Ca
 // approvedBy returns the task of c, which takes the place of t, as g approves it.
 // Metadata that its approvers did not see is left out of it.
 func (d *Desk) approvedBy(ctx context.Context, c Call, t task.Task, g task.Grant) (task.Task, error) {
-	_, meta, err := d.withoutRequestMeta(t.Call)
+	_, meta, err := d.scopeOf(t, nil)
 	if err != nil {
 		return t, err
 	}
@@ -306,8 +317,7 @@ func (d *Desk) settleUse(ctx context.Context, c Call, t, held task.Task, err err
 	}
 }
 
-// grantDrift returns why t must not run although a grant approved it, or nil: the
-// grant must still be there, must cover t, and must have counted it.
+// grantDrift returns why t must not run although a grant approved it, or nil.
 func (rn *runner) grantDrift(ctx context.Context, t task.Task) (*task.Failure, error) {
 	id := t.Approval.Grant()
 	if id == "" {
@@ -317,23 +327,31 @@ func (rn *runner) grantDrift(ctx context.Context, t task.Task) (*task.Failure, e
 	if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrUnreadable) {
 		return nil, err
 	}
-	w, known := rn.cfg.Workflow(t.Workflow)
-	counted := slices.ContainsFunc(g.Uses, func(u task.GrantUse) bool { return u.Task == t.ID })
-	g.Uses = nil // its own is one of them
-	why := ""
-	switch usable := g.Usable(rn.cfg.Now(), w.Grants); {
-	case err != nil || !counted || !rn.covers(g, t):
-		why = "there is no standing approval for it"
-	case errors.Is(usable, task.ErrGrantRevoked):
-		why = "the standing approval was revoked"
-	case !known || w.Grants.Uses < 1:
-		why = "the workflow no longer allows standing approvals"
-	case usable != nil:
-		why = "the standing approval is over"
-	default:
+	why := rn.withdrawn(g, t)
+	if why == "" {
 		return nil, nil //nolint:nilnil // no reason is no error
 	}
 	return &task.Failure{Stage: task.StagePolicyDrift, Reason: why, Retriable: true}, nil
+}
+
+// withdrawn returns why g, which may be nothing at all, does not let t run, or "": it
+// must have counted t, cover it, and be in force.
+func (rn *runner) withdrawn(g task.Grant, t task.Task) string {
+	counted := slices.ContainsFunc(g.Uses, func(u task.GrantUse) bool { return u.Task == t.ID })
+	w, _ := rn.cfg.Workflow(t.Workflow)
+	g.Uses = nil // that of t is one of them
+	switch usable := g.Usable(rn.cfg.Now(), w.Grants); {
+	case !counted || !rn.covers(g, t):
+		return "there is no standing approval for it"
+	case errors.Is(usable, task.ErrGrantRevoked):
+		return "the standing approval was revoked"
+	case w.Grants.Uses < 1:
+		return "the workflow no longer allows standing approvals"
+	case usable != nil:
+		return "the standing approval is over"
+	default:
+		return ""
+	}
 }
 
 // Revoke ends a grant on every replica. A call that it let in and that has not begun

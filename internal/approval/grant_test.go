@@ -2,11 +2,9 @@ package approval_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,9 +29,9 @@ func (o *office) allowGrants(workflow string) {
 	o.workflows[workflow] = w
 }
 
-// toolCall is a call of a tool whose definition is known.
-func toolCall(owner, arguments string) approval.Call {
-	c := call(owner, "/a")
+// toolCall is a call by ann of a tool whose definition is known.
+func toolCall(arguments string) approval.Call {
+	c := call("ann", "/a")
 	c.Message = message("delete_file", arguments)
 	c.Tool.Digest = definition
 	return c
@@ -92,14 +90,14 @@ func TestGrantLetsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
-		g := o.grant(t, toolCall("ann", `{"path":"/a","n":1}`), terms(2, "path"))
+		g := o.grant(t, toolCall(`{"path":"/a","n":1}`), terms(2, "path"))
 		for _, path := range []string{"/b", "/c"} {
-			asked := o.hold(t, toolCall("ann", fmt.Sprintf(`{"n":1,"path":%q}`, path)))
+			asked := o.hold(t, toolCall(fmt.Sprintf(`{"n":1,"path":%q}`, path)))
 			mustState(t, asked, task.Approved)
 			mustState(t, o.finish(t, asked), task.Completed)
 			checkGrantNotes(t, o, asked.ID, g.ID)
 		}
-		mustState(t, o.hold(t, toolCall("ann", `{"path":"/d","n":1}`)), task.InputRequired)
+		mustState(t, o.hold(t, toolCall(`{"path":"/d","n":1}`)), task.InputRequired)
 		if runs := o.ledger.entries(); len(runs) != 3 || !strings.Contains(runs[2], `"/c"`) {
 			t.Errorf("ran %q", runs)
 		}
@@ -140,7 +138,7 @@ func TestGrantIsGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
-		g := o.grant(t, toolCall("ann", `{"path":"/a","password":"hunter2"}`), terms(2, "path"))
+		g := o.grant(t, toolCall(`{"path":"/a","password":"hunter2"}`), terms(2, "path"))
 		story, err := o.Story(t.Context(), g.From)
 		if err != nil {
 			t.Fatal(err)
@@ -175,12 +173,12 @@ func TestGrantCoversNothingElse(t *testing.T) {
 		return []byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_file","arguments":` + given + extra + `}}`)
 	}
 	change := func(f func(*approval.Call)) approval.Call {
-		c := toolCall("ann", given)
+		c := toolCall(given)
 		f(&c)
 		return c
 	}
 	args := func(old, replacement string) approval.Call {
-		return toolCall("ann", strings.Replace(given, old, replacement, 1))
+		return toolCall(strings.Replace(given, old, replacement, 1))
 	}
 	for name, c := range map[string]approval.Call{
 		"a pinned value":       args(`"n":1`, `"n":2`),
@@ -227,12 +225,12 @@ func TestGrantCoversNothingElse(t *testing.T) {
 				o := open(t, nil)
 				o.allowGrants("ops")
 				o.allowGrants("brief")
-				g := o.grant(t, toolCall("ann", given), terms(5, "path"))
+				g := o.grant(t, toolCall(given), terms(5, "path"))
 				mustState(t, o.hold(t, c), task.InputRequired)
 				if now, err := o.Grant(t.Context(), g.ID); err != nil || now.Used != 0 {
 					t.Errorf("it was used %d times, %v", now.Used, err)
 				}
-				mustState(t, o.hold(t, toolCall("ann", strings.Replace(given, "/a", "/b", 1))), task.Approved)
+				mustState(t, o.hold(t, toolCall(strings.Replace(given, "/a", "/b", 1))), task.Approved)
 			})
 		})
 	}
@@ -242,7 +240,7 @@ func TestGrantCoversNothingElse(t *testing.T) {
 // do not matter, and reach the upstream only if an approver saw them.
 func TestGrantPassesOverMetadata(t *testing.T) {
 	numbered := func(number, info string) approval.Call {
-		c := toolCall("ann", `{}`)
+		c := toolCall(`{}`)
 		c.Message = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"},`+
 			`"_meta":{"claudecode/toolUseId":%q,"tenant":"b","io.modelcontextprotocol/clientInfo":{"name":%q}}}}`, number, info)
 		return c
@@ -302,7 +300,7 @@ func TestGrantRefused(t *testing.T) {
 				o.setWorkflow("ops", approval.Workflow{
 					Approvers: []string{"alice", "carol"}, SelfApproval: true, Grants: grantable, Redact: []string{"arguments.password.x"},
 				})
-				c := toolCall("ann", `{"path":"/a","password":{"x":1,"y":2}}`)
+				c := toolCall(`{"path":"/a","password":{"x":1,"y":2}}`)
 				if test.gives.Until.After(time.Unix(0, 0)) {
 					test.gives.Until = time.Now().Add(time.Until(test.gives.Until)) // the bubble has a clock of its own
 				}
@@ -345,7 +343,7 @@ func TestGrantQuorum(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("two")
 		two := func(arguments string) approval.Call {
-			c := toolCall("ann", arguments)
+			c := toolCall(arguments)
 			c.Verdict.Workflow = "two"
 			return c
 		}
@@ -376,231 +374,5 @@ func TestGrantQuorum(t *testing.T) {
 		mustState(t, o.hold(t, two(`{"path":"/a","n":2}`)), task.InputRequired)
 		mustState(t, o.hold(t, two(`{"path":"/b","n":1}`)), task.Approved)
 		mustState(t, o.hold(t, two(`{"path":"/c","n":1}`)), task.InputRequired)
-	})
-}
-
-// TestGrantPolicy: what policy and the workflow say now counts, also for a call that a
-// grant has let in.
-func TestGrantPolicy(t *testing.T) {
-	strict := approval.Workflow{Approvers: []string{"alice"}, Quorum: 2, Grants: grantable}
-	for name, test := range map[string]struct {
-		change func(*office)
-		in     task.State // of a call that is made after the change
-	}{
-		"policy denies":        {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, ""},
-		"policy wants another": {func(o *office) { o.rule(policy.Verdict{Action: policy.Approve, Workflow: "brief"}) }, ""},
-		"more must approve":    {func(o *office) { o.setWorkflow("ops", strict) }, task.InputRequired},
-		"others must approve": {func(o *office) {
-			o.setWorkflow("ops", approval.Workflow{Approvers: []string{"bob"}, Grants: grantable})
-		}, task.InputRequired},
-		"no grants any more": {func(o *office) { o.setWorkflow("ops", approval.Workflow{}) }, task.InputRequired},
-		"shorter grants": {func(o *office) {
-			o.setWorkflow("ops", approval.Workflow{Grants: task.GrantLimits{Longest: time.Minute, Uses: 5}})
-		}, task.InputRequired},
-		"the workflow is not there": {func(o *office) { o.mu.Lock(); delete(o.workflows, "ops"); o.mu.Unlock() }, ""},
-		"revoked": {func(o *office) {
-			all, _ := o.Grants(context.Background(), false)           //nolint:usetesting // in a table
-			_, _ = o.Revoke(context.Background(), all[0].ID, bob, "") //nolint:usetesting // in a table
-		}, task.InputRequired},
-		"its time is over": {func(*office) { time.Sleep(time.Hour) }, task.InputRequired},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := open(t, func(c *approval.Config) { c.MaxTTL, c.Retrieval = 24*time.Hour, 3*time.Hour })
-				o.allowGrants("ops")
-				o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(5, "path"))
-				ran := len(o.ledger.entries())
-				time.Sleep(2 * time.Minute)
-				in := o.hold(t, toolCall("ann", `{"path":"/b"}`)) // it waits for its owner
-				mustState(t, in, task.Approved)
-				test.change(o)
-				after, err := o.Contact(t.Context(), mine(in), o.ledger.send)
-				if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				mustState(t, after, task.Failed)
-				if test.in != "" {
-					mustState(t, o.hold(t, toolCall("ann", `{"path":"/c"}`)), test.in)
-				}
-				if runs := o.ledger.entries(); len(runs) != ran {
-					t.Errorf("ran %q", runs)
-				}
-			})
-		})
-	}
-}
-
-// TestGrantToolDrift: a tool that changes after a grant has let the call in, and
-// before it runs, does not run.
-func TestGrantToolDrift(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, nil)
-		o.allowGrants("ops")
-		o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(5, "path"))
-		in := o.hold(t, toolCall("ann", `{"path":"/b"}`))
-		after, err := o.Contact(t.Context(), mine(in), definer{o.ledger.send, "v2-0012"})
-		if err != nil || after.State != task.Failed || after.Failure.Stage != task.StageToolDrift {
-			t.Errorf("it is %s, %+v, %v", after.State, after.Failure, err)
-		}
-	})
-}
-
-// TestGrantShowsTheNewDefinition: approvers who are asked because the tool has changed
-// are asked about the tool as it is now.
-func TestGrantShowsTheNewDefinition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, nil)
-		o.allowGrants("ops")
-		o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(5))
-		c := toolCall("ann", `{"path":"/a"}`)
-		c.Define = func(context.Context) approval.Tool {
-			return approval.Tool{Digest: "v2-0012", Description: "deletes more"}
-		}
-		shown, err := o.Show(t.Context(), o.hold(t, c).ID)
-		if err != nil || shown.ToolDigest != "v2-0012" || shown.Description != "deletes more" {
-			t.Errorf("approvers see %s %q, %v", shown.ToolDigest, shown.Description, err)
-		}
-	})
-}
-
-// TestGrantLastUse: two gates on one store, many calls, and fewer uses.
-func TestGrantLastUse(t *testing.T) {
-	o := open(t, nil)
-	other := branch(t, o.store, nil)
-	o.allowGrants("ops")
-	other.allowGrants("ops")
-	o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(3, "path"))
-	var approved atomic.Int32
-	var all []func() error
-	for i := range 8 {
-		gate := []*office{o, other}[i%2]
-		all = append(all, func() error {
-			c := toolCall("ann", fmt.Sprintf(`{"path":"/%d"}`, i))
-			c.Send = gate.ledger.send
-			asked, _, err := gate.Hold(t.Context(), c)
-			if err == nil && asked.State != task.InputRequired {
-				approved.Add(1)
-				_, err = gate.Wait(t.Context(), mine(asked), gate.ledger.send)
-			}
-			return err
-		})
-	}
-	if n := together(all...); n != len(all) {
-		t.Errorf("%d of %d calls were held or run", n, len(all))
-	}
-	if n := approved.Load(); n != 3 {
-		t.Errorf("%d calls used a grant with 3 uses", n)
-	}
-	if n := len(o.ledger.entries()) + len(other.ledger.entries()); n != 4 {
-		t.Errorf("%d calls ran, want the first and 3 more", n)
-	}
-}
-
-// A cutOff is a store that fails when a task is to be created.
-type cutOff struct {
-	task.Store
-	err atomic.Value
-}
-
-func (c *cutOff) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
-	if err, ok := c.err.Load().(error); ok && !errors.Is(err, errNone) {
-		return err
-	}
-	return c.Store.Create(ctx, t, l, notes...)
-}
-
-var errNone = errors.New("none")
-
-// TestGrantCountedButNotMade: a use that was counted before the process ended, and
-// whose call was never made, stays counted, and is shown as what it is. One whose
-// call was refused is given back.
-func TestGrantCountedButNotMade(t *testing.T) {
-	for name, test := range map[string]struct {
-		err  error
-		used int
-	}{
-		"the store broke":  {&task.Error{Kind: task.KindUnavailable}, 1},
-		"nobody can tell":  {errors.New("killed"), 1},
-		"the disk is full": {&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("disk")}, 1},
-		"too many":         {&task.Error{Kind: task.KindRateLimited}, 0},
-		"too many of all":  {&task.Error{Kind: task.KindCapacityExceeded}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				broken := &cutOff{}
-				o := open(t, func(c *approval.Config) { broken.Store = c.Store; c.Store = broken })
-				o.allowGrants("ops")
-				g := o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(2, "path"))
-				broken.err.Store(test.err)
-				if _, _, err := o.Hold(t.Context(), toolCall("ann", `{"path":"/b"}`)); err == nil {
-					t.Fatal("the call was held")
-				}
-				now, err := o.Grant(t.Context(), g.ID)
-				if err != nil || now.Used != test.used {
-					t.Fatalf("it was used %d times, want %d: %v", now.Used, test.used, err)
-				}
-				if test.used > 0 && now.Uses[0].Became != casefile.UseNotMade {
-					t.Errorf("the use is shown as %s", now.Uses[0].Became)
-				}
-			})
-		})
-	}
-}
-
-// TestGrantJoins: a call that joins an identical one needs no use.
-func TestGrantJoins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, nil)
-		o.allowGrants("ops")
-		g := o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(5))
-		first := o.hold(t, toolCall("ann", `{"path":"/a"}`))
-		second, attached, err := o.Hold(t.Context(), toolCall("ann", `{"path":"/a"}`))
-		if err != nil || !attached || second.ID != first.ID {
-			t.Errorf("the second call is %s, attached %t, %v", second.ID, attached, err)
-		}
-		if now, _ := o.Grant(t.Context(), g.ID); now.Used != 1 {
-			t.Errorf("it was used %d times", now.Used)
-		}
-	})
-}
-
-// TestGrantForged: a task that claims a grant which does not know it does not run.
-func TestGrantForged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, nil)
-		o.allowGrants("ops")
-		g := o.grant(t, toolCall("ann", `{"path":"/a"}`), terms(5, "path"))
-		in := o.hold(t, toolCall("ann", `{"path":"/b"}`))
-		forged := o.now(t, in.ID)
-		forged.ID, forged.Version = task.NewID(time.Now()), 1
-		if err := o.store.Create(t.Context(), forged, task.Limits{}); err != nil {
-			t.Fatal(err)
-		}
-		after, err := o.Contact(t.Context(), mine(forged), o.ledger.send)
-		if err != nil || after.State != task.Failed {
-			t.Errorf("it is %s, %v", after.State, err)
-		}
-		if now, _ := o.Grant(t.Context(), g.ID); now.Used != 1 {
-			t.Errorf("it was used %d times", now.Used)
-		}
-	})
-}
-
-// TestGrantRoom: an agent has a limited number of grants for a tool.
-func TestGrantRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, nil)
-		o.allowGrants("ops")
-		for i := range 21 {
-			asked := o.hold(t, toolCall("ann", fmt.Sprintf(`{"path":"/%d"}`, i)))
-			if _, err := o.ruleWith(t, asked.ID, alice, terms(1)); err != nil {
-				t.Fatal(err)
-			}
-			o.finish(t, asked)
-		}
-		if all, err := o.Grants(t.Context(), false); err != nil || len(all) != 20 {
-			t.Errorf("there are %d grants, %v", len(all), err)
-		}
 	})
 }

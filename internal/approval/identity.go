@@ -32,16 +32,17 @@ const anyMeta = "*"
 // metadata of the request. The call that runs is still the one that was held first,
 // with the metadata that its approvers saw.
 func (c *core) identity(call task.Call) (task.Digest, error) {
-	rest, _, err := c.withoutRequestMeta(call)
+	rest, _, err := withoutRequestMeta(call, c.settings().RequestMeta)
 	if err != nil {
 		return task.Digest{}, err
 	}
 	return rest.Digest()
 }
 
-// withoutRequestMeta returns call without the metadata of the request, and that
-// metadata by name, in its canonical form.
-func (c *core) withoutRequestMeta(call task.Call) (task.Call, map[string]jsontext.Value, error) {
+// withoutRequestMeta returns call without the metadata of the request, which has the
+// names that the gate knows or one of the given ones, and that metadata by name, in its
+// canonical form.
+func withoutRequestMeta(call task.Call, names []string) (task.Call, map[string]jsontext.Value, error) {
 	also := jsonrpc.Value{Bytes: []byte(call.Also)}
 	if call.Also == "" || !also.Member(alsoMeta).Present() {
 		return call, nil, nil
@@ -50,7 +51,7 @@ func (c *core) withoutRequestMeta(call task.Call) (task.Call, map[string]jsontex
 	if params := also.Member(alsoParams); params.Present() {
 		kept.add(alsoParams, params.Bytes)
 	}
-	ignored := c.ignoredMeta(also.Member(alsoMeta))
+	ignored := ignoredMeta(also.Member(alsoMeta), names)
 	for name, value := range also.Member(alsoMeta).Members() {
 		if !slices.Contains(ignored, name) && !slices.Contains(ignored, anyMeta) {
 			meta.add(name, value.Bytes)
@@ -73,9 +74,9 @@ func (c *core) withoutRequestMeta(call task.Call) (task.Call, map[string]jsontex
 }
 
 // ignoredMeta returns which members of a call's _meta say nothing of what is asked
-// for.
-func (c *core) ignoredMeta(meta jsonrpc.Value) []string {
-	ignored := slices.Concat(requestMeta, c.settings().RequestMeta)
+// for: the given ones, and those that the gate knows.
+func ignoredMeta(meta jsonrpc.Value, names []string) []string {
+	ignored := slices.Concat(requestMeta, names)
 	if meta.Member(codexTurn).Present() {
 		ignored = append(ignored, codexMeta...)
 	}

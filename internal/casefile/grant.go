@@ -57,6 +57,10 @@ func (v *Viewer) Offer(t task.Task) (Offer, error) {
 	return Offer{int(terms.Grants.Longest / time.Second), min(terms.Grants.Uses, task.MaxGrantUses), free}, nil
 }
 
+// maxFree is how many arguments an approver can choose from. Of a call with more, all
+// are pinned.
+const maxFree = 100
+
 // freeable returns the arguments of t that can be left free: all but those of which
 // the approver is not shown everything.
 func (v *Viewer) freeable(t task.Task) ([]string, error) {
@@ -74,14 +78,14 @@ func (v *Viewer) freeable(t task.Task) ([]string, error) {
 			break
 		}
 	}
-	if hidden[""] {
-		return nil, nil
-	}
 	var names []string
 	for name := range (jsonrpc.Value{Bytes: []byte(t.Call.Arguments)}).Members() {
 		if !redacted[name] {
 			names = append(names, name)
 		}
+	}
+	if hidden[""] || len(names) > maxFree {
+		return nil, nil
 	}
 	return names, nil
 }

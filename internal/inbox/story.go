@@ -91,12 +91,20 @@ func remark(e task.Entry) string {
 		return "outcome unknown: it may have run"
 	case e.Step == string(approval.Finished) && e.Outcome == string(task.ResultToolError):
 		return "with an error of its own"
-	case e.Step == string(approval.Extended):
-		return e.Reason
-	case e.Step == string(approval.Granted), e.Step == string(approval.Revoked):
-		return e.Outcome
 	case e.To.Terminal() && e.Ran == task.RanNo:
 		return "it did not run"
+	default:
+		return ownWords(e)
+	}
+}
+
+// ownWords returns how far something goes that was done with a step.
+func ownWords(e task.Entry) string {
+	switch approval.Step(e.Step) {
+	case approval.Extended:
+		return e.Reason
+	case approval.Granted, approval.Revoked:
+		return e.Outcome
 	default:
 		return ""
 	}

@@ -70,12 +70,17 @@ var grantMutations = []mutation{
 	},
 	{
 		"a task that a grant has not counted runs", "internal/approval/grant.go",
-		`case err != nil || !counted || !rn.covers(g, t):`, `case err != nil || !counted && false || !rn.covers(g, t):`,
+		`case !counted || !rn.covers(g, t):`, `case !counted && false || !rn.covers(g, t):`,
 		approvalPkg, "^TestGrantForged$",
 	},
 	{
 		"a use is given back though the call may have been made", "internal/approval/grant.go",
 		`if !notCreated {`, `if !notCreated && false {`,
 		approvalPkg, "^TestGrantCountedButNotMade$",
+	},
+	{
+		"a gate with another configuration makes a grant wider", "internal/approval/grant.go",
+		`if c.cfg.Mixed {`, `if false {`,
+		approvalPkg, "^TestGrantOfMixedGates$",
 	},
 }
