@@ -120,16 +120,16 @@ func holdAt(t *testing.T, address, tool string) {
 	do(t, q)
 }
 
-// Gates with other configurations share a desk, and each has a channel of the same
-// name: each asks its own people about its own calls.
+// Gates with other configurations share a desk, and each has an upstream and a channel of
+// the same name: each asks its own people about its own calls.
 func TestGatesAskForThemselves(t *testing.T) {
 	state := t.TempDir()
 	var ran atomic.Int64
 	receivers := map[string]*receiver{}
-	for _, name := range []string{"files", "mail"} {
+	for _, name := range []string{"ann", "bob"} {
 		r := newReceiver(t)
 		receivers[name] = r
-		gate, stop := start(t, deskGate(state, name, counting(t, &ran), "{channels: [inbox, risk]}")+
+		gate, stop := start(t, deskGate(state, "files", counting(t, &ran), "{channels: [inbox, risk]}")+
 			fmt.Sprintf("waiting: {hold: 0s}\nchannels: {risk: {webhook: {url: '%s', secret: %s, allow_private: true}}}\n", r.url, secretOf(questionKey)))
 		t.Cleanup(func() { stop() })
 		holdAt(t, gate.AgentAddr(), "hold_"+name)

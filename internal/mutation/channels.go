@@ -49,7 +49,7 @@ var channelMutations = []mutation{
 	},
 	{
 		"a call is escalated at once", "internal/approval/workflow.go",
-		`if at.Before(t.CreatedAt.Add(patience)) {`, `if at.Before(t.CreatedAt) {`,
+		`if at.Before(t.CreatedAt.Add(patience)) {`, `if at.Before(t.CreatedAt.Add(patience * 0)) {`,
 		approvalPkg, "^TestEscalation$",
 	},
 	{
@@ -78,7 +78,7 @@ var channelMutations = []mutation{
 	},
 	{
 		"a push goes to those who may not decide", "internal/channel/push/push.go",
-		`if may && !seen[k.Endpoint] {`, `if !seen[k.Endpoint] {`,
+		`if may && !seen[k.Endpoint] {`, `if (may || err == nil) && !seen[k.Endpoint] {`,
 		"internal/channel/push", "^TestPush$",
 	},
 	{
@@ -98,7 +98,7 @@ var channelMutations = []mutation{
 	},
 	{
 		"a gate asks about the calls of others", "internal/app/channels.go",
-		`return mine && a.desk.Holds(t)`, `return mine || a.desk.Holds(t)`,
+		`return mine && a.desk.Holds(t)`, `return mine`,
 		appPkg, "^TestGatesAskForThemselves$",
 	},
 	{
