@@ -90,7 +90,8 @@ func TestPush(t *testing.T) {
 	if got := value[string](alice, `(async () => `+shown+`)()`); !strings.HasSuffix(got, "|"+told[0].ID+"|"+told[0].ID) || !strings.Contains(got, "min left") {
 		t.Errorf("shown: %s", got)
 	}
-	alice.open("/approvals/" + told[0].ID) // where a tap leads
+	tap(alice, s)
+	alice.eventually(fmt.Sprintf("location.pathname === %q", "/approvals/"+told[0].ID), "a tap opens the page")
 	alice.sees("/payroll/bonuses.csv")
 	alice.click("#reject")
 	call.wait(t)
@@ -101,6 +102,29 @@ func TestPush(t *testing.T) {
 	value[bool](alice, "(() => {"+fmt.Sprintf(vendor, phone.Endpoint, phone.Endpoint, phone.Key, phone.Auth)+"return true; })()")
 	alice.click("#notify")
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false" && localStorage.getItem("push") === null`, "it has unsubscribed")
+}
+
+// tap has the worker of the inbox be told that somebody taps its notification.
+func tap(p *person, s *site) {
+	p.t.Helper()
+	targets, err := chromedp.Targets(p.ctx)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, one := range targets {
+		if one.Type != "service_worker" || !strings.HasPrefix(one.URL, s.operators) {
+			continue
+		}
+		ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(one.TargetID))
+		defer cancel()
+		_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`registration.getNotifications().then(([notification]) =>
+			self.dispatchEvent(new NotificationEvent("notificationclick", { notification })))`, chromedp.EvalAwaitPromise))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return
+	}
+	p.t.Fatal("there is no worker")
 }
 
 // waitFor waits until a condition holds.

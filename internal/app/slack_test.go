@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,4 +198,40 @@ func takeMail(conn net.Conn) string {
 		}
 	}
 	return all.String()
+}
+
+// Wraps of the same server share the work of asking; one of another server asks its own
+// people, although both use one store and have a channel of the same name.
+func TestWrapsAskForThemselves(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	var ran atomic.Int64
+	file := filepath.Join(t.TempDir(), "own.db")
+	text := func(r *receiver) string {
+		return "version: 1\noperators: {listen: 127.0.0.1:0, token: secret-of-the-operators}\nstore: 'sqlite:" + file +
+			"'\nupstreams: [{url: http://127.0.0.1:1/}]\nwaiting: {hold: 1m}\nrules: [{match: 'hold_*', action: approve}]\ndefault: forward\n" +
+			fmt.Sprintf("workflows: {default: {channels: [inbox, risk]}}\nchannels: {risk: {webhook: {url: '%s', secret: %s, allow_private: true}}}\n", r.url, secretOf(questionKey))
+	}
+	files, mail := newReceiver(t), newReceiver(t)
+	target := counting(t, &ran)
+	wraps := map[*receiver]*wrap{files: startWrap(t, text(files), "files", target), mail: startWrap(t, text(mail), "mail", counting(t, &ran))}
+	startWrap(t, text(files), "files", target) // a second one of the same server
+	for r, w := range wraps {
+		w.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_it","arguments":{}}}`)
+		asked := r.stage("pending")
+		approve(t, w.OperatorAddr(), asked.approval.ID)
+		w.hear(`"id":1`)
+		r.stage("completed")
+	}
+	for r := range wraps {
+		seen := map[string]bool{}
+		for _, m := range r.all() {
+			if seen[m.id] {
+				t.Errorf("%s was sent twice", m.id)
+			}
+			seen[m.id] = true
+		}
+		if len(r.all()) > 3 { // pending, approved if it was seen, completed
+			t.Errorf("%d messages", len(r.all()))
+		}
+	}
 }

@@ -97,6 +97,11 @@ var channelMutations = []mutation{
 		"internal/inbox", "^TestSubscribe$",
 	},
 	{
+		"a wrap asks about the calls of other servers", "internal/app/channels.go",
+		`return t.Owner == a.owner`, `return t.Owner != ""`,
+		appPkg, "^TestWrapsAskForThemselves$",
+	},
+	{
 		"a gate asks about the calls of others", "internal/app/channels.go",
 		`return mine && a.desk.Holds(t)`, `return mine`,
 		appPkg, "^TestGatesAskForThemselves$",

@@ -17,6 +17,6 @@ self.addEventListener("notificationclick", (event) => {
 async function open(where) {
   const [page] = await self.clients.matchAll({ type: "window" });
   if (!page) return self.clients.openWindow(where);
-  await page.focus();
+  await page.focus().catch(() => {}); // a browser may not want that
   return page.navigate(where);
 }
