@@ -18,9 +18,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 // A site is a server with tasks over HTTP.

@@ -182,6 +182,13 @@ func (w *walker) ask(method, params string) jsonrpc.Value {
 		w.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return jsonrpc.Value{Bytes: body}
+	}
 	events := jsonrpc.NewEventReader(resp.Body, 1<<20)
 	for {
 		event, err := events.Next()

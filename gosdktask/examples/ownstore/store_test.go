@@ -3,10 +3,9 @@ package ownstore_test
 import (
 	"testing"
 
+	"github.com/thoughtgate/thoughtgate-go/gosdktask/examples/ownstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
-
-	"github.com/thoughtgate/thoughtgate-go/gosdktask/examples/ownstore"
 )
 
 func TestStore(t *testing.T) {

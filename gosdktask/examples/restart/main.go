@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
 )
 
 type in struct {
