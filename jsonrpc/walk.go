@@ -75,13 +75,6 @@ func (w *walker) step() token {
 	return t
 }
 
-// dive reads on while that is in arrays and objects which are nested deeper than
-// depth, as far as the window goes.
-func (w *walker) dive(depth int) {
-	for len(w.open) > depth && w.step() != tokenNone {
-	}
-}
-
 var errWindowFull = errors.New("the window is full")
 
 // more reads more of the text after a step that found too little. It returns
