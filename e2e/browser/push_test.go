@@ -47,7 +47,7 @@ const vendor = `
 // the inbox: the worker shows the tool, the requester and the time left, and nothing of
 // the arguments.
 func TestPush(t *testing.T) {
-	service := pushtest.New(t)
+	service := pushtest.New(t, time.Now)
 	s := open(t, strings.Replace(plainRules, "waiting:", "workflows: {default: {channels: [inbox, phone]}}\nchannels: {phone: {push: {contact: 'mailto:ops@example.com', allow_private: true}}}\nwaiting:", 1))
 	alice, ok := visit(t, s)
 	if !ok {

@@ -58,7 +58,7 @@ func operators(names ...string) (all []operator.Token) {
 
 func open(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, Service: pushtest.New(t), store: memstore.New(memstore.Options{}), may: map[string]bool{"ann": true, "bob": true}, cookies: map[string]*http.Cookie{}}
+	f := &fixture{t: t, Service: pushtest.New(t, time.Now), store: memstore.New(memstore.Options{}), may: map[string]bool{"ann": true, "bob": true}, cookies: map[string]*http.Cookie{}}
 	t.Cleanup(func() { f.store.Close() })
 	f.configure(operators("ann", "bob", "carol", "vic"))
 	f.push = f.replica(f.Client())

@@ -33,7 +33,8 @@ import (
 type Service struct {
 	*httptest.Server
 
-	t *testing.T
+	t   *testing.T
+	now func() time.Time
 
 	mu       sync.Mutex
 	browsers map[string]*device // by the path of their endpoint
@@ -65,9 +66,9 @@ type Shown struct {
 }
 
 // New returns a service at a local address, over https.
-func New(t *testing.T) *Service {
+func New(t *testing.T, now func() time.Time) *Service {
 	t.Helper()
-	s := &Service{t: t, browsers: map[string]*device{}, status: map[string]int{}}
+	s := &Service{t: t, now: now, browsers: map[string]*device{}, status: map[string]int{}}
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -154,10 +155,10 @@ func (s *Service) authorized(r *http.Request) error {
 	if err := parsed.Claims(public, &claims); err != nil {
 		return err
 	}
-	if claims.Subject != "mailto:ops@example.com" || claims.Expiry.Time().After(time.Now().Add(24*time.Hour)) {
+	if claims.Subject != "mailto:ops@example.com" || claims.Expiry.Time().After(s.now().Add(24*time.Hour)) {
 		return fmt.Errorf("the claims %+v", claims)
 	}
-	return claims.Validate(jwt.Expected{AnyAudience: jwt.Audience{"https://" + r.Host}, Time: time.Now()})
+	return claims.Validate(jwt.Expected{AnyAudience: jwt.Audience{"https://" + r.Host}, Time: s.now()})
 }
 
 // open decrypts a message as RFC 8291 says of browsers.
