@@ -54,7 +54,7 @@ func dialect(r mcp.Request) mcptask.Dialect {
 	var d mcptask.Dialect
 	if p := r.GetParams(); p != nil {
 		if version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string); version >= version2026 {
-			d.Era = mcptask.Modern
+			d.Era = mcptask.V2026
 		}
 	}
 	return d
@@ -116,7 +116,7 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 
 // becomesTask reports whether a call becomes a task, or why it must not be made.
 func (t *Tasks) becomesTask(params *mcp.CallToolParamsRaw, d mcptask.Dialect, wanted draft) (bool, error) {
-	mode, modern := t.opts.Tools[params.Name], d.Era == mcptask.Modern
+	mode, modern := t.opts.Tools[params.Name], d.Era == mcptask.V2026
 	can := wanted.wish != nil
 	if modern {
 		can = mcptask.RequestDeclaresTasks(wanted.meta)
@@ -145,7 +145,7 @@ func (t *Tasks) ttl(d draft) (ttl task.TTL, err error) {
 	rules := task.TTLRules{Max: t.opts.MaxTTL}
 	asked := t.opts.TTL
 	wish, _ := d.wish.(map[string]any)
-	if text, failed := json.Marshal(wish["ttl"]); failed == nil && d.era == mcptask.Legacy {
+	if text, failed := json.Marshal(wish["ttl"]); failed == nil && d.era == mcptask.V2025 {
 		wanted, failed := task.ParseTTL(text)
 		if wanted > 0 {
 			asked = wanted
@@ -181,7 +181,7 @@ func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolP
 // on. Clients of 2026-07-28 subscribe.
 func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.Work {
 	session, lasting := sessionOf(r)
-	if era == mcptask.Modern || !lasting {
+	if era == mcptask.V2026 || !lasting {
 		return work
 	}
 	return func(ctx context.Context) ([]byte, error) {
@@ -229,7 +229,7 @@ func (t *Tasks) declared(ctx context.Context, r mcp.Request, result mcp.Result) 
 			return o.edit("capabilities", func(c object) error { c["tasks"] = json.RawMessage(tasks); return nil })
 		})
 	case *mcp.ListToolsResult:
-		if dialect(r).Era == mcptask.Modern || !slices.ContainsFunc(result.Tools, func(tool *mcp.Tool) bool { return t.opts.Tools[tool.Name] != "" }) {
+		if dialect(r).Era == mcptask.V2026 || !slices.ContainsFunc(result.Tools, func(tool *mcp.Tool) bool { return t.opts.Tools[tool.Name] != "" }) {
 			return result, nil
 		}
 		return changed(result, func(o object) error { return t.supporting(o, result.Tools) })

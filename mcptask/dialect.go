@@ -18,8 +18,8 @@ type Era uint8
 
 // The eras.
 const (
-	Legacy Era = iota // 2025-11-25
-	Modern            // the tasks extension of 2026-07-28
+	V2025 Era = iota // tasks of MCP 2025-11-25
+	V2026            // the tasks extension of MCP 2026-07-28
 )
 
 // A Dialect says how tasks are shown to a client. The zero Dialect is that of
@@ -73,14 +73,14 @@ const (
 func (d Dialect) Status(t task.Task) Status {
 	switch t.State {
 	case task.Completed:
-		if d.Era == Legacy && t.Result != nil && t.Result.Kind == task.ResultToolError {
+		if d.Era == V2025 && t.Result != nil && t.Result.Kind == task.ResultToolError {
 			return Failed
 		}
 		return Completed
 	case task.Cancelled:
 		return Cancelled
 	case task.Failed, task.Rejected, task.Expired:
-		if d.Era == Modern && refused(t) {
+		if d.Era == V2026 && refused(t) {
 			return Completed
 		}
 		return Failed
@@ -94,7 +94,7 @@ func (d Dialect) pendingStatus(t task.Task) Status {
 	switch {
 	case literal || t.Asks():
 		return InputRequired
-	case d.Era == Modern || t.State != task.Executing || t.Execution == nil:
+	case d.Era == V2026 || t.State != task.Executing || t.Execution == nil:
 		return Working
 	case t.Execution.Upstream == task.UpstreamReady:
 		return Completed // and the result is fetched when the client asks for it
@@ -118,19 +118,19 @@ func inputRequests(t task.Task) jsontext.Value {
 // always [Working], which is what the protocol wants of a new task.
 func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
 	meta := metaOf(t)
-	if d.Era == Modern {
-		return encode(ModernCreateResult{ResultType: TaskResult, ModernTask: d.modernTask(t, Working), Meta: meta})
+	if d.Era == V2026 {
+		return encode(CreateResult2026{ResultType: TaskResult, Task2026: d.modernTask(t, Working), Meta: meta})
 	}
 	meta = WithImmediateResponse(meta, immediateText(t))
-	return encode(LegacyCreateResult{Task: d.legacyTask(t, Working), Meta: meta})
+	return encode(CreateResult2025{Task: d.legacyTask(t, Working), Meta: meta})
 }
 
 // GetResult returns the answer to tasks/get. That to a legacy client has no
 // place for an upstream's answer, which it asks for with tasks/result.
 func (d Dialect) GetResult(t task.Task) (Text, error) {
 	meta := metaOf(t)
-	if d.Era == Legacy {
-		return encodeText(LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: meta})
+	if d.Era == V2025 {
+		return encodeText(TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta})
 	}
 	meta = d.disposed(meta, t)
 	detailed, payload, err := d.detailed(t)
@@ -138,9 +138,9 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 		return Text{}, err
 	}
 	if !payload.text.Present() {
-		return encodeText(ModernGetResult{ResultType: Complete, DetailedTask: detailed, Meta: meta})
+		return encodeText(GetResult2026{ResultType: Complete, DetailedTask: detailed, Meta: meta})
 	}
-	text, err := encode(ModernGetResult{ResultType: Complete, DetailedTask: detailed})
+	text, err := encode(GetResult2026{ResultType: Complete, DetailedTask: detailed})
 	after := "}"
 	if meta != nil {
 		after = `,"_meta":` + string(meta.text()) + after
@@ -151,15 +151,15 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 // CancelResult returns the answer to tasks/cancel: to a legacy client the
 // task, to a modern one that the wish was heard.
 func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
-	if d.Era == Modern {
-		return encode(ModernAck{ResultType: Complete})
+	if d.Era == V2026 {
+		return encode(Ack2026{ResultType: Complete})
 	}
-	return encode(LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
+	return encode(TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
 }
 
 // ListResult returns the answer to tasks/list, which only legacy clients have.
 func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
-	list := LegacyListResult{Tasks: make([]LegacyTask, len(page.Tasks)), NextCursor: page.Next}
+	list := ListResult2025{Tasks: make([]Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
 		list.Tasks[i] = d.legacyTask(t, d.Status(t))
 	}
@@ -171,19 +171,19 @@ func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
 // the message belongs, as it is written; legacy clients have none.
 func (d Dialect) StatusNotification(t task.Task, subscription jsontext.Value) (Text, error) {
 	meta := metaOf(t)
-	if d.Era == Legacy {
-		params := LegacyTaskResult{LegacyTask: d.legacyTask(t, d.Status(t)), Meta: meta}
-		return encodeText(notification(MethodLegacyStatus, params))
+	if d.Era == V2025 {
+		params := TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta}
+		return encodeText(notification(MethodStatus2025, params))
 	}
 	detailed, payload, err := d.detailed(t)
 	if err != nil {
 		return Text{}, err
 	}
-	params := ModernStatusParams{Meta: WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
+	params := StatusParams2026{Meta: WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
 	if !payload.text.Present() {
-		return encodeText(notification(MethodModernStatus, params))
+		return encodeText(notification(MethodStatus2026, params))
 	}
-	text, err := encode(notification(MethodModernStatus, params))
+	text, err := encode(notification(MethodStatus2026, params))
 	return payload.in(text, "}}", "}}"), err
 }
 
@@ -192,16 +192,16 @@ func encodeText(v any) (Text, error) {
 	return textOf(text), err
 }
 
-func (d Dialect) legacyTask(t task.Task, status Status) LegacyTask {
-	return LegacyTask{
+func (d Dialect) legacyTask(t task.Task, status Status) Task2025 {
+	return Task2025{
 		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
 		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
 		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
 	}
 }
 
-func (d Dialect) modernTask(t task.Task, status Status) ModernTask {
-	return ModernTask{
+func (d Dialect) modernTask(t task.Task, status Status) Task2026 {
+	return Task2026{
 		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
 		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
 		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
@@ -248,7 +248,7 @@ func (p payload) in(encoded jsontext.Value, tail, after string) Text {
 // upstream, which has yet to get its place.
 func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 	status := d.Status(t)
-	detailed := DetailedTask{ModernTask: d.modernTask(t, status)}
+	detailed := DetailedTask{Task2026: d.modernTask(t, status)}
 	switch status {
 	case InputRequired:
 		// A task that waits for people elsewhere asks nothing of the client.

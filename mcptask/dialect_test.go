@@ -19,10 +19,10 @@ import (
 )
 
 var (
-	legacy = mcptask.Dialect{Era: mcptask.Legacy, Proxy: true}
-	modern = mcptask.Dialect{Era: mcptask.Modern, Proxy: true}
+	legacy = mcptask.Dialect{Era: mcptask.V2025, Proxy: true}
+	modern = mcptask.Dialect{Era: mcptask.V2026, Proxy: true}
 
-	literal = mcptask.Dialect{Era: mcptask.Legacy, Errors: true, Proxy: true} // the seeds' reading
+	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true} // the seeds' reading
 )
 
 const (
@@ -264,7 +264,7 @@ func TestStatusTable(t *testing.T) {
 }
 
 func eraName(d mcptask.Dialect) string {
-	if d.Era == mcptask.Modern {
+	if d.Era == mcptask.V2026 {
 		return "modern"
 	}
 	return "legacy"
@@ -463,7 +463,7 @@ func TestApprovalVariable(t *testing.T) {
 func TestPendingStatus(t *testing.T) {
 	s := loadSchemas(t)
 	pending := newTask(t, submit)
-	for _, era := range []mcptask.Era{mcptask.Legacy, mcptask.Modern} {
+	for _, era := range []mcptask.Era{mcptask.V2025, mcptask.V2026} {
 		d := mcptask.Dialect{Era: era, PendingStatus: mcptask.InputRequired}
 		if got := d.Status(pending); got != mcptask.InputRequired {
 			t.Errorf("pending: %s", got)
@@ -472,14 +472,14 @@ func TestPendingStatus(t *testing.T) {
 			t.Errorf("approved: %s", got)
 		}
 		create := jsonrpc.Value{Bytes: must(d.CreateResult(pending))}
-		if era == mcptask.Legacy {
+		if era == mcptask.V2025 {
 			create = create.Member("task")
 		}
 		if got, _ := create.Member("status").Text(); got != "working" {
 			t.Errorf("create: %s", got)
 		}
 	}
-	literal := mcptask.Dialect{Era: mcptask.Modern, PendingStatus: mcptask.InputRequired}
+	literal := mcptask.Dialect{Era: mcptask.V2026, PendingStatus: mcptask.InputRequired}
 	text := mustWith(nil)(literal.GetResult(pending))
 	s.mustMatch(t, schemaTasks, "GetTaskResult", text)
 	if !strings.Contains(string(text), `"inputRequests":{}`) {

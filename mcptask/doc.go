@@ -9,12 +9,12 @@
 // the outcome comes with tasks/get. The two are not compatible. Their messages
 // differ in shape (a create result is nested in the one and flat in the
 // other), in names (ttl, ttlMs) and in meaning: a tool that reports an error
-// makes a task failed in the one and completed in the other. Here the first is
-// called legacy and the second modern.
+// makes a task failed in the one and completed in the other. Names here end in
+// 2025 and 2026; comments also call the first legacy and the second modern.
 //
 // # Parts
 //
-// The wire types ([LegacyTask], [ModernTask] and what is made of them) are the
+// The wire types ([Task2025], [Task2026] and what is made of them) are the
 // messages as the official schemas have them. They can be read and written
 // without losing a member that this package does not know, or the literal of a
 // number in one.
@@ -28,8 +28,8 @@
 // that peers were seen to say it; the capability types write it in the one way
 // that is right.
 //
-// A [Server] answers the task methods from a [task.Store], for programs that
-// want to serve tasks and nothing more.
+// A [Server] answers the task methods from a store and runs tasks, for programs
+// with tools of their own. A [Call] is a task as its tool sees it.
 //
 // The package knows no transport and authenticates nobody.
 package mcptask

@@ -29,7 +29,7 @@ const (
 // in which task it is decided, if there is one. It is nil without d.Drafts and
 // for legacy clients.
 func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object {
-	if !d.Drafts || d.Era == Legacy {
+	if !d.Drafts || d.Era == V2025 {
 		return nil
 	}
 	envelope := Object{{"reason", quote(reason)}, {"remediation", quote(string(r))}}
@@ -43,7 +43,7 @@ func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object 
 // disposed returns meta with what became of t, if that was for people to decide
 // and is over.
 func (d Dialect) disposed(meta Object, t task.Task) Object {
-	if !d.Drafts || d.Era == Legacy || t.Approval == nil {
+	if !d.Drafts || d.Era == V2025 || t.Approval == nil {
 		return meta
 	}
 	var disposition string

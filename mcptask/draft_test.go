@@ -11,7 +11,7 @@ import (
 // Modern clients are told of approvals as SEP-2643 and SEP-2848 propose, if
 // that is turned on; others see nothing of it.
 func TestDrafts(t *testing.T) {
-	drafts := mcptask.Dialect{Era: mcptask.Modern, Drafts: true}
+	drafts := mcptask.Dialect{Era: mcptask.V2026, Drafts: true}
 	for _, tt := range []struct {
 		name        string
 		task        task.Task
@@ -33,7 +33,7 @@ func TestDrafts(t *testing.T) {
 		if denied := string(got.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Bytes); denied != tt.denied {
 			t.Errorf("%s: authorization %s; want %s", tt.name, denied, tt.denied)
 		}
-		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.Legacy, Drafts: true}} {
+		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.V2025, Drafts: true}} {
 			plain := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}
 			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Present() {
 				t.Errorf("%s: a client that should not sees drafts: %s", tt.name, plain.Bytes)

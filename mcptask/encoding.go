@@ -10,13 +10,13 @@ import (
 // The wire types read and write themselves, so that they are the same with every JSON
 // package. Each has a plain type beside it, which has its members and no methods.
 type (
-	plainLegacyTask          LegacyTask
-	plainLegacyCreateResult  LegacyCreateResult
-	plainLegacyListResult    LegacyListResult
+	plainTask2025            Task2025
+	plainCreateResult2025    CreateResult2025
+	plainListResult2025      ListResult2025
 	plainToolExecution       ToolExecution
 	plainAugmentation        Augmentation
-	plainModernTask          ModernTask
-	plainModernAck           ModernAck
+	plainTask2026            Task2026
+	plainAck2026             Ack2026
 	plainSubscription        Subscription
 	plainTaskParams          TaskParams
 	plainListParams          ListParams
@@ -29,70 +29,70 @@ type (
 	plainSamplingRequests    SamplingRequests
 	plainElicitationRequests ElicitationRequests
 
-	plainLegacyTaskResult struct {
-		plainLegacyTask
+	plainTaskResult2025 struct {
+		plainTask2025
 
 		Meta Object `json:"_meta,omitzero"`
 	}
 	plainDetailedTask struct {
-		plainModernTask
+		plainTask2026
 
 		InputRequests Object         `json:"inputRequests,omitzero"`
 		Result        jsontext.Value `json:"result,omitzero"`
 		Error         jsontext.Value `json:"error,omitzero"`
 	}
-	plainModernCreateResult struct {
+	plainCreateResult2026 struct {
 		ResultType ResultType `json:"resultType"`
-		plainModernTask
+		plainTask2026
 
 		Meta Object `json:"_meta,omitzero"`
 	}
-	plainModernGetResult struct {
+	plainGetResult2026 struct {
 		ResultType ResultType `json:"resultType"`
 		plainDetailedTask
 
 		Meta Object `json:"_meta,omitzero"`
 	}
-	plainModernStatusParams struct {
+	plainStatusParams2026 struct {
 		Meta Object `json:"_meta,omitzero"`
 		plainDetailedTask
 	}
 )
 
 func (d DetailedTask) plain() plainDetailedTask {
-	return plainDetailedTask{plainModernTask(d.ModernTask), d.InputRequests, d.Result, d.Error}
+	return plainDetailedTask{plainTask2026(d.Task2026), d.InputRequests, d.Result, d.Error}
 }
 
 func (d plainDetailedTask) detailed() DetailedTask {
-	return DetailedTask{ModernTask(d.plainModernTask), d.InputRequests, d.Result, d.Error}
+	return DetailedTask{Task2026(d.plainTask2026), d.InputRequests, d.Result, d.Error}
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v LegacyTask) MarshalJSON() ([]byte, error) { return json.Marshal(plainLegacyTask(v)) }
+func (v Task2025) MarshalJSON() ([]byte, error) { return json.Marshal(plainTask2025(v)) }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *LegacyTask) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*plainLegacyTask)(v))
+func (v *Task2025) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*plainTask2025)(v))
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v LegacyCreateResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainLegacyCreateResult(v))
+func (v CreateResult2025) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainCreateResult2025(v))
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *LegacyCreateResult) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*plainLegacyCreateResult)(v))
+func (v *CreateResult2025) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*plainCreateResult2025)(v))
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v LegacyListResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainLegacyListResult(v))
+func (v ListResult2025) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainListResult2025(v))
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *LegacyListResult) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*plainLegacyListResult)(v))
+func (v *ListResult2025) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*plainListResult2025)(v))
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
@@ -112,19 +112,19 @@ func (v *Augmentation) UnmarshalJSON(text []byte) error {
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v ModernTask) MarshalJSON() ([]byte, error) { return json.Marshal(plainModernTask(v)) }
+func (v Task2026) MarshalJSON() ([]byte, error) { return json.Marshal(plainTask2026(v)) }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *ModernTask) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*plainModernTask)(v))
+func (v *Task2026) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*plainTask2026)(v))
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v ModernAck) MarshalJSON() ([]byte, error) { return json.Marshal(plainModernAck(v)) }
+func (v Ack2026) MarshalJSON() ([]byte, error) { return json.Marshal(plainAck2026(v)) }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *ModernAck) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, (*plainModernAck)(v))
+func (v *Ack2026) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*plainAck2026)(v))
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
@@ -224,15 +224,15 @@ func (v *ElicitationRequests) UnmarshalJSON(text []byte) error {
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v LegacyTaskResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainLegacyTaskResult{plainLegacyTask(v.LegacyTask), v.Meta})
+func (v TaskResult2025) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainTaskResult2025{plainTask2025(v.Task2025), v.Meta})
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *LegacyTaskResult) UnmarshalJSON(text []byte) error {
-	var p plainLegacyTaskResult
+func (v *TaskResult2025) UnmarshalJSON(text []byte) error {
+	var p plainTaskResult2025
 	err := json.Unmarshal(text, &p)
-	*v = LegacyTaskResult{LegacyTask(p.plainLegacyTask), p.Meta}
+	*v = TaskResult2025{Task2025(p.plainTask2025), p.Meta}
 	return err
 }
 
@@ -248,41 +248,41 @@ func (d *DetailedTask) UnmarshalJSON(text []byte) error {
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v ModernCreateResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainModernCreateResult{v.ResultType, plainModernTask(v.ModernTask), v.Meta})
+func (v CreateResult2026) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainCreateResult2026{v.ResultType, plainTask2026(v.Task2026), v.Meta})
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *ModernCreateResult) UnmarshalJSON(text []byte) error {
-	var p plainModernCreateResult
+func (v *CreateResult2026) UnmarshalJSON(text []byte) error {
+	var p plainCreateResult2026
 	err := json.Unmarshal(text, &p)
-	*v = ModernCreateResult{p.ResultType, ModernTask(p.plainModernTask), p.Meta}
+	*v = CreateResult2026{p.ResultType, Task2026(p.plainTask2026), p.Meta}
 	return err
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v ModernGetResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainModernGetResult{v.ResultType, v.plain(), v.Meta})
+func (v GetResult2026) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainGetResult2026{v.ResultType, v.plain(), v.Meta})
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *ModernGetResult) UnmarshalJSON(text []byte) error {
-	var p plainModernGetResult
+func (v *GetResult2026) UnmarshalJSON(text []byte) error {
+	var p plainGetResult2026
 	err := json.Unmarshal(text, &p)
-	*v = ModernGetResult{p.ResultType, p.detailed(), p.Meta}
+	*v = GetResult2026{p.ResultType, p.detailed(), p.Meta}
 	return err
 }
 
 // MarshalJSON implements [encoding/json.Marshaler].
-func (v ModernStatusParams) MarshalJSON() ([]byte, error) {
-	return json.Marshal(plainModernStatusParams{v.Meta, v.plain()})
+func (v StatusParams2026) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainStatusParams2026{v.Meta, v.plain()})
 }
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
-func (v *ModernStatusParams) UnmarshalJSON(text []byte) error {
-	var p plainModernStatusParams
+func (v *StatusParams2026) UnmarshalJSON(text []byte) error {
+	var p plainStatusParams2026
 	err := json.Unmarshal(text, &p)
-	*v = ModernStatusParams{p.Meta, p.detailed()}
+	*v = StatusParams2026{p.Meta, p.detailed()}
 	return err
 }
 

@@ -52,10 +52,10 @@ func TestStandardLibrary(t *testing.T) {
 
 // Read what a server answers to tasks/get, with nothing but the standard library and the
 // wire types.
-func ExampleModernGetResult() {
+func ExampleGetResult2026() {
 	const answer = `{"resultType":"complete","taskId":"t1","status":"completed","createdAt":"2026-08-22T10:30:00Z",` +
 		`"lastUpdatedAt":"2026-08-22T10:31:00Z","ttlMs":3600000,"result":{"content":[]},"_meta":{"server.pages":12}}`
-	var task mcptask.ModernGetResult
+	var task mcptask.GetResult2026
 	if err := json.Unmarshal([]byte(answer), &task); err != nil {
 		panic(err)
 	}

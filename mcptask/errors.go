@@ -68,7 +68,7 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 	}
 	e, p := look(err)
 	code := p.legacy
-	if d.Era == Modern {
+	if d.Era == V2026 {
 		code = p.modern
 	}
 	var more []Member
@@ -86,7 +86,7 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 // tasks the client's model reads so in a tool result. See also [Dialect.Errors].
 func (d Dialect) Refuse(err error) Answer {
 	e, p := look(err)
-	if !p.tool || d.Era == Legacy && d.Errors {
+	if !p.tool || d.Era == V2025 && d.Errors {
 		return Answer{Error: textOf(errorObject(d.Error(err)))}
 	}
 	text, code := p.text, d.code(p.legacy, p.name)
@@ -117,7 +117,7 @@ func look(err error) (*task.Error, problem) {
 // TaskRequired returns the error for a call that can only be made as a task,
 // from a client that did not ask for one or, if it is modern, cannot have one.
 func (d Dialect) TaskRequired() *jsonrpc.Error {
-	if d.Era == Modern {
+	if d.Era == V2026 {
 		return MissingExtension()
 	}
 	return &jsonrpc.Error{

@@ -85,7 +85,7 @@ func ExampleDialect() {
 			panic(err)
 		}
 	}
-	for _, d := range []mcptask.Dialect{{Era: mcptask.Legacy}, {Era: mcptask.Modern}} {
+	for _, d := range []mcptask.Dialect{{Era: mcptask.V2025}, {Era: mcptask.V2026}} {
 		answer, err := d.Answer(t)
 		if err != nil {
 			panic(err)

@@ -14,8 +14,8 @@ const (
 	MethodCancel = "tasks/cancel"
 	MethodUpdate = "tasks/update"
 
-	MethodLegacyStatus = "notifications/tasks/status"
-	MethodModernStatus = "notifications/tasks"
+	MethodStatus2025 = "notifications/tasks/status"
+	MethodStatus2026 = "notifications/tasks"
 )
 
 // TaskParams are the params of tasks/get, tasks/result and tasks/cancel, in

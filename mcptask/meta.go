@@ -50,7 +50,7 @@ func ImmediateResponse(meta Object) (text string, ok bool) {
 }
 
 // WithImmediateResponse returns meta with text for the model that waits. It
-// belongs on a [LegacyCreateResult] only.
+// belongs on a [CreateResult2025] only.
 func WithImmediateResponse(meta Object, text string) Object {
 	return meta.With(MetaImmediateResponse, quote(text))
 }

@@ -128,7 +128,7 @@ const methodCall = "tools/call"
 // the upstream's. A failure of the upstream is an error, as it would be without a
 // task.
 func (d Dialect) answersModel(t task.Task) bool {
-	if d.Era == Legacy && d.Errors {
+	if d.Era == V2025 && d.Errors {
 		return false
 	}
 	return refused(t) || t.State == task.Cancelled && t.Call.Method == methodCall
@@ -145,7 +145,7 @@ func ran(t task.Task) task.Ran {
 func (d Dialect) endError(t task.Task) jsontext.Value {
 	e := endingOf(t)
 	code := e.code
-	if d.Era == Modern {
+	if d.Era == V2026 {
 		code = jsonrpc.CodeInternal
 	}
 	return errorObject(&jsonrpc.Error{
@@ -319,7 +319,7 @@ type ToolText struct {
 func (d Dialect) ToolResult(t ToolText) jsontext.Value {
 	block := Object{{"type", quote("text")}, {"text", quote(t.Text)}}.text()
 	var result Object
-	if d.Era == Modern {
+	if d.Era == V2026 {
 		result = Object{{"resultType", quote(string(Complete))}}
 	}
 	result = append(result, Member{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))})

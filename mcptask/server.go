@@ -89,7 +89,7 @@ func (s *Server) Handle(ctx context.Context, r Request) (jsontext.Value, error) 
 }
 
 func (s *Server) method(r Request) func(context.Context, Request) (jsontext.Value, error) {
-	legacy := r.Dialect.Era == Legacy
+	legacy := r.Dialect.Era == V2025
 	switch {
 	case r.Method == MethodGet:
 		return s.get
@@ -208,9 +208,9 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 	typed := result.Member(memberResultType).Present()
 	switch {
 	case t.Result.Kind == task.ResultRPCError:
-	case era == Legacy && typed:
+	case era == V2025 && typed:
 		return result.Without(memberResultType), nil
-	case era == Modern && !typed:
+	case era == V2026 && !typed:
 		var read Object
 		if err := json.Unmarshal(result.Bytes, &read); err != nil {
 			return nil, err
@@ -240,7 +240,7 @@ func (s *Server) cancel(ctx context.Context, r Request) (jsontext.Value, error) 
 		return nil, err
 	}
 	t, err := task.Advance(ctx, s.Store, ref, task.Cancel{By: r.Owner}, s.Now())
-	if r.Dialect.Era == Modern && over(err) {
+	if r.Dialect.Era == V2026 && over(err) {
 		err = nil
 	}
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) 
 			return nil, err
 		}
 	}
-	return encode(ModernAck{ResultType: Complete})
+	return encode(Ack2026{ResultType: Complete})
 }
 
 // change writes variables that the owner of t wants, and prolongs the life of t
@@ -336,7 +336,7 @@ func (r Request) ref() (task.Ref, error) {
 }
 
 func (r Request) named(id string, meta Object) (task.Ref, error) {
-	if r.Dialect.Era == Modern && !RequestDeclaresTasks(meta) {
+	if r.Dialect.Era == V2026 && !RequestDeclaresTasks(meta) {
 		return task.Ref{}, MissingExtension()
 	}
 	if id == "" {

@@ -64,7 +64,7 @@ func (b bench) ask(d mcptask.Dialect, method, params string) string {
 
 func (b bench) askAs(owner string, d mcptask.Dialect, method, params string) string {
 	b.t.Helper()
-	if d.Era == mcptask.Modern {
+	if d.Era == mcptask.V2026 {
 		params = declaring(b.t, params)
 	}
 	result, err := b.Handle(b.t.Context(), mcptask.Request{Dialect: d, Owner: owner, Method: method, Params: jsontext.Value(params)})
@@ -267,7 +267,7 @@ func TestServerList(t *testing.T) {
 	for ; params != "end"; pages++ {
 		text := b.ask(legacy, mcptask.MethodList, params)
 		s.mustMatch(t, schemaLegacy, "ListTasksResult", []byte(text))
-		var page mcptask.LegacyListResult
+		var page mcptask.ListResult2025
 		if err := json.Unmarshal([]byte(text), &page); err != nil || pages > 25 {
 			t.Fatalf("page %d: %s, %v", pages, text, err)
 		}

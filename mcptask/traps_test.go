@@ -22,8 +22,8 @@ import (
 
 // own is the dialect of a server that does the work itself.
 var (
-	ownLegacy = mcptask.Dialect{Era: mcptask.Legacy}
-	ownModern = mcptask.Dialect{Era: mcptask.Modern}
+	ownLegacy = mcptask.Dialect{Era: mcptask.V2025}
+	ownModern = mcptask.Dialect{Era: mcptask.V2026}
 )
 
 func sum(name string) task.Draft {

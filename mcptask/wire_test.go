@@ -24,16 +24,16 @@ var (
 
 func millis(n int64) *mcptask.Millis { return new(mcptask.Millis(n)) }
 
-func legacyTask() mcptask.LegacyTask {
-	return mcptask.LegacyTask{
+func legacyTask() mcptask.Task2025 {
+	return mcptask.Task2025{
 		TaskID: id, Status: mcptask.Working, StatusMessage: "In progress",
 		CreatedAt: mcptask.At(created), LastUpdatedAt: mcptask.At(changed),
 		TTL: millis(60000), PollInterval: millis(5000),
 	}
 }
 
-func modernTask(status mcptask.Status) mcptask.ModernTask {
-	return mcptask.ModernTask{
+func modernTask(status mcptask.Status) mcptask.Task2026 {
+	return mcptask.Task2026{
 		TaskID: id, Status: status,
 		CreatedAt: mcptask.At(created), LastUpdatedAt: mcptask.At(changed),
 		TTL: millis(60000), PollInterval: millis(5000),
@@ -56,31 +56,31 @@ func forms() []form {
 		},
 		{
 			"TYPE-01 create result is nested", schemaLegacy, "CreateTaskResult",
-			mcptask.LegacyCreateResult{Task: legacyTask()},
+			mcptask.CreateResult2025{Task: legacyTask()},
 			`{"task":{` + legacyText + `}}`,
 		},
 		{
 			"TYPE-10 create result with an immediate response", schemaLegacy, "CreateTaskResult",
-			mcptask.LegacyCreateResult{Task: legacyTask(), Meta: mcptask.WithImmediateResponse(nil, "Wait.")},
+			mcptask.CreateResult2025{Task: legacyTask(), Meta: mcptask.WithImmediateResponse(nil, "Wait.")},
 			`{"task":{` + legacyText + `},"_meta":{"io.modelcontextprotocol/model-immediate-response":"Wait."}}`,
 		},
 		{
 			"TYPE-01 get result is flat", schemaLegacy, "GetTaskResult",
-			mcptask.LegacyTaskResult{LegacyTask: legacyTask(), Meta: meta},
+			mcptask.TaskResult2025{Task2025: legacyTask(), Meta: meta},
 			`{` + legacyText + `,"_meta":{"server.approval":{"state":"pending"}}}`,
 		},
 		{
 			"TYPE-01 cancel result is flat", schemaLegacy, "CancelTaskResult",
-			mcptask.LegacyTaskResult{LegacyTask: legacyTask()},
+			mcptask.TaskResult2025{Task2025: legacyTask()},
 			`{` + legacyText + `}`,
 		},
 		{
 			"TYPE-01 list page", schemaLegacy, "ListTasksResult",
-			mcptask.LegacyListResult{Tasks: []mcptask.LegacyTask{legacyTask()}, NextCursor: "c2"},
+			mcptask.ListResult2025{Tasks: []mcptask.Task2025{legacyTask()}, NextCursor: "c2"},
 			`{"tasks":[{` + legacyText + `}],"nextCursor":"c2"}`,
 		},
 		{
-			"TYPE-01 empty list page", schemaLegacy, "ListTasksResult", mcptask.LegacyListResult{}, `{"tasks":[]}`,
+			"TYPE-01 empty list page", schemaLegacy, "ListTasksResult", mcptask.ListResult2025{}, `{"tasks":[]}`,
 		},
 		{
 			"TYPE-04 related task", schemaLegacy, "GetTaskPayloadResult",
@@ -98,9 +98,9 @@ func forms() []form {
 		},
 		{
 			"TYPE-07 status notification", schemaLegacy, "TaskStatusNotification",
-			mcptask.LegacyStatusNotification{
-				JSONRPC: "2.0", Method: mcptask.MethodLegacyStatus,
-				Params: mcptask.LegacyTaskResult{LegacyTask: legacyTask()},
+			mcptask.StatusNotification2025{
+				JSONRPC: "2.0", Method: mcptask.MethodStatus2025,
+				Params: mcptask.TaskResult2025{Task2025: legacyTask()},
 			},
 			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{` + legacyText + `}}`,
 		},
@@ -117,27 +117,27 @@ func forms() []form {
 		},
 		{
 			"modern create result is flat", schemaTasks, "CreateTaskResult",
-			mcptask.ModernCreateResult{ResultType: mcptask.TaskResult, ModernTask: modernTask("working")},
+			mcptask.CreateResult2026{ResultType: mcptask.TaskResult, Task2026: modernTask("working")},
 			`{"resultType":"task",` + modernText("working") + `}`,
 		},
 		{
 			"modern get, completed", schemaTasks, "GetTaskResult",
-			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
-				ModernTask: modernTask("completed"), Result: jsontext.Value(`{"content":[]}`),
+			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				Task2026: modernTask("completed"), Result: jsontext.Value(`{"content":[]}`),
 			}},
 			`{"resultType":"complete",` + modernText("completed") + `,"result":{"content":[]}}`,
 		},
 		{
 			"modern get, failed", schemaTasks, "GetTaskResult",
-			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
-				ModernTask: modernTask("failed"), Error: jsontext.Value(`{"code":-1,"message":"m"}`),
+			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				Task2026: modernTask("failed"), Error: jsontext.Value(`{"code":-1,"message":"m"}`),
 			}},
 			`{"resultType":"complete",` + modernText("failed") + `,"error":{"code":-1,"message":"m"}}`,
 		},
 		{
 			"modern get, input required", schemaTasks, "GetTaskResult",
-			mcptask.ModernGetResult{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
-				ModernTask:    modernTask("input_required"),
+			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
+				Task2026:      modernTask("input_required"),
 				InputRequests: mcptask.Object{{Name: "k", Value: jsontext.Value(`{"method":"roots/list"}`)}},
 			}, Meta: meta},
 			`{"resultType":"complete",` + modernText("input_required") +
@@ -145,24 +145,24 @@ func forms() []form {
 		},
 		{
 			"modern get, cancelled", schemaTasks, "CancelledTask",
-			mcptask.DetailedTask{ModernTask: modernTask("cancelled")},
+			mcptask.DetailedTask{Task2026: modernTask("cancelled")},
 			`{` + modernText("cancelled") + `}`,
 		},
 		{
 			"modern cancel acknowledgement", schemaTasks, "CancelTaskResult",
-			mcptask.ModernAck{ResultType: mcptask.Complete},
+			mcptask.Ack2026{ResultType: mcptask.Complete},
 			`{"resultType":"complete"}`,
 		},
 		{
 			"modern update acknowledgement", schemaTasks, "UpdateTaskResult",
-			mcptask.ModernAck{ResultType: mcptask.Complete},
+			mcptask.Ack2026{ResultType: mcptask.Complete},
 			`{"resultType":"complete"}`,
 		},
 		{
 			"modern status notification", schemaTasks, "TaskStatusNotification",
-			mcptask.ModernStatusNotification{
-				JSONRPC: "2.0", Method: mcptask.MethodModernStatus,
-				Params: mcptask.ModernStatusParams{Meta: sub, DetailedTask: mcptask.DetailedTask{ModernTask: modernTask("working")}},
+			mcptask.StatusNotification2026{
+				JSONRPC: "2.0", Method: mcptask.MethodStatus2026,
+				Params: mcptask.StatusParams2026{Meta: sub, DetailedTask: mcptask.DetailedTask{Task2026: modernTask("working")}},
 			},
 			`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},` +
 				modernText("working") + `}}`,

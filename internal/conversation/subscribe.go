@@ -202,7 +202,7 @@ func (h *Hub) hearUpstream(ctx context.Context, u upstreamTask, begun func()) er
 			return upstream.ErrRefused
 		case m.Method == "notifications/subscriptions/acknowledged":
 			begun()
-		case m.Method == mcptask.MethodModernStatus:
+		case m.Method == mcptask.MethodStatus2026:
 			h.upstreamSays(ctx, c, t, m)
 		}
 	}

@@ -40,7 +40,7 @@ func (f *StreamFilter) Concerns(text []byte) bool {
 // that is nothing.
 func (f *StreamFilter) Shown(m *jsonrpc.Message) (message []byte, shown bool) {
 	switch {
-	case m.Method == mcptask.MethodLegacyStatus && f.isOwn(m):
+	case m.Method == mcptask.MethodStatus2025 && f.isOwn(m):
 		return nil, false
 	case m.Kind == jsonrpc.Response && f.resumed:
 		return f.listIn(m), true

@@ -231,7 +231,7 @@ func owner(r *http.Request) string {
 
 func dialectOf(m *jsonrpc.Message) mcptask.Dialect {
 	if m.Params.Meta.Member("io.modelcontextprotocol/protocolVersion").Present() {
-		return mcptask.Dialect{Era: mcptask.Modern}
+		return mcptask.Dialect{Era: mcptask.V2026}
 	}
 	return mcptask.Dialect{}
 }
@@ -273,7 +273,7 @@ func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcpta
 	switch {
 	case s.plain:
 		asked = false
-	case dialect.Era == mcptask.Modern:
+	case dialect.Era == mcptask.V2026:
 		var meta mcptask.Object
 		_ = json.Unmarshal(m.Params.Meta.Bytes, &meta)
 		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")

@@ -29,7 +29,7 @@ func (c *Caller) interim(t task.Task) func([]byte) {
 // client. The gate itself notifies clients of progress and of the state of tasks.
 func forClient(m *jsonrpc.Message) bool {
 	switch m.Method {
-	case mcptask.MethodLegacyStatus, "notifications/progress":
+	case mcptask.MethodStatus2025, "notifications/progress":
 		return false
 	default:
 		return m.Kind != jsonrpc.Response

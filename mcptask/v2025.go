@@ -2,8 +2,8 @@ package mcptask
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A LegacyTask is a task as 2025-11-25 describes it.
-type LegacyTask struct {
+// A Task2025 is a task as 2025-11-25 describes it.
+type Task2025 struct {
 	TaskID        string         `json:"taskId"`
 	Status        Status         `json:"status"`
 	StatusMessage string         `json:"statusMessage,omitzero"`
@@ -14,32 +14,32 @@ type LegacyTask struct {
 	Extra         jsontext.Value `json:",embed"`                // members that this package does not know
 }
 
-// A LegacyCreateResult is the answer to a request that asked for a task. The
+// A CreateResult2025 is the answer to a request that asked for a task. The
 // task stands in a member of its own.
-type LegacyCreateResult struct {
-	Task  LegacyTask     `json:"task"`
+type CreateResult2025 struct {
+	Task  Task2025       `json:"task"`
 	Meta  Object         `json:"_meta,omitzero"`
 	Extra jsontext.Value `json:",embed"`
 }
 
-// A LegacyTaskResult is the answer to tasks/get and to tasks/cancel. The task's
+// A TaskResult2025 is the answer to tasks/get and to tasks/cancel. The task's
 // members are the result's own.
-type LegacyTaskResult struct {
-	LegacyTask
+type TaskResult2025 struct {
+	Task2025
 
 	Meta Object `json:"_meta,omitzero"`
 }
 
-// A LegacyListResult is one page of tasks.
-type LegacyListResult struct {
-	Tasks      []LegacyTask   `json:"tasks"`
+// A ListResult2025 is one page of tasks.
+type ListResult2025 struct {
+	Tasks      []Task2025     `json:"tasks"`
 	NextCursor string         `json:"nextCursor,omitzero"` // absent on the last page
 	Meta       Object         `json:"_meta,omitzero"`
 	Extra      jsontext.Value `json:",embed"`
 }
 
-// A LegacyStatusNotification is the message notifications/tasks/status.
-type LegacyStatusNotification = Notification[LegacyTaskResult]
+// A StatusNotification2025 is the message notifications/tasks/status.
+type StatusNotification2025 = Notification[TaskResult2025]
 
 // A ToolExecution is the member execution of a tool.
 type ToolExecution struct {
