@@ -131,7 +131,8 @@ func (a *App) ask(ctx context.Context) {
 	for ctx.Err() == nil {
 		running, stop := context.WithCancel(ctx)
 		var outbox sync.WaitGroup
-		if o := a.outbox.Load(); o != nil {
+		o := a.outbox.Load()
+		if o != nil {
 			outbox.Go(func() { o.Run(running) })
 		}
 		select {
@@ -140,16 +141,23 @@ func (a *App) ask(ctx context.Context) {
 		}
 		stop()
 		outbox.Wait()
+		a.forgetChannels(o)
+	}
+}
+
+// forgetChannels removes what the metrics say of those channels of o that are not
+// configured any more. It is called when o has ended, and says nothing more of them.
+func (a *App) forgetChannels(o *channel.Outbox) {
+	configured := a.outbox.Load().Names()
+	for _, name := range o.Names() {
+		if !slices.Contains(configured, name) {
+			a.metrics.ChannelGone(name)
+		}
 	}
 }
 
 // askOn replaces the channels.
-func (a *App) askOn(o *channel.Outbox, cfg, old config.Config) {
-	for _, c := range old.Channels {
-		if !slices.ContainsFunc(cfg.Channels, func(other config.Channel) bool { return other.Name == c.Name }) {
-			a.metrics.ChannelGone(c.Name)
-		}
-	}
+func (a *App) askOn(o *channel.Outbox) {
 	a.outbox.Store(o)
 	select {
 	case a.asking <- struct{}{}:

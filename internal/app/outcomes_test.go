@@ -80,7 +80,7 @@ var outcomes = map[string]struct {
 			approve(t, operators, id)
 			say(t, agents, "tasks/result", `{"taskId":"`+id+`"}`)
 		},
-		"audit_events asked; audit_events decided; audit_events delivered; audit_events finished; audit_events held; " +
+		"approvals_ended approved default; audit_events asked; audit_events decided; audit_events delivered; audit_events finished; audit_events held; " +
 			"audit_events rechecked; audit_events started; mcp_requests tasks/result success; mcp_requests tools/call " +
 			"success; policy_verdicts approve tool false; task_transitions approved executing; task_transitions executing " +
 			"completed; task_transitions input_required approved; task_transitions working input_required; tasks_completed " +
@@ -90,13 +90,13 @@ var outcomes = map[string]struct {
 		"", func(t *testing.T, agents, operators string) {
 			decide(t, operators, createTask(t, agents, "hold_x"), "reject")
 		},
-		"audit_events asked; audit_events decided; audit_events held; mcp_requests tools/call success; policy_verdicts " +
+		"approvals_ended rejected default; audit_events asked; audit_events decided; audit_events held; mcp_requests tools/call success; policy_verdicts " +
 			"approve tool false; task_transitions input_required rejected; task_transitions working input_required; " +
 			"tasks_completed rejected hold_x; tasks_created hold_x",
 	},
 	"expired": {
 		"workflows: {default: {timeout: 1s}}\ntasks: {cleanup_interval: 1s}\n", func(t *testing.T, agents, _ string) { createTask(t, agents, "hold_x") },
-		"audit_events asked; audit_events expired; audit_events held; mcp_requests tools/call success; policy_verdicts " +
+		"approvals_ended expired default; audit_events asked; audit_events expired; audit_events held; mcp_requests tools/call success; policy_verdicts " +
 			"approve tool false; task_transitions input_required expired; task_transitions working input_required; " +
 			"tasks_completed expired hold_x; tasks_created hold_x",
 	},
@@ -104,7 +104,7 @@ var outcomes = map[string]struct {
 		"", func(t *testing.T, agents, _ string) {
 			say(t, agents, "tasks/cancel", `{"taskId":"`+createTask(t, agents, "hold_x")+`"}`)
 		},
-		"audit_events asked; audit_events cancelled; audit_events held; mcp_requests tasks/cancel success; mcp_requests " +
+		"approvals_ended cancelled default; audit_events asked; audit_events cancelled; audit_events held; mcp_requests tasks/cancel success; mcp_requests " +
 			"tools/call success; policy_verdicts approve tool false; task_transitions input_required cancelled; " +
 			"task_transitions working input_required; tasks_completed cancelled hold_x; tasks_created hold_x",
 	},

@@ -232,7 +232,7 @@ func (a *App) configure(cfg, old config.Config) error {
 	}
 	a.askBy(cfg.Workflows)
 	if rebuilt {
-		a.askOn(outbox, cfg, old)
+		a.askOn(outbox)
 	}
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil

@@ -69,6 +69,14 @@ type Outbox struct {
 // New returns an outbox.
 func New(c Config) *Outbox { return &Outbox{cfg: c, status: map[string]Status{}} }
 
+// Names returns the names of the channels. Without an outbox there are none.
+func (o *Outbox) Names() []string {
+	if o == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(o.cfg.Channels))
+}
+
 // A Status is how a channel does.
 type Status struct {
 	Channel string    `json:"channel"`
