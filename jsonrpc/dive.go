@@ -17,33 +17,53 @@ func (w *walker) dive(depth int) {
 // text, and leaves everything else to walker.step, which agrees with it.
 func (w *walker) hurry() bool {
 	i := w.space(w.pos)
-	last := len(w.open) - 1
-	array := w.open[last] == inArray
-	switch c := w.at(i); {
+	array := w.open[len(w.open)-1] == inArray
+	switch {
 	case w.want == expectText:
 		return false
-	case (w.want == expectNext || w.want == expectFirst) && (c == ']' && array || c == '}' && !array):
-		w.open = w.open[:last]
-		w.pos = i + 1
-		w.valueEnds()
+	case w.hurryEnd(i, array):
 		return true
 	case w.want == expectNext:
-		if c != ',' {
-			return false
-		}
-		w.want, w.pos = expectItem, i+1
-		return true
+		return w.hurryComma(i)
 	case w.want != expectValue && !array:
 		return w.hurryName(i)
-	case c == '{' || c == '[':
-		if len(w.open) >= w.maxDepth {
-			return false
-		}
-		w.pos = w.begin(i)
-		return true
 	default:
-		return w.hurryScalar(i)
+		return w.hurryBegin(i) || w.hurryScalar(i)
 	}
+}
+
+// hurryEnd moves past the end of the array or object.
+func (w *walker) hurryEnd(i int, array bool) bool {
+	end := byte('}')
+	if array {
+		end = ']'
+	}
+	if w.want != expectNext && w.want != expectFirst || w.at(i) != end {
+		return false
+	}
+	w.open = w.open[:len(w.open)-1]
+	w.pos = i + 1
+	w.valueEnds()
+	return true
+}
+
+// hurryComma moves past the comma between two items.
+func (w *walker) hurryComma(i int) bool {
+	if w.at(i) != ',' {
+		return false
+	}
+	w.want, w.pos = expectItem, i+1
+	return true
+}
+
+// hurryBegin moves past the beginning of an array or an object, unless it is nested
+// too deep.
+func (w *walker) hurryBegin(i int) bool {
+	if c := w.at(i); c != '{' && c != '[' || len(w.open) >= w.maxDepth {
+		return false
+	}
+	w.pos = w.begin(i)
+	return true
 }
 
 // hurryName moves past the name of a member. One that may be of interest however

@@ -19,7 +19,8 @@ func TestDo(t *testing.T) {
 func TestPanic(t *testing.T) {
 	broken := errors.New("broken")
 	defer func() {
-		if cause := recover(); cause != broken {
+		cause := recover()
+		if err, ok := cause.(error); !ok || !errors.Is(err, broken) {
 			t.Errorf("the caller saw %v", cause)
 		}
 	}()
