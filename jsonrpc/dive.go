@@ -17,11 +17,14 @@ func (w *walker) dive(depth int) {
 // text, and leaves everything else to walker.step, which agrees with it.
 func (w *walker) hurry() bool {
 	i := w.space(w.pos)
-	array := w.open[len(w.open)-1] == inArray
+	array, end := w.open[len(w.open)-1] == inArray, byte('}')
+	if array {
+		end = ']'
+	}
 	switch {
 	case w.want == expectText:
 		return false
-	case w.hurryEnd(i, array):
+	case w.hurryEnd(i, end):
 		return true
 	case w.want == expectNext:
 		return w.hurryComma(i)
@@ -32,12 +35,8 @@ func (w *walker) hurry() bool {
 	}
 }
 
-// hurryEnd moves past the end of the array or object.
-func (w *walker) hurryEnd(i int, array bool) bool {
-	end := byte('}')
-	if array {
-		end = ']'
-	}
+// hurryEnd moves past end, the end of the array or object.
+func (w *walker) hurryEnd(i int, end byte) bool {
 	if w.want != expectNext && w.want != expectFirst || w.at(i) != end {
 		return false
 	}
