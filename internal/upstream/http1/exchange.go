@@ -19,6 +19,10 @@ const (
 
 	// writePiece is how much of a large body is written at a time.
 	writePiece = 64 << 10
+
+	// closingTime is how long the writer of a request has to end after the end of
+	// the answer, if the connection is to be kept.
+	closingTime = 50 * time.Millisecond
 )
 
 var errInterim = errors.New("too many interim answers")
@@ -191,7 +195,7 @@ func (x *exchange) complete() {
 		return
 	}
 	running := x.stop()
-	written := x.writer == nil || x.writer.isDone()
+	written := x.writer == nil || x.writer.isDone(closingTime)
 	if running && written && !x.closes && x.conn.in.Buffered() == 0 {
 		x.conn.used = true
 		x.client.pool.put(x.conn)
@@ -279,11 +283,15 @@ func (w *writer) write(p []byte) error {
 	return nil
 }
 
-func (w *writer) isDone() bool {
+// isDone reports whether all is written. The server may have taken the last piece and
+// answered before the writer knows that, so isDone waits for a moment.
+func (w *writer) isDone(wait time.Duration) bool {
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
 	select {
 	case <-w.done:
 		return w.err == nil
-	default:
+	case <-limit.C:
 		return false
 	}
 }
