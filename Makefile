@@ -4,7 +4,7 @@ GO    ?= go
 LINT  := $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
 # Packages that others may use as well: not all of what they offer is used here.
-PUBLIC := ^(jsonrpc|mcptask|task(/[a-z]+)?)/[a-z_]+\.go:
+PUBLIC := ^(jsonrpc|mcptask|task(/[a-z]+)?)/[a-z0-9_]+\.go:
 TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run.
 RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)

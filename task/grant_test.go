@@ -23,7 +23,7 @@ func grantScope(arguments string, free ...string) task.GrantScope {
 	}
 }
 
-// The grants of issue 15: nothing but the value of a free argument, and the
+// Nothing but the value of a free argument, and the
 // spelling of JSON that no reader can tell apart, may differ.
 func TestGrantScope(t *testing.T) {
 	tests := map[string]struct {
