@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -88,14 +89,52 @@ type listener struct {
 	secure  atomic.Pointer[tls.Config]
 }
 
-// A liveHandler is a handler that can be replaced while requests are served.
-type liveHandler struct{ current atomic.Pointer[http.Handler] }
+// A liveHandler is a handler that can be replaced while requests are served, and that
+// knows when none is served any more.
+type liveHandler struct {
+	current atomic.Pointer[http.Handler]
+
+	mu      sync.Mutex
+	serving int
+	idle    chan struct{} // closed when serving becomes 0; nil if nobody waits for that
+}
 
 func (l *liveHandler) set(h http.Handler) { l.current.Store(&h) }
 
 // ServeHTTP implements [http.Handler].
 func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	l.serving++
+	l.mu.Unlock()
+	defer l.served()
 	(*l.current.Load()).ServeHTTP(w, r)
+}
+
+func (l *liveHandler) served() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.serving--; l.serving == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// wait waits until no request is served, or ctx ends.
+func (l *liveHandler) wait(ctx context.Context) {
+	l.mu.Lock()
+	if l.serving == 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	l.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
 }
 
 // A certificates holds how both listeners show who they are. A listener without
@@ -111,6 +150,18 @@ func (a *App) certificates(cfg config.Config) (c certificates, err error) {
 		return c, fmt.Errorf("listen for operators: %w", err)
 	}
 	return c, nil
+}
+
+// endTimeout is how long requests have to end when their connections are closed.
+const endTimeout = 2 * time.Second
+
+// end closes all connections, and waits for the requests on them: they use the store.
+func (l *listener) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	_ = l.server.Close()
+	_ = l.Close()
+	l.handler.wait(ctx)
 }
 
 // show makes a listener that has TLS use another certificate for connections from
@@ -329,8 +380,7 @@ func (a *App) Close() error { return a.close(context.Background()) }
 func (a *App) close(ctx context.Context) error {
 	for _, l := range []*listener{a.agents, a.operators} {
 		if l != nil {
-			_ = l.server.Close()
-			_ = l.Close()
+			l.end(ctx)
 		}
 	}
 	for _, u := range a.upstreams {

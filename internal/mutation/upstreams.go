@@ -47,7 +47,7 @@ var upstreams = []mutation{
 	},
 	{
 		"a connection is kept while its request is being written", "internal/upstream/http1/exchange.go",
-		`written := x.writer == nil || x.writer.isDone()`, `written := x != nil`,
+		`written := x.writer == nil || x.writer.isDone(closingTime)`, `written := x != nil`,
 		http1Pkg, "^TestEarlyAnswer$",
 	},
 	{

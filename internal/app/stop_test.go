@@ -1,0 +1,36 @@
+package app_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A gate that has stopped serves nobody any more: the requests of operators end
+// before the store is closed.
+func TestOperatorsEndBeforeStore(t *testing.T) {
+	text := strings.Replace(gatewayFor("http://127.0.0.1:1"), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
+		"rules: [{match: '*', action: approve}]\ndefault: deny\n"
+	for range 5 {
+		a, log, stop := startLogged(t, text)
+		const streams = 10
+		for range streams {
+			q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.OperatorAddr()+"/api/approvals/events", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Header.Set("Authorization", "Bearer secret-of-the-operators")
+			resp, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if ended := log.with("operator request", "GET /api/approvals/events"); len(ended) != streams {
+			t.Errorf("%d of %d requests had ended when the gate had stopped", len(ended), streams)
+		}
+	}
+}
