@@ -285,9 +285,12 @@ func (a *App) govern() error {
 	if a.desk, err = a.newDesk(); err != nil {
 		return err
 	}
-	outbox, err := a.newOutbox(a.cfg)
-	a.outbox.Store(outbox)
-	return err
+	by, err := a.newAsker(a.cfg)
+	if err != nil {
+		return err
+	}
+	a.use(by)
+	return nil
 }
 
 // AgentAddr returns the address at which agents are served.

@@ -22,25 +22,35 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// newOutbox returns what asks people on channels, or nil if there are none.
-func (a *App) newOutbox(cfg config.Config) (*channel.Outbox, error) {
-	a.pusher.Store(nil)
+// An asker is what asks people on channels.
+type asker struct {
+	outbox *channel.Outbox // nil if there are no channels
+	pusher *push.Push      // nil if no channel is one
+}
+
+// newAsker returns what asks people on the channels of cfg. [App.use] puts it in force.
+func (a *App) newAsker(cfg config.Config) (asker, error) {
 	if len(cfg.Channels) == 0 || a.desk == nil {
-		return nil, nil //nolint:nilnil // no outbox is not an error
+		return asker{}, nil
 	}
+	var made asker
 	all := map[string]channel.Channel{}
 	for _, c := range cfg.Channels {
 		a.metrics.CanSend(c.Name)
 		one, err := a.newChannel(c)
 		if err != nil {
-			return nil, err
+			return asker{}, err
+		}
+		if p, ok := one.(*push.Push); ok {
+			made.pusher = p
 		}
 		all[c.Name] = one
 	}
-	return channel.New(channel.Config{
+	made.outbox = channel.New(channel.Config{
 		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Plan: a.plan, Page: a.page,
 		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
-	}), nil
+	})
+	return made, nil
 }
 
 // newChannel returns the channel that c describes.
@@ -75,7 +85,7 @@ const pushTimeout = 10 * time.Second
 
 // newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
 func (a *App) newPush(c config.Push) channel.Channel {
-	p := push.New(push.Config{
+	return push.New(push.Config{
 		Records: a.keep.Store, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
 		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
 			return a.auth.Load().Recall(ctx, login)
@@ -90,8 +100,6 @@ func (a *App) newPush(c config.Push) channel.Channel {
 		},
 		Now: time.Now, Log: a.log,
 	})
-	a.pusher.Store(p)
-	return p
 }
 
 // newMailer returns the channel that c describes.
@@ -156,9 +164,15 @@ func (a *App) forgetChannels(o *channel.Outbox) {
 	}
 }
 
-// askOn replaces the channels.
-func (a *App) askOn(o *channel.Outbox) {
-	a.outbox.Store(o)
+// use makes by what asks people, the next time that asking begins.
+func (a *App) use(by asker) {
+	a.pusher.Store(by.pusher)
+	a.outbox.Store(by.outbox)
+}
+
+// askOn replaces the channels while the gate runs.
+func (a *App) askOn(by asker) {
+	a.use(by)
 	select {
 	case a.asking <- struct{}{}:
 	default: // it will be seen together with the change before

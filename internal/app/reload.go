@@ -13,7 +13,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 )
@@ -205,9 +204,10 @@ func (a *App) configure(cfg, old config.Config) error {
 	if err != nil {
 		return err
 	}
-	outbox, rebuilt := (*channel.Outbox)(nil), !reflect.DeepEqual(channelSettings(old), channelSettings(cfg))
+	var by asker
+	rebuilt := !reflect.DeepEqual(channelSettings(old), channelSettings(cfg))
 	if rebuilt {
-		if outbox, err = a.newOutbox(cfg); err != nil {
+		if by, err = a.newAsker(cfg); err != nil {
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func (a *App) configure(cfg, old config.Config) error {
 	}
 	a.askBy(cfg.Workflows)
 	if rebuilt {
-		a.askOn(outbox)
+		a.askOn(by)
 	}
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil

@@ -483,7 +483,7 @@ func TestRecheckWithSnapshots(t *testing.T) {
 }
 
 // When a share of the time is over, the approvers of another workflow may decide too.
-// What they decided earlier does not count, and neither does an escalation that the
+// Their earlier decisions do not count, and neither does an escalation that the
 // configuration no longer has.
 func TestEscalation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -149,7 +149,7 @@ type GrantUse struct {
 	Became string    `json:"became"` // the state of the call, [UseNotMade] or [UseUnknown]
 }
 
-// What else may have become of a use.
+// Outcomes of a use whose call is not known to the store.
 const (
 	UseNotMade = "not_made" // it was counted, and the gate ended before it could make the call
 	UseUnknown = "unknown"  // neither the call nor the journal is kept any more

@@ -27,7 +27,7 @@ const (
 	WaitGone     = "client_disconnected" // the client left
 )
 
-// What happens to standing approvals.
+// Events of standing approvals.
 const (
 	GrantGiven   = "given"
 	GrantUsed    = "used"
