@@ -60,11 +60,13 @@ func dialect(r mcp.Request) mcptask.Dialect {
 	return d
 }
 
-// The owners of tasks whose client nobody has identified: the one at the other end
-// of a pipe, and whoever comes over HTTP.
+// The owners of tasks whose client nobody has identified, the one at the other end
+// of a pipe and whoever comes over HTTP; and the beginning of all other owners, so that
+// no user is taken for one of those.
 const (
 	ownerLocal   = "local"
 	ownerUnknown = "anonymous"
+	ownerUser    = "user "
 )
 
 // owner returns who makes r, and whether that tells clients apart.
@@ -73,12 +75,12 @@ func (t *Tasks) owner(ctx context.Context, r mcp.Request) (owner string, known b
 	switch {
 	case t.opts.Owner != nil:
 		if owner := t.opts.Owner(ctx, r); owner != "" {
-			return owner, true
+			return ownerUser + owner, true
 		}
 	case extra == nil || extra.Header == nil:
 		return ownerLocal, true
 	case extra.TokenInfo != nil && extra.TokenInfo.UserID != "":
-		return extra.TokenInfo.UserID, true
+		return ownerUser + extra.TokenInfo.UserID, true
 	}
 	return ownerUnknown, false
 }
