@@ -37,7 +37,8 @@ func TestQueries(t *testing.T) {
 // kinds, with those that Prometheus adds.
 func scrape(t *testing.T) []labels.Labels {
 	t.Helper()
-	g := serve(t, "")
+	g := serve(t, "workflows: {default: {channels: [inbox, chat]}}\n"+
+		"channels: {chat: {slack: {bot_token: xoxb-1, app_token: xapp-1, channel: C1, url: 'http://127.0.0.1:1/'}}}\n")
 	g.say("tools/list", `{}`)
 	g.say("tools/call", `{"name":"get_x"}`)
 	g.say("tools/call", `{"name":"drop_x"}`)
