@@ -48,7 +48,7 @@ exit 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantArgs := "server --url http://127.0.0.1:1/mcp --output-dir " + dir + " --timeout 15000 --suite all --spec-version 2025-11-25\n"
+	wantArgs := "server --url http://127.0.0.1:1/mcp --output-dir " + dir + " --timeout 120000 --suite all --spec-version 2025-11-25\n"
 	if diff := cmp.Diff(wantArgs, string(args)); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
