@@ -15,7 +15,7 @@ import (
 func TestEventsEndWithLogout(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/events", http.NoBody)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestEventsEndWithLogout(t *testing.T) {
 func TestEvents(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/events", http.NoBody)
 	if err != nil {

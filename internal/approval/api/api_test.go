@@ -441,7 +441,7 @@ func TestDecideBodies(t *testing.T) {
 func TestEvents(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/api/approvals/events", http.NoBody)
 	if err != nil {

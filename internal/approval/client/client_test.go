@@ -282,7 +282,7 @@ func (v *viewer) next(want string) {
 		if got != want {
 			v.t.Fatalf("told %q; want %q", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		v.t.Fatalf("not told %q", want)
 	}
 }
