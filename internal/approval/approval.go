@@ -23,7 +23,6 @@ import (
 	"errors"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A Desk holds calls, takes decisions and runs what was approved. It is safe
@@ -31,16 +30,17 @@ import (
 // the end.
 type Desk struct {
 	*core
+	*visits
+	*decider
+	*grants
 
 	contacts    *contacts
 	canceller   *canceller
 	tasks       *tasks
-	spools      *spools
-	runner      *runner
-	housekeeper *housekeeper
 	cases       *casefile.Viewer
-	pace        *pace
-	looks       looks
+	runner      *runner
+	holder      *holder
+	housekeeper *housekeeper
 }
 
 // New returns a desk.
@@ -51,42 +51,28 @@ func New(c Config) (*Desk, error) {
 	c.defaults()
 	c.Store = recorded{c.Store, c.Log, c.Recorded}
 	c.Now = (&clock{read: c.Now, log: c.Log}).now
-	d := &Desk{core: newCore(c), spools: newSpools(), pace: &pace{}}
+	d := &Desk{core: newCore(c)}
 	if err := d.Configure(c.Settings); err != nil {
 		return nil, err
 	}
+	spools, pace := newSpools(), &pace{}
 	d.contacts = newContacts(d.core)
 	d.canceller = &canceller{core: d.core, contacts: d.contacts}
 	d.tasks = &tasks{core: d.core, contacts: d.contacts, canceller: d.canceller}
-	d.runner = &runner{core: d.core, contacts: d.contacts, canceller: d.canceller, tasks: d.tasks, spools: d.spools}
-	d.housekeeper = &housekeeper{core: d.core, contacts: d.contacts, tasks: d.tasks, runner: d.runner, pace: d.pace}
 	d.cases = casefile.New(casefile.Config{
 		Store: c.Store, Get: d.tasks.get, Terms: d.terms, RunsWhen: d.runsWhen, Now: c.Now, Closing: d.work.closing, Log: c.Log,
 	})
+	d.grants = newGrants(d.core, d.cases)
+	d.runner = &runner{core: d.core, contacts: d.contacts, canceller: d.canceller, tasks: d.tasks, spools: spools, grants: d.grants}
+	d.holder = &holder{core: d.core, tasks: d.tasks, cases: d.cases, grants: d.grants, pace: pace}
+	d.decider = &decider{core: d.core, contacts: d.contacts, tasks: d.tasks, runner: d.runner, cases: d.cases, grants: d.grants}
+	d.visits = &visits{core: d.core, contacts: d.contacts, canceller: d.canceller, tasks: d.tasks, runner: d.runner, spools: spools}
+	d.housekeeper = &housekeeper{core: d.core, contacts: d.contacts, tasks: d.tasks, runner: d.runner, pace: pace}
 	return d, nil
 }
 
 // Cases returns what shows the held calls of this desk to people.
 func (d *Desk) Cases() *casefile.Viewer { return d.cases }
-
-// terms returns what the workflow of t says about showing it.
-func (d *Desk) terms(t task.Task) (casefile.Terms, bool) {
-	w, known := d.workflow(t)
-	w = w.escalated(t, d.cfg.Now())
-	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity, Grants: w.Grants}, known
-}
-
-// runsWhen returns what approved calls need in order to run.
-func (d *Desk) runsWhen() casefile.RunsWhen {
-	switch d.settings().Start {
-	case StartOnApproval:
-		return casefile.RunsAtOnce
-	case StartOnResult:
-		return casefile.RunsWhenFetched
-	default:
-		return casefile.RunsWhenPresent
-	}
-}
 
 // Configure replaces the settings. Calls under way go on with the old settings or
 // with the new ones.

@@ -8,6 +8,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
+// Visits are the contacts of owners with their tasks: owners that ask how a task
+// stands, and owners that wait for it.
+type visits struct {
+	*core
+
+	contacts  *contacts
+	canceller *canceller
+	tasks     *tasks
+	runner    *runner
+	spools    *spools
+}
+
 // Contact notes that the owner is there and asks how the task stands, and
 // returns that. If the task is approved and [StartOnContact] is set, it is
 // started with send; it runs on when the owner goes. While it is pending, send
@@ -15,46 +27,46 @@ import (
 // If the upstream has made a task of the call, it is asked with send how that
 // stands; a [*SendError] says that it could not be asked, which changes nothing
 // for the task. A nil send starts and asks nothing.
-func (d *Desk) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	return d.contact(ctx, ref, send, d.note)
+func (vs *visits) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	return vs.contact(ctx, ref, send, vs.note)
 }
 
 // Attend is [Desk.Contact] for an owner that waits on a stream. Call it now and
 // then, and [Desk.Leave] when the stream ends.
-func (d *Desk) Attend(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	if d.settings().Start == StartOnResult {
-		return d.Contact(ctx, ref, send) // an open stream does not let the call begin
+func (vs *visits) Attend(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	if vs.settings().Start == StartOnResult {
+		return vs.Contact(ctx, ref, send) // an open stream does not let the call begin
 	}
-	return d.contact(ctx, ref, send, d.noteWaiting)
+	return vs.contact(ctx, ref, send, vs.noteWaiting)
 }
 
 // contact is Contact, with what notes that the owner is there.
-func (d *Desk) contact(ctx context.Context, ref task.Ref, send Sender, note noting) (task.Task, error) {
-	t, err := d.tasks.get(ctx, ref)
+func (vs *visits) contact(ctx context.Context, ref task.Ref, send Sender, note noting) (task.Task, error) {
+	t, err := vs.tasks.get(ctx, ref)
 	if err == nil && !unstarted(t) {
 		if send != nil {
-			d.canceller.cancelSoon(ctx, t, send)
+			vs.canceller.cancelSoon(ctx, t, send)
 		}
-		if t, err = d.runner.polled(ctx, t, send); err == nil {
-			t, err = d.runner.concluded(ctx, t)
+		if t, err = vs.runner.polled(ctx, t, send); err == nil {
+			t, err = vs.runner.concluded(ctx, t)
 		}
-		return d.withInterval(t), err
+		return vs.withInterval(t), err
 	}
 	if err != nil {
-		return d.withInterval(t), err
+		return vs.withInterval(t), err
 	}
-	if send != nil && d.settings().Start == StartOnContact {
+	if send != nil && vs.settings().Start == StartOnContact {
 		// Before the task is looked at again: either the decision finds the
 		// sender, or we find the decision.
-		d.contacts.remember(t, send)
+		vs.contacts.remember(t, send)
 	}
 	if t, err = note(ctx, ref, t); err != nil {
-		return d.withInterval(t), err
+		return vs.withInterval(t), err
 	}
-	if t.State == task.Approved && send != nil && d.settings().Start == StartOnContact {
-		t, err = d.runner.launch(ctx, ref, send)
+	if t.State == task.Approved && send != nil && vs.settings().Start == StartOnContact {
+		t, err = vs.runner.launch(ctx, ref, send)
 	}
-	return d.withInterval(t), err
+	return vs.withInterval(t), err
 }
 
 // unstarted reports whether t still waits to be run.
@@ -65,32 +77,32 @@ func unstarted(t task.Task) bool { return !t.State.Terminal() && t.State != task
 type noting func(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error)
 
 // note is the noting for an owner that asks.
-func (d *Desk) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
-	now := d.cfg.Now()
-	interval := d.settings().Polling.Interval(t.Remaining(now))
+func (vs *visits) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+	now := vs.cfg.Now()
+	interval := vs.settings().Polling.Interval(t.Remaining(now))
 	if t.PollInterval >= interval && now.Sub(t.ContactAt) < interval/4 {
-		return d.cfg.Store.Get(ctx, ref)
+		return vs.cfg.Store.Get(ctx, ref)
 	}
-	return d.record(ctx, ref, task.Contact{PollInterval: interval}, now)
+	return vs.record(ctx, ref, task.Contact{PollInterval: interval}, now)
 }
 
 // noteWaiting is the noting for an owner that waits. It makes no more than a write
 // every few seconds, however soon the time of t ends.
-func (d *Desk) noteWaiting(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
-	now := d.cfg.Now()
-	interval := max(d.settings().Polling.Interval(t.Remaining(now)), maxSilence)
+func (vs *visits) noteWaiting(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+	now := vs.cfg.Now()
+	interval := max(vs.settings().Polling.Interval(t.Remaining(now)), maxSilence)
 	if t.PollInterval == interval && t.WaitsUntil.Sub(now) > interval*3/2 {
-		return d.cfg.Store.Get(ctx, ref)
+		return vs.cfg.Store.Get(ctx, ref)
 	}
-	return d.record(ctx, ref, task.Contact{PollInterval: interval, WaitsUntil: now.Add(2 * interval)}, now)
+	return vs.record(ctx, ref, task.Contact{PollInterval: interval, WaitsUntil: now.Add(2 * interval)}, now)
 }
 
 // record applies c to a task, and returns the task as it is then. A task that has
 // ended stays as it is.
-func (d *Desk) record(ctx context.Context, ref task.Ref, c task.Contact, now time.Time) (task.Task, error) {
-	t, err := task.Advance(ctx, d.cfg.Store, ref, c, now)
+func (vs *visits) record(ctx context.Context, ref task.Ref, c task.Contact, now time.Time) (task.Task, error) {
+	t, err := task.Advance(ctx, vs.cfg.Store, ref, c, now)
 	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired) {
-		return d.tasks.get(ctx, ref)
+		return vs.tasks.get(ctx, ref)
 	}
 	return t, err
 }
@@ -108,59 +120,59 @@ func (d *Desk) record(ctx context.Context, ref task.Ref, c task.Contact, now tim
 // cancelled, rather than past its deadline, means that the client has gone. If
 // the desk is closed before, the error is [task.ErrClosed]. A store that is in
 // trouble for a while is waited for.
-func (d *Desk) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	t, err := d.await(ctx, ref, send)
+func (vs *visits) Wait(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	t, err := vs.await(ctx, ref, send)
 	if err != nil && ctx.Err() != nil {
-		err = d.notReady(ref.ID, t, ctx.Err())
+		err = vs.notReady(ref.ID, t, ctx.Err())
 	}
-	return d.withInterval(t), err
+	return vs.withInterval(t), err
 }
 
 // await is Wait, with whatever error ended it.
-func (d *Desk) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	v := visit{ref: ref, send: send, begun: d.spools.begun(), changes: task.WatchChanges(ctx, d.cfg.Store, maxSilence, ref)}
+func (vs *visits) await(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	v := visit{ref: ref, send: send, begun: vs.spools.begun(), changes: task.WatchChanges(ctx, vs.cfg.Store, maxSilence, ref)}
 	defer v.changes.Close()
-	next, err := d.arrive(ctx, &v)
-	defer d.depart(ctx, &v)
+	next, err := vs.arrive(ctx, &v)
+	defer vs.depart(ctx, &v)
 	for err == nil || errors.Is(err, task.ErrUnavailable) {
 		soon := troubleBeat // the store is in trouble; the task still exists, and its owner waits on
 		if err == nil {
-			if v.last = d.spools.asAnswered(next); waitedFor(v.last) {
+			if v.last = vs.spools.asAnswered(next); waitedFor(v.last) {
 				break
 			}
-			soon = d.lookAgain(v.last)
+			soon = vs.lookAgain(v.last)
 		}
 		v.changes.PollIn(soon)
-		next, err = d.next(ctx, &v)
+		next, err = vs.next(ctx, &v)
 	}
 	return v.last, err
 }
 
 // arrive begins a visit: it looks at the task and notes the contact.
-func (d *Desk) arrive(ctx context.Context, v *visit) (task.Task, error) {
+func (vs *visits) arrive(ctx context.Context, v *visit) (task.Task, error) {
 	// A caller whose deadline has passed still counts as present.
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		ctx = context.WithoutCancel(ctx)
 	}
-	t, err := d.tasks.get(ctx, v.ref)
+	t, err := vs.tasks.get(ctx, v.ref)
 	if err == nil {
 		v.last = t
 	}
 	if err != nil && !errors.Is(err, task.ErrUnavailable) || v.last.State.Terminal() {
 		return t, err // an upstream that asked something may no longer do so: it is asked
 	}
-	d.contacts.join(v.ref.ID)
+	vs.contacts.join(v.ref.ID)
 	v.joined = true
 	if err != nil {
 		return t, err
 	}
-	return d.look(ctx, v, d.polling(v))
+	return vs.look(ctx, v, vs.polling(v))
 }
 
 // depart ends a visit.
-func (d *Desk) depart(ctx context.Context, v *visit) {
+func (vs *visits) depart(ctx context.Context, v *visit) {
 	if v.joined {
-		d.leave(ctx, v.ref, v.last)
+		vs.leave(ctx, v.ref, v.last)
 	}
 }
 
@@ -181,8 +193,8 @@ type visit struct {
 }
 
 // next looks at the task that v waits for when there is a reason to.
-func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
-	reason, err := v.changes.Next(ctx, v.begun, d.work.closing)
+func (vs *visits) next(ctx context.Context, v *visit) (task.Task, error) {
+	reason, err := v.changes.Next(ctx, v.begun, vs.work.closing)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -191,31 +203,31 @@ func (d *Desk) next(ctx context.Context, v *visit) (task.Task, error) {
 		return task.Task{}, closedError(v.ref.ID, task.ActionWatch)
 	case task.Polled:
 		v.tried = false
-		return d.look(ctx, v, d.polling(v))
+		return vs.look(ctx, v, vs.polling(v))
 	case task.Woken:
-		v.begun = d.spools.begun()
+		v.begun = vs.spools.begun()
 	case task.Changed:
 	}
-	return d.look(ctx, v, d.tasks.get)
+	return vs.look(ctx, v, vs.tasks.get)
 }
 
 // look returns what at says of the task that v waits for, and starts it, or
 // fetches its outcome, if it can.
-func (d *Desk) look(ctx context.Context, v *visit, at func(context.Context, task.Ref) (task.Task, error)) (task.Task, error) {
+func (vs *visits) look(ctx context.Context, v *visit, at func(context.Context, task.Ref) (task.Task, error)) (task.Task, error) {
 	t, err := at(ctx, v.ref)
 	switch {
 	case err != nil || v.send == nil:
 		return t, err
 	case t.State == task.Approved:
-		return d.runner.launch(ctx, v.ref, v.send)
+		return vs.runner.launch(ctx, v.ref, v.send)
 	case !nested(t) || v.tried:
 		return t, nil
 	case t.Execution.Upstream.Ended():
 		v.tried = true
-		return d.runner.fetch(ctx, t, v.send)
+		return vs.runner.fetch(ctx, t, v.send)
 	case t.Asks() && t.Execution.InputRequests == nil:
 		v.tried = true
-		return d.runner.attend(ctx, t, v.send)
+		return vs.runner.attend(ctx, t, v.send)
 	default:
 		return t, nil
 	}
@@ -223,13 +235,13 @@ func (d *Desk) look(ctx context.Context, v *visit, at func(context.Context, task
 
 // polling is beat for an owner that waits in v. An upstream that cannot be asked
 // now may be later.
-func (d *Desk) polling(v *visit) func(context.Context, task.Ref) (task.Task, error) {
+func (vs *visits) polling(v *visit) func(context.Context, task.Ref) (task.Task, error) {
 	return func(ctx context.Context, ref task.Ref) (task.Task, error) {
-		t, err := d.beat(ctx, ref)
+		t, err := vs.beat(ctx, ref)
 		if err != nil {
 			return t, err
 		}
-		after, err := d.runner.polled(ctx, t, v.send)
+		after, err := vs.runner.polled(ctx, t, v.send)
 		if _, unasked := errors.AsType[*SendError](err); unasked {
 			return t, nil
 		}
@@ -245,18 +257,18 @@ const maxSilence = 5 * time.Second
 
 // lookAgain returns when a waiter looks for itself: when the time of t is over,
 // and often enough to stay in contact.
-func (d *Desk) lookAgain(t task.Task) time.Duration {
-	due := t.Due().Sub(d.cfg.Now()) + time.Microsecond
-	return max(time.Millisecond, min(maxSilence, d.withInterval(t).PollInterval, due))
+func (vs *visits) lookAgain(t task.Task) time.Duration {
+	due := t.Due().Sub(vs.cfg.Now()) + time.Microsecond
+	return max(time.Millisecond, min(maxSilence, vs.withInterval(t).PollInterval, due))
 }
 
 // beat looks at a task that is waited for, and shows that its owner is there.
-func (d *Desk) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
-	t, err := d.tasks.get(ctx, ref)
+func (vs *visits) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := vs.tasks.get(ctx, ref)
 	if err != nil || !unstarted(t) {
 		return t, err
 	}
-	return d.noteWaiting(ctx, ref, t)
+	return vs.noteWaiting(ctx, ref, t)
 }
 
 // gone is the poll interval of an owner that is not expected to ask.
@@ -265,30 +277,30 @@ const gone = time.Microsecond
 // leave ends a wait. The last one to leave notes that nobody waits here any more,
 // for whichever replica the decision comes to; and if its client has gone, that
 // nobody is expected to ask.
-func (d *Desk) leave(ctx context.Context, ref task.Ref, t task.Task) {
-	if !d.contacts.leave(ref.ID) || ctx.Err() == nil || t.ID == "" || !unstarted(t) {
+func (vs *visits) leave(ctx context.Context, ref task.Ref, t task.Task) {
+	if !vs.contacts.leave(ref.ID) || ctx.Err() == nil || t.ID == "" || !unstarted(t) {
 		return
 	}
-	now := d.cfg.Now()
+	now := vs.cfg.Now()
 	c := task.Contact{WaitsUntil: now}
-	if errors.Is(ctx.Err(), context.Canceled) && d.contacts.recentSender(ref.ID) == nil {
+	if errors.Is(ctx.Err(), context.Canceled) && vs.contacts.recentSender(ref.ID) == nil {
 		c.PollInterval = gone
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
 	defer stop()
-	if _, err := d.record(ctx, ref, c, now); err != nil {
-		d.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
+	if _, err := vs.record(ctx, ref, c, now); err != nil {
+		vs.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
 	}
 }
 
 // Leave notes that the owner of a task no longer waits on a stream; see
 // [Desk.Attend].
-func (d *Desk) Leave(ctx context.Context, ref task.Ref) error {
-	t, err := d.tasks.get(ctx, ref)
-	if err != nil || !unstarted(t) || d.contacts.awaited(ref.ID) {
+func (vs *visits) Leave(ctx context.Context, ref task.Ref) error {
+	t, err := vs.tasks.get(ctx, ref)
+	if err != nil || !unstarted(t) || vs.contacts.awaited(ref.ID) {
 		return err
 	}
-	now := d.cfg.Now()
-	_, err = d.record(ctx, ref, task.Contact{WaitsUntil: now}, now)
+	now := vs.cfg.Now()
+	_, err = vs.record(ctx, ref, task.Contact{WaitsUntil: now}, now)
 	return err
 }

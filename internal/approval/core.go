@@ -122,6 +122,25 @@ func (c *core) home(w Workflow) *casefile.Home {
 	}
 }
 
+// terms returns what the workflow of t says about showing it.
+func (c *core) terms(t task.Task) (casefile.Terms, bool) {
+	w, known := c.workflow(t)
+	w = w.escalated(t, c.cfg.Now())
+	return casefile.Terms{Approvers: w.Approvers, Redact: w.Redact, Validity: w.Validity, Grants: w.Grants}, known
+}
+
+// runsWhen returns what approved calls need in order to run.
+func (c *core) runsWhen() casefile.RunsWhen {
+	switch c.settings().Start {
+	case StartOnApproval:
+		return casefile.RunsAtOnce
+	case StartOnResult:
+		return casefile.RunsWhenFetched
+	default:
+		return casefile.RunsWhenPresent
+	}
+}
+
 func (c *core) notReady(id task.ID, t task.Task, cause error) error {
 	return &task.Error{
 		Kind: task.KindNotReady, ID: id, State: t.State, Action: task.ActionWatch, Err: cause,

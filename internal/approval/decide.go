@@ -39,6 +39,18 @@ type Ruling struct {
 	Gives *task.GrantTerms
 }
 
+// A decider takes the decisions of approvers.
+type decider struct {
+	*core
+
+	contacts *contacts
+	tasks    *tasks
+	runner   *runner
+	cases    *casefile.Viewer
+	grants   *grants
+	looks    looks
+}
+
 // Decide records what an approver says of a pending call. The first final
 // decision counts: a rejection is final, an approval is when the quorum is
 // reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
@@ -50,7 +62,7 @@ type Ruling struct {
 // late.
 //
 // An approved call runs as [Config.Start] says, if the policy still allows it then.
-func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
+func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
 	ref := task.AnyOwner().Ref(id)
 	before, err := d.cfg.Store.Get(ctx, ref)
 	if err != nil {
@@ -62,7 +74,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 	if err := d.checkShown(before, who, r); err != nil {
 		return before, err
 	}
-	if err := d.mayGive(before, who, r); err != nil {
+	if err := d.grants.mayGive(before, who, r); err != nil {
 		return before, err
 	}
 	e, err := r.event(before, who)
@@ -77,7 +89,7 @@ func (d *Desk) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (
 	d.looked(ctx, before) // who decides has looked
 	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
-		if err := d.give(context.WithoutCancel(ctx), after); err != nil {
+		if err := d.grants.give(context.WithoutCancel(ctx), after); err != nil {
 			d.cfg.Log.ErrorContext(About(ctx, after), "standing approval not given", "error", err)
 		}
 		d.approved(ctx, after)
@@ -99,7 +111,7 @@ func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 	}
 }
 
-func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
+func (d *decider) mayDecide(t task.Task, who Approver, what Decision) error {
 	w, ok := d.workflow(t)
 	if !ok || !w.escalated(t, d.cfg.Now()).admits(who) {
 		return ErrForbidden
@@ -114,7 +126,7 @@ func (d *Desk) mayDecide(t task.Task, who Approver, what Decision) error {
 
 // Objection returns a function that says why an approver may not approve a task,
 // if that is so. It reads nothing.
-func (d *Desk) Objection(who Approver) func(task.Task) error {
+func (d *decider) Objection(who Approver) func(task.Task) error {
 	return func(t task.Task) error {
 		if err := d.mayDecide(t, who, Approve); err != nil {
 			return err
@@ -135,7 +147,7 @@ func approvedBy(t task.Task, who Approver) bool {
 
 // checkShown returns nil if who has seen what r says about t. A ruling that
 // cannot count, because it is too late or the second one, is not checked.
-func (d *Desk) checkShown(t task.Task, who Approver, r Ruling) error {
+func (d *decider) checkShown(t task.Task, who Approver, r Ruling) error {
 	if !d.counts(t, who) || r.Decision != Approve && r.Shown == "" {
 		return nil
 	}
@@ -147,14 +159,14 @@ func (d *Desk) checkShown(t task.Task, who Approver, r Ruling) error {
 }
 
 // counts reports whether a ruling by who on t can still count.
-func (d *Desk) counts(t task.Task, who Approver) bool {
+func (d *decider) counts(t task.Task, who Approver) bool {
 	inTime := t.Approval == nil || d.cfg.Now().Before(t.Approval.Deadline)
 	return t.State == task.InputRequired && inTime && !approvedBy(t, who)
 }
 
 // approved starts t if there is somebody to start it for, even if the approver
 // has gone since.
-func (d *Desk) approved(ctx context.Context, t task.Task) {
+func (d *decider) approved(ctx context.Context, t task.Task) {
 	ctx = context.WithoutCancel(ctx)
 	send := d.contacts.senderFor(t)
 	if send == nil {

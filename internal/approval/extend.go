@@ -32,7 +32,7 @@ func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (tas
 }
 
 // extendJoined gives the task that a call has joined the time that the client
-// asked for with this call, if it did. [Desk.prepare] has logged a time that is too long.
+// asked for with this call, if it did. [holder.prepare] has logged a time that is too long.
 func (d *Desk) extendJoined(ctx context.Context, t task.Task, asked time.Duration) (task.Task, error) {
 	if asked <= t.TTL() {
 		return t, nil
@@ -41,7 +41,7 @@ func (d *Desk) extendJoined(ctx context.Context, t task.Task, asked time.Duratio
 }
 
 // ttlLimited logs that an owner asked for more time than there is.
-func (d *Desk) ttlLimited(ctx context.Context, asked, given time.Duration) {
-	d.cfg.Log.WarnContext(ctx, "time to live limited", "asked", asked, "given", given)
-	d.observe(ctx, Event{Step: TTLLimited})
+func (c *core) ttlLimited(ctx context.Context, asked, given time.Duration) {
+	c.cfg.Log.WarnContext(ctx, "time to live limited", "asked", asked, "given", given)
+	c.observe(ctx, Event{Step: TTLLimited})
 }

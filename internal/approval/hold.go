@@ -81,13 +81,11 @@ type Tool struct {
 // The error is [task.ErrRateLimited], [task.ErrCapacityExceeded],
 // [task.ErrInvalid], one about variables, or [task.ErrClosed].
 func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, err error) {
-	t, err = d.prepare(ctx, c)
+	t, err = d.holder.prepare(ctx, c)
 	if err != nil {
 		return task.Task{}, false, err
 	}
-	c, t = d.byGrant(ctx, c, t)
-	held, attached, err := d.admitCall(ctx, c, t)
-	d.settleUse(ctx, c, t, held, err)
+	held, attached, err := d.holder.keep(ctx, c, t)
 	if err == nil && attached {
 		held, err = d.extendJoined(ctx, held, c.TTL)
 	}
@@ -124,42 +122,61 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 	return d.withInterval(after)
 }
 
+// A holder makes tasks of calls.
+type holder struct {
+	*core
+
+	tasks  *tasks
+	cases  *casefile.Viewer
+	grants *grants
+	pace   *pace
+}
+
+// keep stores t, the task of c, or finds the one of an identical call, which it
+// reports as attached. If a grant covers the call, the task begins as approved.
+func (h *holder) keep(ctx context.Context, c Call, t task.Task) (held task.Task, attached bool, err error) {
+	c, t = h.byGrant(ctx, c, t)
+	held, attached, err = h.admitCall(ctx, c, t)
+	h.grants.settleUse(ctx, c, t, held, err)
+	return held, attached, err
+}
+
 // prepare returns the task that c becomes, as it is to be stored: all that
 // happens to it at first happens before, so that nobody ever finds it halfway.
-func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
-	if d.work.isClosed() {
+func (h *holder) prepare(ctx context.Context, c Call) (task.Task, error) {
+	if h.work.isClosed() {
 		return task.Task{}, closedError("", task.ActionCreate)
 	}
 	call, err := readCall(c.Upstream, c.Message)
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	submit, w, err := d.question(c)
+	submit, w, err := h.question(c)
 	if err != nil {
 		return task.Task{}, err
 	}
-	facts, err := d.factsOf(c, call, w)
+	facts, err := h.factsOf(c, call, w)
 	if err != nil {
 		return task.Task{}, err
 	}
-	same, err := d.identity(call)
+	same, err := h.identity(call)
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	now := d.cfg.Now()
-	ttl := d.ttl(ctx, c, w, call.Name)
+	now := h.cfg.Now()
+	ttl := h.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
 		ID: cmp.Or(c.id, task.NewID(now)), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
 		Verdict: task.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
-		TTL: ttl, PollInterval: d.settings().Polling.Interval(ttl), Waits: c.Send == nil,
+		TTL: ttl, PollInterval: h.settings().Polling.Interval(ttl), Waits: c.Send == nil,
 	}, now)
 	if err != nil {
 		return task.Task{}, err
 	}
 	if len(c.Variables) > 0 {
-		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: d.settings().Variables}, now)
+		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: h.settings().Variables}, now)
 		if err != nil {
 			return task.Task{}, err
 		}
@@ -172,11 +189,11 @@ func (d *Desk) prepare(ctx context.Context, c Call) (task.Task, error) {
 }
 
 // factsOf returns what is known of c, as it is kept with its task.
-func (d *Desk) factsOf(c Call, call task.Call, w Workflow) (string, error) {
+func (h *holder) factsOf(c Call, call task.Call, w Workflow) (string, error) {
 	known := c.facts()
-	known.Preview = d.cases.Preview(call, c.Verdict.Workflow)
+	known.Preview = h.cases.Preview(call, c.Verdict.Workflow)
 	if c.Verdict.Action == policy.Approve {
-		known.Home = d.home(w)
+		known.Home = h.home(w)
 	}
 	facts, err := known.Text()
 	if err != nil {
@@ -186,64 +203,64 @@ func (d *Desk) factsOf(c Call, call task.Call, w Workflow) (string, error) {
 }
 
 // question returns the first thing that happens to the task of c.
-func (d *Desk) question(c Call) (task.Event, Workflow, error) {
+func (h *holder) question(c Call) (task.Event, Workflow, error) {
 	switch c.Verdict.Action {
 	case policy.Forward:
-		return task.Admit{By: d.cfg.Name, Reason: "needs no approval"}, Workflow{}, nil
+		return task.Admit{By: h.cfg.Name, Reason: "needs no approval"}, Workflow{}, nil
 	case policy.Approve:
-		w, ok := d.cfg.Workflow(c.Verdict.Workflow)
+		w, ok := h.cfg.Workflow(c.Verdict.Workflow)
 		if !ok {
 			return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "unknown workflow"}
 		}
 		if c.grant != nil {
-			return task.Admit{By: d.cfg.Name, Reason: "standing approval " + string(c.grant.ID), Grant: c.grant}, w, nil
+			return task.Admit{By: h.cfg.Name, Reason: "standing approval " + string(c.grant.ID), Grant: c.grant}, w, nil
 		}
-		return task.Submit{By: d.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
+		return task.Submit{By: h.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
 	default:
 		return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "the policy does not allow it"}
 	}
 }
 
-func (d *Desk) ttl(ctx context.Context, c Call, w Workflow, tool string) time.Duration {
-	rules := d.ttlRules()
+func (h *holder) ttl(ctx context.Context, c Call, w Workflow, tool string) time.Duration {
+	rules := h.ttlRules()
 	if c.Verdict.Action == policy.Approve {
 		rules.Approval = w.timeout()
 	}
 	ttl := rules.Resolve(c.TTL)
 	if ttl.Clamped {
-		d.ttlLimited(logging.AboutCall(ctx, func() logging.Call { return logging.Call{Tool: tool} }), c.TTL, ttl.Value)
+		h.ttlLimited(logging.AboutCall(ctx, func() logging.Call { return logging.Call{Tool: tool} }), c.TTL, ttl.Value)
 	}
 	return ttl.Value
 }
 
 // ttlRules returns how long tasks live that need no approval.
-func (d *Desk) ttlRules() task.TTLRules {
-	s := d.settings()
+func (c *core) ttlRules() task.TTLRules {
+	s := c.settings()
 	return task.TTLRules{Execution: s.Execution, Retrieval: s.Retrieval, Max: s.MaxTTL}
 }
 
 // admit stores t, or finds the task of an identical call unless limits allow
 // several.
-func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task.Task, bool, error) {
+func (h *holder) admit(ctx context.Context, t task.Task, limits task.Limits) (task.Task, bool, error) {
 	if limits.Unique {
-		same, err := d.identical(ctx, t)
+		same, err := h.identical(ctx, t)
 		if err != nil || same.ID != "" {
 			return same, true, err
 		}
 	}
-	if err := d.paced(t, limits); err != nil {
+	if err := h.paced(t, limits); err != nil {
 		return t, false, err
 	}
 	for {
-		err := d.cfg.Store.Create(ctx, t, limits, creationNotes(t)...)
+		err := h.cfg.Store.Create(ctx, t, limits, creationNotes(t)...)
 		refused, ok := errors.AsType[*task.Error](err)
 		if !ok || refused.Kind != task.KindDuplicate {
 			return t, false, err
 		}
 		// Not the newest one again: clocks differ, and can be set back.
-		pending, err := d.cfg.Store.Get(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
+		pending, err := h.cfg.Store.Get(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
 		if err == nil {
-			pending, err = d.joined(ctx, pending)
+			pending, err = h.joined(ctx, pending)
 		}
 		if err != nil && !errors.Is(err, task.ErrNotFound) || pending.ID != "" {
 			return pending, true, err
@@ -254,29 +271,29 @@ func (d *Desk) admit(ctx context.Context, t task.Task, limits task.Limits) (task
 
 // paced returns an error if tasks like t arrive faster than limits allow. The
 // room counts before the owner, because a client may make up its owner.
-func (d *Desk) paced(t task.Task, limits task.Limits) error {
-	now := d.cfg.Now()
+func (h *holder) paced(t task.Task, limits task.Limits) error {
+	now := h.cfg.Now()
 	if t.Room != "" {
-		if err := d.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
+		if err := h.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
 			return err
 		}
 	}
-	return d.pace.take("owner "+t.Owner, limits.PerOwner, now)
+	return h.pace.take("owner "+t.Owner, limits.PerOwner, now)
 }
 
 // identical returns the task of the last identical call if t can join it, or
 // none.
-func (d *Desk) identical(ctx context.Context, t task.Task) (task.Task, error) {
-	page, err := d.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
+func (h *holder) identical(ctx context.Context, t task.Task) (task.Task, error) {
+	page, err := h.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
 	if err != nil || len(page.Tasks) == 0 {
 		return task.Task{}, err
 	}
-	return d.joined(ctx, page.Tasks[0])
+	return h.joined(ctx, page.Tasks[0])
 }
 
 // joined returns t as it is now if an identical call can join it, or none.
-func (d *Desk) joined(ctx context.Context, t task.Task) (task.Task, error) {
-	t, err := d.tasks.settled(ctx, t)
+func (h *holder) joined(ctx context.Context, t task.Task) (task.Task, error) {
+	t, err := h.tasks.settled(ctx, t)
 	if errors.Is(err, task.ErrNotFound) {
 		return task.Task{}, nil
 	}

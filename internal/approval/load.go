@@ -93,13 +93,13 @@ const keepLook = time.Hour
 
 // Looked notes that an approver looks at a call. The first look at one that awaits a
 // decision is an event, on one replica.
-func (d *Desk) Looked(ctx context.Context, a casefile.Approval) {
+func (d *decider) Looked(ctx context.Context, a casefile.Approval) {
 	if a.State == task.InputRequired {
 		d.looked(ctx, task.Task{ID: a.ID, Workflow: a.Workflow, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt})
 	}
 }
 
-func (d *Desk) looked(ctx context.Context, t task.Task) {
+func (d *decider) looked(ctx context.Context, t task.Task) {
 	if d.cfg.Observe == nil || !d.looks.first(t.ID) {
 		return
 	}

@@ -18,6 +18,7 @@ type runner struct {
 	canceller *canceller
 	tasks     *tasks
 	spools    *spools
+	grants    *grants
 }
 
 // launch has an approved task run with send, if it may still run and nobody
@@ -33,7 +34,7 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 		drift = toolDrift(ctx, t, send)
 	}
 	if drift == nil {
-		if drift, err = rn.grantDrift(ctx, t); err != nil {
+		if drift, err = rn.grants.drift(ctx, t); err != nil {
 			return t, err
 		}
 	}

@@ -29,8 +29,8 @@ type Shares struct {
 
 // limits returns the limits for a call. Owners that share a name because nobody
 // can tell them apart are bounded by their room instead.
-func (d *Desk) limits(c Call) task.Limits {
-	l, shares := d.settings().Limits, d.settings().Shares
+func (h *holder) limits(c Call) task.Limits {
+	l, shares := h.settings().Limits, h.settings().Shares
 	l.Unique = !c.Alone
 	if c.Room == "" || c.Standing == Identified {
 		return l
@@ -50,12 +50,12 @@ func (d *Desk) limits(c Call) task.Limits {
 
 // admitCall stores the task of c. An owner that is unknown is asked to prove
 // itself when there is no room for the unknown, and not before.
-func (d *Desk) admitCall(ctx context.Context, c Call, t task.Task) (task.Task, bool, error) {
-	held, attached, err := d.admit(ctx, t, d.limits(c))
+func (h *holder) admitCall(ctx context.Context, c Call, t task.Task) (task.Task, bool, error) {
+	held, attached, err := h.admit(ctx, t, h.limits(c))
 	full := errors.Is(err, task.ErrRateLimited) || errors.Is(err, task.ErrCapacityExceeded)
 	if full && c.Standing == Unknown && c.Prove != nil && c.Prove(ctx) {
 		c.Standing = Proven
-		return d.admit(ctx, t, d.limits(c))
+		return h.admit(ctx, t, h.limits(c))
 	}
 	return held, attached, err
 }

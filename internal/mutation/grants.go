@@ -54,33 +54,33 @@ var grantMutations = []mutation{
 		approvalPkg, "^TestGrantRefused$",
 	},
 	{
-		"a grant does not look at the definition of the tool now", "internal/approval/grant.go",
+		"a grant does not look at the definition of the tool now", "internal/approval/grantuse.go",
 		`if now.Digest != c.Tool.Digest {`, `if false {`,
 		approvalPkg, "^TestGrantCoversNothingElse$",
 	},
 	{
-		"a grant of people who may no longer approve is used", "internal/approval/grant.go",
-		`!d.covers(g, t) || !others.satisfied(`, `!d.covers(g, t) || false && !others.satisfied(`,
+		"a grant of people who may no longer approve is used", "internal/approval/grantuse.go",
+		`!gs.covers(g, t) || !others.satisfied(`, `!gs.covers(g, t) || false && !others.satisfied(`,
 		approvalPkg, "^TestGrantPolicy$",
 	},
 	{
-		"metadata that no approver saw is sent", "internal/approval/grant.go",
+		"metadata that no approver saw is sent", "internal/approval/grantuse.go",
 		`if g.Meta[name] != sha256.Sum256(value) {`, `if false && g.Meta[name] != sha256.Sum256(value) {`,
 		approvalPkg, "^TestGrantPassesOverMetadata$",
 	},
 	{
-		"a task that a grant has not counted runs", "internal/approval/grant.go",
-		`case !counted || !rn.covers(g, t):`, `case !counted && false || !rn.covers(g, t):`,
+		"a task that a grant has not counted runs", "internal/approval/grantuse.go",
+		`case !counted || !gs.covers(g, t):`, `case !counted && false || !gs.covers(g, t):`,
 		approvalPkg, "^TestGrantForged$",
 	},
 	{
-		"a use is given back though the call may have been made", "internal/approval/grant.go",
+		"a use is given back though the call may have been made", "internal/approval/grantuse.go",
 		`if !notCreated {`, `if !notCreated && false {`,
 		approvalPkg, "^TestGrantCountedButNotMade$",
 	},
 	{
 		"a gate with another configuration makes a grant wider", "internal/approval/grant.go",
-		`if c.cfg.Mixed {`, `if false {`,
+		`if gs.cfg.Mixed {`, `if false {`,
 		approvalPkg, "^TestGrantOfMixedGates$",
 	},
 }

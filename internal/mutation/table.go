@@ -437,7 +437,7 @@ var mutations = []mutation{
 	},
 	{
 		"a limited time to live is not logged", "internal/approval/extend.go",
-		`d.cfg.Log.WarnContext(ctx, "time to live limited",`, `d.cfg.Log.DebugContext(ctx, "time to live limited",`,
+		`c.cfg.Log.WarnContext(ctx, "time to live limited",`, `c.cfg.Log.DebugContext(ctx, "time to live limited",`,
 		mcphttpPkg, "^TestTTLLimits$",
 	},
 	{
