@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -208,6 +209,9 @@ func (s *steady) empty() {
 		}
 		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) && *soakTime < time.Minute {
+		err = nil // no call had a large result in so short a time
+	}
 	if files > 0 || err != nil {
 		s.t.Errorf("%d files of results are left: %v", files, err)
 	}
