@@ -26,10 +26,10 @@ const (
 type Following struct {
 	desk    *Desk
 	owner   string
-	all     bool             // whether all of the owner's tasks are followed
-	named   []task.ID        // or else those that have not ended
-	known   map[task.ID]mark // what has been reported
-	looked  time.Time        // the last look
+	all     bool              // whether all of the owner's tasks are followed
+	named   []task.ID         // or else those that have not ended
+	known   map[task.ID]*mark // what has been reported
+	looked  time.Time         // the last look
 	changes *task.Changes
 }
 
@@ -56,7 +56,7 @@ func (d *Desk) FollowAll(ctx context.Context, owner string) (*Following, error) 
 }
 
 func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
-	f.known = make(map[task.ID]mark, len(f.named))
+	f.known = make(map[task.ID]*mark, len(f.named))
 	f.changes = task.WatchChanges(ctx, d.cfg.Store, followPoll, f.watched()...)
 	var err error
 	if f.all {
@@ -72,7 +72,7 @@ func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
 // After says that the owner knows the first steps of a named task already, so
 // that Next reports the later ones instead of how the task stands.
 func (f *Following) After(id task.ID, steps int) {
-	f.known[id] = mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
+	f.known[id] = &mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
 }
 
 // Close ends following.
@@ -117,8 +117,8 @@ func (f *Following) recent(ctx context.Context, do func(task.Task)) error {
 	})
 }
 
-func markOf(t task.Task) mark {
-	m := mark{steps: len(t.Transitions), at: t.UpdatedAt, made: t.CreatedAt}
+func markOf(t task.Task) *mark {
+	m := &mark{steps: len(t.Transitions), at: t.UpdatedAt, made: t.CreatedAt}
 	if !t.State.Terminal() {
 		m.due = t.Due()
 	}
@@ -255,7 +255,7 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 	var news []task.Task
 	for _, t := range found {
 		if _, known := f.known[t.ID]; !known {
-			f.known[t.ID] = mark{} // it is new, so all of its steps are
+			f.known[t.ID] = &mark{} // it is new, so all of its steps are
 		}
 		news = append(news, f.newSteps(t)...)
 	}
@@ -296,6 +296,9 @@ func (f *Following) each(ctx context.Context, states []task.State, do func(task.
 func (f *Following) newSteps(t task.Task) []task.Task {
 	m, known := f.known[t.ID]
 	f.known[t.ID] = markOf(t)
+	if !known {
+		m = &mark{}
+	}
 	if known && len(t.Transitions) <= m.steps && !t.UpdatedAt.After(m.at) {
 		return nil
 	}

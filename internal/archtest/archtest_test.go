@@ -67,7 +67,7 @@ var allowed = map[string]string{
 	"internal/upstream/stdioclient": "jsonrpc internal/upstream internal/wire internal/metrics internal/tracing",
 	"internal/upstream/bridge":      "jsonrpc task internal/admission internal/logging internal/plain internal/upstream internal/upstream/httpclient internal/upstream/stdioclient internal/wire",
 	"internal/upstream/httplink":    "jsonrpc internal/upstream internal/upstream/httpclient internal/wire",
-	"internal/conversation":         "jsonrpc task mcptask internal/approval internal/gate internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream",
+	"internal/conversation":         "jsonrpc task mcptask internal/approval internal/gate internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream internal/ownstack",
 	"internal/mcphttp":              "jsonrpc task internal/conversation internal/gate internal/identity internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream internal/upstream/httpclient internal/ownstack",
 	"internal/mcpstdio":             "jsonrpc internal/conversation internal/gate internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream",
 	"internal/storage":              "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",

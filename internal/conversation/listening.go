@@ -8,6 +8,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -249,16 +250,27 @@ func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 			}
 			l.touch(ctx, f.Open())
 		}
-		for _, t := range news {
-			upstreams.hear(t)
-			if !l.sendStatus(ctx, s, t) {
-				return
-			}
-			if t.State == task.Approved {
-				l.touch(ctx, []task.ID{t.ID})
-			}
+		told := true
+		ownstack.Do(func() { told = l.sendNews(ctx, s, &upstreams, news) })
+		if !told {
+			return
 		}
 	}
+}
+
+// sendNews tells a modern client what has happened to its tasks, and reports false if
+// the client is lost.
+func (l Listening) sendNews(ctx context.Context, s Stream, upstreams *followedUpstreams, news []task.Task) bool {
+	for _, t := range news {
+		upstreams.hear(&t)
+		if !l.sendStatus(ctx, s, t) {
+			return false
+		}
+		if t.State == task.Approved {
+			l.touch(ctx, []task.ID{t.ID})
+		}
+	}
+	return true
 }
 
 // sendStatus tells a modern client how a task stands, one that has ended with
@@ -329,14 +341,19 @@ func (h *Hub) notifyPeer(ctx context.Context, peer string, f *approval.Following
 		if err != nil {
 			return
 		}
-		dialect := h.dialect(wire.Legacy)
-		for _, t := range news {
-			var message bytes.Buffer
-			text, err := dialect.StatusNotification(t, nil)
-			if err == nil && text.Compose(&message, nil) == nil && // to legacy clients results are not told
-				h.notifyOne(peer, t.ID, message.Bytes()) {
-				h.notified(ctx, t, dialect.Status(t))
-			}
+		ownstack.Do(func() { h.notifyAll(ctx, peer, news) })
+	}
+}
+
+// notifyAll tells a legacy client what has happened to its tasks.
+func (h *Hub) notifyAll(ctx context.Context, peer string, news []task.Task) {
+	dialect := h.dialect(wire.Legacy)
+	for _, t := range news {
+		var message bytes.Buffer
+		text, err := dialect.StatusNotification(t, nil)
+		if err == nil && text.Compose(&message, nil) == nil && // to legacy clients results are not told
+			h.notifyOne(peer, t.ID, message.Bytes()) {
+			h.notified(ctx, t, dialect.Status(t))
 		}
 	}
 }

@@ -104,22 +104,30 @@ type followedUpstreams struct {
 	joined map[task.ID]func()
 }
 
+// hearAll calls hear with each of the tasks.
+func (f *followedUpstreams) hearAll(news []task.Task) {
+	for i := range news {
+		f.hear(&news[i])
+	}
+}
+
 // hear takes part in the subscription to the upstream's task that t has become,
 // if it has, until t has ended.
-func (f *followedUpstreams) hear(t task.Task) {
+func (f *followedUpstreams) hear(t *task.Task) {
 	leave := f.joined[t.ID]
 	switch {
 	case t.State.Terminal() && leave != nil:
 		leave()
 		delete(f.joined, t.ID)
-	case leave == nil && upstream.CanListen(t) && !f.r.hub.Waiting().Events.SkipUpstreams:
+	case leave == nil && upstream.CanListen(*t) && !f.r.hub.Waiting().Events.SkipUpstreams:
 		if f.joined == nil {
 			f.joined = make(map[task.ID]func())
 		}
 		r := f.r
-		c := r.client.Caller()
+		u := upstreamTask{caller: r.client.Caller(), task: *t}
 		f.joined[t.ID] = r.hub.upstreams.join(t.ID, func(ctx context.Context, clients func() int) {
-			r.hub.listenUpstream(ctx, upstreamTask{caller: c, task: t, clients: clients})
+			u.clients = clients
+			r.hub.listenUpstream(ctx, u)
 		})
 	}
 }

@@ -94,9 +94,9 @@ func (w *Watch) Next(ctx context.Context) (news []task.Task, more bool) {
 	if err != nil {
 		return nil, false
 	}
-	for _, t := range news {
+	if len(news) > 0 {
 		w.last = time.Now()
-		w.upstreams.hear(t)
+		w.upstreams.hearAll(news)
 	}
 	return news, true
 }

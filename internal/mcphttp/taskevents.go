@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -31,34 +33,6 @@ func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bo
 	return u, id, ok && id != "" && !strings.Contains(id, "/")
 }
 
-// taskEvents tells a client that asks in the name of its owner what becomes of a
-// task, in events that need no MCP to be read.
-func (x *exchange) taskEvents(id string) error {
-	if x.r.Method != http.MethodGet {
-		x.out.header().Set("Allow", "GET")
-		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
-	}
-	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
-	t, problem := x.request.Watched(x.ctx, task.ID(id))
-	if problem != nil {
-		return x.Refuse(problem)
-	}
-	leave, err := x.request.EnterWatching()
-	if err != nil {
-		return x.Fail(err)
-	}
-	defer leave()
-	seen, err := strconv.Atoi(x.r.Header.Get("Last-Event-Id"))
-	switch {
-	case err != nil:
-		seen = conversation.FromNow
-	case t.State.Terminal() && seen >= len(t.Transitions):
-		x.out.begin(http.StatusNoContent) // which tells a browser not to come again
-		return nil
-	}
-	return x.watch(t, seen)
-}
-
 // Clients that lose their stream are to come again so soon, at random: not all of
 // them at once.
 const (
@@ -66,43 +40,93 @@ const (
 	spread  = 4 * time.Second
 )
 
-// watch tells what becomes of a task, after as many steps as the client has seen,
-// until the task has ended or nothing has happened for too long.
-func (x *exchange) watch(t task.Task, seen int) error {
-	ctx, stop := x.endable(x.ctx)
-	defer stop()
-	w, err := x.request.Watch(ctx, t, seen)
-	if err != nil {
-		return x.Fail(err)
+// taskEvents tells a client that asks in the name of its owner what becomes of a
+// task, in events that need no MCP to be read. Most of the time the stream is idle.
+// Whatever needs a deep stack therefore runs on another one.
+func (x *exchange) taskEvents(id string) error {
+	if x.r.Method != http.MethodGet {
+		x.out.header().Set("Allow", "GET")
+		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
 	}
-	defer w.Close()
-	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
-	defer x.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
-	s := x.newStream()
-	//nolint:gosec // nothing depends on nobody guessing it
-	if err := s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)})); err != nil {
+	var s *subscription
+	var err error
+	ownstack.Do(func() { s, err = x.subscribe(task.ID(id)) })
+	if s == nil {
 		return err
 	}
-	for {
-		news, more := w.Next(ctx)
+	defer s.close()
+	for err == nil {
+		news, more := s.watch.Next(s.ctx)
 		if !more {
 			return nil // the stream ends with the task, with the client, or with the gate
 		}
-		if err := x.sendNews(w, news); err != nil {
-			return err
-		}
+		ownstack.Do(func() { err = s.send(news) })
 	}
+	return err
 }
 
-// sendNews tells how a task stands, or else that the stream is alive. The id of an
+// A subscription is a stream of events about one task.
+type subscription struct {
+	x     *exchange
+	ctx   context.Context //nolint:containedctx // it ends with the stream, or with the gate
+	watch *conversation.Watch
+	end   func() // counts the client out
+}
+
+// subscribe begins the stream of events about a task. It returns no subscription if
+// the client was answered otherwise.
+func (x *exchange) subscribe(id task.ID) (s *subscription, err error) {
+	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
+	t, problem := x.request.Watched(x.ctx, id)
+	if problem != nil {
+		return nil, x.Refuse(problem)
+	}
+	leave, err := x.request.EnterWatching()
+	if err != nil {
+		return nil, x.Fail(err)
+	}
+	ctx, stop := x.endable(x.ctx)
+	end := func() { stop(); leave() }
+	defer func() {
+		if s == nil {
+			end()
+		}
+	}()
+	seen, err := strconv.Atoi(x.r.Header.Get("Last-Event-Id"))
+	switch {
+	case err != nil:
+		seen = conversation.FromNow
+	case t.State.Terminal() && seen >= len(t.Transitions):
+		x.out.begin(http.StatusNoContent) // which tells a browser not to come again
+		return nil, nil
+	}
+	w, err := x.request.Watch(ctx, t, seen)
+	if err != nil {
+		return nil, x.Fail(err)
+	}
+	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
+	s = &subscription{x: x, ctx: ctx, watch: w, end: end}
+	//nolint:gosec // nothing depends on nobody guessing it
+	return s, x.newStream().send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
+}
+
+// close ends the stream.
+func (s *subscription) close() {
+	s.x.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
+	s.watch.Close()
+	s.end()
+}
+
+// send tells how a task stands, or else that the stream is alive. The id of an
 // event is the number of the step, so that a client that loses the stream can go
 // on from there.
-func (x *exchange) sendNews(w *conversation.Watch, news []task.Task) error {
+func (s *subscription) send(news []task.Task) error {
+	x := s.x
 	if len(news) == 0 {
 		return x.out.sendNow(jsonrpc.AppendComment(nil, "ping"))
 	}
 	for _, t := range news {
-		data, err := w.Status(t)
+		data, err := s.watch.Status(t)
 		if err != nil {
 			return x.Fail(err)
 		}
@@ -110,7 +134,7 @@ func (x *exchange) sendNews(w *conversation.Watch, news []task.Task) error {
 		if err := x.out.write(jsonrpc.AppendEvent(nil, event)); err != nil {
 			return err
 		}
-		w.Sent(t)
+		s.watch.Sent(t)
 	}
 	return x.out.flush()
 }
