@@ -23,7 +23,7 @@ type scale struct{ title, pkg, only string }
 func scales() []scale {
 	return []scale{
 		{"pending tasks in memory", "task/memstore", "^BenchmarkGrowth$"},
-		{"pending tasks in SQLite", "task/sqlstore", "^BenchmarkGrowth$"},
+		{"pending tasks in SQLite", "task/sqlitestore", "^BenchmarkGrowth$"},
 		{"rules, to judge a call that the last one decides", "internal/policy", "^BenchmarkGrowthRules$"},
 		{"Cedar policies, to judge a call", "internal/policy", "^BenchmarkGrowthPolicies$"},
 		{"rules or policies, to read them", "internal/policy", "^BenchmarkGrowthCompile$"},
@@ -66,7 +66,7 @@ func (b *bench) cores(ctx context.Context) error {
 		{"parse a message of 1 KiB", "jsonrpc", "^BenchmarkCores$"},
 		{"judge a call by 1000 rules", "internal/policy", "^BenchmarkCores$"},
 		{"read one of 100,000 tasks from memory", "task/memstore", "^BenchmarkGetParallel$"},
-		{"create a task with two notes in SQLite", "task/sqlstore", "^BenchmarkSQLite$/^create_with_2_notes$"},
+		{"create a task with two notes in SQLite", "task/sqlitestore", "^BenchmarkSQLite$/^create_with_2_notes$"},
 	} {
 		var costs [2]float64
 		for i := range costs {

@@ -49,9 +49,11 @@ func suites() []suite {
 		{module + "internal/approval", "^BenchmarkLazyPoll$", []report.GoBudget{
 			{Name: "LazyPoll", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 10},
 		}},
-		{module + "task/sqlstore", "^Benchmark(SQLite|Postgres)$/^(create_with_[02]_notes|wake|at_once)$", []report.GoBudget{
+		{module + "task/sqlitestore", "^BenchmarkSQLite$/^(create_with_[02]_notes|wake|at_once)$", []report.GoBudget{
 			{Name: "SQLite/create_with_0_notes", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 10_000, Floor: true},
 			{Name: "SQLite/create_with_2_notes", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 10_000, Floor: true},
+		}},
+		{module + "task/pgstore", "^BenchmarkPostgres$/^(create_with_[02]_notes|wake|at_once)$", []report.GoBudget{
 			{Name: "Postgres/wake", Metric: "µs-after-swap", Scale: 1e-3, Unit: "ms", Budget: 100},
 		}},
 		{module + "task/redisstore", "^BenchmarkRedis$/^always$/^(create.*|wake|at_once)$", []report.GoBudget{

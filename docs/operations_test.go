@@ -15,7 +15,7 @@ func TestEveryStoreVersionIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	migrations, err := filepath.Glob("../task/sqlstore/migrations/sqlite/*.sql")
+	migrations, err := filepath.Glob("../task/sqlitestore/migrations/*.sql")
 	if err != nil || len(migrations) == 0 {
 		t.Fatalf("no migrations: %v", err)
 	}

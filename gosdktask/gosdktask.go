@@ -59,7 +59,7 @@ const (
 type Options struct {
 	Tools map[string]Mode // by the names of the tools
 
-	// Store keeps the tasks, such as one of package sqlstore. Nil keeps them in
+	// Store keeps the tasks, such as one of package sqlitestore. Nil keeps them in
 	// memory: they end with the process. The caller closes a store of its own, after
 	// [Tasks.Run] has returned.
 	Store task.Tasks

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // desk starts three gates of one user, which share a store and an inbox.
@@ -26,7 +26,7 @@ func desk(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
-		return sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(dir, "store.db")})
+		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	for range 3 {
 		w.gates = append(w.gates, startGate(t, w.ledger.url, "store: 'desk:'\nstate_dir: "+state))

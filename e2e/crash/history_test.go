@@ -13,8 +13,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
@@ -91,8 +92,8 @@ func pauseFor(ctx context.Context, long time.Duration) {
 func filed(t *testing.T) *replicated {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gate.db")
-	open := func() *sqlstore.SQLite {
-		s, err := sqlstore.OpenSQLite(context.WithoutCancel(t.Context()), sqlstore.SQLiteOptions{File: file})
+	open := func() *sqlitestore.Store {
+		s, err := sqlitestore.Open(context.WithoutCancel(t.Context()), sqlitestore.Options{File: file})
 		if err != nil {
 			t.Error(err)
 		}
@@ -125,7 +126,7 @@ func inPostgres(t *testing.T) *replicated {
 		return nil
 	}
 	return behindProxies(t, server, func(url string) (task.Store, error) {
-		return sqlstore.OpenPostgres(context.WithoutCancel(t.Context()), sqlstore.PostgresOptions{URL: url, MaxConns: 4})
+		return pgstore.Open(context.WithoutCancel(t.Context()), pgstore.Options{URL: url, MaxConns: 4})
 	})
 }
 

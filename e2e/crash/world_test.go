@@ -12,8 +12,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // A database is a server that can crash and be started again.
@@ -42,7 +43,7 @@ func sqlite(t *testing.T) *world {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gate.db")
 	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
-		return sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: file})
+		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
 	}}
 	w.gates = append(w.gates, startGate(t, w.ledger.url, withStore("sqlite:"+file)))
 	return w
@@ -55,7 +56,7 @@ func postgres(t *testing.T) *world {
 		return nil
 	}
 	return replicas(t, server, func() (task.Store, error) {
-		return sqlstore.OpenPostgres(t.Context(), sqlstore.PostgresOptions{URL: server.URL()})
+		return pgstore.Open(t.Context(), pgstore.Options{URL: server.URL()})
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // serverVariable names the ledger to the program behind a wrap, which is this test.
@@ -298,7 +298,7 @@ func TestWrapsKilled(t *testing.T) {
 		}
 	}
 	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
-		return sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(dir, "store.db")})
+		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	s := &story{world: w, store: "Wraps", seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
 	var hosts []*host

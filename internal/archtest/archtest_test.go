@@ -18,11 +18,14 @@ var allowed = map[string]string{
 	"jsonrpc":                       "",
 	"task":                          "",
 	"task/memstore":                 "task",
-	"task/sqlstore":                 "task",
+	"task/internal/sqlcore":         "task",
+	"task/sqlitestore":              "task task/internal/sqlcore",
+	"task/pgstore":                  "task task/internal/sqlcore",
 	"task/redisstore":               "task",
 	"task/sealedstore":              "task",
 	"task/steadystore":              "task",
 	"task/storetest":                "task",
+	"task/internal/sqltest":         "task task/storetest task/internal/sqlcore",
 	"internal/plain":                "",
 	"internal/logging":              "internal/plain",
 	"mcptask":                       "jsonrpc task internal/plain",
@@ -70,7 +73,7 @@ var allowed = map[string]string{
 	"internal/conversation":         "jsonrpc task mcptask internal/approval internal/gate internal/keyring internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream internal/ownstack",
 	"internal/mcphttp":              "jsonrpc task internal/conversation internal/gate internal/identity internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/upstream internal/upstream/httpclient internal/ownstack",
 	"internal/mcpstdio":             "jsonrpc internal/conversation internal/gate internal/policy internal/wire internal/metrics internal/tracing internal/admission internal/logging internal/plain internal/upstream",
-	"internal/storage":              "task task/memstore task/redisstore task/sqlstore task/sealedstore task/steadystore",
+	"internal/storage":              "task task/memstore task/redisstore task/sqlitestore task/pgstore task/sealedstore task/steadystore",
 	"internal/localdesk":            "internal/bearer",
 	"internal/demo":                 "jsonrpc",
 	"internal/app":                  "jsonrpc task mcptask internal/conversation internal/storage internal/approval internal/approval/api internal/channel internal/channel/email internal/channel/push internal/channel/slack internal/channel/webhook internal/bearer internal/config internal/gate internal/identity internal/inbox internal/keyring internal/logging internal/policy internal/mcphttp internal/upstream internal/upstream/httpclient internal/metrics internal/operator internal/tracing internal/admission internal/deadline internal/wire internal/mcpstdio internal/upstream internal/upstream/stdioclient internal/upstream/bridge internal/upstream/httplink internal/localdesk internal/version",
@@ -117,6 +120,39 @@ func TestImports(t *testing.T) {
 		for _, imp := range fields[1:] {
 			if dep, ours := strings.CutPrefix(imp, "./"); ours && !slices.Contains(strings.Fields(may), dep) {
 				t.Errorf("%s must not import %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// foreign lists, for each store, the modules that its users must not have to
+// compile: the drivers of the other stores.
+var foreign = map[string][]string{
+	"task":                  {pgDriver, sqliteDriver, redisDriver},
+	"mcptask":               {pgDriver, sqliteDriver, redisDriver},
+	"task/memstore":         {pgDriver, sqliteDriver, redisDriver},
+	"task/internal/sqlcore": {pgDriver, sqliteDriver, redisDriver},
+	"task/sqlitestore":      {pgDriver, redisDriver},
+	"task/pgstore":          {sqliteDriver, redisDriver},
+	"task/redisstore":       {pgDriver, sqliteDriver},
+}
+
+const (
+	pgDriver     = "github.com/jackc/"
+	sqliteDriver = "github.com/ncruces/"
+	redisDriver  = "github.com/redis/"
+)
+
+// A program that uses one store compiles no driver of another.
+func TestDrivers(t *testing.T) {
+	for pkg, drivers := range foreign {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			if slices.ContainsFunc(drivers, func(driver string) bool { return strings.HasPrefix(dep, driver) }) {
+				t.Errorf("%s depends on %s", pkg, strings.TrimSpace(dep))
 			}
 		}
 	}

@@ -16,9 +16,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // A countingStore counts how often the document of a task is read.
@@ -44,7 +45,7 @@ func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, erro
 // openers return how each kind of store is opened.
 func openers() map[string]func(*testing.T) task.Store {
 	sqlite := func(t *testing.T) task.Store {
-		return opened[*sqlstore.SQLite](t)(sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")}))
+		return opened[*sqlitestore.Store](t)(sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")}))
 	}
 	return map[string]func(*testing.T) task.Store{
 		"memory": func(t *testing.T) task.Store {
@@ -64,7 +65,7 @@ func openers() map[string]func(*testing.T) task.Store {
 				t.SkipNow()
 			}
 			t.Cleanup(func() { server.Stop() })
-			return opened[*sqlstore.Postgres](t)(sqlstore.OpenPostgres(t.Context(), sqlstore.PostgresOptions{URL: server.URL()}))
+			return opened[*pgstore.Store](t)(pgstore.Open(t.Context(), pgstore.Options{URL: server.URL()}))
 		},
 		"Redis": func(t *testing.T) task.Store {
 			server, err := testenv.StartRedis(t.Context())

@@ -22,7 +22,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 const (
@@ -166,7 +166,7 @@ func (c *tailCutter) Write(p []byte) (int, error) {
 // and from there to every reader, in a heap that hardly grows.
 func TestHugeResultInLittleMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage does not count
-	store, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")})
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

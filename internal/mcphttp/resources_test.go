@@ -17,7 +17,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // heapInUse returns the size of what is reachable.
@@ -143,7 +143,7 @@ func TestHundredUpstreamSubscriptions(t *testing.T) {
 // passes in a heap that hardly grows, and can be had again from the store.
 func TestHugeNestedResultInLittleMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage does not count
-	store, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: filepath.Join(t.TempDir(), "tasks.db")})
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,45 +4,45 @@ package main
 var kept = []mutation{
 	// Files with answers, beside a SQLite database.
 	{
-		"everybody may read the file of an answer", "task/sqlstore/results.go",
+		"everybody may read the file of an answer", "task/sqlitestore/results.go",
 		`os.O_RDWR|os.O_CREATE, 0o600)`, `os.O_RDWR|os.O_CREATE, 0o644)`,
-		"task/sqlstore", "^TestResultFiles$",
+		"task/sqlitestore", "^TestResultFiles$",
 	},
 	{
-		"everybody may look into the directory of answers", "task/sqlstore/results.go",
+		"everybody may look into the directory of answers", "task/sqlitestore/results.go",
 		`os.Chmod(name, 0o700)`, `os.Chmod(name, 0o755)`,
-		"task/sqlstore", "^TestResultFiles$",
+		"task/sqlitestore", "^TestResultFiles$",
 	},
 	{
-		"the file of an answer is called like its task", "task/sqlstore/results.go",
+		"the file of an answer is called like its task", "task/sqlitestore/results.go",
 		`	return hex.EncodeToString(sum[:])`, `	_ = sum
 	return string(id)`,
-		"task/sqlstore", "^TestResultFiles$",
+		"task/sqlitestore", "^TestResultFiles$",
 	},
 	{
-		"an answer is not on disk when its task has completed", "task/sqlstore/change.go",
+		"an answer is not on disk when its task has completed", "task/sqlitestore/change.go",
 		`return s.results.sync(t.ID)`, `return 0, nil`,
-		"task/sqlstore", "^TestResultFlushed$",
+		"task/sqlitestore", "^TestResultFlushed$",
 	},
 	{
-		"an answer that the disk has lost counts as kept", "task/sqlstore/results.go",
+		"an answer that the disk has lost counts as kept", "task/sqlitestore/results.go",
 		`	return r.unsynced[name]`, `	return err`,
-		"task/sqlstore", "^TestResultFlushed$",
+		"task/sqlitestore", "^TestResultFlushed$",
 	},
 	{
-		"the file of an answer outlives its task", "task/sqlstore/change.go",
-		`		s.results.remove(swept.id)`, `		_ = swept`,
-		"task/sqlstore", "^TestResultFiles$",
+		"the file of an answer outlives its task", "task/sqlitestore/change.go",
+		`		s.results.remove(swept.ID)`, `		_ = swept`,
+		"task/sqlitestore", "^TestResultFiles$",
 	},
 	{
-		"a damaged answer is delivered", "task/sqlstore/results.go",
+		"a damaged answer is delivered", "task/sqlitestore/results.go",
 		`if binary.BigEndian.Uint32(head[4:]) != p.checksum(data) {`, `if false {`,
-		"task/sqlstore", "^TestResultDamaged$",
+		"task/sqlitestore", "^TestResultDamaged$",
 	},
 	{
-		"files of answers do not count", "task/sqlstore/blobs.go",
+		"files of answers do not count", "task/sqlitestore/blobs.go",
 		`return u.files+u.pages*u.pageSize+more <= s.maxBytes-s.maxBytes/headroom, err`, `return u.pages*u.pageSize+more <= s.maxBytes, err`,
-		"task/sqlstore", "^TestResultLimit$",
+		"task/sqlitestore", "^TestResultLimit$",
 	},
 
 	// Rules that are found by a text in the name.

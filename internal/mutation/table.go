@@ -103,14 +103,14 @@ var mutations = []mutation{
 
 	// Programs that do not know the newest form of a store.
 	{
-		"tables of a newer program are used", "task/sqlstore/migrate.go",
+		"tables of a newer program are used", "task/internal/sqlcore/migrate.go",
 		`if m.From > m.To {`, `if false {`,
-		"task/sqlstore", "^TestSQLiteSchema$",
+		"task/sqlitestore", "^TestSQLiteSchema$",
 	},
 	{
-		"an older program writes to newer tables", "task/sqlstore/postgres.go",
-		`		version, patience.Milliseconds()))`, `		version+1000, patience.Milliseconds()))`,
-		"task/sqlstore", "^TestPostgresOutdated$",
+		"an older program writes to newer tables", "task/pgstore/pgstore.go",
+		`		version, sqlcore.Patience.Milliseconds()))`, `		version+1000, sqlcore.Patience.Milliseconds()))`,
+		"task/pgstore", "^TestPostgresOutdated$",
 	},
 	{
 		"an older program writes to newer keys", "task/redisstore/format.go",

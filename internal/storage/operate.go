@@ -8,22 +8,22 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 // Migrated tells what opening the store has made of its tables.
 func Migrated(s task.Store) string {
-	store, ok := Backend(s).(interface{ Migration() sqlstore.Migration })
+	store, ok := Backend(s).(interface{ Migration() (from, to int) })
 	if !ok {
 		return "no tables to update"
 	}
-	switch m := store.Migration(); m.From {
-	case m.To:
-		return fmt.Sprintf("version %d is up to date", m.To)
+	switch from, to := store.Migration(); from {
+	case to:
+		return fmt.Sprintf("version %d is up to date", to)
 	case 0:
-		return fmt.Sprintf("created the tables, version %d", m.To)
+		return fmt.Sprintf("created the tables, version %d", to)
 	default:
-		return fmt.Sprintf("updated the tables from version %d to version %d", m.From, m.To)
+		return fmt.Sprintf("updated the tables from version %d to version %d", from, to)
 	}
 }
 
@@ -32,7 +32,7 @@ func Migrated(s task.Store) string {
 // and is not used any more.
 func Rekey(ctx context.Context, s *sealedstore.Store) (int, error) {
 	n, err := s.Rekey(ctx)
-	if _, inFile := Backend(s).(*sqlstore.SQLite); inFile {
+	if _, inFile := Backend(s).(*sqlitestore.Store); inFile {
 		_, vacuumed := Vacuum(ctx, s)
 		err = errors.Join(err, vacuumed)
 	}
@@ -88,7 +88,7 @@ func (c *checker) whole(ctx context.Context, doubt func(string)) error {
 	err := store.Check(ctx)
 	switch {
 	case err == nil:
-	case errors.Is(err, sqlstore.ErrDamaged):
+	case errors.Is(err, sqlitestore.ErrDamaged):
 		c.report(err.Error())
 	case errors.Is(err, redisstore.ErrEvicts), errors.Is(err, redisstore.ErrNotDurable):
 		doubt(err.Error())
@@ -115,7 +115,7 @@ func (c *checker) tasks(ctx context.Context) error {
 		c.report(fmt.Sprintf("task %s cannot be read", id)) // the error may quote what it cannot read
 		return nil
 	})
-	if errors.Is(err, sqlstore.ErrDamaged) {
+	if errors.Is(err, sqlitestore.ErrDamaged) {
 		c.report(err.Error())
 		return nil
 	}

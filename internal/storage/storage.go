@@ -13,9 +13,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
 )
 
@@ -98,13 +99,13 @@ func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
 	case s.DSN == Memory:
 		return memstore.New(memstore.Options{MaxBytes: s.MaxBytes}), nil
 	case isFile:
-		return opened(sqlstore.OpenSQLite(ctx, sqlstore.SQLiteOptions{
+		return opened(sqlitestore.Open(ctx, sqlitestore.Options{
 			File: file, MaxBytes: s.MaxBytes, Readers: s.Connections, Shared: s.Shared,
 		}))
 	case s.isRedis():
 		return opened(s.openRedis(ctx))
 	default:
-		return opened(sqlstore.OpenPostgres(ctx, sqlstore.PostgresOptions{URL: s.DSN, Timeout: s.Timeout, MaxConns: s.Connections}))
+		return opened(pgstore.Open(ctx, pgstore.Options{URL: s.DSN, Timeout: s.Timeout, MaxConns: s.Connections}))
 	}
 }
 
@@ -145,21 +146,21 @@ func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*stead
 // Permanent reports whether an error of [Settings.Open] stays until somebody
 // sees to it.
 func Permanent(err error) bool {
-	return errors.Is(err, errKeys) || errors.Is(err, task.ErrUnreadable) || sqlstore.Permanent(err) || redisstore.Permanent(err)
+	return errors.Is(err, errKeys) || errors.Is(err, task.ErrUnreadable) || sqlitestore.Permanent(err) || pgstore.Permanent(err) || redisstore.Permanent(err)
 }
 
 // InUse reports whether an error of [Settings.Open] says that another process
 // has the file open.
-func InUse(err error) bool { return errors.Is(err, sqlstore.ErrInUse) }
+func InUse(err error) bool { return errors.Is(err, sqlitestore.ErrInUse) }
 
 // damaged reports whether a store has to be opened again: what it remembers of
 // a damaged file is worthless.
-func damaged(err error) bool { return errors.Is(err, sqlstore.ErrDamaged) }
+func damaged(err error) bool { return errors.Is(err, sqlitestore.ErrDamaged) }
 
 // probe returns nil if a store that had trouble is well again.
 func probe(ctx context.Context, s task.Store, trouble error) error {
 	backend := Backend(s)
-	if file, ok := backend.(*sqlstore.SQLite); ok && damaged(trouble) {
+	if file, ok := backend.(*sqlitestore.Store); ok && damaged(trouble) {
 		if err := file.Check(ctx); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
@@ -68,7 +68,7 @@ func inMemory(t *testing.T) task.Store {
 func inFile(t *testing.T) (s task.Store, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gate.db")
-	s, err := sqlstore.OpenSQLite(t.Context(), sqlstore.SQLiteOptions{File: file})
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s, file

@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
-	"github.com/thoughtgate/thoughtgate-go/task/sqlstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
 type in struct {
@@ -53,7 +53,7 @@ func pay(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallTool
 }
 
 func main() {
-	store, err := sqlstore.OpenSQLite(context.Background(), sqlstore.SQLiteOptions{File: os.Args[2]})
+	store, err := sqlitestore.Open(context.Background(), sqlitestore.Options{File: os.Args[2]})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,33 @@
+package pgstore
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+)
+
+// Statements returns every statement on tasks that is always the same, by
+// what it is for.
+func Statements() map[string]string {
+	return map[string]string{
+		"get": sqlcore.GetTask, "visit": sqlcore.NextDocuments, "get chunk": sqlcore.GetChunk, "overdue": sqlcore.OverdueTasks,
+		"count rooms": sqlcore.CountRooms,
+		"find":        sqlcore.FindTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
+		"journal": sqlcore.JournalPage, "story": sqlcore.JournalStory, "chain": takeNotes, "trim": trimJournal,
+	}
+}
+
+// Migrations returns the names of the files that make the schema, in the order in
+// which they are run.
+func Migrations() []string {
+	files, err := fs.Glob(embedded, "migrations/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(path.Base(file), ".sql")
+	}
+	return files
+}

@@ -1,0 +1,169 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
+)
+
+// overNetwork opens two stores in one schema, the first of them over a network
+// that can break.
+func overNetwork(t *testing.T, server *testenv.Postgres, url string) (far, near *pgstore.Store, link *netfault.Proxy) {
+	t.Helper()
+	link, err := netfault.Start(t.Context(), server.Addr())
+	sqltest.Must(t, err)
+	t.Cleanup(func() { sqltest.Must(t, link.Close()) })
+	near = openPostgres(t, url)
+	far = openPostgres(t, strings.Replace(url, server.Addr(), link.Addr(), 1))
+	return far, near, link
+}
+
+// TestPostgresMissed changes tasks while the one who waits cannot be told.
+func TestPostgresMissed(t *testing.T) {
+	server := postgres.start(t)
+	if server == nil {
+		return
+	}
+	isOver := func(of task.Task) bool { return of.State.Terminal() }
+	cancelled := func(t *testing.T, s task.Store, id task.ID) {
+		_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(id), task.Cancel{By: "ann"}, sqltest.Epoch)
+		sqltest.Must(t, err)
+	}
+	t.Run("by the new connection", func(t *testing.T) {
+		far, near, link := overNetwork(t, server, server.Schema(t))
+		made := sqltest.Add(t, near, 1)
+		changed, err := far.Watch(t.Context(), task.AnyOwner().Ref(made.ID))
+		sqltest.Must(t, err)
+		link.Set(netfault.Fault{Down: netfault.Way{Drop: true}})
+		cancelled(t, near, made.ID)
+		eventually(t, func() error {
+			if link.Lost() == 0 {
+				return errors.New("nothing was lost")
+			}
+			return nil
+		})
+		link.Heal()
+		sqltest.MustWake(t, changed)
+	})
+	// The connection that listens is gone and does not come back, while the
+	// others are as good as ever.
+	t.Run("by the slow poll", func(t *testing.T) {
+		url := server.Schema(t)
+		far, near, link := overNetwork(t, server, url)
+		made := sqltest.Add(t, near, 1)
+		sqltest.Must(t, func() error { _, err := far.Get(t.Context(), task.AnyOwner().Ref(made.ID)); return err }())
+		link.Set(netfault.Fault{Refuse: true})
+		const deafen = `SELECT count(pg_terminate_backend(pid))::int FROM pg_stat_activity
+			WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()`
+		if query(t, url, deafen) == 0 {
+			t.Fatal("nobody listens")
+		}
+		waited := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			_, err := task.Wait(ctx, far, task.AnyOwner().Ref(made.ID), isOver)
+			waited <- err
+		}()
+		cancelled(t, near, made.ID)
+		sqltest.Must(t, <-waited)
+		t.Logf("noticed after %v", time.Since(began))
+	})
+}
+
+// TestPostgresLate lets a change arrive long after it was made, when others
+// have given up the one who made it: it must not happen any more.
+func TestPostgresLate(t *testing.T) {
+	server := postgres.start(t)
+	if server == nil {
+		return
+	}
+	far, near, link := overNetwork(t, server, server.Schema(t))
+	running := execute(t, near, sqltest.Add(t, near, 1).ID)
+	completed, err := running.Apply(task.Complete{By: "far", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}, sqltest.Epoch)
+	sqltest.Must(t, err)
+	sqltest.Must(t, func() error { _, err := far.Get(t.Context(), task.AnyOwner().Ref(running.ID)); return err }())
+
+	link.Set(netfault.Fault{Up: netfault.Way{Hold: true}})
+	late := make(chan error, 1)
+	go func() { late <- far.Swap(t.Context(), completed) }()
+	eventually(t, func() error {
+		if link.Held() == 0 {
+			return errors.New("nothing is held back")
+		}
+		return nil
+	})
+	lapsed, err := task.Advance(t.Context(), near, task.AnyOwner().Ref(running.ID), task.Lapse{By: "near"}, sqltest.Epoch.Add(time.Minute))
+	sqltest.Must(t, err)
+	link.Heal()
+	sqltest.MustBe(t, <-late, task.ErrConcurrentModification)
+	sqltest.MustHave(t, near, lapsed)
+}
+
+// execute has a task approved and claimed by a replica called far.
+func execute(t *testing.T, s task.Store, id task.ID) (running task.Task) {
+	t.Helper()
+	for _, e := range []task.Event{
+		task.Admit{By: "gate", Reason: "none needed"},
+		task.Claim{By: "far", LeaseUntil: sqltest.Epoch.Add(time.Second)},
+	} {
+		var err error
+		running, err = task.Advance(t.Context(), s, task.AnyOwner().Ref(id), e, sqltest.Epoch)
+		sqltest.Must(t, err)
+	}
+	return running
+}
+
+// TestPostgresHalfDone cuts a replica off in the middle of a transaction. What
+// it has locked must not keep others waiting for as long as the server takes to
+// find out that nobody is there any more.
+func TestPostgresHalfDone(t *testing.T) {
+	server := postgres.start(t)
+	if server == nil {
+		return
+	}
+	url := server.Schema(t)
+	far, near, link := overNetwork(t, server, url)
+	limits := task.Limits{PerOwner: 10, Unique: true}
+	lock, err := pgx.Connect(t.Context(), url)
+	sqltest.Must(t, err)
+	defer lock.Close(t.Context())
+	first, second := sqltest.Build(t, 1), sqltest.Build(t, 101) // of the same owner
+	_, err = lock.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended($1, 0))", first.Owner)
+	sqltest.Must(t, err)
+
+	cut := make(chan error, 1)
+	go func() { cut <- far.Create(t.Context(), first, limits) }()
+	eventually(t, func() error {
+		if query(t, url, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 0 {
+			return errors.New("nobody waits for the lock")
+		}
+		return nil
+	})
+	link.Set(netfault.Partition())
+	_, err = lock.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	sqltest.Must(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	sqltest.Must(t, near.Create(ctx, second, limits))
+	t.Logf("created after %v", time.Since(began))
+	link.Heal()
+	if err := <-cut; err == nil {
+		sqltest.MustHave(t, near, first)
+	} else {
+		sqltest.MustNotHave(t, near, first.ID)
+	}
+}

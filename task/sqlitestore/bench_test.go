@@ -1,0 +1,25 @@
+package sqlitestore_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+func inFileOf(b *testing.B) task.Store {
+	return open(b, sqlitestore.Options{File: filepath.Join(b.TempDir(), "tasks.db")})
+}
+
+func BenchmarkSQLite(b *testing.B) {
+	sqltest.Measure(b, inFileOf)
+	b.Run("wake", func(b *testing.B) {
+		s := inFileOf(b) // there is no other replica
+		sqltest.BenchmarkWake(b, s, s)
+	})
+}
+
+func BenchmarkGrowth(b *testing.B) { storetest.BenchmarkGrowth(b, inFileOf(b)) }

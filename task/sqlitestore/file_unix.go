@@ -1,0 +1,39 @@
+//go:build unix && !aix && !solaris
+
+package sqlitestore
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lockFile opens the file and locks it until it is closed.
+func lockFile(name string, how sharing) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	kind := syscall.LOCK_EX
+	if how == shared {
+		kind = syscall.LOCK_SH
+	}
+	err = syscall.Flock(int(file.Fd()), kind|syscall.LOCK_NB)
+	if err == nil {
+		return file, nil
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrInUse
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+// syncDir makes sure that the files in a directory are found again after a
+// crash of the machine.
+func syncDir(name string) error {
+	dir, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,8 @@
+//go:build !linux && !darwin
+
+package sqlitestore
+
+import "os"
+
+// lockRange does nothing: the lock beside the file has to do.
+func lockRange(*os.File, sharing) error { return nil }

@@ -1,0 +1,28 @@
+package sqlitestore_test
+
+import (
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+)
+
+func inFile(t *testing.T) *sqltest.Place {
+	t.Helper()
+	o := inDir(t)
+	return &sqltest.Place{
+		Versions: sqlitestore.Migrations(), DB: raw(t, o), Open: func(t *testing.T) task.Store { return open(t, o) },
+		Tables: "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
+		Shape:  "SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY type, name",
+		Bytes:  "X'%x'",
+	}
+}
+
+func TestVersions(t *testing.T) { sqltest.RunVersions(t, inFile) }
+
+func TestDebtsOfOlderVersions(t *testing.T) { sqltest.RunDebtsOfOlderVersions(t, inFile) }
+
+func TestOutlinesWithoutDocuments(t *testing.T) { sqltest.RunOutlinesWithoutDocuments(t, inFile) }
+
+func TestOutlinesOfEarlierVersion(t *testing.T) { sqltest.RunOutlinesOfEarlierVersion(t, inFile) }

@@ -1,8 +1,0 @@
-//go:build !linux && !darwin
-
-package sqlstore
-
-import "os"
-
-// lockRange does nothing: the lock beside the file has to do.
-func lockRange(*os.File, sharing) error { return nil }
