@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
@@ -72,17 +72,17 @@ func (s *taskServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, result))
 }
 
-func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (jsontext.Value, error) {
-	r := mcptask.Request{Owner: "everybody", Method: m.Method, Params: jsontext.Value(m.Params.Bytes)}
+func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (json.RawMessage, error) {
+	r := mcptask.Request{Owner: "everybody", Method: m.Method, Params: m.Params.Bytes}
 	switch {
 	case m.Method == "initialize":
-		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":` + s.capabilities + `,"serverInfo":{"name":"tasks","version":"1"}}`), nil
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":` + s.capabilities + `,"serverInfo":{"name":"tasks","version":"1"}}`), nil
 	case m.Method == "tools/list":
 		var tools []string
 		for _, name := range []string{"read_file", "delete_file", "drop_table"} {
 			tools = append(tools, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"},"execution":{"taskSupport":%q}}`, name, s.support))
 		}
-		return jsontext.Value(`{"tools":[` + strings.Join(tools, ",") + `]}`), nil
+		return json.RawMessage(`{"tools":[` + strings.Join(tools, ",") + `]}`), nil
 	case m.Method == "tools/call" && m.Params.Task.Present():
 		t, err := s.Start(ctx, task.Draft{Owner: r.Owner, TTL: time.Hour, Call: task.Call{Method: m.Method, Name: "any", Message: string(m.Raw)}})
 		if err != nil {
@@ -100,7 +100,7 @@ func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (jsontext.V
 	}
 }
 
-var called = jsontext.Value(`{"content":[{"type":"text","text":"called"}]}`)
+var called = json.RawMessage(`{"content":[{"type":"text","text":"called"}]}`)
 
 // A governed gate runs with rules in a file that tests change.
 type governed struct {

@@ -2,9 +2,8 @@ package mcptask
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -15,7 +14,7 @@ func (s *Server) input(ctx context.Context, t task.Task, answers Object) error {
 	if s.Input != nil {
 		return s.Input(ctx, t, answers)
 	}
-	responses := make(map[string]jsontext.Value, len(answers))
+	responses := make(map[string]json.RawMessage, len(answers))
 	for _, m := range answers {
 		responses[m.Name] = m.Value
 	}
@@ -57,8 +56,8 @@ func (s *Server) putQuestions(ctx context.Context, t task.Task) error {
 	return nil
 }
 
-func (s *Server) putQuestion(ctx context.Context, t task.Task, key string, request jsontext.Value) error {
-	answer := jsontext.Value("null")
+func (s *Server) putQuestion(ctx context.Context, t task.Task, key string, request json.RawMessage) error {
+	answer := json.RawMessage("null")
 	if s.Ask != nil {
 		given, err := s.Ask(ctx, t, request)
 		switch {

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -149,15 +146,15 @@ func (c *Call) Ask(ctx context.Context, questions Object) (Object, error) {
 }
 
 // answersTo returns the given answers by the keys of the questions.
-func answersTo(questions Object, suffix string, given jsontext.Value) (Object, error) {
+func answersTo(questions Object, suffix string, given json.RawMessage) (Object, error) {
 	var all Object
-	if err := jsonv2.Unmarshal(given, &all); err != nil {
+	if err := all.UnmarshalJSON(given); err != nil {
 		return nil, err
 	}
 	answers := make(Object, len(questions))
 	for i, q := range questions {
 		answer, ok := all.Get(q.Name + suffix)
-		if !ok || answer.Kind() == jsontext.KindNull {
+		if !ok || string(answer) == "null" {
 			return nil, fmt.Errorf("%w: %s", ErrNotAsked, q.Name)
 		}
 		answers[i] = Member{q.Name, answer}

@@ -1,7 +1,7 @@
 package mcptask
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -28,51 +28,51 @@ type ClientSupport struct {
 // A ServerCapability is the member tasks of a 2025-11-25 server's capabilities.
 // An absent member means that the server does not support the feature.
 type ServerCapability struct {
-	List     Object          `json:"list,omitzero"`
-	Cancel   Object          `json:"cancel,omitzero"`
-	Requests *ServerRequests `json:"requests,omitzero"`
-	Extra    jsontext.Value  `json:",embed"`
+	List     Object                     `json:"list,omitzero"`
+	Cancel   Object                     `json:"cancel,omitzero"`
+	Requests *ServerRequests            `json:"requests,omitzero"`
+	Extra    map[string]json.RawMessage `json:",embed"`
 }
 
 // ServerRequests names the requests that a server may answer with a task.
 type ServerRequests struct {
-	Tools *ToolRequests  `json:"tools,omitzero"`
-	Extra jsontext.Value `json:",embed"`
+	Tools *ToolRequests              `json:"tools,omitzero"`
+	Extra map[string]json.RawMessage `json:",embed"`
 }
 
 // ToolRequests names the requests about tools among [ServerRequests].
 type ToolRequests struct {
-	Call  Object         `json:"call,omitzero"`
-	Extra jsontext.Value `json:",embed"`
+	Call  Object                     `json:"call,omitzero"`
+	Extra map[string]json.RawMessage `json:",embed"`
 }
 
 // A ClientCapability is the member tasks of a 2025-11-25 client's capabilities.
 // It is about tasks that the client keeps for the server.
 type ClientCapability struct {
-	List     Object          `json:"list,omitzero"`
-	Cancel   Object          `json:"cancel,omitzero"`
-	Requests *ClientRequests `json:"requests,omitzero"`
-	Extra    jsontext.Value  `json:",embed"`
+	List     Object                     `json:"list,omitzero"`
+	Cancel   Object                     `json:"cancel,omitzero"`
+	Requests *ClientRequests            `json:"requests,omitzero"`
+	Extra    map[string]json.RawMessage `json:",embed"`
 }
 
 // ClientRequests names the requests that a client may answer with a task.
 type ClientRequests struct {
-	Sampling    *SamplingRequests    `json:"sampling,omitzero"`
-	Elicitation *ElicitationRequests `json:"elicitation,omitzero"`
-	Extra       jsontext.Value       `json:",embed"`
+	Sampling    *SamplingRequests          `json:"sampling,omitzero"`
+	Elicitation *ElicitationRequests       `json:"elicitation,omitzero"`
+	Extra       map[string]json.RawMessage `json:",embed"`
 }
 
 // SamplingRequests names the requests about sampling among [ClientRequests].
 type SamplingRequests struct {
-	CreateMessage Object         `json:"createMessage,omitzero"`
-	Extra         jsontext.Value `json:",embed"`
+	CreateMessage Object                     `json:"createMessage,omitzero"`
+	Extra         map[string]json.RawMessage `json:",embed"`
 }
 
 // ElicitationRequests names the requests about elicitation among
 // [ClientRequests].
 type ElicitationRequests struct {
-	Create Object         `json:"create,omitzero"`
-	Extra  jsontext.Value `json:",embed"`
+	Create Object                     `json:"create,omitzero"`
+	Extra  map[string]json.RawMessage `json:",embed"`
 }
 
 // FullServer returns the capability of a server that keeps tasks for tool
@@ -134,7 +134,7 @@ func (s ClientSupport) Capability() ClientCapability {
 // that declares tasks and nothing else. The value of the tasks extension is
 // exactly {}: clients refuse any other.
 func Extensions() Object {
-	return Object{{Name: Extension, Value: jsontext.Value("{}")}}
+	return Object{{Name: Extension, Value: json.RawMessage("{}")}}
 }
 
 // RequestDeclaresTasks reports whether the sender of a 2026-07-28 request with

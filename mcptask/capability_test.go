@@ -1,9 +1,9 @@
 package mcptask_test
 
 import (
+	"encoding/json"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -146,7 +146,7 @@ func TestExtension(t *testing.T) {
 		t.Errorf("extension (-want +got):\n%s", diff)
 	}
 	declaring := mcptask.Object{{Name: mcptask.MetaClientCapabilities, Value: whole}}
-	legacyOnly := mcptask.Object{{Name: mcptask.MetaClientCapabilities, Value: jsontext.Value(`{"tasks":true}`)}}
+	legacyOnly := mcptask.Object{{Name: mcptask.MetaClientCapabilities, Value: json.RawMessage(`{"tasks":true}`)}}
 	if !mcptask.RequestDeclaresTasks(declaring) || mcptask.RequestDeclaresTasks(legacyOnly) || mcptask.RequestDeclaresTasks(nil) {
 		t.Error("the extension was not seen, or where it is not")
 	}

@@ -2,12 +2,12 @@ package mcptask
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -107,7 +107,7 @@ func (d Dialect) pendingStatus(t task.Task) Status {
 
 // inputRequests returns what the upstream of a running task asks of the client,
 // or nil if it asks for nothing.
-func inputRequests(t task.Task) jsontext.Value {
+func inputRequests(t task.Task) json.RawMessage {
 	if t.State != task.Executing || t.Execution == nil || isEmpty(jsonrpc.Value{Bytes: t.Execution.InputRequests}) {
 		return nil
 	}
@@ -116,7 +116,7 @@ func inputRequests(t task.Task) jsontext.Value {
 
 // CreateResult returns the answer to a request that became t. Its status is
 // always [Working], which is what the protocol wants of a new task.
-func (d Dialect) CreateResult(t task.Task) (jsontext.Value, error) {
+func (d Dialect) CreateResult(t task.Task) (json.RawMessage, error) {
 	meta := metaOf(t)
 	if d.Era == V2026 {
 		return encode(CreateResult2026{ResultType: TaskResult, Task2026: d.modernTask(t, Working), Meta: meta})
@@ -150,7 +150,7 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 
 // CancelResult returns the answer to tasks/cancel: to a legacy client the
 // task, to a modern one that the wish was heard.
-func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
+func (d Dialect) CancelResult(t task.Task) (json.RawMessage, error) {
 	if d.Era == V2026 {
 		return encode(Ack2026{ResultType: Complete})
 	}
@@ -158,7 +158,7 @@ func (d Dialect) CancelResult(t task.Task) (jsontext.Value, error) {
 }
 
 // ListResult returns the answer to tasks/list, which only legacy clients have.
-func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
+func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 	list := ListResult2025{Tasks: make([]Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
 		list.Tasks[i] = d.legacyTask(t, d.Status(t))
@@ -169,7 +169,7 @@ func (d Dialect) ListResult(page task.Page) (jsontext.Value, error) {
 // StatusNotification returns the message that tells a client of a change of t.
 // Subscription is the JSON-RPC id of the subscriptions/listen request to which
 // the message belongs, as it is written; legacy clients have none.
-func (d Dialect) StatusNotification(t task.Task, subscription jsontext.Value) (Text, error) {
+func (d Dialect) StatusNotification(t task.Task, subscription json.RawMessage) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == V2025 {
 		params := TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta}
@@ -240,7 +240,7 @@ type payload struct {
 
 // in returns an encoded task, which ends with tail, with the payload in it and
 // after behind.
-func (p payload) in(encoded jsontext.Value, tail, after string) Text {
+func (p payload) in(encoded json.RawMessage, tail, after string) Text {
 	return p.text.Around(string(bytes.TrimSuffix(encoded, []byte(tail)))+`,"`+p.name+`":`, after)
 }
 
@@ -254,7 +254,7 @@ func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 		// A task that waits for people elsewhere asks nothing of the client.
 		detailed.InputRequests = Object{}
 		if asked := inputRequests(t); asked != nil {
-			return detailed, payload{}, json.Unmarshal(asked, &detailed.InputRequests)
+			return detailed, payload{}, jsonv2.Unmarshal(asked, &detailed.InputRequests)
 		}
 		return detailed, payload{}, nil
 	case Completed, Failed:
@@ -311,4 +311,4 @@ func approvalOf(t task.Task) Object {
 	return approval
 }
 
-func quoteTime(t time.Time) jsontext.Value { return quote(string(At(t))) }
+func quoteTime(t time.Time) json.RawMessage { return quote(string(At(t))) }

@@ -1,6 +1,7 @@
 package mcptask_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -88,14 +88,14 @@ type situation struct {
 func situations(t testing.TB) []situation {
 	rpc := inline(task.ResultRPCError, rpcError)
 	failed := task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc}
-	asks := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"}}`)}
-	asksNothing := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{}`)}
+	asks := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{"in-1":{"method":"roots/list"}}`)}
+	asksNothing := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{}`)}
 	return []situation{
 		{"new", newTask(t)},
 		{"awaiting approval", newTask(t, submit, task.SetVariables{
-			Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"tidy up"`)},
+			Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"tidy up"`)},
 		}, task.SetVariables{
-			Side: task.ServerSide, Values: task.Variables{"server.note": jsontext.Value(`[1.0,{}]`)},
+			Side: task.ServerSide, Values: task.Variables{"server.note": json.RawMessage(`[1.0,{}]`)},
 		})},
 		{"approved", newTask(t, submit, approve)},
 		{"admitted", newTask(t, task.Admit{By: "gate"})},
@@ -306,7 +306,7 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 }
 
 // whole returns a text with the answer of its task in its place.
-func whole(t testing.TB, text mcptask.Text, tk task.Task) jsontext.Value {
+func whole(t testing.TB, text mcptask.Text, tk task.Task) json.RawMessage {
 	t.Helper()
 	json, err := text.Whole(payloadOf(tk))
 	if err != nil {
@@ -331,7 +331,7 @@ func TestDialectsMatchSchemas(t *testing.T) {
 		t.Run(situation.name, func(t *testing.T) {
 			for _, c := range []struct {
 				file, definition string
-				text             jsontext.Value
+				text             json.RawMessage
 			}{
 				{schemaLegacy, "CreateTaskResult", must(legacy.CreateResult(tk))},
 				{schemaLegacy, "GetTaskResult", mustWith(nil)(legacy.GetResult(tk))},
@@ -341,7 +341,7 @@ func TestDialectsMatchSchemas(t *testing.T) {
 				{schemaTasks, "CreateTaskResult", must(modern.CreateResult(tk))},
 				{schemaTasks, "GetTaskResult", mustWith(payloadOf(tk))(modern.GetResult(tk))},
 				{schemaTasks, "CancelTaskResult", must(modern.CancelResult(tk))},
-				{schemaTasks, "TaskStatusNotification", mustWith(payloadOf(tk))(modern.StatusNotification(tk, jsontext.Value(`7`)))},
+				{schemaTasks, "TaskStatusNotification", mustWith(payloadOf(tk))(modern.StatusNotification(tk, json.RawMessage(`7`)))},
 			} {
 				s.mustMatch(t, c.file, c.definition, c.text)
 			}
@@ -350,8 +350,8 @@ func TestDialectsMatchSchemas(t *testing.T) {
 }
 
 // mustWith returns what puts an answer in its place in a text.
-func mustWith(payload []byte) func(mcptask.Text, error) jsontext.Value {
-	return func(text mcptask.Text, err error) jsontext.Value {
+func mustWith(payload []byte) func(mcptask.Text, error) json.RawMessage {
+	return func(text mcptask.Text, err error) json.RawMessage {
 		if err != nil {
 			panic(err)
 		}
@@ -366,7 +366,7 @@ func mustText(text mcptask.Text, err error) mcptask.Text {
 	return text
 }
 
-func must(text jsontext.Value, err error) jsontext.Value {
+func must(text json.RawMessage, err error) json.RawMessage {
 	if err != nil {
 		panic(err)
 	}
@@ -376,10 +376,10 @@ func must(text jsontext.Value, err error) jsontext.Value {
 // The literal text of the messages about one task, member by member.
 func TestDialectMessages(t *testing.T) {
 	pending := newTask(t, submit, task.SetVariables{
-		Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"tidy up"`), "client.n": jsontext.Value(`1.0`)},
+		Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"tidy up"`), "client.n": json.RawMessage(`1.0`)},
 	}, task.SetVariables{
 		// A stale copy in the store must not be what the client sees.
-		Side: task.ServerSide, Values: task.Variables{"server.approval": jsontext.Value(`{"state":"approved"}`)},
+		Side: task.ServerSide, Values: task.Variables{"server.approval": json.RawMessage(`{"state":"approved"}`)},
 	})
 	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
 	rejected := newTask(t, submit, task.Reject{By: "bob"})
@@ -392,7 +392,7 @@ func TestDialectMessages(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name string
-		got  jsontext.Value
+		got  json.RawMessage
 		want string
 	}{
 		{
@@ -418,7 +418,7 @@ func TestDialectMessages(t *testing.T) {
 			`{"resultType":"complete",` + doneHead + `"ttlMs":7200000,"result":` + okResult + `}`,
 		},
 		{
-			"modern notification", mustWith([]byte(okResult))(modern.StatusNotification(done, jsontext.Value(`"l1"`))),
+			"modern notification", mustWith([]byte(okResult))(modern.StatusNotification(done, json.RawMessage(`"l1"`))),
 			`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},` +
 				doneHead + `"ttlMs":7200000,"result":` + okResult + `}}`,
 		},

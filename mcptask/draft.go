@@ -1,9 +1,8 @@
 package mcptask
 
 import (
+	"encoding/json"
 	"slices"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -35,7 +34,7 @@ func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object 
 	envelope := Object{{"reason", quote(reason)}, {"remediation", quote(string(r))}}
 	if decidedIn != "" {
 		hint := Object{{"type", quote("task")}, {"taskId", quote(string(decidedIn))}}.text()
-		envelope = append(envelope, Member{"remediationHints", slices.Concat(jsontext.Value("["), hint, jsontext.Value("]"))})
+		envelope = append(envelope, Member{"remediationHints", slices.Concat(json.RawMessage("["), hint, json.RawMessage("]"))})
 	}
 	return Object{{MetaAuthorization, envelope.text()}}
 }
@@ -62,7 +61,7 @@ func (d Dialect) disposed(meta Object, t task.Task) Object {
 
 // refusal returns the tool result that tells the model of a client that t was not
 // allowed to run. Its metadata has meta as well.
-func (d Dialect) refusal(t task.Task, meta Object) jsontext.Value {
+func (d Dialect) refusal(t task.Task, meta Object) json.RawMessage {
 	r := RemediationUnavailable
 	if t.Failure != nil && t.Failure.Retriable {
 		r = RemediationAvailable

@@ -1,11 +1,10 @@
 package mcptask
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -145,12 +144,12 @@ func MissingExtension() *jsonrpc.Error {
 
 // errorData returns the data member of an error. The sender may add members about
 // the request.
-func errorData(name string, more ...Member) jsontext.Value {
+func errorData(name string, more ...Member) json.RawMessage {
 	return append(Object{{"error_type", quote(name)}}, more...).text()
 }
 
 // errorObject writes e as the error member of a response.
-func errorObject(e *jsonrpc.Error) jsontext.Value {
+func errorObject(e *jsonrpc.Error) json.RawMessage {
 	object := Object{{"code", integer(int64(e.Code))}, {"message", quote(e.Message)}}
 	if e.Data != nil {
 		object = append(object, Member{"data", e.Data})
@@ -159,8 +158,8 @@ func errorObject(e *jsonrpc.Error) jsontext.Value {
 }
 
 // seconds returns d in seconds, rounded up.
-func seconds(d time.Duration) jsontext.Value {
+func seconds(d time.Duration) json.RawMessage {
 	return integer(int64((d + time.Second - 1) / time.Second))
 }
 
-func integer(n int64) jsontext.Value { return strconv.AppendInt(nil, n, 10) }
+func integer(n int64) json.RawMessage { return strconv.AppendInt(nil, n, 10) }

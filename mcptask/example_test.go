@@ -2,12 +2,11 @@ package mcptask_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -16,7 +15,7 @@ import (
 )
 
 // answer is an MCP server with one slow tool, which it runs as a task.
-func answer(ctx context.Context, s *mcptask.Server, r mcptask.Request) (jsontext.Value, error) {
+func answer(ctx context.Context, s *mcptask.Server, r mcptask.Request) (json.RawMessage, error) {
 	if r.Method != "tools/call" {
 		return s.Handle(ctx, r)
 	}
@@ -53,7 +52,7 @@ func Example() {
 		{"tasks/result", `{"taskId":"task-1"}`},
 		{"tasks/get", `{"taskId":"task-2"}`},
 	} {
-		r := mcptask.Request{Owner: "alice", Method: m.method, Params: jsontext.Value(m.params)}
+		r := mcptask.Request{Owner: "alice", Method: m.method, Params: json.RawMessage(m.params)}
 		result, err := answer(ctx, s, r)
 		if err != nil {
 			fmt.Printf("%s\n", jsonrpc.AppendErrorResponse(nil, fmt.Append(nil, id), r.Dialect.Error(err)))

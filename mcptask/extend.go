@@ -2,10 +2,9 @@ package mcptask
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -15,7 +14,7 @@ import (
 // creation, as in the ttlMs of the task itself. It returns 0 if the member is
 // absent or null. Like a task's variables, it is this package's addition to the
 // params of tasks/update, which the schema of 2026-07-28 leaves open.
-func UpdatedTTL(ttlMs jsontext.Value) (time.Duration, error) {
+func UpdatedTTL(ttlMs json.RawMessage) (time.Duration, error) {
 	ttl, err := task.ParseTTL(ttlMs)
 	if err != nil {
 		return 0, invalidParams("ttlMs must be a positive whole number of milliseconds")

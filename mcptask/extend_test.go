@@ -2,13 +2,12 @@ package mcptask_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -48,7 +47,7 @@ func TestServerUpdateTTL(t *testing.T) {
 	}
 	_, err := b.Handle(t.Context(), mcptask.Request{
 		Dialect: modern, Owner: "mallory", Method: mcptask.MethodUpdate,
-		Params: jsontext.Value(declaring(t, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":1}`)),
+		Params: json.RawMessage(declaring(t, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":1}`)),
 	})
 	if !errors.Is(err, task.ErrOwnerMismatch) {
 		t.Errorf("somebody else: %v; want %v", err, task.ErrOwnerMismatch)
@@ -86,7 +85,7 @@ func TestServerExtendWhileRunning(t *testing.T) {
 			if n := settle(); n != 0 {
 				t.Errorf("the task was ended after the time that it had at first")
 			}
-			return jsontext.Value(`{"content":[]}`), ctx.Err()
+			return json.RawMessage(`{"content":[]}`), ctx.Err()
 		})
 		if err != nil || done.State != task.Completed {
 			t.Errorf("Run = %s, %v; want it completed", done.State, err)

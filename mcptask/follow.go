@@ -2,8 +2,7 @@ package mcptask
 
 import (
 	"context"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -12,7 +11,7 @@ import (
 // that the client can see, until the task has ended or ctx has. Owner and Dialect are
 // those of r. Subscription is the id of the request that wants to know, as it is
 // written; clients of 2025-11-25 have none.
-func (s *Server) Follow(ctx context.Context, r Request, id string, subscription jsontext.Value, send func(message []byte) error) error {
+func (s *Server) Follow(ctx context.Context, r Request, id string, subscription json.RawMessage, send func(message []byte) error) error {
 	ref := task.OwnedBy(r.Owner).Ref(task.ID(id))
 	var last task.Task
 	for {
@@ -35,7 +34,7 @@ func (s *Server) Follow(ctx context.Context, r Request, id string, subscription 
 	}
 }
 
-func (s *Server) notification(ctx context.Context, d Dialect, t task.Task, subscription jsontext.Value) ([]byte, error) {
+func (s *Server) notification(ctx context.Context, d Dialect, t task.Task, subscription json.RawMessage) ([]byte, error) {
 	text, err := d.StatusNotification(t, subscription)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package mcptask
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -38,7 +38,7 @@ func WithRelatedTask(meta Object, id string) Object {
 	return meta.With(MetaRelatedTask, relatedTask(id))
 }
 
-func relatedTask(id string) jsontext.Value {
+func relatedTask(id string) json.RawMessage {
 	return Object{{"taskId", quote(id)}}.text()
 }
 
@@ -58,9 +58,9 @@ func WithImmediateResponse(meta Object, text string) Object {
 // WithSubscriptionID returns meta with the JSON-RPC id of the
 // subscriptions/listen request that a notification answers. The id is kept as
 // it is written, since 1 and "1" are two ids.
-func WithSubscriptionID(meta Object, id jsontext.Value) Object {
+func WithSubscriptionID(meta Object, id json.RawMessage) Object {
 	return meta.With(MetaSubscriptionID, id)
 }
 
 // quote returns s as a JSON string.
-func quote(s string) jsontext.Value { return jsonrpc.AppendString(nil, s) }
+func quote(s string) json.RawMessage { return jsonrpc.AppendString(nil, s) }

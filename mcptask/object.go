@@ -1,6 +1,8 @@
 package mcptask
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -17,11 +19,11 @@ type Object []Member
 // A Member is one name and value of an [Object].
 type Member struct {
 	Name  string
-	Value jsontext.Value
+	Value json.RawMessage
 }
 
 // Get returns the value of the member called name, and whether there is one.
-func (o Object) Get(name string) (jsontext.Value, bool) {
+func (o Object) Get(name string) (json.RawMessage, bool) {
 	if i := o.index(name); i >= 0 {
 		return o[i].Value, true
 	}
@@ -30,7 +32,7 @@ func (o Object) Get(name string) (jsontext.Value, bool) {
 
 // With returns o with the member called name set to value, in its old place
 // if it has one and at the end if not. o itself does not change.
-func (o Object) With(name string, value jsontext.Value) Object {
+func (o Object) With(name string, value json.RawMessage) Object {
 	set := Member{Name: name, Value: value}
 	i := o.index(name)
 	if i < 0 {
@@ -55,7 +57,7 @@ func (o Object) index(name string) int {
 }
 
 // text returns o, whose values must be valid, as JSON.
-func (o Object) text() jsontext.Value {
+func (o Object) text() json.RawMessage {
 	text := []byte{'{'}
 	for i, m := range o {
 		if i > 0 {
@@ -67,28 +69,21 @@ func (o Object) text() jsontext.Value {
 	return append(text, '}')
 }
 
-// MarshalJSONTo writes o, member by member, in order.
-func (o Object) MarshalJSONTo(enc *jsontext.Encoder) error {
-	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
-		return err
-	}
-	for _, m := range o {
-		if err := enc.WriteToken(jsontext.String(m.Name)); err != nil {
-			return err
-		}
-		if err := enc.WriteValue(m.Value); err != nil {
-			return err
-		}
-	}
-	return enc.WriteToken(jsontext.EndObject)
+// MarshalJSON implements [encoding/json.Marshaler]. It writes the members in order,
+// and {} if there are none. It fails if a name occurs twice.
+func (o Object) MarshalJSON() ([]byte, error) {
+	text := jsontext.Value(o.text())
+	return text, text.Format(jsontext.PreserveRawStrings(true)) // which checks the values
 }
 
-// UnmarshalJSONFrom reads an object, or null for the absent one.
-func (o *Object) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// UnmarshalJSON implements [encoding/json.Unmarshaler]. It reads an object, or null
+// for the absent one.
+func (o *Object) UnmarshalJSON(text []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	switch kind := dec.PeekKind(); kind {
 	case jsontext.KindNull:
 		*o = nil
-		return dec.SkipValue()
+		return nil
 	case jsontext.KindBeginObject:
 		return o.readMembers(dec)
 	case jsontext.KindInvalid:
@@ -114,7 +109,7 @@ func (o *Object) readMembers(dec *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		m.Value = value.Clone()
+		m.Value = bytes.Clone(value)
 		members = append(members, m)
 	}
 	*o = members

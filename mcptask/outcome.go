@@ -2,11 +2,10 @@ package mcptask
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -142,7 +141,7 @@ func ran(t task.Task) task.Ran {
 	return t.Failure.Ran
 }
 
-func (d Dialect) endError(t task.Task) jsontext.Value {
+func (d Dialect) endError(t task.Task) json.RawMessage {
 	e := endingOf(t)
 	code := e.code
 	if d.Era == V2026 {
@@ -316,15 +315,15 @@ type ToolText struct {
 }
 
 // ToolResult returns t as the result of a call.
-func (d Dialect) ToolResult(t ToolText) jsontext.Value {
+func (d Dialect) ToolResult(t ToolText) json.RawMessage {
 	block := Object{{"type", quote("text")}, {"text", quote(t.Text)}}.text()
 	var result Object
 	if d.Era == V2026 {
 		result = Object{{"resultType", quote(string(Complete))}}
 	}
-	result = append(result, Member{"content", slices.Concat(jsontext.Value("["), block, jsontext.Value("]"))})
+	result = append(result, Member{"content", slices.Concat(json.RawMessage("["), block, json.RawMessage("]"))})
 	if t.Error {
-		result = append(result, Member{"isError", jsontext.Value("true")})
+		result = append(result, Member{"isError", json.RawMessage("true")})
 	}
 	if len(t.Meta) > 0 {
 		result = append(result, Member{"_meta", t.Meta.text()})
@@ -334,11 +333,11 @@ func (d Dialect) ToolResult(t ToolText) jsontext.Value {
 
 // ToolError returns a tool result that tells the model of a client what went
 // wrong, and its program by a code. Its metadata has meta as well.
-func (d Dialect) ToolError(text string, code int, errorType string, meta Object) jsontext.Value {
+func (d Dialect) ToolError(text string, code int, errorType string, meta Object) json.RawMessage {
 	return d.toolError(text, d.code(code, errorType), meta)
 }
 
-func (d Dialect) toolError(text string, code Object, meta Object) jsontext.Value {
+func (d Dialect) toolError(text string, code Object, meta Object) json.RawMessage {
 	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta.With(MetaError, code.text())})
 }
 

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -160,7 +159,7 @@ func (s *Server) leave(ctx context.Context, t task.Task) (task.Task, error) {
 
 // keep ends a run with its result, or with what made it fail. If the task has
 // ended already, it returns the task as it is.
-func (s *Server) keep(ctx context.Context, ref task.Ref, result jsontext.Value, failed error) (task.Task, error) {
+func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
 	if t, err := s.Store.Get(ctx, ref); err != nil || t.State.Terminal() {
 		return t, err
 	}

@@ -2,6 +2,7 @@ package mcptask_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 			ref := b.start()
 
 			done, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) {
-				return jsontext.Value(tt.result), tt.err
+				return json.RawMessage(tt.result), tt.err
 			})
 
 			if (err == nil) != (tt.told == nil) || tt.told != nil && !errors.Is(tt.told, errAny) && !errors.Is(err, tt.told) {
@@ -73,7 +73,7 @@ func TestRunIsCancelled(t *testing.T) {
 		go func() {
 			done, err := b.Run(t.Context(), ref, func(ctx context.Context) ([]byte, error) {
 				<-ctx.Done()
-				return jsontext.Value(`{"content":[]}`), nil
+				return json.RawMessage(`{"content":[]}`), nil
 			})
 			if done.State != task.Cancelled {
 				err = errors.Join(err, errors.New("the task is "+string(done.State)))
@@ -97,7 +97,7 @@ func TestRunOutlivesItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done, err := b.Run(ctx, ref, func(context.Context) ([]byte, error) {
 		cancel()
-		return jsontext.Value(`{"content":[]}`), nil
+		return json.RawMessage(`{"content":[]}`), nil
 	})
 	if err != nil || done.State != task.Completed {
 		t.Errorf("%s, %v", done.State, err)
@@ -106,7 +106,7 @@ func TestRunOutlivesItsContext(t *testing.T) {
 
 // A task runs at most once, and only if it may.
 func TestRunRefuses(t *testing.T) {
-	work := func(context.Context) ([]byte, error) { return jsontext.Value(`{}`), nil }
+	work := func(context.Context) ([]byte, error) { return json.RawMessage(`{}`), nil }
 	b := newBench(t)
 	ref := b.start()
 	if _, err := b.Run(t.Context(), ref, work); err != nil {

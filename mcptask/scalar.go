@@ -28,14 +28,11 @@ func (m Millis) Duration() time.Duration {
 // maxExact is the largest integer that every JSON reader keeps exactly.
 const maxExact = 1<<53 - 1
 
-// UnmarshalJSONFrom reads a JSON number without a fraction.
-func (m *Millis) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	text, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	if text.Kind() != jsontext.KindNumber {
-		return fmt.Errorf("want a number of milliseconds, have a JSON %s", text.Kind())
+// UnmarshalJSON implements [encoding/json.Unmarshaler]. It reads a JSON number
+// without a fraction.
+func (m *Millis) UnmarshalJSON(text []byte) error {
+	if kind := jsontext.Value(text).Kind(); kind != jsontext.KindNumber {
+		return fmt.Errorf("want a number of milliseconds, have a JSON %s", kind)
 	}
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
 		*m = Millis(n)

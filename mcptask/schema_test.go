@@ -2,13 +2,14 @@ package mcptask_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -96,9 +97,9 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
-func mustMarshal(t fataler, v any) jsontext.Value {
+func mustMarshal(t fataler, v any) json.RawMessage {
 	t.Helper()
-	text, err := json.Marshal(v)
+	text, err := jsonv2.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,13 @@ package mcptask
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -70,7 +70,7 @@ type Request struct {
 	Dialect Dialect
 	Owner   string // on whose behalf the request is made; never taken from the request itself
 	Method  string
-	Params  jsontext.Value // may be nil
+	Params  json.RawMessage // may be nil
 }
 
 // Handle returns the result of r. On 2025-11-25, tasks/result waits until the
@@ -78,7 +78,7 @@ type Request struct {
 //
 // [Dialect.Error] turns the error into what the client is told; the error
 // itself says more and is for the log.
-func (s *Server) Handle(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) Handle(ctx context.Context, r Request) (json.RawMessage, error) {
 	handle := s.method(r)
 	if handle == nil {
 		return nil, &jsonrpc.Error{
@@ -88,7 +88,7 @@ func (s *Server) Handle(ctx context.Context, r Request) (jsontext.Value, error) 
 	return handle(ctx, r)
 }
 
-func (s *Server) method(r Request) func(context.Context, Request) (jsontext.Value, error) {
+func (s *Server) method(r Request) func(context.Context, Request) (json.RawMessage, error) {
 	legacy := r.Dialect.Era == V2025
 	switch {
 	case r.Method == MethodGet:
@@ -106,7 +106,7 @@ func (s *Server) method(r Request) func(context.Context, Request) (jsontext.Valu
 	}
 }
 
-func (s *Server) get(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) get(ctx context.Context, r Request) (json.RawMessage, error) {
 	ref, err := r.ref()
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *Server) look(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return t, nil
 }
 
-func (s *Server) result(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) result(ctx context.Context, r Request) (json.RawMessage, error) {
 	ref, err := r.ref()
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 		return result.Without(memberResultType), nil
 	case era == V2026 && !typed:
 		var read Object
-		if err := json.Unmarshal(result.Bytes, &read); err != nil {
+		if err := jsonv2.Unmarshal(result.Bytes, &read); err != nil {
 			return nil, err
 		}
 		return append(Object{{memberResultType, quote(string(Complete))}}, read...).text(), nil
@@ -222,7 +222,7 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 
 const memberResultType = "resultType"
 
-func (s *Server) list(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) list(ctx context.Context, r Request) (json.RawMessage, error) {
 	var params ListParams
 	if err := r.read(&params); err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (s *Server) list(ctx context.Context, r Request) (jsontext.Value, error) {
 	return r.Dialect.ListResult(page)
 }
 
-func (s *Server) cancel(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) cancel(ctx context.Context, r Request) (json.RawMessage, error) {
 	ref, err := r.ref()
 	if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (s *Server) cancel(ctx context.Context, r Request) (jsontext.Value, error) 
 	return r.Dialect.CancelResult(t)
 }
 
-func (s *Server) update(ctx context.Context, r Request) (jsontext.Value, error) {
+func (s *Server) update(ctx context.Context, r Request) (json.RawMessage, error) {
 	var params UpdateParams
 	if err := r.read(&params); err != nil {
 		return nil, err
@@ -349,7 +349,7 @@ func (r Request) read(params any) error {
 	if len(r.Params) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(r.Params, params); err != nil {
+	if err := jsonv2.Unmarshal(r.Params, params); err != nil {
 		return invalidParams("Invalid params")
 	}
 	return nil

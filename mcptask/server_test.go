@@ -2,6 +2,7 @@ package mcptask_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -67,7 +67,7 @@ func (b bench) askAs(owner string, d mcptask.Dialect, method, params string) str
 	if d.Era == mcptask.V2026 {
 		params = declaring(b.t, params)
 	}
-	result, err := b.Handle(b.t.Context(), mcptask.Request{Dialect: d, Owner: owner, Method: method, Params: jsontext.Value(params)})
+	result, err := b.Handle(b.t.Context(), mcptask.Request{Dialect: d, Owner: owner, Method: method, Params: json.RawMessage(params)})
 	if err != nil {
 		return told(d, err)
 	}
@@ -88,10 +88,10 @@ func declaring(t testing.TB, params string) string {
 		return strings.Replace(params, "$tasks", capability, 1)
 	}
 	var o mcptask.Object
-	if err := json.Unmarshal([]byte(params), &o); err != nil {
+	if err := jsonv2.Unmarshal([]byte(params), &o); err != nil {
 		t.Fatal(err)
 	}
-	return string(mustMarshal(t, o.With("_meta", jsontext.Value(`{`+capability+`}`))))
+	return string(mustMarshal(t, o.With("_meta", json.RawMessage(`{`+capability+`}`))))
 }
 
 const byID = `{"taskId":"` + id + `"}`
@@ -197,7 +197,7 @@ func TestServerResultWaits(t *testing.T) {
 		}
 
 		_, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) {
-			return jsontext.Value(`{"content":[]}`), nil
+			return json.RawMessage(`{"content":[]}`), nil
 		})
 
 		if got := <-results; err != nil || !strings.HasPrefix(got, `{"content":[],"_meta":{`) {
@@ -214,7 +214,7 @@ func TestServerResultTimesOut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := b.Handle(ctx, mcptask.Request{
-			Owner: "alice", Method: mcptask.MethodResult, Params: jsontext.Value(`{"taskId":"` + string(ref.ID) + `"}`),
+			Owner: "alice", Method: mcptask.MethodResult, Params: json.RawMessage(`{"taskId":"` + string(ref.ID) + `"}`),
 		})
 		if !errors.Is(err, task.ErrNotReady) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
@@ -227,7 +227,7 @@ func TestServerLargeResult(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
 	large := `{"content":[{"type":"text","text":"` + strings.Repeat("x", 3*task.ChunkSize) + `"}]}`
-	done, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) { return jsontext.Value(large), nil })
+	done, err := b.Run(t.Context(), ref, func(context.Context) ([]byte, error) { return json.RawMessage(large), nil })
 	if err != nil || done.Result.Chunks < 3 {
 		t.Fatalf("%+v, %v", done.Result, err)
 	}
@@ -268,7 +268,7 @@ func TestServerList(t *testing.T) {
 		text := b.ask(legacy, mcptask.MethodList, params)
 		s.mustMatch(t, schemaLegacy, "ListTasksResult", []byte(text))
 		var page mcptask.ListResult2025
-		if err := json.Unmarshal([]byte(text), &page); err != nil || pages > 25 {
+		if err := jsonv2.Unmarshal([]byte(text), &page); err != nil || pages > 25 {
 			t.Fatalf("page %d: %s, %v", pages, text, err)
 		}
 		for _, tk := range page.Tasks {
@@ -380,7 +380,7 @@ func TestServerRefuses(t *testing.T) {
 		}
 	}
 	for _, method := range []string{mcptask.MethodGet, mcptask.MethodUpdate, mcptask.MethodCancel} {
-		_, err := b.Handle(t.Context(), mcptask.Request{Dialect: modern, Owner: "alice", Method: method, Params: jsontext.Value(byID)})
+		_, err := b.Handle(t.Context(), mcptask.Request{Dialect: modern, Owner: "alice", Method: method, Params: json.RawMessage(byID)})
 		if diff := cmp.Diff(capability, told(modern, err)); diff != "" {
 			t.Errorf("%s without the extension (-want +got):\n%s", method, diff)
 		}
@@ -430,7 +430,7 @@ func TestServerVariables(t *testing.T) {
 func TestServerInput(t *testing.T) {
 	b := newBench(t)
 	b.keep(newTask(t, submit, approve, claim, task.Progress{
-		By: "gate", UpstreamTask: "up", InputRequests: jsontext.Value(`{"in-1":{"method":"roots/list"},"in-2":{"method":"roots/list"}}`),
+		By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{"in-1":{"method":"roots/list"},"in-2":{"method":"roots/list"}}`),
 	}))
 	answer := func(responses string) string {
 		return b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":`+responses+`}`)
@@ -463,7 +463,7 @@ func BenchmarkServerGet(b *testing.B) {
 		b.Run(eraName(d), func(b *testing.B) {
 			server := newBench(b)
 			server.keep(newTask(b, submit, approve, claim, complete))
-			r := mcptask.Request{Dialect: d, Owner: "alice", Method: mcptask.MethodGet, Params: jsontext.Value(declaring(b, byID))}
+			r := mcptask.Request{Dialect: d, Owner: "alice", Method: mcptask.MethodGet, Params: json.RawMessage(declaring(b, byID))}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := server.Handle(b.Context(), r); err != nil {

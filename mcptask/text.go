@@ -2,10 +2,9 @@ package mcptask
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -21,7 +20,7 @@ type Text struct {
 }
 
 // textOf returns a text without a place for an answer.
-func textOf(json jsontext.Value) Text { return Text{before: json} }
+func textOf(json json.RawMessage) Text { return Text{before: json} }
 
 // answerOf returns the text that is nothing but the answer to t.
 func answerOf(t task.Task) Text { return Text{of: t.ID} }
@@ -70,7 +69,7 @@ func (x Text) Compose(w io.Writer, answer io.Reader) error {
 }
 
 // Whole is [Text.Compose] for an answer that is small enough to be held.
-func (x Text) Whole(answer []byte) (jsontext.Value, error) {
+func (x Text) Whole(answer []byte) (json.RawMessage, error) {
 	var b bytes.Buffer
 	if err := x.Compose(&b, bytes.NewReader(answer)); err != nil {
 		return nil, err

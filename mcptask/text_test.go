@@ -1,13 +1,12 @@
 package mcptask_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -20,7 +19,7 @@ func TestMissingPayload(t *testing.T) {
 	answer, err := legacy.ResultAnswer(done)
 	texts := map[string]mcptask.Text{
 		"modern get":          mustText(modern.GetResult(done)),
-		"modern notification": mustText(modern.StatusNotification(done, jsontext.Value(`1`))),
+		"modern notification": mustText(modern.StatusNotification(done, json.RawMessage(`1`))),
 		"legacy answer":       mustText(answer.Result, err),
 	}
 	for name, text := range texts {
@@ -36,7 +35,7 @@ func TestMissingPayload(t *testing.T) {
 			t.Errorf("%s: %v, %q", name, err, out.String())
 		}
 		err := text.Compose(&out, io.MultiReader(strings.NewReader(`{"a":[`+strings.Repeat("1,", 1000)), iotest.ErrReader(gone)))
-		if !errors.Is(err, gone) || jsontext.Value(out.String()).IsValid() {
+		if !errors.Is(err, gone) || json.Valid([]byte(out.String())) {
 			t.Errorf("%s: %v, %q", name, err, out.String())
 		}
 	}
@@ -55,10 +54,10 @@ func TestLargePayload(t *testing.T) {
 	}{
 		{mustText(answer.Result, err), nil, related, ""},
 		{mustText(modern.GetResult(done)), []string{"result"}, payload, "resultType"},
-		{mustText(modern.StatusNotification(done, jsontext.Value(`1`))), []string{"params", "result"}, payload, "method"},
+		{mustText(modern.StatusNotification(done, json.RawMessage(`1`))), []string{"params", "result"}, payload, "method"},
 	} {
 		v := jsonrpc.Value{Bytes: mustWith([]byte(payload))(tt.text, nil)}
-		if !jsontext.Value(v.Bytes).IsValid() || tt.member != "" && !v.Member(tt.member).Present() {
+		if !json.Valid(v.Bytes) || tt.member != "" && !v.Member(tt.member).Present() {
 			t.Errorf("%.200s…", v.Bytes)
 		}
 		for _, name := range tt.path {

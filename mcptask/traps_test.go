@@ -2,6 +2,7 @@ package mcptask_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -270,14 +270,14 @@ func TestVariablesAtCreation(t *testing.T) {
 	b := newBench(t)
 	draft := sum("sum")
 	draft.Variables = []task.SetVariables{
-		{Side: task.ServerSide, Values: task.Variables{"server.step": jsontext.Value(`1`)}},
-		{Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"because"`)}},
+		{Side: task.ServerSide, Values: task.Variables{"server.step": json.RawMessage(`1`)}},
+		{Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"because"`)}},
 	}
 	made, err := b.Start(t.Context(), draft)
 	if err != nil || len(made.Variables) != 2 || made.Version != 1 {
 		t.Errorf("%v, version %d, %v", made.Variables, made.Version, err)
 	}
-	draft.Variables[1].Values = task.Variables{"server.mine": jsontext.Value(`1`)}
+	draft.Variables[1].Values = task.Variables{"server.mine": json.RawMessage(`1`)}
 	if _, err := b.Start(t.Context(), draft); !errors.Is(err, task.ErrVariableOwnership) {
 		t.Errorf("a client's server.mine: %v", err)
 	}
@@ -363,8 +363,8 @@ func (b bench) killed() task.Task {
 // A task asks its client, whichever generation that is of.
 func TestCallAsks(t *testing.T) {
 	questions := mcptask.Object{
-		{Name: "name", Value: jsontext.Value(`{"method":"elicitation/create","params":{"message":"Who?"}}`)},
-		{Name: "roots", Value: jsontext.Value(`{"method":"roots/list"}`)},
+		{Name: "name", Value: json.RawMessage(`{"method":"elicitation/create","params":{"message":"Who?"}}`)},
+		{Name: "roots", Value: json.RawMessage(`{"method":"roots/list"}`)},
 	}
 	asking := func(ctx context.Context) ([]byte, error) {
 		call, _ := mcptask.CallFrom(ctx)
@@ -372,7 +372,7 @@ func TestCallAsks(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(answers)
+		return jsonv2.Marshal(answers)
 	}
 	const both = `{"name":{"action":"accept"},"roots":{"roots":[]}}`
 	t.Run("2026-07-28", func(t *testing.T) {

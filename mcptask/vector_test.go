@@ -1,12 +1,13 @@
 package mcptask_test
 
 import (
+	"encoding/json"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -16,11 +17,11 @@ import (
 // A vector is one message of the protocol with the definition that it must
 // satisfy: as a whole, or in its member result.
 type vector struct {
-	ID         string         `json:"id"`
-	Schema     string         `json:"schema"`
-	Definition string         `json:"definition"`
-	Member     string         `json:"member"`
-	Message    jsontext.Value `json:"message"`
+	ID         string          `json:"id"`
+	Schema     string          `json:"schema"`
+	Definition string          `json:"definition"`
+	Member     string          `json:"member"`
+	Message    json.RawMessage `json:"message"`
 }
 
 func loadVectors(t testing.TB) []vector {
@@ -30,7 +31,7 @@ func loadVectors(t testing.TB) []vector {
 		t.Fatal(err)
 	}
 	var vectors []vector
-	if err := json.Unmarshal(text, &vectors, json.RejectUnknownMembers(true)); err != nil {
+	if err := jsonv2.Unmarshal(text, &vectors, jsonv2.RejectUnknownMembers(true)); err != nil {
 		t.Fatal(err)
 	}
 	if len(vectors) != 56 {
@@ -93,13 +94,13 @@ func TestVectors(t *testing.T) {
 			part, ok := typed[v.ID]
 			if !ok {
 				part.as = as[mcptask.Object]
-				if v.Message.Kind() == jsontext.KindBeginArray {
+				if jsontext.Value(v.Message).Kind() == jsontext.KindBeginArray {
 					part.as = as[[]mcptask.Object]
 				}
 			}
 			value := part.as()
 			text := at(t, v.Message, part.path)
-			if err := json.Unmarshal(text, value); err != nil {
+			if err := jsonv2.Unmarshal(text, value); err != nil {
 				t.Fatalf("read %s: %v", text, err)
 			}
 			if part.others {
@@ -118,7 +119,7 @@ func TestVectors(t *testing.T) {
 }
 
 // unknown returns the first unknown members that v, or a value inside it, has.
-func unknown(v reflect.Value) jsontext.Value {
+func unknown(v reflect.Value) map[string]json.RawMessage {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -133,7 +134,7 @@ func unknown(v reflect.Value) jsontext.Value {
 	case reflect.Struct:
 		for field, value := range v.Fields() {
 			if field.Name == "Extra" && value.Len() > 0 {
-				return value.Bytes()
+				return value.Interface().(map[string]json.RawMessage)
 			}
 			if extra := unknown(value); extra != nil {
 				return extra
@@ -145,19 +146,19 @@ func unknown(v reflect.Value) jsontext.Value {
 }
 
 // at returns the value at a path of member names and array indexes.
-func at(t testing.TB, text jsontext.Value, path string) jsontext.Value {
+func at(t testing.TB, text json.RawMessage, path string) json.RawMessage {
 	t.Helper()
 	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' }) {
-		if text.Kind() == jsontext.KindBeginArray {
-			var list []jsontext.Value
-			if err := json.Unmarshal(text, &list); err != nil {
+		if jsontext.Value(text).Kind() == jsontext.KindBeginArray {
+			var list []json.RawMessage
+			if err := jsonv2.Unmarshal(text, &list); err != nil {
 				t.Fatal(err)
 			}
 			text = list[int(name[0]-'0')]
 			continue
 		}
 		var o mcptask.Object
-		if err := json.Unmarshal(text, &o); err != nil {
+		if err := jsonv2.Unmarshal(text, &o); err != nil {
 			t.Fatal(err)
 		}
 		member, ok := o.Get(name)

@@ -1,14 +1,15 @@
 package mcptask_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -48,8 +49,8 @@ func forms() []form {
 		times      = `"createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:40:00Z","ttlMs":60000,"pollIntervalMs":5000`
 	)
 	modernText := func(s string) string { return `"taskId":"` + id + `","status":"` + s + `",` + times }
-	meta := mcptask.Object{{Name: "server.approval", Value: jsontext.Value(`{"state":"pending"}`)}}
-	sub := mcptask.WithSubscriptionID(nil, jsontext.Value(`"l1"`))
+	meta := mcptask.Object{{Name: "server.approval", Value: json.RawMessage(`{"state":"pending"}`)}}
+	sub := mcptask.WithSubscriptionID(nil, json.RawMessage(`"l1"`))
 	return []form{
 		{
 			"TYPE-01 task", schemaLegacy, "Task", legacyTask(), `{` + legacyText + `}`,
@@ -84,7 +85,7 @@ func forms() []form {
 		},
 		{
 			"TYPE-04 related task", schemaLegacy, "GetTaskPayloadResult",
-			mcptask.Object{{Name: "_meta", Value: jsontext.Value(`{"io.modelcontextprotocol/related-task":{"taskId":"a"}}`)}},
+			mcptask.Object{{Name: "_meta", Value: json.RawMessage(`{"io.modelcontextprotocol/related-task":{"taskId":"a"}}`)}},
 			`{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a"}}}`,
 		},
 		{
@@ -123,14 +124,14 @@ func forms() []form {
 		{
 			"modern get, completed", schemaTasks, "GetTaskResult",
 			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
-				Task2026: modernTask("completed"), Result: jsontext.Value(`{"content":[]}`),
+				Task2026: modernTask("completed"), Result: json.RawMessage(`{"content":[]}`),
 			}},
 			`{"resultType":"complete",` + modernText("completed") + `,"result":{"content":[]}}`,
 		},
 		{
 			"modern get, failed", schemaTasks, "GetTaskResult",
 			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
-				Task2026: modernTask("failed"), Error: jsontext.Value(`{"code":-1,"message":"m"}`),
+				Task2026: modernTask("failed"), Error: json.RawMessage(`{"code":-1,"message":"m"}`),
 			}},
 			`{"resultType":"complete",` + modernText("failed") + `,"error":{"code":-1,"message":"m"}}`,
 		},
@@ -138,7 +139,7 @@ func forms() []form {
 			"modern get, input required", schemaTasks, "GetTaskResult",
 			mcptask.GetResult2026{ResultType: mcptask.Complete, DetailedTask: mcptask.DetailedTask{
 				Task2026:      modernTask("input_required"),
-				InputRequests: mcptask.Object{{Name: "k", Value: jsontext.Value(`{"method":"roots/list"}`)}},
+				InputRequests: mcptask.Object{{Name: "k", Value: json.RawMessage(`{"method":"roots/list"}`)}},
 			}, Meta: meta},
 			`{"resultType":"complete",` + modernText("input_required") +
 				`,"inputRequests":{"k":{"method":"roots/list"}},"_meta":{"server.approval":{"state":"pending"}}}`,
@@ -211,9 +212,9 @@ func TestParams(t *testing.T) {
 	} {
 		t.Run(tt.definition, func(t *testing.T) {
 			s.mustMatch(t, tt.schema, tt.definition, mustMarshal(t, mcptask.Object{
-				{Name: "jsonrpc", Value: jsontext.Value(`"2.0"`)},
-				{Name: "id", Value: jsontext.Value(`1`)},
-				{Name: "method", Value: jsontext.Value(`"` + tt.method + `"`)},
+				{Name: "jsonrpc", Value: json.RawMessage(`"2.0"`)},
+				{Name: "id", Value: json.RawMessage(`1`)},
+				{Name: "method", Value: json.RawMessage(`"` + tt.method + `"`)},
 				{Name: "params", Value: mustMarshal(t, tt.params)},
 			}))
 		})
@@ -281,11 +282,11 @@ cancelled      terminal=true:
 // TYPE-04 and TYPE-10: what is written into _meta can be read from it, and
 // leaves the rest of it alone.
 func TestMeta(t *testing.T) {
-	before := mcptask.Object{{Name: "progressToken", Value: jsontext.Value(`1.50`)}}
+	before := mcptask.Object{{Name: "progressToken", Value: json.RawMessage(`1.50`)}}
 	meta := mcptask.WithRelatedTask(before, `quo"ted`)
 	meta = mcptask.WithImmediateResponse(meta, "first")
 	meta = mcptask.WithImmediateResponse(meta, "Wait.")
-	meta = mcptask.WithSubscriptionID(meta, jsontext.Value(`7`))
+	meta = mcptask.WithSubscriptionID(meta, json.RawMessage(`7`))
 
 	const want = `{"progressToken":1.50,"io.modelcontextprotocol/related-task":{"taskId":"quo\"ted"},` +
 		`"io.modelcontextprotocol/model-immediate-response":"Wait.","io.modelcontextprotocol/subscriptionId":7}`
@@ -317,7 +318,7 @@ func TestObject(t *testing.T) {
 		``:                          "",
 	} {
 		var o mcptask.Object
-		err := json.Unmarshal([]byte(text), &o)
+		err := jsonv2.Unmarshal([]byte(text), &o)
 		if (err == nil) != (want != "") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -325,20 +326,20 @@ func TestObject(t *testing.T) {
 			t.Errorf("%s is written %s", text, mustMarshal(t, o))
 		}
 	}
-	o := mcptask.Object{{Name: "a", Value: jsontext.Value(`1`)}}
+	o := mcptask.Object{{Name: "a", Value: json.RawMessage(`1`)}}
 	if got := o.Without("b"); len(got) != 1 {
 		t.Errorf("without a member that is not there: %v", got)
 	}
 	roomy := append(make(mcptask.Object, 0, 4), o...)
-	b, c := roomy.With("b", jsontext.Value(`2`)), roomy.With("c", jsontext.Value(`3`))
-	a := roomy.With("a", jsontext.Value(`9`))
+	b, c := roomy.With("b", json.RawMessage(`2`)), roomy.With("c", json.RawMessage(`3`))
+	a := roomy.With("a", json.RawMessage(`9`))
 	const want = `{"a":1} {"a":1,"b":2} {"a":1,"c":3} {"a":9}`
 	got := fmt.Sprintf("%s %s %s %s", mustMarshal(t, roomy), mustMarshal(t, b), mustMarshal(t, c), mustMarshal(t, a))
 	if got != want {
 		t.Errorf("objects share memory: %s; want %s", got, want)
 	}
-	for _, bad := range []mcptask.Object{{{Name: "a"}}, {{Name: "a", Value: jsontext.Value(`{`)}}, append(o, o...)} {
-		if text, err := json.Marshal(bad); err == nil {
+	for _, bad := range []mcptask.Object{{{Name: "a"}}, {{Name: "a", Value: json.RawMessage(`{`)}}, append(o, o...)} {
+		if text, err := bad.MarshalJSON(); err == nil {
 			t.Errorf("%v is written %s", bad, text)
 		}
 	}
@@ -347,8 +348,8 @@ func TestObject(t *testing.T) {
 func TestMetaOfOthers(t *testing.T) {
 	for _, text := range []string{`null`, `{}`, `{"taskId":"a"}`, `{"taskId":5}`, `"a"`} {
 		meta := mcptask.Object{
-			{Name: mcptask.MetaRelatedTask, Value: jsontext.Value(text)},
-			{Name: mcptask.MetaImmediateResponse, Value: jsontext.Value(text)},
+			{Name: mcptask.MetaRelatedTask, Value: json.RawMessage(text)},
+			{Name: mcptask.MetaImmediateResponse, Value: json.RawMessage(text)},
 		}
 		if got, ok := mcptask.RelatedTask(meta); ok != (text == `{"taskId":"a"}`) {
 			t.Errorf("related task of %s: %q, %v", text, got, ok)
@@ -379,7 +380,7 @@ func TestMillis(t *testing.T) {
 		`1.5`:                 nil, `"60000"`: nil, `true`: nil, `{}`: nil, `1e300`: nil, `9223372036854775808`: nil,
 	} {
 		var task mcptask.Augmentation
-		err := json.Unmarshal([]byte(`{"ttl":`+text+`}`), &task)
+		err := jsonv2.Unmarshal([]byte(`{"ttl":`+text+`}`), &task)
 		switch {
 		case want == nil && err == nil:
 			t.Errorf("%s read as %d", text, *task.TTL)
@@ -433,20 +434,20 @@ func TestUnknownMembersSurvive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		form := rapid.SampledFrom(all).Draw(t, "form")
 		var want mcptask.Object
-		if err := json.Unmarshal([]byte(form.text), &want); err != nil {
+		if err := jsonv2.Unmarshal([]byte(form.text), &want); err != nil {
 			t.Fatal(err)
 		}
 		want = withUnknown(t, want)
 		for _, inner := range []string{"task", "params"} {
 			if text, ok := want.Get(inner); ok {
 				var o mcptask.Object
-				if err := json.Unmarshal(text, &o); err != nil {
+				if err := jsonv2.Unmarshal(text, &o); err != nil {
 					t.Fatal(err)
 				}
 				want = want.With(inner, mustMarshal(t, withUnknown(t, o)))
 			}
 		}
-		text, err := json.Marshal(want)
+		text, err := jsonv2.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -462,11 +463,12 @@ func TestUnknownMembersSurvive(t *testing.T) {
 }
 
 func withUnknown(t *rapid.T, o mcptask.Object) mcptask.Object {
-	for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`x-[a-zé"\\]{1,8}`), rapid.ID).Draw(t, "names") {
+	names := rapid.SliceOfDistinct(rapid.StringMatching(`x-[a-zé"\\]{1,8}`), rapid.ID).Draw(t, "names")
+	for _, name := range slices.Sorted(slices.Values(names)) { // the order in which they are written
 		text := rapid.SampledFrom([]string{
 			`1.0`, `1e400`, `12345678901234567890`, `null`, `"a\u0000b"`, `{"taskId":[-0.0,{}]}`, `[[]]`,
 		}).Draw(t, "value")
-		o = o.With(name, jsontext.Value(text))
+		o = o.With(name, json.RawMessage(text))
 	}
 	return o
 }
@@ -474,8 +476,8 @@ func withUnknown(t *rapid.T, o mcptask.Object) mcptask.Object {
 // again reads text as a value of the type of like and writes it.
 func again(like any, text []byte) ([]byte, error) {
 	value := newLike(like)
-	if err := json.Unmarshal(text, value); err != nil {
+	if err := jsonv2.Unmarshal(text, value); err != nil {
 		return nil, err
 	}
-	return json.Marshal(value)
+	return jsonv2.Marshal(value)
 }

@@ -1,9 +1,8 @@
 package task
 
 import (
+	"encoding/json"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // An Action names what was done, or attempted, with a task.
@@ -181,7 +180,7 @@ type (
 		Upstream      UpstreamState // UpstreamAsks is implied if InputRequests are given
 		Message       string
 		PollInterval  time.Duration
-		InputRequests jsontext.Value // a JSON object; one without members asks to be called again, nil for nothing
+		InputRequests json.RawMessage // a JSON object; one without members asks to be called again, nil for nothing
 		RequestState  string
 
 		// Release ends the executor's part: from now on the run needs no process.
@@ -197,7 +196,7 @@ type (
 	// an upstream's task, by the keys of the questions. Others are ignored. With
 	// the last question answered the run goes on: if it needed no process
 	// meanwhile, it can be resumed.
-	Answer struct{ Responses map[string]jsontext.Value }
+	Answer struct{ Responses map[string]json.RawMessage }
 
 	// Resume takes up a run that needed no process: to fetch the outcome of the
 	// upstream's task, or to call the upstream again once all it asked has been

@@ -1,11 +1,11 @@
 package task_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -63,8 +63,8 @@ func TestRefusals(t *testing.T) {
 		{"another renews", task.Executing, task.RenewLease{By: "gate-2", Until: epoch.Add(ttl)}, task.ErrNotExecutor},
 		{"a shorter lease", task.Executing, task.RenewLease{By: "gate-1", Until: epoch.Add(lease)}, task.ErrInvalid},
 		{"another notes", task.Executing, task.Progress{By: "gate-2"}, task.ErrNotExecutor},
-		{"input requests are no JSON", task.Executing, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{`)}, task.ErrInvalid},
-		{"input requests are no object", task.Executing, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`[]`)}, task.ErrInvalid},
+		{"input requests are no JSON", task.Executing, task.Progress{By: "gate-1", InputRequests: json.RawMessage(`{`)}, task.ErrInvalid},
+		{"input requests are no object", task.Executing, task.Progress{By: "gate-1", InputRequests: json.RawMessage(`[]`)}, task.ErrInvalid},
 		{"delivery before the end", task.Executing, task.Deliver{}, task.ErrNotReady},
 	}
 	for _, tt := range tests {
@@ -219,7 +219,7 @@ func TestAnnotate(t *testing.T) {
 	if !got.Due().Equal(epoch.Add(time.Minute)) || !got.UpdatedAt.Equal(epoch) {
 		t.Errorf("after renewing the lease: due %v, updated %v", got.Due(), got.UpdatedAt)
 	}
-	got = step(got, task.Progress{By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{ "q" : {} }`)})
+	got = step(got, task.Progress{By: "gate-1", UpstreamTask: "u1", InputRequests: json.RawMessage(`{ "q" : {} }`)})
 	if got.Execution.UpstreamTask != "u1" || string(got.Execution.InputRequests) != `{"q":{}}` || !got.UpdatedAt.Equal(later) {
 		t.Errorf("after a note: %+v", got.Execution)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -184,7 +185,7 @@ func (s GrantScope) appendArguments(b []byte) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		how, value := "pinned", members[name]
 		if slices.Contains(s.Free, name) {
-			how, value = "free", jsontext.Value(typeOf(value))
+			how, value = "free", json.RawMessage(typeOf(value))
 			free++
 		}
 		for _, text := range []string{how, name, string(value)} {
@@ -198,8 +199,9 @@ func (s GrantScope) appendArguments(b []byte) ([]byte, error) {
 }
 
 // typeOf returns the type of a value as JSON Schema calls it.
-func typeOf(v jsontext.Value) string {
-	switch v.Kind() {
+func typeOf(v json.RawMessage) string {
+	kind := jsontext.Value(v).Kind()
+	switch kind {
 	case 't', 'f':
 		return "boolean"
 	case '{':
@@ -207,13 +209,13 @@ func typeOf(v jsontext.Value) string {
 	case '[':
 		return "array"
 	default:
-		return v.Kind().String()
+		return kind.String()
 	}
 }
 
 // Arguments returns the members of arguments by their names, each in its canonical
 // form. It fails if the arguments are no object, or name one twice.
-func Arguments(text string) (map[string]jsontext.Value, error) {
+func Arguments(text string) (map[string]json.RawMessage, error) {
 	form, err := jsontext.AppendFormat(nil, text, jsontext.ReorderRawObjects(true))
 	if err != nil {
 		return nil, err
@@ -221,8 +223,8 @@ func Arguments(text string) (map[string]jsontext.Value, error) {
 	if jsontext.Value(form).Kind() != '{' {
 		return nil, errors.New("not an object")
 	}
-	members := map[string]jsontext.Value{}
-	return members, json.Unmarshal(form, &members)
+	members := map[string]json.RawMessage{}
+	return members, jsonv2.Unmarshal(form, &members)
 }
 
 // A GrantID names a [Grant]. It begins like those of all grants for calls of one

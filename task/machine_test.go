@@ -1,13 +1,13 @@
 package task_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -123,7 +123,7 @@ var changes = []task.Event{
 
 var annotations = []task.Event{
 	task.Contact{},
-	task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.a": jsontext.Value("1")}},
+	task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.a": json.RawMessage("1")}},
 	task.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl},
 	task.RenewLease{By: "gate-1", Until: epoch.Add(ttl)},
 	task.Progress{By: "gate-1", UpstreamTask: "u"},

@@ -33,11 +33,10 @@
 package task
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A State says how far a task has come.
@@ -222,9 +221,9 @@ type Execution struct {
 	// it wants to be given back with the answers. Answers, a JSON object as well,
 	// is what the client has answered so far to an upstream that must be called
 	// again with all of it.
-	InputRequests jsontext.Value `json:"inputRequests,omitzero"`
-	RequestState  string         `json:"requestState,omitzero"`
-	Answers       jsontext.Value `json:"answers,omitzero"`
+	InputRequests json.RawMessage `json:"inputRequests,omitzero"`
+	RequestState  string          `json:"requestState,omitzero"`
+	Answers       json.RawMessage `json:"answers,omitzero"`
 
 	// Cancellation is what the upstream is to be told, or was, of a task that
 	// ended while the call was running.
@@ -420,7 +419,7 @@ func (x *Execution) clone() *Execution {
 		return nil
 	}
 	c := *x
-	c.InputRequests, c.Answers = x.InputRequests.Clone(), x.Answers.Clone()
+	c.InputRequests, c.Answers = slices.Clone(x.InputRequests), slices.Clone(x.Answers)
 	c.Cancellation = copied(x.Cancellation)
 	return &c
 }

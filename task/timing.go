@@ -1,6 +1,7 @@
 package task
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"time"
@@ -102,13 +103,13 @@ func (r TTLRules) Longest() time.Duration {
 // of milliseconds. It returns zero if there is none, or null, and
 // [ErrInvalidTTL] for anything else. A number that is too large for a
 // time.Duration becomes the longest one, for [TTLRules.Resolve] to clamp.
-func ParseTTL(text jsontext.Value) (time.Duration, error) {
+func ParseTTL(text json.RawMessage) (time.Duration, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return 0, nil
 	}
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	ms, err := strconv.ParseFloat(string(text), 64)
-	if !text.IsValid() || text.Kind() != '0' || err != nil && !math.IsInf(ms, 1) || ms <= 0 || ms != math.Trunc(ms) {
+	if number := jsontext.Value(text); !number.IsValid() || number.Kind() != jsontext.KindNumber || err != nil && !math.IsInf(ms, 1) || ms <= 0 || ms != math.Trunc(ms) {
 		return 0, &Error{
 			Kind: KindInvalidTTL, Action: ActionCreate, Suggest: suggestions[KindInvalidTTL],
 			Detail: "not a positive whole number of milliseconds",

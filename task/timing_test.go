@@ -1,12 +1,11 @@
 package task_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"testing"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -74,12 +73,12 @@ func TestParseTTL(t *testing.T) {
 		"": 0, "null": 0, "1": time.Millisecond, "60000": time.Minute, "60000.0": time.Minute, "6e4": time.Minute,
 		"9223372036854": 9223372036854 * time.Millisecond, "9223372036855": math.MaxInt64, "1e300": math.MaxInt64, "1e999": math.MaxInt64,
 	} {
-		if got, err := task.ParseTTL(jsontext.Value(text)); got != want || err != nil {
+		if got, err := task.ParseTTL(json.RawMessage(text)); got != want || err != nil {
 			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"0", "-0", "-1", "1.5", "1e-3", "-1e999", `"60000"`, "true", "{}", "[1]", "0x1p4", "Inf", "1_000", "NaN", "01"} {
-		if got, err := task.ParseTTL(jsontext.Value(text)); !errors.Is(err, task.ErrInvalidTTL) {
+		if got, err := task.ParseTTL(json.RawMessage(text)); !errors.Is(err, task.ErrInvalidTTL) {
 			t.Errorf("%s: %v, %v; want %v", text, got, err, task.ErrInvalidTTL)
 		}
 	}

@@ -1,11 +1,12 @@
 package task
 
 import (
+	"encoding/json"
 	"errors"
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -47,7 +48,7 @@ func (e Describe) apply(t *Task, _ time.Time) *Error {
 }
 
 // ask notes what the upstream asks, which may be nothing.
-func (x *Execution) ask(asked jsontext.Value) {
+func (x *Execution) ask(asked json.RawMessage) {
 	x.InputRequests, x.Answers = asked, nil
 	switch {
 	case len(asked) > len("{}"):
@@ -60,7 +61,7 @@ func (x *Execution) ask(asked jsontext.Value) {
 
 // check returns the questions of e in one way to write them, or what is wrong
 // with e as a note on x.
-func (e Progress) check(x *Execution) (jsontext.Value, *Error) {
+func (e Progress) check(x *Execution) (json.RawMessage, *Error) {
 	switch {
 	case x.UpstreamTask != "" && e.UpstreamTask != x.UpstreamTask:
 		return nil, &Error{Kind: KindInvalid, Detail: "the upstream's task is another one already"}
@@ -92,8 +93,8 @@ func (e Answer) apply(t *Task, _ time.Time) *Error {
 		}
 	}
 	var marshalled [2]error
-	x.InputRequests, marshalled[0] = json.Marshal(open, json.Deterministic(true))
-	x.Answers, marshalled[1] = json.Marshal(given, json.Deterministic(true))
+	x.InputRequests, marshalled[0] = jsonv2.Marshal(open, jsonv2.Deterministic(true))
+	x.Answers, marshalled[1] = jsonv2.Marshal(given, jsonv2.Deterministic(true))
 	if err = errors.Join(err, failed, marshalled[0], marshalled[1]); err != nil {
 		return &Error{Kind: KindInvalid, Detail: "the answers are no JSON", Err: err}
 	}
@@ -105,12 +106,12 @@ func (e Answer) apply(t *Task, _ time.Time) *Error {
 }
 
 // members returns the members of a JSON object, which may be absent.
-func members(object jsontext.Value) (map[string]jsontext.Value, error) {
-	m := make(map[string]jsontext.Value)
+func members(object json.RawMessage) (map[string]json.RawMessage, error) {
+	m := make(map[string]json.RawMessage)
 	if len(object) == 0 {
 		return m, nil
 	}
-	return m, json.Unmarshal(object, &m)
+	return m, jsonv2.Unmarshal(object, &m)
 }
 
 func (e Resume) apply(t *Task, now time.Time) *Error {

@@ -1,11 +1,11 @@
 package task_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -13,7 +13,7 @@ import (
 
 var (
 	created = task.Progress{By: "gate-1", UpstreamTask: "u1", Release: true}
-	asks    = task.Progress{By: "gate-1", RequestState: "s1", InputRequests: jsontext.Value(`{"a":{"n":1.0},"b":{}}`), Release: true}
+	asks    = task.Progress{By: "gate-1", RequestState: "s1", InputRequests: json.RawMessage(`{"a":{"n":1.0},"b":{}}`), Release: true}
 	resume  = task.Resume{By: "gate-2", LeaseUntil: epoch.Add(lease)}
 )
 
@@ -69,17 +69,17 @@ func TestAnswersBeforeTheRunGoesOn(t *testing.T) {
 		t.Errorf("asks %t, due %v", asked.Asks(), asked.Due())
 	}
 	mustRefuse(t, asked, resume, task.ErrInvalidTransition)
-	one := apply(t, asked, task.Answer{Responses: map[string]jsontext.Value{"b": jsontext.Value(`{"action":"accept"}`), "c": jsontext.Value(`1`)}})
+	one := apply(t, asked, task.Answer{Responses: map[string]json.RawMessage{"b": json.RawMessage(`{"action":"accept"}`), "c": json.RawMessage(`1`)}})
 	if x := one.Execution; !one.Asks() || string(x.InputRequests) != `{"a":{"n":1.0}}` || string(x.Answers) != `{"b":{"action":"accept"}}` {
 		t.Errorf("after one answer: asks %t for %s, has %s", one.Asks(), x.InputRequests, x.Answers)
 	}
 	mustRefuse(t, one, resume, task.ErrInvalidTransition)
-	both := apply(t, one, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`{}`), "b": jsontext.Value(`{"action":"late"}`)}})
-	want := &task.Execution{StartedAt: epoch, RequestState: "s1", Answers: jsontext.Value(`{"a":{},"b":{"action":"accept"}}`)}
+	both := apply(t, one, task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`{}`), "b": json.RawMessage(`{"action":"late"}`)}})
+	want := &task.Execution{StartedAt: epoch, RequestState: "s1", Answers: json.RawMessage(`{"a":{},"b":{"action":"accept"}}`)}
 	if diff := cmp.Diff(want, both.Execution); diff != "" || !both.Execution.Answered() {
 		t.Errorf("after all answers (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(jsontext.Value(`{"a":{"n":1.0},"b":{}}`), asked.Execution.InputRequests); diff != "" {
+	if diff := cmp.Diff(json.RawMessage(`{"a":{"n":1.0},"b":{}}`), asked.Execution.InputRequests); diff != "" {
 		t.Errorf("answers changed the task they were made to:\n%s", diff)
 	}
 	mustRefuse(t, both, task.Answer{}, task.ErrInvalidTransition)
@@ -106,7 +106,7 @@ func TestUpstreamRefusals(t *testing.T) {
 	mustRefuse(t, nested, task.Answer{}, task.ErrInvalidTransition)
 	mustRefuse(t, nested, task.Resume{LeaseUntil: epoch.Add(lease)}, task.ErrInvalid)
 	mustRefuse(t, nested, task.Resume{By: "gate-1", LeaseUntil: epoch}, task.ErrInvalid)
-	mustRefuse(t, apply(t, running, asks), task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}, task.ErrInvalid)
+	mustRefuse(t, apply(t, running, asks), task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`{`)}}, task.ErrInvalid)
 }
 
 // A call that ran is reported as such, even if nobody fetched its outcome.
@@ -123,7 +123,7 @@ func TestUnfetched(t *testing.T) {
 // begins anew: its questions are forgotten.
 func TestRestart(t *testing.T) {
 	running := inState(t, task.Executing)
-	asking := apply(t, running, task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{"a":{}}`)})
+	asking := apply(t, running, task.Progress{By: "gate-1", InputRequests: json.RawMessage(`{"a":{}}`)})
 	again := task.Restart{By: "gate-2", LeaseUntil: epoch.Add(time.Hour)}
 	mustRefuse(t, asking, again, task.ErrNotReady)
 	taken, err := asking.Apply(again, epoch.Add(lease+time.Second))
@@ -141,13 +141,13 @@ func TestRestart(t *testing.T) {
 // An executor that is alive waits for the answers to what it asks, and says
 // meanwhile how far it is.
 func TestAnswerToExecutor(t *testing.T) {
-	asking := apply(t, inState(t, task.Executing), task.Progress{By: "gate-1", InputRequests: jsontext.Value(`{"a":{},"b":{}}`)})
-	half := apply(t, asking, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`1`)}})
+	asking := apply(t, inState(t, task.Executing), task.Progress{By: "gate-1", InputRequests: json.RawMessage(`{"a":{},"b":{}}`)})
+	half := apply(t, asking, task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1`)}})
 	half = apply(t, half, task.Describe{By: "gate-1", Message: "one more"})
 	if !half.Asks() || half.Execution.Message != "one more" {
 		t.Errorf("with one of two answers: %+v", half.Execution)
 	}
-	all := apply(t, half, task.Answer{Responses: map[string]jsontext.Value{"b": jsontext.Value(`2`)}})
+	all := apply(t, half, task.Answer{Responses: map[string]json.RawMessage{"b": json.RawMessage(`2`)}})
 	if all.Asks() || all.Execution.Executor != "gate-1" || string(all.Execution.Answers) != `{"a":1,"b":2}` {
 		t.Errorf("with all answers: %+v", all.Execution)
 	}

@@ -1,7 +1,9 @@
 package task
 
 import (
+	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,13 +12,13 @@ import (
 
 // Variables are notes that server and client keep on a task, each a JSON value
 // under a name that begins with [ServerPrefix] or [ClientPrefix].
-type Variables map[string]jsontext.Value
+type Variables map[string]json.RawMessage
 
 // Clone returns a copy of v that shares no memory with it.
 func (v Variables) Clone() Variables {
 	c := maps.Clone(v)
 	for name, value := range c {
-		c[name] = value.Clone()
+		c[name] = slices.Clone(value)
 	}
 	return c
 }
@@ -70,7 +72,7 @@ func (e SetVariables) apply(t *Task, _ time.Time) *Error {
 		if refused != nil {
 			return refused
 		}
-		if kept.Kind() == 'n' {
+		if string(kept) == "null" {
 			delete(t.Variables, name)
 			continue
 		}
@@ -114,7 +116,7 @@ func alphanumeric(c byte) bool {
 }
 
 // normal returns value without white space, in memory of its own.
-func (l VariableLimits) normal(name string, value jsontext.Value) (jsontext.Value, *Error) {
+func (l VariableLimits) normal(name string, value json.RawMessage) (json.RawMessage, *Error) {
 	kept, err := jsontext.AppendFormat(nil, value)
 	if err != nil {
 		return nil, &Error{Kind: KindInvalidVariable, Detail: name, Err: err}

@@ -1,12 +1,12 @@
 package task_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -16,7 +16,7 @@ func set(side task.Side, values task.Variables) task.SetVariables {
 	return task.SetVariables{Side: side, Values: values}
 }
 
-func raw(text string) jsontext.Value { return jsontext.Value(text) }
+func raw(text string) json.RawMessage { return json.RawMessage(text) }
 
 // TestSetVariables covers the variables of HNDL-01.
 func TestSetVariables(t *testing.T) {
@@ -146,4 +146,4 @@ func TestDefaultVariableLimits(t *testing.T) {
 }
 
 // big returns the longest value that may be written.
-func big() jsontext.Value { return raw(`"` + strings.Repeat("x", 16<<10-2) + `"`) }
+func big() json.RawMessage { return raw(`"` + strings.Repeat("x", 16<<10-2) + `"`) }

@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -169,7 +169,7 @@ func (p plain) Fetch(context.Context, task.Task) (approval.Outcome, error) {
 	return approval.Outcome{}, errNoTasks
 }
 
-func (p plain) Answer(context.Context, task.Task, jsontext.Value) error { return errNoTasks }
+func (p plain) Answer(context.Context, task.Task, json.RawMessage) error { return errNoTasks }
 
 func (p plain) Cancel(context.Context, task.Task) error { return nil }
 

@@ -2,13 +2,13 @@ package approval_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -24,7 +24,7 @@ func TestHold(t *testing.T) {
 		o := open(t, nil)
 		start := time.Now()
 		c := call("ann", "/a")
-		c.Variables = task.Variables{"client.reason": jsontext.Value(`"tidying up"`)}
+		c.Variables = task.Variables{"client.reason": json.RawMessage(`"tidying up"`)}
 		got := o.hold(t, c)
 		mustState(t, got, task.InputRequired)
 		stored := o.now(t, got.ID)
@@ -87,7 +87,7 @@ func TestHoldRefuses(t *testing.T) {
 		"a batch of lists":    {func(c *approval.Call) { c.Message = []byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`) }, task.ErrInvalid},
 		"duplicate arguments": {func(c *approval.Call) { c.Message = message("x", `{"a":1,"a":2}`) }, task.ErrInvalid},
 		"not governed":        {func(c *approval.Call) { c.Message = []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) }, task.ErrInvalid},
-		"the gate's variable": {func(c *approval.Call) { c.Variables = task.Variables{"server.x": jsontext.Value("1")} }, task.ErrVariableOwnership},
+		"the gate's variable": {func(c *approval.Call) { c.Variables = task.Variables{"server.x": json.RawMessage("1")} }, task.ErrVariableOwnership},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -2,10 +2,11 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -275,13 +276,13 @@ func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
 // Those to a task of the upstream's are handed on. Others are kept until all
 // questions are answered; then the upstream is called again. Answers to what
 // nobody asks are dropped.
-func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Value, send Sender) (task.Task, error) {
+func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses json.RawMessage, send Sender) (task.Task, error) {
 	t, err := d.tasks.get(ctx, ref)
 	if err != nil || !t.Asks() {
 		return d.withInterval(t), err
 	}
-	answers := make(map[string]jsontext.Value)
-	if err := json.Unmarshal(responses, &answers); err != nil {
+	answers := make(map[string]json.RawMessage)
+	if err := jsonv2.Unmarshal(responses, &answers); err != nil {
 		return d.withInterval(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
 	}
 	if nested(t) {
@@ -305,17 +306,17 @@ func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses jsontext.Val
 
 // stillAsked returns what the upstream of t asks, as far as is known, once it
 // has been given the answers.
-func stillAsked(t task.Task, answers map[string]jsontext.Value) Report {
+func stillAsked(t task.Task, answers map[string]json.RawMessage) Report {
 	x := t.Execution
 	r := Report{Task: x.UpstreamTask, Message: x.Message, PollInterval: x.PollInterval}
-	open := make(map[string]jsontext.Value)
-	if json.Unmarshal(x.InputRequests, &open) != nil {
+	open := make(map[string]json.RawMessage)
+	if jsonv2.Unmarshal(x.InputRequests, &open) != nil {
 		return r
 	}
 	for key := range answers {
 		delete(open, key)
 	}
-	if rest, err := json.Marshal(open, json.Deterministic(true)); err == nil && len(open) > 0 {
+	if rest, err := jsonv2.Marshal(open, jsonv2.Deterministic(true)); err == nil && len(open) > 0 {
 		r.State, r.InputRequests = task.UpstreamAsks, rest
 	}
 	return r

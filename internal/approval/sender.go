@@ -2,10 +2,9 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -30,7 +29,7 @@ type Sender interface {
 
 	// Answer hands the client's answers, a JSON object, to the task that the
 	// upstream made of the call.
-	Answer(ctx context.Context, t task.Task, responses jsontext.Value) error
+	Answer(ctx context.Context, t task.Task, responses json.RawMessage) error
 
 	// Cancel cancels the call at the upstream, or the task that it made of it.
 	Cancel(ctx context.Context, t task.Task) error
@@ -76,7 +75,7 @@ type Report struct {
 
 	// InputRequests is what the client is asked, a JSON object, and RequestState
 	// what the upstream wants back with the answers.
-	InputRequests jsontext.Value
+	InputRequests json.RawMessage
 	RequestState  string
 
 	Cancelled bool     // its task was cancelled, by somebody else than the gate; there is no outcome
@@ -114,7 +113,7 @@ func (u Unreachable) Poll(context.Context, task.Task) (Report, error) { return R
 func (u Unreachable) Fetch(context.Context, task.Task) (Outcome, error) { return Outcome{}, u.fail() }
 
 // Answer implements [Sender].
-func (u Unreachable) Answer(context.Context, task.Task, jsontext.Value) error { return u.fail() }
+func (u Unreachable) Answer(context.Context, task.Task, json.RawMessage) error { return u.fail() }
 
 // Cancel implements [Sender].
 func (u Unreachable) Cancel(context.Context, task.Task) error { return u.fail() }

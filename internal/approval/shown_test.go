@@ -1,11 +1,10 @@
 package approval_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -42,7 +41,7 @@ func TestApprovalNamesWhatWasShown(t *testing.T) {
 	must("a part, and less unread than there is", approve(part.ShownDigest, 1), casefile.ErrUnread)
 
 	// The agent says something else meanwhile.
-	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{casefile.ClientReason: jsontext.Value(`"trust me"`)}); err != nil {
+	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{casefile.ClientReason: json.RawMessage(`"trust me"`)}); err != nil {
 		t.Fatal(err)
 	}
 	must("before the agent spoke", approve(whole.ShownDigest, 0), casefile.ErrViewChanged)

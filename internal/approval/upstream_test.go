@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -29,7 +29,7 @@ type remote struct {
 	outcome func() (approval.Outcome, error) // what is fetched
 	failing error                            // of polls
 	before  func()                           // a call is answered
-	asks    jsontext.Value                   // what is asked before the call is answered, once
+	asks    json.RawMessage                  // what is asked before the call is answered, once
 	heard   []string
 }
 
@@ -82,7 +82,7 @@ func (r *remote) Fetch(context.Context, task.Task) (approval.Outcome, error) {
 	return r.outcome()
 }
 
-func (r *remote) Answer(context.Context, task.Task, jsontext.Value) error {
+func (r *remote) Answer(context.Context, task.Task, json.RawMessage) error {
 	r.note("answer")
 	return nil
 }
@@ -332,7 +332,7 @@ func TestCallGoesOnWithAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRemote()
-				r.asks = jsontext.Value(`{"a":{},"b":{}}`)
+				r.asks = json.RawMessage(`{"a":{},"b":{}}`)
 				o, held := nested(t, r, nil)
 				got, err := o.Wait(t.Context(), mine(held), r)
 				if err != nil || !got.Asks() {
@@ -340,11 +340,11 @@ func TestCallGoesOnWithAnswers(t *testing.T) {
 				}
 				pass(time.Minute) // no lease, so nothing lapses
 				other := branch(t, o.store, nil)
-				if got, err = other.Respond(t.Context(), mine(held), jsontext.Value(`{"a":1}`), r); err != nil || !got.Asks() {
+				if got, err = other.Respond(t.Context(), mine(held), json.RawMessage(`{"a":1}`), r); err != nil || !got.Asks() {
 					t.Fatalf("Respond = %+v, %v; want it to ask on", got.Execution, err)
 				}
 				tt.between(o)
-				if _, err = o.Respond(t.Context(), mine(held), jsontext.Value(`{"b":2}`), r); err != nil {
+				if _, err = o.Respond(t.Context(), mine(held), json.RawMessage(`{"b":2}`), r); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()

@@ -30,7 +30,7 @@ func TestShow(t *testing.T) {
 			Description: "Deletes a file.\x1b[2J", Digest: "d1",
 			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},
 		}
-		c.Variables = task.Variables{casefile.ClientReason: jsontext.Value(`"trust me\u202e"`)}
+		c.Variables = task.Variables{casefile.ClientReason: []byte(`"trust me\u202e"`)}
 		held := o.hold(t, c)
 		got, err := o.Show(t.Context(), held.ID)
 		if err != nil {

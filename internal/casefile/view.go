@@ -209,7 +209,7 @@ func plainDecisions(all []task.Decision) []task.Decision {
 }
 
 func clientReason(t task.Task) *Untrusted {
-	value := t.Variables[ClientReason]
+	value := jsontext.Value(t.Variables[ClientReason])
 	if value.Kind() != '"' {
 		return nil
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -152,7 +151,7 @@ func (o *office) hold(t *testing.T, h held) task.ID {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Variables = task.Variables{casefile.ClientReason: jsontext.Value(text)}
+		c.Variables = task.Variables{casefile.ClientReason: []byte(text)}
 	}
 	got, _, err := o.desk.Hold(t.Context(), c)
 	if err != nil {

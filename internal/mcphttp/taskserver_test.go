@@ -2,6 +2,7 @@ package mcphttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -32,7 +32,7 @@ type taskServer struct {
 	tasks   *mcptask.Server
 	plain   bool // it knows nothing of tasks
 	works   sync.WaitGroup
-	results chan jsontext.Value
+	results chan json.RawMessage
 	answers chan mcptask.Object // what clients answer to the tasks' questions
 
 	mu     sync.Mutex
@@ -123,7 +123,7 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 
 // newTaskServer returns a task server that has to be closed before whatever it serves.
 func newTaskServer(t *testing.T) *taskServer {
-	server := &taskServer{t: t, results: make(chan jsontext.Value), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
+	server := &taskServer{t: t, results: make(chan json.RawMessage), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
 		Store: memstore.New(memstore.Options{}), Now: time.Now, Name: "mcptask.Server",
 		Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	}}
@@ -148,7 +148,7 @@ func (s *taskServer) close() {
 func (s *taskServer) done(result string) {
 	s.t.Helper()
 	select {
-	case s.results <- jsontext.Value(result):
+	case s.results <- json.RawMessage(result):
 	case <-time.After(patience):
 		s.t.Fatal("no tool runs")
 	}
@@ -236,19 +236,19 @@ func dialectOf(m *jsonrpc.Message) mcptask.Dialect {
 	return mcptask.Dialect{}
 }
 
-func (s *taskServer) handle(ctx context.Context, m *jsonrpc.Message, owner string) (jsontext.Value, *jsonrpc.Error) {
+func (s *taskServer) handle(ctx context.Context, m *jsonrpc.Message, owner string) (json.RawMessage, *jsonrpc.Error) {
 	dialect := dialectOf(m)
 	switch m.Method {
 	case "initialize":
 		if s.plain {
-			return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
+			return json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
 		}
-		return jsontext.Value(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
 	case "server/discover":
 		if s.plain {
-			return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
+			return json.RawMessage(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"taskserver","version":"0"}}`), nil
 		}
-		return jsontext.Value(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
+		return json.RawMessage(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"taskserver","version":"1"}}`), nil
 	case "tools/list":
 		var tools []string
 		for _, support := range []string{"required", "optional", "forbidden"} {
@@ -256,7 +256,7 @@ func (s *taskServer) handle(ctx context.Context, m *jsonrpc.Message, owner strin
 				tools = append(tools, fmt.Sprintf(`{"name":"%s_%s","inputSchema":{"type":"object"},"execution":{"taskSupport":%[2]q}}`, rule, support))
 			}
 		}
-		return jsontext.Value(`{"tools":[{"name":"hold_plain","inputSchema":{"type":"object"}},` + strings.Join(tools, ",") + `]}`), nil
+		return json.RawMessage(`{"tools":[{"name":"hold_plain","inputSchema":{"type":"object"}},` + strings.Join(tools, ",") + `]}`), nil
 	case "tools/call":
 		return s.call(ctx, m, dialect, owner)
 	}
@@ -267,7 +267,7 @@ func (s *taskServer) handle(ctx context.Context, m *jsonrpc.Message, owner strin
 	return result, nil
 }
 
-func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (jsontext.Value, *jsonrpc.Error) {
+func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcptask.Dialect, owner string) (json.RawMessage, *jsonrpc.Error) {
 	name, _ := m.Params.Name.Text()
 	asked := m.Params.Task.Present()
 	switch {
@@ -275,7 +275,7 @@ func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcpta
 		asked = false
 	case dialect.Era == mcptask.V2026:
 		var meta mcptask.Object
-		_ = json.Unmarshal(m.Params.Meta.Bytes, &meta)
+		_ = jsonv2.Unmarshal(m.Params.Meta.Bytes, &meta)
 		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
 	case asked && (strings.HasSuffix(name, "_forbidden") || strings.HasSuffix(name, "_plain")):
 		return nil, mcptask.TaskForbidden()
@@ -319,7 +319,7 @@ func (s *taskServer) ask(questions string) {
 	s.t.Helper()
 	made := s.made()
 	ref := task.AnyOwner().Ref(task.ID(made[len(made)-1]))
-	note := task.Progress{By: "mcptask.Server", InputRequests: jsontext.Value(questions)}
+	note := task.Progress{By: "mcptask.Server", InputRequests: json.RawMessage(questions)}
 	eventually(s.t, "the task runs", func() bool {
 		_, err := task.Advance(s.t.Context(), s.tasks.Store, ref, note, time.Now())
 		return err == nil

@@ -2,14 +2,13 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
@@ -304,7 +303,7 @@ func (b *fetchedBody) Close() error {
 }
 
 // Answer implements [approval.Sender].
-func (c *Caller) Answer(ctx context.Context, t task.Task, responses jsontext.Value) (err error) {
+func (c *Caller) Answer(ctx context.Context, t task.Task, responses json.RawMessage) (err error) {
 	defer recovered(&err)
 	a, _, err := c.ask(ctx, t, mcptask.MethodUpdate, `"inputResponses":`+string(responses))
 	if err != nil {

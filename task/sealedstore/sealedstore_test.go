@@ -3,6 +3,7 @@ package sealedstore_test
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -105,11 +105,11 @@ func confession(t *testing.T, id task.ID) task.Task {
 	must(t, err)
 	answer := []byte(`{"text":"` + secret + `"}`)
 	for _, e := range []task.Event{
-		task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.reason": jsontext.Value(`"` + secret + `"`)}},
+		task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"` + secret + `"`)}},
 		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
 		task.Approve{By: "bob", Reason: secret},
 		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.Progress{By: "gate", UpstreamTask: secret, InputRequests: jsontext.Value(`{"q":"` + secret + `"}`)},
+		task.Progress{By: "gate", UpstreamTask: secret, InputRequests: json.RawMessage(`{"q":"` + secret + `"}`)},
 		task.Fail{
 			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Reason: secret, Ran: task.RanYes},
 			Result: &task.Result{Kind: task.ResultRPCError, Inline: answer, Size: int64(len(answer))},

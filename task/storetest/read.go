@@ -1,10 +1,9 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -90,10 +89,10 @@ func noAliasingElsewhere(t reporter, s task.Store) {
 	running := apply(t, build(t, draft("tg_b", "ann"), epoch), epoch,
 		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Approve{By: "bob"},
 		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.Progress{By: "gate", InputRequests: jsontext.Value(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
+		task.Progress{By: "gate", InputRequests: json.RawMessage(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
 	)
 	must(t, s.Create(t.Context(), running, task.Limits{}))
-	running = apply(t, running, epoch, task.Answer{Responses: map[string]jsontext.Value{"a": jsontext.Value(`1.0`)}})
+	running = apply(t, running, epoch, task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1.0`)}})
 	want = running.Clone()
 	must(t, s.Swap(t.Context(), running))
 	scribble(&running)

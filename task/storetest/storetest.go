@@ -9,14 +9,13 @@ package storetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -116,16 +115,16 @@ func full(t reporter, id task.ID, owner string) task.Task {
 	answer := []byte("{\"content\":[], \"raw\":\"\xff\"}")
 	f := apply(t, build(t, draft(id, owner), epoch), epoch.Add(time.Second),
 		task.SetVariables{Side: task.ClientSide, Values: task.Variables{
-			"client.reason": jsontext.Value(`"because \u003c"`), "client.n": jsontext.Value(`{"b":1.0,"a":[1e2,null]}`),
+			"client.reason": json.RawMessage(`"because \u003c"`), "client.n": json.RawMessage(`{"b":1.0,"a":[1e2,null]}`),
 		}},
-		task.SetVariables{Side: task.ServerSide, Values: task.Variables{"server.x": jsontext.Value(`-0.0`)}},
+		task.SetVariables{Side: task.ServerSide, Values: task.Variables{"server.x": json.RawMessage(`-0.0`)}},
 		task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(time.Minute)},
 		task.Contact{PollInterval: 5 * time.Second, WaitsUntil: epoch.Add(10 * time.Second)},
 		task.Approve{By: "bob", Reason: "fine", As: task.Standing{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
 		task.Approve{By: "eve", Gives: &task.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, Free: []string{"path"}}},
 		task.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
 		task.Progress{
-			By: "gate-1", UpstreamTask: "u1", InputRequests: jsontext.Value(`{"q":{"method":"elicitation/create"}}`),
+			By: "gate-1", UpstreamTask: "u1", InputRequests: json.RawMessage(`{"q":{"method":"elicitation/create"}}`),
 			RequestState: "s1", Message: "half way", PollInterval: 3 * time.Second,
 		},
 		task.Fail{
