@@ -24,15 +24,15 @@ func (e Submit) apply(t *Task, now time.Time) *Error {
 }
 
 func (e Admit) apply(t *Task, now time.Time) *Error {
-	if e.Grant == nil {
+	if e.Grant == "" && len(e.Approvals) == 0 {
 		return nil
 	}
-	if wrong := e.Grant.check(); wrong != "" {
-		return &Error{Kind: KindInvalid, Detail: "grant: " + wrong}
+	if e.Grant == "" || len(e.Approvals) == 0 {
+		return &Error{Kind: KindInvalid, Detail: "a standing approval has an id and approvals"}
 	}
-	a := &Approval{Quorum: len(e.Grant.By), Deadline: now}
-	for _, d := range e.Grant.By {
-		d.At, d.Gives, d.Grant, d.UnreadBytes = now, nil, e.Grant.ID, 0
+	a := &Approval{Quorum: len(e.Approvals), Deadline: now}
+	for _, d := range e.Approvals {
+		d.At, d.Gives, d.Grant, d.UnreadBytes = now, nil, e.Grant, 0
 		a.Approvals = append(a.Approvals, d)
 	}
 	t.Approval = a

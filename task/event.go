@@ -80,11 +80,14 @@ type (
 		Deadline     time.Time // how long they have; never longer than the task lives
 	}
 
-	// Admit lets a call run that needs no approval, or that a grant approves:
-	// [Working] becomes [Approved].
+	// Admit lets a task run without asking anybody: [Working] becomes [Approved].
 	Admit struct {
 		By, Reason string
-		Grant      *Grant // nil if the call needs no approval
+
+		// A gateway also names the standing approval that lets the call run, and the
+		// approvals of those who gave it.
+		Grant     GrantID
+		Approvals []Decision
 	}
 
 	// Approve is one approver's yes. The last one that the quorum needs makes

@@ -281,3 +281,19 @@ func TestDue(t *testing.T) {
 		}
 	}
 }
+
+// A standing approval approves a task with the approvals of those who gave it.
+func TestAdmitByGrant(t *testing.T) {
+	made := newTask(t)
+	given := []task.Decision{{By: "bob", At: epoch.Add(-time.Hour), Gives: &task.GrantTerms{Uses: 1}, UnreadBytes: 3}, {By: "eve"}}
+	after := apply(t, made, task.Admit{By: "gate", Reason: "grant", Grant: "gr_1", Approvals: given})
+	a := after.Approval
+	if after.State != task.Approved || a.Grant() != "gr_1" || a.Quorum != 2 || !a.DecidedAt().Equal(epoch) {
+		t.Errorf("the task is %+v with %+v", after, a)
+	}
+	if d := a.Approvals[0]; d.Gives != nil || d.UnreadBytes != 0 || !d.At.Equal(epoch) {
+		t.Errorf("the decision is %+v", d)
+	}
+	mustRefuse(t, made, task.Admit{By: "gate", Grant: "gr_1"}, task.ErrInvalid)
+	mustRefuse(t, made, task.Admit{By: "gate", Approvals: given}, task.ErrInvalid)
+}

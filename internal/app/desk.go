@@ -9,6 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
@@ -122,11 +123,11 @@ func (a *App) configured(name string) (config.Workflow, bool) {
 }
 
 // grantLimits returns how far standing approvals of a workflow may go.
-func grantLimits(g config.Grants) task.GrantLimits {
+func grantLimits(g config.Grants) grantstore.Limits {
 	if g.Longest == 0 {
-		return task.GrantLimits{}
+		return grantstore.Limits{}
 	}
-	return task.GrantLimits{Longest: g.Longest, Uses: g.Uses}
+	return grantstore.Limits{Longest: g.Longest, Uses: g.Uses}
 }
 
 // asksHost reports whether a workflow of the configuration that is in force now

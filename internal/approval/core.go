@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -99,7 +100,7 @@ func (c *core) workflow(t task.Task) (Workflow, bool) {
 		Approvers: home.Approvers, SelfApproval: home.SelfApproval, Redact: home.Redact,
 		Validity:   time.Duration(home.ValidSeconds * float64(time.Second)),
 		Escalation: Escalation{After: home.EscalateAfter, Approvers: home.EscalateTo},
-		Grants:     task.GrantLimits{Longest: time.Duration(home.GrantSeconds * float64(time.Second)), Uses: home.GrantUses},
+		Grants:     grantstore.Limits{Longest: time.Duration(home.GrantSeconds * float64(time.Second)), Uses: home.GrantUses},
 	}, true
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -40,11 +41,11 @@ type grants struct {
 	*core
 
 	cases  *casefile.Viewer
-	stored task.Grants
+	stored grantstore.Store
 }
 
 func newGrants(c *core, cases *casefile.Viewer) *grants {
-	return &grants{core: c, cases: cases, stored: task.Grants{Records: c.cfg.Store}}
+	return &grants{core: c, cases: cases, stored: grantstore.Store{Records: c.cfg.Store}}
 }
 
 // mayGive returns nil if who may give the grant of r with an approval of t.
@@ -90,7 +91,7 @@ func allIn(names, all []string) bool {
 // give keeps the grant that the approvers of t gave, if all of them did. The journal
 // knows of it before it takes effect.
 func (gs *grants) give(ctx context.Context, t task.Task) error {
-	terms, all := task.Narrowest(t.Approval.Approvals)
+	terms, all := grantstore.Narrowest(t.Approval.Approvals)
 	if !all {
 		return nil
 	}
@@ -101,8 +102,8 @@ func (gs *grants) give(ctx context.Context, t task.Task) error {
 	if err := gs.hasRoom(ctx, scope); err != nil {
 		return err
 	}
-	g := task.Grant{
-		ID: task.NewGrantID(scope), Workflow: t.Workflow, Free: terms.Free, Meta: metaDigests(meta), From: t.ID,
+	g := grantstore.Grant{
+		ID: grantstore.NewID(scope), Workflow: t.Workflow, Free: terms.Free, Meta: metaDigests(meta), From: t.ID,
 		By: t.Approval.Approvals, GivenAt: gs.cfg.Now().UTC(), Until: terms.Until.UTC(), MaxUses: terms.Uses,
 	}
 	if g.Pattern, err = scope.Digest(); err != nil {
@@ -127,19 +128,19 @@ func (gs *grants) give(ctx context.Context, t task.Task) error {
 
 // grantText says how far g goes, for the journal. The names of arguments are not
 // part of it.
-func grantText(g task.Grant) string {
+func grantText(g grantstore.Grant) string {
 	return fmt.Sprintf("until %s, uses: %d, free arguments: %d", g.Until.UTC().Format(time.RFC3339), g.MaxUses, len(g.Free))
 }
 
 // hasRoom returns nil if there can be one more grant for the tool and owner of s.
-func (gs *grants) hasRoom(ctx context.Context, s task.GrantScope) error {
+func (gs *grants) hasRoom(ctx context.Context, s grantstore.Scope) error {
 	all, err := gs.stored.Of(ctx, s)
 	if err != nil {
 		return err
 	}
 	live := 0
 	for _, g := range all {
-		if g.Usable(gs.cfg.Now(), task.GrantLimits{Longest: time.Duration(1<<62 - 1), Uses: task.MaxGrantUses}) == nil {
+		if g.Usable(gs.cfg.Now(), grantstore.Limits{Longest: time.Duration(1<<62 - 1), Uses: grantstore.MaxUses}) == nil {
 			live++
 		}
 	}
@@ -151,14 +152,14 @@ func (gs *grants) hasRoom(ctx context.Context, s task.GrantScope) error {
 
 // scopeOf returns what calls of a grant have in common with t, and the metadata of
 // t that is no part of it.
-func (gs *grants) scopeOf(t task.Task, free []string) (task.GrantScope, map[string]jsontext.Value, error) {
+func (gs *grants) scopeOf(t task.Task, free []string) (grantstore.Scope, map[string]jsontext.Value, error) {
 	p := casefile.ReadFacts(t).Principal
 	principal := "named " + p.ID
 	if p.Anonymous {
 		principal = "anonymous"
 	}
 	call, meta, err := withoutRequestMeta(t.Call, gs.grantMeta())
-	return task.GrantScope{
+	return grantstore.Scope{
 		Owner: t.Owner, Principal: principal, Workflow: t.Workflow, ToolDigest: t.Verdict.ToolDigest, Call: call, Free: free,
 	}, meta, err
 }
@@ -187,7 +188,7 @@ func metaDigests(meta map[string]jsontext.Value) map[string]task.Digest {
 }
 
 // covers reports whether the call of t is one for which g was given.
-func (gs *grants) covers(g task.Grant, t task.Task) bool {
+func (gs *grants) covers(g grantstore.Grant, t task.Task) bool {
 	scope, _, err := gs.scopeOf(t, g.Free)
 	if err != nil {
 		return false
@@ -197,14 +198,14 @@ func (gs *grants) covers(g task.Grant, t task.Task) bool {
 }
 
 // Revoke ends a grant on every replica. A call that it let in and that has not begun
-// does not run. The error is [task.ErrGrantRevoked] if it was revoked before.
+// does not run. The error is [grantstore.ErrRevoked] if it was revoked before.
 func (gs *grants) Revoke(ctx context.Context, id task.GrantID, who Approver, reason string) (casefile.Grant, error) {
 	if who.Name == "" {
 		return casefile.Grant{}, ErrForbidden
 	}
 	now := gs.cfg.Now()
 	reason = plain.Text(reason, casefile.MaxReason)
-	g, err := gs.stored.Revoke(ctx, id, task.Revocation{By: who.Name, At: now, Reason: reason})
+	g, err := gs.stored.Revoke(ctx, id, grantstore.Revocation{By: who.Name, At: now, Reason: reason})
 	if err != nil {
 		return casefile.Grant{}, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -18,7 +19,7 @@ import (
 const definition = "v2-0011"
 
 // grantable are the limits of the workflows that give grants in these tests.
-var grantable = task.GrantLimits{Longest: time.Hour, Uses: 20}
+var grantable = grantstore.Limits{Longest: time.Hour, Uses: 20}
 
 // allowGrants lets approvers of a workflow give grants.
 func (o *office) allowGrants(workflow string) {
@@ -159,8 +160,8 @@ func TestGrantIsGiven(t *testing.T) {
 			t.Errorf("the revocation is recorded as %+v", last.Note)
 		}
 		_, err = o.Revoke(t.Context(), g.ID, bob, "")
-		mustBe(t, err, task.ErrGrantRevoked)
-		_, err = o.Revoke(t.Context(), task.NewGrantID(task.GrantScope{}), bob, "")
+		mustBe(t, err, grantstore.ErrRevoked)
+		_, err = o.Revoke(t.Context(), grantstore.NewID(grantstore.Scope{}), bob, "")
 		mustBe(t, err, task.ErrNotFound)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -46,7 +47,7 @@ func (h *holder) byGrant(ctx context.Context, c Call, t task.Task) (Call, task.T
 
 // covering returns the workflow of c and the grants that cover its task t, those that
 // end first at the beginning.
-func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, []task.Grant) {
+func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, []grantstore.Grant) {
 	w, known := gs.cfg.Workflow(t.Workflow)
 	if !known || w.Grants.Uses < 1 || t.State != task.InputRequired || t.Call.Method != casefile.MethodTool || c.Alone || c.Tool.Digest == "" {
 		return w, nil
@@ -62,12 +63,12 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 	}
 	others := w
 	others.SelfApproval = false // nobody gives a grant to their own agent
-	all = slices.DeleteFunc(all, func(g task.Grant) bool {
+	all = slices.DeleteFunc(all, func(g grantstore.Grant) bool {
 		return g.Usable(gs.cfg.Now(), w.Grants) != nil || !gs.covers(g, t) || !others.satisfied(task.Task{
 			Owner: t.Owner, Verdict: t.Verdict, Approval: &task.Approval{Approvals: g.By},
 		})
 	})
-	slices.SortFunc(all, func(a, b task.Grant) int { return a.Until.Compare(b.Until) })
+	slices.SortFunc(all, func(a, b grantstore.Grant) int { return a.Until.Compare(b.Until) })
 	return w, all
 }
 
@@ -87,7 +88,7 @@ func (h *holder) redefined(ctx context.Context, c Call, t task.Task, now Tool) (
 
 // approvedBy returns the task of c, which takes the place of t, as g approves it.
 // Metadata that its approvers did not see is left out of it.
-func (h *holder) approvedBy(ctx context.Context, c Call, t task.Task, g task.Grant) (task.Task, error) {
+func (h *holder) approvedBy(ctx context.Context, c Call, t task.Task, g grantstore.Grant) (task.Task, error) {
 	_, meta, err := h.grants.scopeOf(t, nil)
 	if err != nil {
 		return t, err
@@ -159,14 +160,14 @@ func (gs *grants) drift(ctx context.Context, t task.Task) (*task.Failure, error)
 
 // withdrawn returns why g, which may be nothing at all, does not let t run, or "": it
 // must have counted t, cover it, and be in force.
-func (gs *grants) withdrawn(g task.Grant, t task.Task) string {
-	counted := slices.ContainsFunc(g.Uses, func(u task.GrantUse) bool { return u.Task == t.ID })
+func (gs *grants) withdrawn(g grantstore.Grant, t task.Task) string {
+	counted := slices.ContainsFunc(g.Uses, func(u grantstore.Use) bool { return u.Task == t.ID })
 	w, _ := gs.cfg.Workflow(t.Workflow)
 	g.Uses = nil // that of t is one of them
 	switch usable := g.Usable(gs.cfg.Now(), w.Grants); {
 	case !counted || !gs.covers(g, t):
 		return "there is no standing approval for it"
-	case errors.Is(usable, task.ErrGrantRevoked):
+	case errors.Is(usable, grantstore.ErrRevoked):
 		return "the standing approval was revoked"
 	case w.Grants.Uses < 1:
 		return "the workflow no longer allows standing approvals"

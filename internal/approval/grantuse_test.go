@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -31,7 +32,7 @@ func TestGrantPolicy(t *testing.T) {
 		}, task.InputRequired},
 		"no grants any more": {func(o *office) { o.setWorkflow("ops", approval.Workflow{}) }, task.InputRequired},
 		"shorter grants": {func(o *office) {
-			o.setWorkflow("ops", approval.Workflow{Grants: task.GrantLimits{Longest: time.Minute, Uses: 5}})
+			o.setWorkflow("ops", approval.Workflow{Grants: grantstore.Limits{Longest: time.Minute, Uses: 5}})
 		}, task.InputRequired},
 		"the workflow is not there": {func(o *office) { o.mu.Lock(); delete(o.workflows, "ops"); o.mu.Unlock() }, ""},
 		"revoked": {func(o *office) {

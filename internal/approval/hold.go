@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -58,8 +59,8 @@ type Call struct {
 	// its messages is about.
 	InBatch []Tool
 
-	id    task.ID     // of the task, if that is fixed already
-	grant *task.Grant // that approves the call
+	id    task.ID           // of the task, if that is fixed already
+	grant *grantstore.Grant // that approves the call
 }
 
 // A Tool is what an upstream says of one of its tools.
@@ -213,7 +214,8 @@ func (h *holder) question(c Call) (task.Event, Workflow, error) {
 			return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "unknown workflow"}
 		}
 		if c.grant != nil {
-			return task.Admit{By: h.cfg.Name, Reason: "standing approval " + string(c.grant.ID), Grant: c.grant}, w, nil
+			admit, err := c.grant.Admission(h.cfg.Name, "standing approval "+string(c.grant.ID))
+			return admit, w, err
 		}
 		return task.Submit{By: h.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
 	default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -19,7 +20,7 @@ type Workflow struct {
 	Validity     time.Duration // how long an approval can be used; 0 means as long as the task lives
 	Redact       []string      // paths that approvers do not see, such as arguments.password or result.token
 	Escalation   Escalation
-	Grants       task.GrantLimits // how far standing approvals may go; zero means that none can be given
+	Grants       grantstore.Limits // how far standing approvals may go; zero means that none can be given
 }
 
 // An Escalation lets others decide too when a share of the time is over. The zero

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -112,7 +113,7 @@ func (v *Viewer) addGrants(ctx context.Context, t task.Task, c *Case) error {
 	if t.Approval == nil || !slices.ContainsFunc(t.Approval.Approvals, func(d task.Decision) bool { return d.Gives != nil }) {
 		return nil
 	}
-	all, err := task.Grants{Records: v.cfg.Store}.All(ctx)
+	all, err := grantstore.Store{Records: v.cfg.Store}.All(ctx)
 	for _, g := range all {
 		if g.From == t.ID {
 			c.Given = append(c.Given, v.ViewGrant(g))

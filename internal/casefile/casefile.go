@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -55,7 +56,7 @@ type Terms struct {
 	Redact    []string      // paths that nobody is shown, such as arguments.password or result.token
 	Validity  time.Duration // how long an approval can be used; 0 means as long as the task lives
 
-	Grants task.GrantLimits // how far standing approvals may go; zero means that none can be given
+	Grants grantstore.Limits // how far standing approvals may go; zero means that none can be given
 }
 
 // A Viewer shows held calls. It is safe for concurrent use.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -54,7 +55,7 @@ func (v *Viewer) Offer(t task.Task) (Offer, error) {
 	if err != nil {
 		return Offer{}, &NoGrantError{"the arguments cannot be read"}
 	}
-	return Offer{int(terms.Grants.Longest / time.Second), min(terms.Grants.Uses, task.MaxGrantUses), free}, nil
+	return Offer{int(terms.Grants.Longest / time.Second), min(terms.Grants.Uses, grantstore.MaxUses), free}, nil
 }
 
 // maxFree is how many arguments an approver can choose from. Of a call with more, all
@@ -111,14 +112,14 @@ type Grant struct {
 	Free     []string `json:"free,omitempty"` // the arguments that may have any value of the same type
 	Workflow string   `json:"workflow"`
 
-	From    task.ID          `json:"from"` // the call whose approvers gave it
-	By      []string         `json:"by"`
-	GivenAt time.Time        `json:"givenAt"`
-	Until   time.Time        `json:"until"`
-	MaxUses int              `json:"maxUses"`
-	Used    int              `json:"used"`
-	Uses    []GrantUse       `json:"uses,omitempty"` // by [Viewer.Grant]
-	Revoked *task.Revocation `json:"revoked,omitzero"`
+	From    task.ID                `json:"from"` // the call whose approvers gave it
+	By      []string               `json:"by"`
+	GivenAt time.Time              `json:"givenAt"`
+	Until   time.Time              `json:"until"`
+	MaxUses int                    `json:"maxUses"`
+	Used    int                    `json:"used"`
+	Uses    []GrantUse             `json:"uses,omitempty"` // by [Viewer.Grant]
+	Revoked *grantstore.Revocation `json:"revoked,omitzero"`
 }
 
 // GrantFacts are what is kept of the call for which a standing approval was given.
@@ -182,7 +183,7 @@ func (v *Viewer) Grants(ctx context.Context, all bool) ([]Grant, error) { //noli
 		return nil, err
 	}
 	defer done()
-	kept, err := task.Grants{Records: v.cfg.Store}.All(ctx)
+	kept, err := grantstore.Store{Records: v.cfg.Store}.All(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (v *Viewer) Grant(ctx context.Context, id task.GrantID) (Grant, error) {
 		return Grant{}, err
 	}
 	defer done()
-	kept, err := task.Grants{Records: v.cfg.Store}.Get(ctx, id)
+	kept, err := grantstore.Store{Records: v.cfg.Store}.Get(ctx, id)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -240,7 +241,7 @@ func (v *Viewer) became(ctx context.Context, id task.ID) (string, error) {
 }
 
 // ViewGrant returns g as people see it.
-func (v *Viewer) ViewGrant(g task.Grant) Grant {
+func (v *Viewer) ViewGrant(g grantstore.Grant) Grant {
 	one := Grant{
 		ID: g.ID, State: GrantActive, Workflow: g.Workflow, From: g.From, GivenAt: g.GivenAt, Until: g.Until,
 		MaxUses: g.MaxUses, Used: len(g.Uses), Revoked: g.Revoked,
@@ -258,14 +259,14 @@ func (v *Viewer) ViewGrant(g task.Grant) Grant {
 	}
 	terms, known := v.cfg.Terms(grantTask(g.Workflow, stored.Home))
 	if !known {
-		terms.Grants = task.GrantLimits{}
+		terms.Grants = grantstore.Limits{}
 	}
 	one.Until = earlier(one.Until, g.GivenAt.Add(terms.Grants.Longest))
 	one.MaxUses = min(one.MaxUses, terms.Grants.Uses)
 	switch err := g.Usable(v.cfg.Now(), terms.Grants); {
-	case errors.Is(err, task.ErrGrantRevoked):
+	case errors.Is(err, grantstore.ErrRevoked):
 		one.State = GrantRevoked
-	case errors.Is(err, task.ErrGrantSpent):
+	case errors.Is(err, grantstore.ErrSpent):
 		one.State = GrantSpent
 	case err != nil:
 		one.State = GrantExpired

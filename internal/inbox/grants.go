@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -61,7 +62,7 @@ func (i *Inbox) revoke(w http.ResponseWriter, r *http.Request, who operator.Oper
 	switch {
 	case err == nil:
 		i.showGrants(w, r, who, http.StatusOK, &notice{good: true, title: "The standing approval was revoked", text: usesText(g) + " Further calls are held."})
-	case errors.Is(err, task.ErrGrantRevoked):
+	case errors.Is(err, grantstore.ErrRevoked):
 		i.showGrants(w, r, who, http.StatusConflict, &notice{title: "It was revoked before", text: "Nothing has changed."})
 	default:
 		i.fail(w, r, who, err)

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 )
 
 func grantsPage(f frame, list []casefile.Grant, all bool) templ.Component {
@@ -805,7 +805,7 @@ func givenCard(d detail) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if _, all := task.Narrowest(d.Approvals); all && len(d.Given) == 0 && len(d.Approvals) >= d.Quorum {
+		if _, all := grantstore.Narrowest(d.Approvals); all && len(d.Given) == 0 && len(d.Approvals) >= d.Quorum {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "<p class=\"small\">No standing approval is on record.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

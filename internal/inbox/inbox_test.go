@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -80,9 +81,9 @@ func open(t *testing.T) *office {
 		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},
 		"two":     {Quorum: 2, Timeout: time.Hour},
 		"bobs":    {Approvers: []string{"bob", "group:oncall"}},
-		"again":   {Redact: []string{"arguments.password"}, Timeout: time.Hour, Grants: task.GrantLimits{Longest: time.Hour, Uses: 10}},
+		"again":   {Redact: []string{"arguments.password"}, Timeout: time.Hour, Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
 
-		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: task.GrantLimits{Longest: time.Hour, Uses: 10}},
+		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
 	}
 	var err error
 	o.desk, err = approval.New(approval.Config{

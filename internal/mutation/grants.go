@@ -3,39 +3,46 @@ package main
 // grantMutations are about standing approvals.
 var grantMutations = []mutation{
 	{
-		"a pinned argument may have any value", "task/grant.go",
+		"a pinned argument may have any value", "internal/grantstore/grant.go",
 		`if slices.Contains(s.Free, name) {`, `if len(s.Free) > 0 {`,
-		taskPkg, "^TestGrantScope",
+		"internal/grantstore", "^TestGrantScope",
 	},
 	{
-		"a free argument may have any type", "task/grant.go",
-		`how, value = "free", jsontext.Value(typeOf(value))`, `how, value = "free", nil`,
-		taskPkg, "^TestGrantScope",
+		"a free argument may have any type", "internal/grantstore/grant.go",
+		`how, value = "free", json.RawMessage(typeOf(value))`, `how, value = "free", nil`,
+		"internal/grantstore", "^TestGrantScope",
 	},
 	{
-		"a grant covers calls with more arguments", "task/grant.go",
+		"a grant covers calls with more arguments", "internal/grantstore/grant.go",
 		`b, err := appendCanonical(b, s.Call.Also)`, `b, err := appendCanonical(b, "")`,
 		approvalPkg, "^TestGrantCoversNothingElse$",
 	},
 	{
-		"a revoked grant is used", "task/grant.go",
+		"a grant that nobody gave lets a call run", "internal/grantstore/grant.go",
+		`if wrong := g.check(); wrong != "" {
+		return task.Admit{}`, `if wrong := g.check(); false {
+		return task.Admit{}`,
+		"internal/grantstore", "^TestAdmission$",
+	},
+	{
+		"a revoked grant is used", "internal/grantstore/grant.go",
 		`case g.Revoked != nil:`, `case false:`,
 		approvalPkg, "^TestGrantPolicy$",
 	},
 	{
-		"a grant is used after its time", "task/grant.go",
+		"a grant is used after its time", "internal/grantstore/grant.go",
 		`case !now.Before(earliest(g.Until, g.GivenAt.Add(l.Longest))):`, `case false:`,
 		approvalPkg, "^TestGrantPolicy$",
 	},
 	{
-		"a grant is used too often", "task/grant.go",
+		"a grant is used too often", "internal/grantstore/grant.go",
 		`case len(g.Uses) >= min(g.MaxUses, l.Uses):`, `case false:`,
 		approvalPkg, "^TestGrantLastUse$",
 	},
 	{
-		"one approver of several gives a grant", "task/grant.go",
-		`if len(all) == 0 || slices.ContainsFunc(all, func(d Decision) bool { return d.Gives == nil }) {`,
-		`all = slices.DeleteFunc(slices.Clone(all), func(d Decision) bool { return d.Gives == nil }); if len(all) == 0 {`,
+		"one approver of several gives a grant", "internal/grantstore/grant.go",
+		`if len(all) == 0 || slices.ContainsFunc(all, func(d task.Decision) bool { return d.Gives == nil }) {`,
+		`all = slices.DeleteFunc(slices.Clone(all), func(d task.Decision) bool { return d.Gives == nil }); if len(all) == 0 {`,
 		approvalPkg, "^TestGrantQuorum$",
 	},
 	{

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -21,54 +22,54 @@ func grantCases() []testCase {
 }
 
 // wide are limits that no grant of these cases comes near to.
-var wide = task.GrantLimits{Longest: 1000 * time.Hour, Uses: task.MaxGrantUses}
+var wide = grantstore.Limits{Longest: 1000 * time.Hour, Uses: grantstore.MaxUses}
 
 // scope returns the scope of a grant for calls of owner.
-func scope(owner string, free ...string) task.GrantScope {
+func scope(owner string, free ...string) grantstore.Scope {
 	d := draft("tg_1", owner)
-	return task.GrantScope{Owner: owner, Workflow: d.Workflow, ToolDigest: "d1", Call: d.Call, Free: free}
+	return grantstore.Scope{Owner: owner, Workflow: d.Workflow, ToolDigest: "d1", Call: d.Call, Free: free}
 }
 
 // grant returns a grant with so many uses.
-func grant(t reporter, s task.GrantScope, uses int) task.Grant {
+func grant(t reporter, s grantstore.Scope, uses int) grantstore.Grant {
 	t.Helper()
 	pattern, err := s.Digest()
 	must(t, err)
-	return task.Grant{
-		ID: task.NewGrantID(s), Workflow: s.Workflow, Pattern: pattern, Free: s.Free, Meta: map[string]task.Digest{"m": {1}},
+	return grantstore.Grant{
+		ID: grantstore.NewID(s), Workflow: s.Workflow, Pattern: pattern, Free: s.Free, Meta: map[string]task.Digest{"m": {1}},
 		From: "tg_1", By: []task.Decision{{By: "bob", Standing: task.Standing{Groups: []string{"oncall"}}, At: epoch}},
 		GivenAt: epoch, Until: epoch.Add(ttl), MaxUses: uses, Facts: `{"é":1}`,
 	}
 }
 
 // give has a store keep a grant with so many uses.
-func give(t reporter, s task.Store, of task.GrantScope, uses int) task.Grant {
+func give(t reporter, s task.Store, of grantstore.Scope, uses int) grantstore.Grant {
 	t.Helper()
 	g := grant(t, of, uses)
-	must(t, task.Grants{Records: s}.Give(t.Context(), g))
+	must(t, grantstore.Store{Records: s}.Give(t.Context(), g))
 	return g
 }
 
 func grantKept(t reporter, s task.Store) {
-	ctx, grants := t.Context(), task.Grants{Records: s}
-	_, err := grants.Get(ctx, task.NewGrantID(scope("alice")))
+	ctx, kept := t.Context(), grantstore.Store{Records: s}
+	_, err := kept.Get(ctx, grantstore.NewID(scope("alice")))
 	mustBe(t, err, task.ErrNotFound)
 	g := give(t, s, scope("alice", "path"), 3)
-	got, err := grants.Get(ctx, g.ID)
+	got, err := kept.Get(ctx, g.ID)
 	must(t, err)
 	mustEqual(t, "the grant that was kept", got, g)
-	used, err := grants.Use(ctx, g.ID, "tg_2", epoch, wide)
+	used, err := kept.Use(ctx, g.ID, "tg_2", epoch, wide)
 	must(t, err)
-	g.Uses = []task.GrantUse{{Task: "tg_2", At: epoch}}
+	g.Uses = []grantstore.Use{{Task: "tg_2", At: epoch}}
 	mustEqual(t, "the grant after a use", used, g)
-	got, err = grants.Get(ctx, g.ID)
+	got, err = kept.Get(ctx, g.ID)
 	must(t, err)
 	mustEqual(t, "the grant that is kept after a use", got, g)
-	mustBe(t, grants.Give(ctx, g), task.ErrConcurrentModification) // it is there already
+	mustBe(t, kept.Give(ctx, g), task.ErrConcurrentModification) // it is there already
 }
 
 func grantFound(t reporter, s task.Store) {
-	ctx, grants := t.Context(), task.Grants{Records: s}
+	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	want := map[string][]task.GrantID{}
 	for i := range 205 { // more than stores are asked for at a time
 		owner := "owner" + strconv.Itoa(i%2)
@@ -76,23 +77,23 @@ func grantFound(t reporter, s task.Store) {
 	}
 	must(t, s.PutRecord(ctx, task.Record{Name: "grants", Version: 1, Value: []byte("x")}))
 	for owner, ids := range want {
-		found, err := grants.Of(ctx, scope(owner))
+		found, err := kept.Of(ctx, scope(owner))
 		must(t, err)
 		mustEqual(t, "the grants of "+owner, sortedIDs(found), slices.Sorted(slices.Values(ids)))
 	}
-	all, err := grants.All(ctx)
+	all, err := kept.All(ctx)
 	must(t, err)
 	if len(all) != 205 {
 		t.Fatalf("%d grants of 205 are listed", len(all))
 	}
-	none, err := grants.Of(ctx, scope("nobody"))
+	none, err := kept.Of(ctx, scope("nobody"))
 	must(t, err)
 	if len(none) > 0 {
 		t.Fatalf("somebody without grants has %d", len(none))
 	}
 }
 
-func sortedIDs(all []task.Grant) []task.GrantID {
+func sortedIDs(all []grantstore.Grant) []task.GrantID {
 	var ids []task.GrantID
 	for _, g := range all {
 		ids = append(ids, g.ID)
@@ -110,13 +111,13 @@ func grantLastUse(t reporter, replicas []task.Store) {
 	all.Add(users)
 	errs := together(users, func(i int) error {
 		records := &recordMeeting{Records: replicas[i%len(replicas)], all: &all}
-		_, err := task.Grants{Records: records}.Use(t.Context(), g.ID, useID(i), epoch, wide)
+		_, err := grantstore.Store{Records: records}.Use(t.Context(), g.ID, useID(i), epoch, wide)
 		return err
 	})
-	if n := succeeded(t, errs, task.ErrGrantSpent); n != uses {
+	if n := succeeded(t, errs, grantstore.ErrSpent); n != uses {
 		t.Fatalf("%d of %d used a grant that has %d uses", n, users, uses)
 	}
-	got, err := task.Grants{Records: replicas[0]}.Get(t.Context(), g.ID)
+	got, err := grantstore.Store{Records: replicas[0]}.Get(t.Context(), g.ID)
 	must(t, err)
 	if len(got.Uses) != uses {
 		t.Fatalf("%d uses are recorded, want %d", len(got.Uses), uses)
@@ -127,10 +128,10 @@ func grantLastUse(t reporter, replicas []task.Store) {
 func useID(i int) task.ID { return task.ID("tg_" + strconv.Itoa(i)) }
 
 // usesRecorded checks that a grant has recorded the uses that were had, and no others.
-func usesRecorded(t reporter, g task.Grant, errs []error) {
+func usesRecorded(t reporter, g grantstore.Grant, errs []error) {
 	t.Helper()
 	for i, err := range errs {
-		recorded := slices.ContainsFunc(g.Uses, func(u task.GrantUse) bool { return u.Task == useID(i) })
+		recorded := slices.ContainsFunc(g.Uses, func(u grantstore.Use) bool { return u.Task == useID(i) })
 		if recorded != (err == nil) {
 			t.Fatalf("use %d is recorded: %t, and its error is %v", i, recorded, err)
 		}
@@ -156,31 +157,31 @@ func (m *recordMeeting) GetRecord(ctx context.Context, name string) (task.Record
 }
 
 func grantRevoked(t reporter, s task.Store) {
-	ctx, grants := t.Context(), task.Grants{Records: s}
-	g := give(t, s, scope("alice"), task.MaxGrantUses)
+	ctx, kept := t.Context(), grantstore.Store{Records: s}
+	g := give(t, s, scope("alice"), grantstore.MaxUses)
 	const users = 12
 	var all sync.WaitGroup
 	all.Add(users + 1)
 	errs := together(users+1, func(i int) error {
-		met := task.Grants{Records: &recordMeeting{Records: s, all: &all}}
+		met := grantstore.Store{Records: &recordMeeting{Records: s, all: &all}}
 		var err error
 		if i == users {
-			_, err = met.Revoke(ctx, g.ID, task.Revocation{By: "bob", At: epoch, Reason: "enough"})
+			_, err = met.Revoke(ctx, g.ID, grantstore.Revocation{By: "bob", At: epoch, Reason: "enough"})
 		} else {
 			_, err = met.Use(ctx, g.ID, useID(i), epoch, wide)
 		}
 		return err
 	})
-	succeeded(t, errs, task.ErrGrantRevoked)
+	succeeded(t, errs, grantstore.ErrRevoked)
 	must(t, errs[users])
-	got, err := grants.Get(ctx, g.ID)
+	got, err := kept.Get(ctx, g.ID)
 	must(t, err)
 	usesRecorded(t, got, errs[:users])
-	mustEqual(t, "the revocation", got.Revoked, &task.Revocation{By: "bob", At: epoch, Reason: "enough"})
-	_, err = grants.Use(ctx, g.ID, "tg_late", epoch, wide)
-	mustBe(t, err, task.ErrGrantRevoked)
-	_, err = grants.Revoke(ctx, g.ID, task.Revocation{By: "eve", At: epoch})
-	mustBe(t, err, task.ErrGrantRevoked)
+	mustEqual(t, "the revocation", got.Revoked, &grantstore.Revocation{By: "bob", At: epoch, Reason: "enough"})
+	_, err = kept.Use(ctx, g.ID, "tg_late", epoch, wide)
+	mustBe(t, err, grantstore.ErrRevoked)
+	_, err = kept.Revoke(ctx, g.ID, grantstore.Revocation{By: "eve", At: epoch})
+	mustBe(t, err, grantstore.ErrRevoked)
 }
 
 // grantSwept lets a grant be swept a day after its end, and not before.
@@ -194,7 +195,7 @@ func grantSwept(t reporter, s task.Store) {
 	if n, err := s.SweepRecords(t.Context(), g.Until.Add(25*time.Hour), 10); n != 1 || err != nil {
 		t.Fatalf("swept %d grants, want 1: %v", n, err)
 	}
-	_, err := task.Grants{Records: s}.Get(t.Context(), g.ID)
+	_, err := grantstore.Store{Records: s}.Get(t.Context(), g.ID)
 	mustBe(t, err, task.ErrNotFound)
 }
 
@@ -203,11 +204,11 @@ func grantSwept(t reporter, s task.Store) {
 func grantsOf(t reporter, replicas []task.Store) {
 	grantLastUse(t, replicas)
 	g := give(t, replicas[0], scope("alice"), 10)
-	last := task.Grants{Records: replicas[len(replicas)-1]}
+	last := grantstore.Store{Records: replicas[len(replicas)-1]}
 	_, err := last.Use(t.Context(), g.ID, "tg_1", epoch, wide)
 	must(t, err)
-	_, err = task.Grants{Records: replicas[0]}.Revoke(t.Context(), g.ID, task.Revocation{By: "bob", At: epoch})
+	_, err = grantstore.Store{Records: replicas[0]}.Revoke(t.Context(), g.ID, grantstore.Revocation{By: "bob", At: epoch})
 	must(t, err)
 	_, err = last.Use(t.Context(), g.ID, "tg_2", epoch, wide)
-	mustBe(t, err, task.ErrGrantRevoked)
+	mustBe(t, err, grantstore.ErrRevoked)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -85,7 +86,7 @@ var problems = []struct {
 		http.StatusConflict, "arguments_unread",
 		"you were shown only part of the arguments; get all of them with arguments=all, or say with unreadBytes how many bytes you approve unread",
 	}},
-	{task.ErrGrantRevoked, problem{http.StatusConflict, "already_revoked", "this standing approval was revoked before"}},
+	{grantstore.ErrRevoked, problem{http.StatusConflict, "already_revoked", "this standing approval was revoked before"}},
 	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "no such approval"}},
 	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have already approved this call"}},
 	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has already been decided"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -107,7 +108,7 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 		"Failure": task.Failure{}, "Link": task.Link{}, "Ends": task.Ends{}, "Entry": task.Entry{}, "Verdict": api.Verdict{},
 		"Context": casefile.Context{}, "Precedent": casefile.Precedent{},
 		"Grant": casefile.Grant{}, "GrantUse": casefile.GrantUse{}, "GrantTerms": task.GrantTerms{}, "GrantWish": api.GrantWish{},
-		"Offer": casefile.Offer{}, "Revocation": task.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},
+		"Offer": casefile.Offer{}, "Revocation": grantstore.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},
 		"ChannelStatus": channel.Status{}, "SignedAnswer": webhook.SignedAnswer{}, "Answer": webhook.Answer{},
 	} {
 		got := slices.Sorted(maps.Keys(d.at("components", "schemas", name, "properties")))

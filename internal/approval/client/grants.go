@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -65,7 +66,7 @@ func (c *Client) FindGrant(ctx context.Context, text string) (task.GrantID, erro
 	if !strings.HasPrefix(start, prefix) {
 		start = prefix + start
 	}
-	if task.GrantID(start).Valid() {
+	if grantstore.ValidID(task.GrantID(start)) {
 		return task.GrantID(start), nil
 	}
 	all, err := c.Grants(ctx, "all")

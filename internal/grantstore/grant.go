@@ -1,4 +1,6 @@
-package task
+// Package grantstore keeps standing approvals: a person who approves a held call can let
+// further calls like it run without being asked.
+package grantstore
 
 import (
 	"crypto/rand"
@@ -14,39 +16,41 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A Grant is a standing approval: it lets calls run that are like one that people
 // have approved, until a time and so many times at most. A grant changes only by
-// [Grants], with one compare-and-swap, so that its uses are counted exactly
+// [Store], with one compare-and-swap, so that its uses are counted exactly
 // whatever the number of replicas.
 type Grant struct {
-	ID       GrantID  `json:"id"`
-	Workflow string   `json:"workflow"`
-	Pattern  Digest   `json:"pattern"`        // what all calls of the grant have in common: [GrantScope.Digest]
-	Free     []string `json:"free,omitempty"` // the arguments that may have any value of the same type
+	ID       task.GrantID `json:"id"`
+	Workflow string       `json:"workflow"`
+	Pattern  task.Digest  `json:"pattern"`        // what all calls of the grant have in common: [Scope.Digest]
+	Free     []string     `json:"free,omitempty"` // the arguments that may have any value of the same type
 
 	// Meta has digests of metadata that differs from request to request and is no
 	// part of the pattern, by name. It is sent only if it is what the approvers saw.
-	Meta map[string]Digest `json:"meta,omitempty"`
+	Meta map[string]task.Digest `json:"meta,omitempty"`
 
-	From    ID         `json:"from"` // the task whose approvers gave the grant
-	By      []Decision `json:"by"`   // their approvals
-	GivenAt time.Time  `json:"givenAt"`
-	Until   time.Time  `json:"until"`
-	MaxUses int        `json:"maxUses"`
+	From    task.ID         `json:"from"` // the task whose approvers gave the grant
+	By      []task.Decision `json:"by"`   // their approvals
+	GivenAt time.Time       `json:"givenAt"`
+	Until   time.Time       `json:"until"`
+	MaxUses int             `json:"maxUses"`
 
-	Uses    []GrantUse  `json:"uses,omitempty"` // oldest first
+	Uses    []Use       `json:"uses,omitempty"` // oldest first
 	Revoked *Revocation `json:"revoked,omitzero"`
 
 	Facts string `json:"facts,omitzero"` // what people are shown of it
 }
 
-// A GrantUse is one use of a [Grant]. It is counted before the task is created: if
+// A Use is one use of a [Grant]. It is counted before the task is created: if
 // there is no such task, and never was, the process ended in between and the call
 // never ran.
-type GrantUse struct {
-	Task ID        `json:"task"`
+type Use struct {
+	Task task.ID   `json:"task"`
 	At   time.Time `json:"at"`
 }
 
@@ -57,22 +61,15 @@ type Revocation struct {
 	Reason string    `json:"reason,omitzero"`
 }
 
-// GrantTerms are how far a grant goes, as an approver wants it.
-type GrantTerms struct {
-	Until time.Time `json:"until"`
-	Uses  int       `json:"uses"`
-	Free  []string  `json:"free,omitempty"` // the names of the arguments that may have any value of the same type
-}
-
-// MaxGrantUses is how many uses a grant can have. Its record has room for them.
-const MaxGrantUses = 200
+// MaxUses is how many uses a grant can have. Its record has room for them.
+const MaxUses = 200
 
 // Narrowest returns the terms that all of the decisions admit: the earliest end,
 // the fewest uses, and what all of them leave free. It reports false if one of the
 // decisions gives no grant.
-func Narrowest(all []Decision) (GrantTerms, bool) {
-	if len(all) == 0 || slices.ContainsFunc(all, func(d Decision) bool { return d.Gives == nil }) {
-		return GrantTerms{}, false
+func Narrowest(all []task.Decision) (task.GrantTerms, bool) {
+	if len(all) == 0 || slices.ContainsFunc(all, func(d task.Decision) bool { return d.Gives == nil }) {
+		return task.GrantTerms{}, false
 	}
 	terms := *all[0].Gives
 	terms.Free = slices.Clone(terms.Free)
@@ -85,38 +82,38 @@ func Narrowest(all []Decision) (GrantTerms, bool) {
 
 // The errors of a grant that cannot be used any more.
 var (
-	ErrGrantRevoked = errors.New("task: the grant was revoked")
-	ErrGrantExpired = errors.New("task: the time of the grant is over")
-	ErrGrantSpent   = errors.New("task: all uses of the grant are taken")
+	ErrRevoked = errors.New("grantstore: the grant was revoked")
+	ErrExpired = errors.New("grantstore: the time of the grant is over")
+	ErrSpent   = errors.New("grantstore: all uses of the grant are taken")
 )
 
-// GrantLimits are how far any grant may go.
-type GrantLimits struct {
+// Limits are how far any grant may go.
+type Limits struct {
 	Longest time.Duration // from when it was given
 	Uses    int
 }
 
 // Usable returns nil if g can be used at time now, within limits that may have
 // become narrower since it was given.
-func (g Grant) Usable(now time.Time, l GrantLimits) error {
+func (g Grant) Usable(now time.Time, l Limits) error {
 	switch {
 	case g.Revoked != nil:
-		return ErrGrantRevoked
+		return ErrRevoked
 	case !now.Before(earliest(g.Until, g.GivenAt.Add(l.Longest))):
-		return ErrGrantExpired
+		return ErrExpired
 	case len(g.Uses) >= min(g.MaxUses, l.Uses):
-		return ErrGrantSpent
+		return ErrSpent
 	default:
 		return nil
 	}
 }
 
 // use returns g with one more use.
-func (g Grant) use(of ID, now time.Time, l GrantLimits) (Grant, error) {
+func (g Grant) use(of task.ID, now time.Time, l Limits) (Grant, error) {
 	if err := g.Usable(now, l); err != nil {
 		return g, err
 	}
-	g.Uses = append(slices.Clip(g.Uses), GrantUse{Task: of, At: precise(now)})
+	g.Uses = append(slices.Clip(g.Uses), Use{Task: of, At: precise(now)})
 	return g, nil
 }
 
@@ -125,11 +122,11 @@ func (g Grant) check() string {
 	switch {
 	case g.ID == "":
 		return "no id"
-	case g.Pattern == Digest{}:
+	case g.Pattern == task.Digest{}:
 		return "no pattern"
 	case len(g.By) == 0:
 		return "no approvals"
-	case g.MaxUses < 1 || g.MaxUses > MaxGrantUses:
+	case g.MaxUses < 1 || g.MaxUses > MaxUses:
 		return "the number of uses"
 	case !g.Until.After(g.GivenAt):
 		return "no time"
@@ -138,45 +135,54 @@ func (g Grant) check() string {
 	}
 }
 
-// A GrantScope is what calls of one grant have in common: who makes them, for which
+// Admission returns the event by which g approves a call, with the approvals of those
+// who gave it.
+func (g Grant) Admission(by, reason string) (task.Admit, error) {
+	if wrong := g.check(); wrong != "" {
+		return task.Admit{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionAdmit, Detail: "grant: " + wrong}
+	}
+	return task.Admit{By: by, Reason: reason, Grant: g.ID, Approvals: g.By}, nil
+}
+
+// A Scope is what calls of one grant have in common: who makes them, for which
 // workflow, of which tool as it was defined, and with which arguments and whatever
 // else is sent.
-type GrantScope struct {
+type Scope struct {
 	Owner      string
 	Principal  string // who the owner is to people
 	Workflow   string
-	ToolDigest string // of the tool's definition
-	Call       Call   // without metadata that differs from request to request
+	ToolDigest string    // of the tool's definition
+	Call       task.Call // without metadata that differs from request to request
 	Free       []string
 }
 
 // Digest returns the digest of s: of the values of all arguments but the free ones,
 // of which it has the name and the type. Two calls have the same digest only if they
 // have arguments of the same names and differ in the values of free ones at most.
-// Values are compared as those of [Call.Digest]. It fails if a free argument is
+// Values are compared as those of [task.Call.Digest]. It fails if a free argument is
 // missing, or named twice.
-func (s GrantScope) Digest() (Digest, error) {
+func (s Scope) Digest() (task.Digest, error) {
 	b := appendText(nil, "thoughtgate grant 1")
 	for _, part := range [...]string{s.Owner, s.Principal, s.Workflow, s.ToolDigest, s.Call.Upstream, s.Call.Method, s.Call.Name} {
 		b = appendText(b, part)
 	}
 	b, err := appendCanonical(b, s.Call.Also)
 	if err != nil {
-		return Digest{}, fmt.Errorf("what is sent besides: %w", err)
+		return task.Digest{}, fmt.Errorf("what is sent besides: %w", err)
 	}
 	if b, err = s.appendArguments(b); err != nil {
-		return Digest{}, fmt.Errorf("arguments: %w", err)
+		return task.Digest{}, fmt.Errorf("arguments: %w", err)
 	}
 	return sha256.Sum256(b), nil
 }
 
 // appendArguments appends the arguments. Each is a text that says whether it is
 // free, its name, and its value or, if it is free, its type.
-func (s GrantScope) appendArguments(b []byte) ([]byte, error) {
+func (s Scope) appendArguments(b []byte) ([]byte, error) {
 	if len(s.Free) == 0 {
 		return appendCanonical(appendText(b, "whole"), s.Call.Arguments)
 	}
-	members, err := Arguments(s.Call.Arguments)
+	members, err := arguments(s.Call.Arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -213,9 +219,9 @@ func typeOf(v json.RawMessage) string {
 	}
 }
 
-// Arguments returns the members of arguments by their names, each in its canonical
+// arguments returns the members of arguments by their names, each in its canonical
 // form. It fails if the arguments are no object, or name one twice.
-func Arguments(text string) (map[string]json.RawMessage, error) {
+func arguments(text string) (map[string]json.RawMessage, error) {
 	form, err := jsontext.AppendFormat(nil, text, jsontext.ReorderRawObjects(true))
 	if err != nil {
 		return nil, err
@@ -227,9 +233,9 @@ func Arguments(text string) (map[string]json.RawMessage, error) {
 	return members, jsonv2.Unmarshal(form, &members)
 }
 
-// A GrantID names a [Grant]. It begins like those of all grants for calls of one
-// tool by one owner, and tells nothing else.
-type GrantID string
+// idLetters are the digits of an ID, without those that look like another. Each
+// stands for five bits.
+const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const (
 	grantPrefix = "gr_"
@@ -237,21 +243,21 @@ const (
 	grantRandom = 16 // characters that nobody can guess: 80 bits
 )
 
-// NewGrantID returns an ID for a grant of the given scope.
-func NewGrantID(s GrantScope) GrantID {
+// NewID returns an ID for a grant of the given scope.
+func NewID(s Scope) task.GrantID {
 	var random [grantRandom]byte
 	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
-	return GrantID(s.idPrefix() + letters(random[:]))
+	return task.GrantID(s.idPrefix() + letters(random[:]))
 }
 
-// Valid reports whether id can be the ID of a grant.
-func (id GrantID) Valid() bool {
+// ValidID reports whether id can be the ID of a grant.
+func ValidID(id task.GrantID) bool {
 	rest, ok := strings.CutPrefix(string(id), grantPrefix)
 	return ok && len(rest) == grantTool+grantRandom && strings.Trim(rest, idLetters) == ""
 }
 
 // idPrefix returns what the IDs of all grants for the tool and owner of s begin with.
-func (s GrantScope) idPrefix() string {
+func (s Scope) idPrefix() string {
 	b := appendText(nil, "thoughtgate grants of a tool 1")
 	for _, part := range [...]string{s.Owner, s.Call.Upstream, s.Call.Name} {
 		b = appendText(b, part)
@@ -268,3 +274,28 @@ func letters(of []byte) string {
 	}
 	return string(text)
 }
+
+// appendText appends a text after its length.
+func appendText(b []byte, text string) []byte {
+	return append(binary.BigEndian.AppendUint64(b, uint64(len(text))), text...)
+}
+
+// appendCanonical appends the canonical form of a JSON value, if there is one, after
+// its length.
+func appendCanonical(b []byte, value string) ([]byte, error) {
+	if value == "" {
+		return appendText(b, ""), nil
+	}
+	form, err := jsontext.AppendFormat(nil, value, jsontext.ReorderRawObjects(true))
+	return appendText(b, string(form)), err
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// precise returns t as it is stored: in UTC and in whole microseconds.
+func precise(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -1,4 +1,4 @@
-package task_test
+package grantstore_test
 
 import (
 	"errors"
@@ -10,14 +10,17 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
+
+var epoch = time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC)
 
 // seen is the call for which the grants of these tests are given.
 const seen = `{"path":"/tmp/é","n":1,"deep":{"a":[1,"x"],"b":null},"on":true}`
 
-func grantScope(arguments string, free ...string) task.GrantScope {
-	return task.GrantScope{
+func grantScope(arguments string, free ...string) grantstore.Scope {
+	return grantstore.Scope{
 		Owner: "files principal:agent", Principal: "named agent", Workflow: "ops", ToolDigest: "v2-1",
 		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: arguments}, Free: free,
 	}
@@ -74,19 +77,19 @@ func TestGrantScope(t *testing.T) {
 // Each part of a scope counts.
 func TestGrantScopeParts(t *testing.T) {
 	digests := map[task.Digest]string{}
-	for name, change := range map[string]func(*task.GrantScope){
-		"nothing":    func(*task.GrantScope) {},
-		"owner":      func(s *task.GrantScope) { s.Owner = "x" },
-		"principal":  func(s *task.GrantScope) { s.Principal = "x" },
-		"workflow":   func(s *task.GrantScope) { s.Workflow = "x" },
-		"definition": func(s *task.GrantScope) { s.ToolDigest = "x" },
-		"upstream":   func(s *task.GrantScope) { s.Call.Upstream = "x" },
-		"method":     func(s *task.GrantScope) { s.Call.Method = "x" },
-		"tool":       func(s *task.GrantScope) { s.Call.Name = "x" },
-		"also":       func(s *task.GrantScope) { s.Call.Also = `{"params":{"x":1}}` },
-		"arguments":  func(s *task.GrantScope) { s.Call.Arguments = `{}` },
-		"free":       func(s *task.GrantScope) { s.Free = []string{"path"} },
-		"moved":      func(s *task.GrantScope) { s.Owner, s.Principal = s.Owner+s.Principal, "" },
+	for name, change := range map[string]func(*grantstore.Scope){
+		"nothing":    func(*grantstore.Scope) {},
+		"owner":      func(s *grantstore.Scope) { s.Owner = "x" },
+		"principal":  func(s *grantstore.Scope) { s.Principal = "x" },
+		"workflow":   func(s *grantstore.Scope) { s.Workflow = "x" },
+		"definition": func(s *grantstore.Scope) { s.ToolDigest = "x" },
+		"upstream":   func(s *grantstore.Scope) { s.Call.Upstream = "x" },
+		"method":     func(s *grantstore.Scope) { s.Call.Method = "x" },
+		"tool":       func(s *grantstore.Scope) { s.Call.Name = "x" },
+		"also":       func(s *grantstore.Scope) { s.Call.Also = `{"params":{"x":1}}` },
+		"arguments":  func(s *grantstore.Scope) { s.Call.Arguments = `{}` },
+		"free":       func(s *grantstore.Scope) { s.Free = []string{"path"} },
+		"moved":      func(s *grantstore.Scope) { s.Owner, s.Principal = s.Owner+s.Principal, "" },
 	} {
 		s := grantScope(seen)
 		change(&s)
@@ -196,25 +199,25 @@ func TestGrantScopeProperty(t *testing.T) {
 }
 
 func TestGrantUsable(t *testing.T) {
-	limits := task.GrantLimits{Longest: time.Hour, Uses: 5}
-	g := task.Grant{GivenAt: epoch, Until: epoch.Add(30 * time.Minute), MaxUses: 2}
+	limits := grantstore.Limits{Longest: time.Hour, Uses: 5}
+	g := grantstore.Grant{GivenAt: epoch, Until: epoch.Add(30 * time.Minute), MaxUses: 2}
 	used := g
-	used.Uses = make([]task.GrantUse, 2)
+	used.Uses = make([]grantstore.Use, 2)
 	revoked := g
-	revoked.Revoked = &task.Revocation{By: "bob"}
+	revoked.Revoked = &grantstore.Revocation{By: "bob"}
 	for name, test := range map[string]struct {
-		grant  task.Grant
+		grant  grantstore.Grant
 		at     time.Time
-		limits task.GrantLimits
+		limits grantstore.Limits
 		want   error
 	}{
 		"in time":            {g, epoch.Add(30*time.Minute - 1), limits, nil},
-		"at its end":         {g, epoch.Add(30 * time.Minute), limits, task.ErrGrantExpired},
-		"a shorter limit":    {g, epoch.Add(10 * time.Minute), task.GrantLimits{Longest: 10 * time.Minute, Uses: 5}, task.ErrGrantExpired},
-		"used up":            {used, epoch, limits, task.ErrGrantSpent},
-		"a smaller limit":    {used, epoch, task.GrantLimits{Longest: time.Hour, Uses: 1}, task.ErrGrantSpent},
-		"no grants any more": {g, epoch, task.GrantLimits{}, task.ErrGrantExpired},
-		"revoked":            {revoked, epoch, limits, task.ErrGrantRevoked},
+		"at its end":         {g, epoch.Add(30 * time.Minute), limits, grantstore.ErrExpired},
+		"a shorter limit":    {g, epoch.Add(10 * time.Minute), grantstore.Limits{Longest: 10 * time.Minute, Uses: 5}, grantstore.ErrExpired},
+		"used up":            {used, epoch, limits, grantstore.ErrSpent},
+		"a smaller limit":    {used, epoch, grantstore.Limits{Longest: time.Hour, Uses: 1}, grantstore.ErrSpent},
+		"no grants any more": {g, epoch, grantstore.Limits{}, grantstore.ErrExpired},
+		"revoked":            {revoked, epoch, limits, grantstore.ErrRevoked},
 	} {
 		if err := test.grant.Usable(test.at, test.limits); !errors.Is(err, test.want) || test.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
@@ -226,41 +229,47 @@ func TestNarrowest(t *testing.T) {
 	gives := func(minutes, uses int, free ...string) task.Decision {
 		return task.Decision{Gives: &task.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, Free: free}}
 	}
-	if _, all := task.Narrowest([]task.Decision{gives(5, 1), {By: "bob"}}); all {
+	if _, all := grantstore.Narrowest([]task.Decision{gives(5, 1), {By: "bob"}}); all {
 		t.Error("one approver gave no grant, and there is one")
 	}
-	if _, all := task.Narrowest(nil); all {
+	if _, all := grantstore.Narrowest(nil); all {
 		t.Error("nobody gave a grant, and there is one")
 	}
-	got, all := task.Narrowest([]task.Decision{gives(5, 9, "a", "b"), gives(7, 3, "b", "c"), gives(6, 4, "c", "b", "a")})
+	got, all := grantstore.Narrowest([]task.Decision{gives(5, 9, "a", "b"), gives(7, 3, "b", "c"), gives(6, 4, "c", "b", "a")})
 	if !all || !got.Until.Equal(epoch.Add(5*time.Minute)) || got.Uses != 3 || !slices.Equal(got.Free, []string{"b"}) {
 		t.Errorf("the narrowest are %+v", got)
 	}
 }
 
 func TestGrantID(t *testing.T) {
-	id := task.NewGrantID(grantScope(seen))
-	if !id.Valid() || id == task.NewGrantID(grantScope(seen)) {
+	id := grantstore.NewID(grantScope(seen))
+	if !grantstore.ValidID(id) || id == grantstore.NewID(grantScope(seen)) {
 		t.Errorf("%s is malformed, or not unique", id)
 	}
 	for _, bad := range []task.GrantID{"", "gr_", id + "0", "tg_" + id[3:], id[:10] + "/" + id[11:], task.GrantID(strings.ToUpper(string(id)))} {
-		if bad.Valid() {
+		if grantstore.ValidID(bad) {
 			t.Errorf("%q counts as the id of a grant", bad)
 		}
 	}
 }
 
 // A grant approves a task with the approvals of those who gave it.
-func TestAdmitByGrant(t *testing.T) {
-	made, err := task.New(draft("tg_1", "ann"), epoch)
+func TestAdmission(t *testing.T) {
+	made, err := task.New(task.Draft{
+		ID: "tg_1", Owner: "ann", Call: task.Call{Method: "tools/call", Name: "write", Message: "{}"}, TTL: time.Hour, PollInterval: time.Second,
+	}, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := task.Grant{
+	g := grantstore.Grant{
 		ID: "gr_1", Pattern: task.Digest{1}, GivenAt: epoch, Until: epoch.Add(time.Hour), MaxUses: 1,
 		By: []task.Decision{{By: "bob", At: epoch.Add(-time.Hour), Gives: &task.GrantTerms{Uses: 1}}, {By: "eve"}},
 	}
-	after, err := made.Apply(task.Admit{By: "gate", Reason: "grant", Grant: &g}, epoch)
+	admit, err := g.Admission("gate", "grant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := made.Apply(admit, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +277,18 @@ func TestAdmitByGrant(t *testing.T) {
 	if after.State != task.Approved || a.Grant() != "gr_1" || a.Quorum != 2 || !a.DecidedAt().Equal(epoch) || a.Approvals[0].Gives != nil {
 		t.Errorf("the task is %+v with %+v", after, a)
 	}
-	g.By = nil
-	if _, err := made.Apply(task.Admit{By: "gate", Grant: &g}, epoch); !errors.Is(err, task.ErrInvalid) {
-		t.Errorf("a grant of nobody: %v", err)
+	for name, change := range map[string]func(*grantstore.Grant){
+		"no id":         func(g *grantstore.Grant) { g.ID = "" },
+		"no pattern":    func(g *grantstore.Grant) { g.Pattern = task.Digest{} },
+		"no approvals":  func(g *grantstore.Grant) { g.By = nil },
+		"no uses":       func(g *grantstore.Grant) { g.MaxUses = 0 },
+		"too many uses": func(g *grantstore.Grant) { g.MaxUses = grantstore.MaxUses + 1 },
+		"no time":       func(g *grantstore.Grant) { g.Until = g.GivenAt },
+	} {
+		bad := g
+		change(&bad)
+		if _, err := bad.Admission("gate", "grant"); !errors.Is(err, task.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

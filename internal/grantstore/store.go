@@ -1,0 +1,158 @@
+package grantstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A Store keeps grants as records of a store. Nothing is remembered between calls: a
+// grant that one replica revokes is revoked on all of them as soon as Revoke has
+// returned.
+type Store struct{ Records task.Records }
+
+const (
+	grantRecords = "grant/"
+	grantsKept   = 24 * time.Hour // how long a grant is kept after its time, for people to see
+	grantPage    = 100
+)
+
+// Give keeps a new grant.
+func (s Store) Give(ctx context.Context, grant Grant) error {
+	if wrong := grant.check(); wrong != "" {
+		return &task.Error{Kind: task.KindInvalid, Action: task.ActionPutRecord, Detail: "grant: " + wrong}
+	}
+	return s.put(ctx, grant, 1)
+}
+
+// Use counts a use of a grant, for a task that is to be created with that ID, and
+// returns the grant as it is then. If several try to have the last use, one of them
+// does. The error is [ErrRevoked], [ErrExpired], [ErrSpent] or
+// [task.ErrNotFound] if there is none to be had.
+func (s Store) Use(ctx context.Context, id task.GrantID, of task.ID, now time.Time, l Limits) (Grant, error) {
+	return s.change(ctx, id, func(grant Grant) (Grant, error) { return grant.use(of, now, l) })
+}
+
+// Return gives back a use that was counted for a task. The caller must know that the
+// task was not created, and will not be.
+func (s Store) Return(ctx context.Context, id task.GrantID, of task.ID) error {
+	_, err := s.change(ctx, id, func(grant Grant) (Grant, error) {
+		grant.Uses = slices.DeleteFunc(slices.Clone(grant.Uses), func(u Use) bool { return u.Task == of })
+		return grant, nil
+	})
+	return err
+}
+
+// Revoke ends a grant. A grant that was revoked before stays as it is.
+func (s Store) Revoke(ctx context.Context, id task.GrantID, r Revocation) (Grant, error) {
+	return s.change(ctx, id, func(grant Grant) (Grant, error) {
+		if grant.Revoked != nil {
+			return grant, ErrRevoked
+		}
+		r.At = precise(r.At)
+		grant.Revoked = &r
+		return grant, nil
+	})
+}
+
+// Get returns a grant, or [task.ErrNotFound].
+func (s Store) Get(ctx context.Context, id task.GrantID) (Grant, error) {
+	grant, _, err := s.get(ctx, id)
+	return grant, err
+}
+
+// Of returns the grants for calls of the tool and owner of a scope, and perhaps some
+// others, in no particular order: compare their patterns.
+func (s Store) Of(ctx context.Context, scope Scope) ([]Grant, error) {
+	return s.list(ctx, scope.idPrefix())
+}
+
+// All returns all grants that are kept, the newest first.
+func (s Store) All(ctx context.Context) ([]Grant, error) {
+	all, err := s.list(ctx, "")
+	slices.SortStableFunc(all, func(a, b Grant) int { return b.GivenAt.Compare(a.GivenAt) })
+	return all, err
+}
+
+func (s Store) list(ctx context.Context, prefix string) ([]Grant, error) {
+	q := task.RecordQuery{Prefix: grantRecords + prefix, Limit: grantPage}
+	var all []Grant
+	for {
+		page, err := s.Records.ListRecords(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page {
+			if r.Name <= q.After {
+				return nil, &task.Error{Kind: task.KindUnreadable, Action: task.ActionListRecords, Detail: "the records are out of order"}
+			}
+			q.After = r.Name
+			if grant, err := decodeGrant(r); err == nil { // one that cannot be read lets nothing run
+				all = append(all, grant)
+			}
+		}
+		if len(page) < q.Limit {
+			return all, nil
+		}
+	}
+}
+
+// change replaces a grant by what become makes of it. If others change it in
+// between, change starts over.
+func (s Store) change(ctx context.Context, id task.GrantID, become func(Grant) (Grant, error)) (Grant, error) {
+	for {
+		before, version, err := s.get(ctx, id)
+		if err != nil {
+			return Grant{}, err
+		}
+		after, err := become(before)
+		if err != nil {
+			return before, err
+		}
+		if err = s.put(ctx, after, version+1); !errors.Is(err, task.ErrConcurrentModification) {
+			return after, err
+		}
+	}
+}
+
+func (s Store) get(ctx context.Context, id task.GrantID) (Grant, int64, error) {
+	name := grantRecords + string(id)
+	if !ValidID(id) {
+		return Grant{}, 0, task.NoRecord(name)
+	}
+	r, err := s.Records.GetRecord(ctx, name)
+	if err != nil {
+		return Grant{}, 0, err
+	}
+	grant, err := decodeGrant(r)
+	return grant, r.Version, err
+}
+
+func (s Store) put(ctx context.Context, grant Grant, version int64) error {
+	value, err := json.Marshal(&grant, json.Deterministic(true))
+	if err != nil {
+		return &task.Error{Kind: task.KindInvalid, Action: task.ActionPutRecord, Detail: "grant", Err: err}
+	}
+	return s.Records.PutRecord(ctx, task.Record{
+		Name: grantRecords + string(grant.ID), Version: version, Value: value, Expires: precise(grant.Until.Add(grantsKept)),
+	})
+}
+
+// decodeGrant returns the grant of a record. A member that this version does not
+// know may make the grant narrower, so such a grant is not read.
+func decodeGrant(r task.Record) (Grant, error) {
+	var grant Grant
+	err := json.Unmarshal(r.Value, &grant, json.RejectUnknownMembers(true))
+	if err == nil && r.Name != grantRecords+string(grant.ID) {
+		err = errors.New("it has another name")
+	}
+	if err != nil {
+		return Grant{}, &task.Error{Kind: task.KindUnreadable, Action: task.ActionGetRecord, Detail: "a grant", Err: err}
+	}
+	return grant, nil
+}
