@@ -62,7 +62,7 @@ type Options struct {
 	// Store keeps the tasks, such as one of package sqlitestore. Nil keeps them in
 	// memory: they end with the process. The caller closes a store of its own, after
 	// [Tasks.Run] has returned.
-	Store task.Tasks
+	Store task.Store
 
 	// Owner returns who makes a request; nobody else sees the task. By default it
 	// is the user of the bearer token. Who it is decides what may be listed, so

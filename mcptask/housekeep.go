@@ -101,7 +101,7 @@ func (s *Server) again(t task.Task) Work {
 }
 
 // clerk ends tasks, but none that this process runs.
-func (s *Server) clerk() task.Clerk { return task.Clerk{Tasks: s.Store, Alive: s.runs} }
+func (s *Server) updater() task.Updater { return task.Updater{Store: s.Store, Alive: s.runs} }
 
 // Housekeep does what has to be done besides answering requests, until ctx ends:
 // it ends tasks whose time is over, takes up or fails those whose process has
@@ -137,7 +137,7 @@ func (s *Server) Tidy(ctx context.Context) error {
 			err = errors.Join(err, s.takeOver(ctx, t, work))
 			continue
 		}
-		_, _, failed := s.clerk().Settle(ctx, t, s.runner(), s.Now())
+		_, _, failed := s.updater().Settle(ctx, t, s.runner(), s.Now())
 		err = errors.Join(err, failed)
 	}
 	_, failed := s.Store.Sweep(ctx, s.Now(), housekeepBatch)

@@ -235,7 +235,7 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 			stop(errOver)
 			return
 		case errors.Is(err, task.ErrExpired):
-			_, _, _ = task.Clerk{Tasks: s.Store}.Settle(ctx, t, s.runner(), now) // or the next round does
+			_, _, _ = task.Updater{Store: s.Store}.Settle(ctx, t, s.runner(), now) // or the next round does
 		case err == nil:
 			next = min(next, t.Remaining(now)+time.Millisecond)
 		}

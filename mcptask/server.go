@@ -25,7 +25,7 @@ import (
 //
 // A program that runs tasks runs [Server.Housekeep] as well.
 type Server struct {
-	Store     task.Tasks          // with what else of a [task.Store] it has
+	Store     task.Store          // with what else of a [task.GateStore] it has
 	Now       func() time.Time    // the clock
 	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
 	Variables task.VariableLimits // on what clients write with tasks/update
@@ -134,7 +134,7 @@ func (s *Server) look(ctx context.Context, ref task.Ref) (task.Task, error) {
 		return t, err
 	}
 	if s.overdue(t) {
-		if t, _, err = s.clerk().Settle(ctx, t, s.runner(), s.Now()); err != nil {
+		if t, _, err = s.updater().Settle(ctx, t, s.runner(), s.Now()); err != nil {
 			return t, err
 		}
 	}

@@ -454,7 +454,7 @@ func TestCallVariables(t *testing.T) {
 // answer that is too large for it fails its task.
 func TestSmallStore(t *testing.T) {
 	b := alive(t)
-	b.Store = struct{ task.Tasks }{b.Store}
+	b.Store = struct{ task.Store }{b.Store}
 	small := b.launch(func(context.Context) ([]byte, error) {
 		time.Sleep(10 * time.Millisecond)
 		return []byte(`{"content":[]}`), nil

@@ -6,40 +6,40 @@ import (
 	"time"
 )
 
-// A Clerk makes events happen to the tasks of a store. It is the one place
-// where a task is read, changed and written back. Cancelling, writing
-// variables, extending the time to live and so on are all an Advance with the
-// event of that name; each is atomic because it is one swap.
-type Clerk struct {
-	Tasks Tasks
+// An Updater changes the tasks of a store. It is the one place where a task is read,
+// changed and written back. Cancelling, writing variables, extending the time to live
+// and so on are all an Advance with the event of that name; each is atomic because it
+// is one swap.
+type Updater struct {
+	Store Store
 
-	// Tell returns what the journal is to be told when e has made after of
-	// before. It may be called more than once for one event, when others get
-	// in between. Nil tells nothing.
-	Tell func(before, after Task, e Event) []Note
+	// Notes returns what the journal records when e has made after of before. It
+	// may be called more than once for one event, when others change the task in
+	// between. If it is nil, the journal records nothing.
+	Notes func(before, after Task, e Event) []Note
 
 	// Alive reports whether the executor of a task is known to be alive,
 	// although its lease has lapsed by the clock. Nil knows of none.
 	Alive func(Task) bool
 }
 
-// Advance is [Clerk.Advance] without anything told.
-func Advance(ctx context.Context, s Tasks, ref Ref, e Event, now time.Time) (Task, error) {
-	return Clerk{Tasks: s}.Advance(ctx, ref, e, now)
+// Advance is [Updater.Advance] without a journal.
+func Advance(ctx context.Context, s Store, ref Ref, e Event, now time.Time) (Task, error) {
+	return Updater{Store: s}.Advance(ctx, ref, e, now)
 }
 
-// Advance makes e happen, at time now, to the task that ref names, and stores
-// the outcome, which it returns, together with what is told of it.
+// Advance applies e, at time now, to the task that ref names, stores the new task
+// together with the notes for the journal, and returns it.
 //
 // If others change the task in between, Advance starts over and e still
 // happens if it can. But an event that was to take the task out of one state
 // does not take it out of another: if the state has changed, it is answered
 // with [ErrConcurrentModification] and both states. Only [Cancel], [Expire]
 // and [Lapse] mean the same in every state, and go on.
-func (c Clerk) Advance(ctx context.Context, ref Ref, e Event, now time.Time) (Task, error) {
+func (u Updater) Advance(ctx context.Context, ref Ref, e Event, now time.Time) (Task, error) {
 	var expected State
 	for {
-		before, err := c.Tasks.Get(ctx, ref)
+		before, err := u.Store.Get(ctx, ref)
 		if err != nil {
 			return Task{}, err
 		}
@@ -53,7 +53,7 @@ func (c Clerk) Advance(ctx context.Context, ref Ref, e Event, now time.Time) (Ta
 		if err != nil {
 			return before, err
 		}
-		if err = c.Tasks.Swap(ctx, after, c.notes(before, after, e)...); err == nil {
+		if err = u.Store.Swap(ctx, after, u.notes(before, after, e)...); err == nil {
 			return after, nil
 		}
 		if !errors.Is(err, ErrConcurrentModification) {
@@ -62,11 +62,11 @@ func (c Clerk) Advance(ctx context.Context, ref Ref, e Event, now time.Time) (Ta
 	}
 }
 
-func (c Clerk) notes(before, after Task, e Event) []Note {
-	if c.Tell == nil {
+func (u Updater) notes(before, after Task, e Event) []Note {
+	if u.Notes == nil {
 		return nil
 	}
-	return c.Tell(before, after, e)
+	return u.Notes(before, after, e)
 }
 
 // lost is the error of a change that came second.
@@ -87,7 +87,7 @@ func insists(e Event) bool {
 // CompleteWithResult ends a run with what the upstream answered: state and
 // result change together or not at all. A JSON-RPC error makes the task
 // [Failed], anything else [Completed].
-func CompleteWithResult(ctx context.Context, s Tasks, ref Ref, c Complete, now time.Time) (Task, error) {
+func CompleteWithResult(ctx context.Context, s Store, ref Ref, c Complete, now time.Time) (Task, error) {
 	if c.Result.Kind != ResultRPCError {
 		return Advance(ctx, s, ref, c, now)
 	}
@@ -98,9 +98,9 @@ func CompleteWithResult(ctx context.Context, s Tasks, ref Ref, c Complete, now t
 // batch is how many tasks housekeeping takes at a time.
 const batch = 100
 
-// SettleOverdue is [Clerk.SettleOverdue] without anything told.
-func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Task, error) {
-	return Clerk{Tasks: s}.SettleOverdue(ctx, by, now)
+// SettleOverdue is [Updater.SettleOverdue] without a journal.
+func SettleOverdue(ctx context.Context, s Store, by string, now time.Time) ([]Task, error) {
+	return Updater{Store: s}.SettleOverdue(ctx, by, now)
 }
 
 // SettleOverdue ends tasks whose time is over at time now: it expires those
@@ -108,14 +108,14 @@ func SettleOverdue(ctx context.Context, s Tasks, by string, now time.Time) ([]Ta
 // outcome unknown. Any number of replicas may do it at the same time; each
 // task is settled, and returned, by one of them. Tasks are taken in batches:
 // call it again as long as it returns any.
-func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]Task, error) {
-	overdue, err := c.Tasks.Overdue(ctx, precise(now), batch)
+func (u Updater) SettleOverdue(ctx context.Context, by string, now time.Time) ([]Task, error) {
+	overdue, err := u.Store.Overdue(ctx, precise(now), batch)
 	if err != nil {
 		return nil, err
 	}
 	settled := overdue[:0]
 	for _, t := range overdue {
-		after, ended, err := c.Settle(ctx, t, by, now)
+		after, ended, err := u.Settle(ctx, t, by, now)
 		if ended {
 			settled = append(settled, after)
 		} else if err != nil {
@@ -125,19 +125,19 @@ func (c Clerk) SettleOverdue(ctx context.Context, by string, now time.Time) ([]T
 	return settled, nil
 }
 
-// Settle ends t if its time is over at time now, as [Clerk.SettleOverdue] does,
+// Settle ends t if its time is over at time now, as [Updater.SettleOverdue] does,
 // and reports whether it did. Otherwise it returns t.
-func (c Clerk) Settle(ctx context.Context, t Task, by string, now time.Time) (Task, bool, error) {
+func (u Updater) Settle(ctx context.Context, t Task, by string, now time.Time) (Task, bool, error) {
 	var e Event = Expire{By: by}
 	switch {
 	case t.State.Terminal() || !precise(now).After(t.Due()):
 		return t, false, nil
-	case t.Lost(now) && c.Alive != nil && c.Alive(t):
+	case t.Lost(now) && u.Alive != nil && u.Alive(t):
 		return t, false, nil
 	case t.Lost(now):
 		e = Lapse{By: by}
 	}
-	after, err := c.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
+	after, err := u.Advance(ctx, AnyOwner().Ref(t.ID), e, now)
 	switch {
 	case err == nil:
 		return after, true, nil
@@ -154,19 +154,19 @@ func settledElsewhere(err error) bool {
 	return errors.Is(err, ErrAlreadyTerminal) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady)
 }
 
-// FailPending is [Clerk.FailPending] without anything told.
-func FailPending(ctx context.Context, s Tasks, by string, now time.Time) (int, error) {
-	return Clerk{Tasks: s}.FailPending(ctx, by, now)
+// FailPending is [Updater.FailPending] without a journal.
+func FailPending(ctx context.Context, s Store, by string, now time.Time) (int, error) {
+	return Updater{Store: s}.FailPending(ctx, by, now)
 }
 
 // FailPending ends every task that is pending, because a store that does not
 // outlive the process is about to go, and reports how many.
-func (c Clerk) FailPending(ctx context.Context, by string, now time.Time) (int, error) {
+func (u Updater) FailPending(ctx context.Context, by string, now time.Time) (int, error) {
 	ended := 0
 	q := Query{Scope: AnyOwner(), States: Pending(), Limit: batch}
-	for t, err := range Each(ctx, c.Tasks, q) {
+	for t, err := range Each(ctx, u.Store, q) {
 		if err == nil {
-			err = c.abandon(ctx, t.ID, by, now)
+			err = u.abandon(ctx, t.ID, by, now)
 		}
 		switch {
 		case err == nil:
@@ -180,12 +180,12 @@ func (c Clerk) FailPending(ctx context.Context, by string, now time.Time) (int, 
 
 // abandon fails a task in whatever state it is, or expires it if it is too
 // late for that.
-func (c Clerk) abandon(ctx context.Context, id ID, by string, now time.Time) error {
+func (u Updater) abandon(ctx context.Context, id ID, by string, now time.Time) error {
 	fail := Fail{By: by, Failure: Failure{Stage: StageShutdown, Reason: "the gate was shut down", Retriable: true}}
 	for {
-		_, err := c.Advance(ctx, AnyOwner().Ref(id), fail, now)
+		_, err := u.Advance(ctx, AnyOwner().Ref(id), fail, now)
 		if errors.Is(err, ErrExpired) {
-			_, err = c.Advance(ctx, AnyOwner().Ref(id), Expire{By: by}, now)
+			_, err = u.Advance(ctx, AnyOwner().Ref(id), Expire{By: by}, now)
 		}
 		if !errors.Is(err, ErrConcurrentModification) {
 			return err

@@ -25,7 +25,7 @@ func newStore(t *testing.T) *memstore.Store {
 }
 
 // store has s keep a task that has come to the given state.
-func store(t *testing.T, s task.Store, state task.State) task.Task {
+func store(t *testing.T, s task.GateStore, state task.State) task.Task {
 	t.Helper()
 	made := inState(t, state)
 	if err := s.Create(t.Context(), made, task.Limits{}); err != nil {
@@ -34,7 +34,7 @@ func store(t *testing.T, s task.Store, state task.State) task.Task {
 	return made
 }
 
-func advance(t *testing.T, s task.Store, e task.Event, at time.Time) task.Task {
+func advance(t *testing.T, s task.GateStore, e task.Event, at time.Time) task.Task {
 	t.Helper()
 	after, err := task.Advance(t.Context(), s, ref, e, at)
 	if err != nil {
@@ -56,28 +56,28 @@ func mustBe(t *testing.T, err, target error) {
 
 // TestEdgeCases covers the edge cases of GOV-001, section 9.1, by their ids.
 func TestEdgeCases(t *testing.T) {
-	tests := map[string]func(t *testing.T, s task.Store){
-		"EC-TASK-001 create": func(t *testing.T, s task.Store) {
+	tests := map[string]func(t *testing.T, s task.GateStore){
+		"EC-TASK-001 create": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Working)
 			got, err := s.Get(t.Context(), ref)
 			if err != nil || got.State != task.Working || got.Version != 1 {
 				t.Errorf("%s in version %d, %v; want working in 1", got.State, got.Version, err)
 			}
 		},
-		"EC-TASK-002 get": func(t *testing.T, s task.Store) {
+		"EC-TASK-002 get": func(t *testing.T, s task.GateStore) {
 			want := store(t, s, task.InputRequired)
 			got, err := s.Get(t.Context(), ref)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		},
-		"EC-TASK-003 get what is not there": func(t *testing.T, s task.Store) {
+		"EC-TASK-003 get what is not there": func(t *testing.T, s task.GateStore) {
 			_, err := s.Get(t.Context(), ref)
 			mustBe(t, err, task.ErrNotFound)
 			_, err = task.Advance(t.Context(), s, ref, task.Contact{}, epoch)
 			mustBe(t, err, task.ErrNotFound)
 		},
-		"EC-TASK-004 result of a completed task": func(t *testing.T, s task.Store) {
+		"EC-TASK-004 result of a completed task": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Completed)
 			got, err := task.Wait(t.Context(), s, ref, ended)
 			var answer bytes.Buffer
@@ -89,7 +89,7 @@ func TestEdgeCases(t *testing.T) {
 			}
 		},
 		"EC-TASK-005 result of a pending task": resultOfPending,
-		"EC-TASK-006 result of a failed task": func(t *testing.T, s task.Store) {
+		"EC-TASK-006 result of a failed task": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Failed)
 			got, err := task.Wait(t.Context(), s, ref, ended)
 			want := &task.Failure{Stage: task.StagePolicyDrift, Reason: "denied by rule 9", Ran: task.RanUnknown}
@@ -98,19 +98,19 @@ func TestEdgeCases(t *testing.T) {
 			}
 			mustBe(t, task.ReadResult(t.Context(), s, got, io.Discard), task.ErrChunkMissing)
 		},
-		"EC-TASK-007 cancel a pending task": func(t *testing.T, s task.Store) {
+		"EC-TASK-007 cancel a pending task": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.InputRequired)
 			if got := advance(t, s, task.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanNo {
 				t.Errorf("%s, ran: %s", got.State, got.Failure.Ran)
 			}
 		},
-		"EC-TASK-008 cancel a completed task": func(t *testing.T, s task.Store) {
+		"EC-TASK-008 cancel a completed task": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Completed)
 			_, err := task.Advance(t.Context(), s, ref, task.Cancel{By: "ann"}, epoch)
 			mustBe(t, err, task.ErrAlreadyTerminal)
 		},
 		// The seed refuses this; MCP demands it, and design section 5 decides.
-		"EC-TASK-009 cancel an executing task": func(t *testing.T, s task.Store) {
+		"EC-TASK-009 cancel an executing task": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Executing)
 			if got := advance(t, s, task.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanUnknown {
 				t.Errorf("%s, ran: %s", got.State, got.Failure.Ran)
@@ -118,7 +118,7 @@ func TestEdgeCases(t *testing.T) {
 			_, err := task.Advance(t.Context(), s, ref, complete, epoch) // the run ends, the state stays
 			mustBe(t, err, task.ErrAlreadyTerminal)
 		},
-		"EC-TASK-010 list": func(t *testing.T, s task.Store) {
+		"EC-TASK-010 list": func(t *testing.T, s task.GateStore) {
 			want := store(t, s, task.InputRequired)
 			foreign, err := task.New(draft("tg_2", "bob"), epoch)
 			if err == nil {
@@ -135,7 +135,7 @@ func TestEdgeCases(t *testing.T) {
 			mustBe(t, err, task.ErrOwnerMismatch)
 		},
 		"EC-TASK-011 list in pages": listInPages,
-		"EC-TASK-012 expire": func(t *testing.T, s task.Store) {
+		"EC-TASK-012 expire": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.InputRequired)
 			_, err := task.Advance(t.Context(), s, ref, approve, epoch.Add(deadline+time.Second))
 			mustBe(t, err, task.ErrExpired)
@@ -144,16 +144,16 @@ func TestEdgeCases(t *testing.T) {
 				t.Errorf("settled %+v, %v", settled, err)
 			}
 		},
-		"EC-TASK-013 concurrent transitions": func(t *testing.T, s task.Store) {
+		"EC-TASK-013 concurrent transitions": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.InputRequired)
-			raced := &racing{Tasks: s, first: task.Reject{By: "eve"}}
+			raced := &racing{Store: s, first: task.Reject{By: "eve"}}
 			_, err := task.Advance(t.Context(), raced, ref, approve, epoch)
 			e, ok := errors.AsType[*task.Error](err)
 			if !ok || !errors.Is(err, task.ErrConcurrentModification) || e.Expected != task.InputRequired || e.Actual != task.Rejected {
 				t.Errorf("err = %#v; want a conflict of what was expected and what is", err)
 			}
 		},
-		"EC-TASK-014 too many of one owner": func(t *testing.T, s task.Store) {
+		"EC-TASK-014 too many of one owner": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Working)
 			more, err := task.New(draft("tg_2", "ann"), epoch)
 			if err != nil {
@@ -165,7 +165,7 @@ func TestEdgeCases(t *testing.T) {
 				t.Errorf("err = %#v; want when to try again", err)
 			}
 		},
-		"EC-TASK-015 too many of all": func(t *testing.T, s task.Store) {
+		"EC-TASK-015 too many of all": func(t *testing.T, s task.GateStore) {
 			store(t, s, task.Working)
 			more, err := task.New(draft("tg_2", "bob"), epoch)
 			if err != nil {
@@ -180,7 +180,7 @@ func TestEdgeCases(t *testing.T) {
 	}
 }
 
-func resultOfPending(t *testing.T, _ task.Store) {
+func resultOfPending(t *testing.T, _ task.GateStore) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Options{})
 		defer s.Close()
@@ -214,7 +214,7 @@ func resultOfPending(t *testing.T, _ task.Store) {
 	})
 }
 
-func listInPages(t *testing.T, s task.Store) {
+func listInPages(t *testing.T, s task.GateStore) {
 	var want, got []task.ID
 	for i := range 45 {
 		made, err := task.New(draft(task.ID(fmt.Sprintf("tg_%02d", i)), "ann"), epoch.Add(time.Duration(i)*time.Second))
@@ -248,7 +248,7 @@ func listInPages(t *testing.T, s task.Store) {
 	}
 }
 
-func shutDown(t *testing.T, s task.Store) {
+func shutDown(t *testing.T, s task.GateStore) {
 	for i, state := range task.States() {
 		made := inState(t, state)
 		made.ID = task.ID(fmt.Sprint("tg_", state))
@@ -288,18 +288,18 @@ func shutDown(t *testing.T, s task.Store) {
 
 // racing makes another event happen between the first read and the first swap.
 type racing struct {
-	task.Tasks
+	task.Store
 	first task.Event
 	once  sync.Once
 }
 
 func (r *racing) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	var err error
-	r.once.Do(func() { _, err = task.Advance(ctx, r.Tasks, task.AnyOwner().Ref(t.ID), r.first, epoch) })
+	r.once.Do(func() { _, err = task.Advance(ctx, r.Store, task.AnyOwner().Ref(t.ID), r.first, epoch) })
 	if err != nil {
 		return err
 	}
-	return r.Tasks.Swap(ctx, t, notes...)
+	return r.Store.Swap(ctx, t, notes...)
 }
 
 // TestLostRaces checks what becomes of an event that was overtaken (F-007).
@@ -325,7 +325,7 @@ func TestLostRaces(t *testing.T) {
 			if err := s.Create(t.Context(), tt.from, task.Limits{}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := task.Advance(t.Context(), &racing{Tasks: s, first: tt.first}, ref, tt.second, epoch)
+			got, err := task.Advance(t.Context(), &racing{Store: s, first: tt.first}, ref, tt.second, epoch)
 			if tt.want == "" {
 				mustBe(t, err, task.ErrConcurrentModification)
 				return
@@ -451,12 +451,12 @@ func TestHousekeepingFails(t *testing.T) {
 	s := newStore(t)
 	store(t, s, task.InputRequired)
 	broken := errors.New("disk full")
-	for name, work := range map[string]func(task.Tasks) error{
-		"settle": func(s task.Tasks) error {
+	for name, work := range map[string]func(task.Store) error{
+		"settle": func(s task.Store) error {
 			_, err := task.SettleOverdue(t.Context(), s, "gate", epoch.Add(2*ttl))
 			return err
 		},
-		"fail pending": func(s task.Tasks) error { _, err := task.FailPending(t.Context(), s, "gate", epoch); return err },
+		"fail pending": func(s task.Store) error { _, err := task.FailPending(t.Context(), s, "gate", epoch); return err },
 	} {
 		if err := work(readOnly{s, broken}); !errors.Is(err, broken) {
 			t.Errorf("%s: err = %v; want %v", name, err, broken)
@@ -471,7 +471,7 @@ func TestHousekeepingFails(t *testing.T) {
 
 // readOnly is a store that cannot write.
 type readOnly struct {
-	task.Tasks
+	task.Store
 	err error
 }
 

@@ -23,7 +23,7 @@ type CancellationResult string
 
 // Results of a cancellation.
 const (
-	CancellationTold    CancellationResult = "told"     // the upstream was told
+	CancellationSent    CancellationResult = "told"     // the upstream was told
 	CancellationRefused CancellationResult = "refused"  // the upstream was told, and knows of nothing to cancel
 	CancellationMoot    CancellationResult = "moot"     // the upstream had answered already
 	CancellationGivenUp CancellationResult = "given_up" // the upstream could not be told in time
@@ -63,7 +63,7 @@ func (t *Task) owe(now time.Time) {
 }
 
 // apply implements [Event].
-func (e TellUpstream) apply(t *Task, now time.Time) *Error {
+func (e CancelUpstream) apply(t *Task, now time.Time) *Error {
 	if !t.Owes() {
 		return &Error{Kind: KindInvalidTransition, Detail: "the upstream is owed nothing"}
 	}

@@ -9,7 +9,7 @@ import (
 // Each returns the tasks that q selects, the newest first, page by page. A page
 // with tasks that cannot be read yields [ErrUnreadable] and then the others;
 // after any other error there is nothing more.
-func Each(ctx context.Context, s Tasks, q Query) iter.Seq2[Task, error] {
+func Each(ctx context.Context, s Store, q Query) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		for {
 			page, err := s.List(ctx, q)

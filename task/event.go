@@ -31,7 +31,7 @@ const (
 	ActionDescribe     Action = "describe"
 	ActionDeliver      Action = "deliver"
 
-	ActionTellUpstream   Action = "tell upstream"
+	ActionCancelUpstream Action = "tell upstream"
 	ActionSettleUpstream Action = "settle upstream"
 
 	ActionCreate     Action = "create"
@@ -223,7 +223,7 @@ type (
 	// because somebody is there with whose credentials it can be done.
 	// UpstreamTask is the task that the upstream has made of the call, if that
 	// was not known before.
-	TellUpstream struct {
+	CancelUpstream struct {
 		By           string
 		Now          bool
 		UpstreamTask string
@@ -301,7 +301,7 @@ func (Restart) Action() Action { return ActionRestart }
 func (Deliver) Action() Action { return ActionDeliver }
 
 // Action implements [Event].
-func (TellUpstream) Action() Action { return ActionTellUpstream }
+func (CancelUpstream) Action() Action { return ActionCancelUpstream }
 
 // Action implements [Event].
 func (SettleUpstream) Action() Action { return ActionSettleUpstream }
@@ -327,5 +327,5 @@ func (Describe) cause() (by, reason string)     { return "", "" }
 func (Restart) cause() (by, reason string)      { return "", "" }
 func (Deliver) cause() (by, reason string)      { return "", "" }
 
-func (e TellUpstream) cause() (by, reason string)   { return e.By, "" }
+func (e CancelUpstream) cause() (by, reason string) { return e.By, "" }
 func (e SettleUpstream) cause() (by, reason string) { return e.By, "" }

@@ -276,11 +276,11 @@ func (q JournalQuery) PageSize() int {
 	return min(q.Limit, 1000)
 }
 
-// Journal is the part of a [Store] that keeps a record of what happened. Notes
+// Journal is the part of a store that keeps a record of what happened. Notes
 // are added to its end, where [Link.Next] chains them to what is there; nothing
 // is ever changed, and only the oldest entries can be removed.
 //
-// [Tasks.Create] and [Tasks.Swap] take the notes that tell of the change: both
+// [Store.Create] and [Store.Swap] take the notes that tell of the change: both
 // are made, or neither. Once a change is acknowledged, its notes are in the
 // journal.
 type Journal interface {

@@ -132,9 +132,9 @@ func TestNoteStored(t *testing.T) {
 	}
 }
 
-// TestClerkTells checks that what is told is what happens in the end, when
+// TestUpdaterNotes checks that what is noted is what happens in the end, when
 // somebody else gets in between.
-func TestClerkTells(t *testing.T) {
+func TestUpdaterNotes(t *testing.T) {
 	s := newStore(t)
 	store(t, s, task.InputRequired)
 	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner()})
@@ -142,12 +142,12 @@ func TestClerkTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := page.Tasks[0].ID
-	raced := &racing{Tasks: s, first: task.Contact{PollInterval: time.Second}}
+	raced := &racing{Store: s, first: task.Contact{PollInterval: time.Second}}
 	tell := func(before, after task.Task, e task.Event) []task.Note {
 		return []task.Note{{At: epoch, Task: after.ID, Step: string(e.Action()), From: before.State, To: after.State, Outcome: before.PollInterval.String()}}
 	}
-	clerk := task.Clerk{Tasks: raced, Tell: tell}
-	if _, err := clerk.Advance(t.Context(), task.AnyOwner().Ref(id), task.Cancel{By: "ann"}, epoch); err != nil {
+	updater := task.Updater{Store: raced, Notes: tell}
+	if _, err := updater.Advance(t.Context(), task.AnyOwner().Ref(id), task.Cancel{By: "ann"}, epoch); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := s.Entries(t.Context(), task.JournalQuery{})

@@ -56,8 +56,8 @@ var annotations = map[State][]Action{
 	Completed: {ActionDeliver},
 	Failed:    {ActionDeliver},
 	Rejected:  {ActionDeliver},
-	Cancelled: {ActionDeliver, ActionTellUpstream, ActionSettleUpstream},
-	Expired:   {ActionDeliver, ActionTellUpstream, ActionSettleUpstream},
+	Cancelled: {ActionDeliver, ActionCancelUpstream, ActionSettleUpstream},
+	Expired:   {ActionDeliver, ActionCancelUpstream, ActionSettleUpstream},
 }
 
 // A Draft is what a new task is made of.
@@ -237,7 +237,7 @@ func (t *Task) late(a Action, now time.Time) bool {
 		return false
 	}
 	switch a {
-	case ActionExpire, ActionDeliver, ActionTellUpstream, ActionSettleUpstream:
+	case ActionExpire, ActionDeliver, ActionCancelUpstream, ActionSettleUpstream:
 		return false
 	case ActionComplete, ActionFail, ActionLapse:
 		return t.State != Executing
@@ -254,7 +254,7 @@ func (t *Task) undecided(a Action) bool {
 // quiet reports whether a changes nothing that a client can see.
 func quiet(a Action) bool {
 	switch a {
-	case ActionContact, ActionRenewLease, ActionResume, ActionDeliver, ActionTellUpstream, ActionSettleUpstream:
+	case ActionContact, ActionRenewLease, ActionResume, ActionDeliver, ActionCancelUpstream, ActionSettleUpstream:
 		return true
 	default:
 		return false

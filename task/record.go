@@ -25,7 +25,7 @@ const (
 // itself: stores take so much more than MaxRecordValue.
 const RecordFrame = 256
 
-// Records is the part of a [Store] that keeps records. Every replica sees a
+// Records is the part of a [GateStore] that keeps records; tasks do without. Every replica sees a
 // change as soon as the call that made it has returned.
 type Records interface {
 	// PutRecord keeps r if the store has version r.Version-1 of it: none at all

@@ -7,33 +7,21 @@ import (
 	"time"
 )
 
-// A Store keeps tasks and the answers to them. It must be safe for concurrent
-// use by any number of replicas, must share no memory with its callers, and
-// must pass the suite in package storetest. It has no clock and no rules:
-// every time it sees is an argument, and what a task may become is decided by
-// [Task.Apply].
+// A Store keeps tasks. A program that runs tasks of its own needs no more than that. It
+// uses further parts if the store has them: [Blobs] for answers of more than ChunkSize
+// bytes, [Watcher] so that a process that waits is woken instead of looking a few times
+// in a second, and [Journal] for an audit log. A store without Journal is given no notes.
 //
-// Every method returns the context's error, and does nothing, if the context
-// has ended, and [ErrClosed] once the store is closed. A method that takes a
-// [Ref] returns [ErrNotFound] if there is no such task, and [ErrOwnerMismatch]
-// if there is but the scope does not admit it.
+// A store must be safe for concurrent use by any number of replicas, must share no
+// memory with its callers, and must pass the suite in package storetest. It has no clock
+// and no rules: every time it sees is an argument, and what a task may become is decided
+// by [Task.Apply].
+//
+// Every method returns the context's error, and does nothing, if the context has ended,
+// and [ErrClosed] once the store is closed. A method that takes a [Ref] returns
+// [ErrNotFound] if there is no such task, and [ErrOwnerMismatch] if there is but the
+// scope does not admit it.
 type Store interface {
-	Tasks
-	Blobs
-	Watcher
-	Journal
-	Records
-
-	// Close frees what the store holds and ends every watch. A second call
-	// does nothing.
-	io.Closer
-}
-
-// Tasks is the part of a [Store] that keeps tasks. A program that runs tasks of its
-// own needs no more than that. It uses the other parts if the store has them: without
-// [Blobs] an answer has at most ChunkSize bytes, and without [Watcher] whoever waits
-// looks again a few times in a second. A store without [Journal] is given no notes.
-type Tasks interface {
 	// Create adds t as it is. It returns [ErrExists] if the store has a task
 	// with its ID, and otherwise what [Limits.Check] returns for the [Load] of
 	// pending tasks at this moment: creations and ends of tasks by anyone else
@@ -69,6 +57,20 @@ type Tasks interface {
 	// given time, and their blobs, and reports how many. If several sweep at
 	// once, each deletion is reported to one of them.
 	Sweep(ctx context.Context, before time.Time, limit int) (int, error)
+
+	// Close frees what the store holds and ends every watch. A second call
+	// does nothing.
+	io.Closer
+}
+
+// A GateStore is a [Store] with all parts that a gateway needs. The stores of this
+// repository are such stores.
+type GateStore interface {
+	Store
+	Blobs
+	Watcher
+	Journal
+	Records
 }
 
 // ChunkSize is the size of the largest chunk of a blob, and of the largest
@@ -79,7 +81,7 @@ const ChunkSize = 64 << 10
 // itself: stores take so much more than ChunkSize.
 const ChunkFrame = 256
 
-// Blobs is the part of a [Store] that keeps answers too large for their task.
+// Blobs is the part of a store that keeps answers too large for their task.
 // A blob belongs to a task, and is deleted with it.
 type Blobs interface {
 	// WriteChunk keeps chunk n of the blob that belongs to the task. Chunks
@@ -94,7 +96,7 @@ type Blobs interface {
 	ReadChunk(ctx context.Context, ref Ref, n int) ([]byte, error)
 }
 
-// Watcher is the part of a [Store] that tells about changes.
+// Watcher is the part of a store that wakes those who wait for changes.
 type Watcher interface {
 	// Watch returns a channel that receives soon, within a tenth of a second,
 	// after the task was created, swapped or deleted by any replica. If ref
@@ -110,7 +112,7 @@ type Watcher interface {
 
 // BlobsOf returns the part of a store that keeps large answers. If s has none, it is
 // one that has no room.
-func BlobsOf(s Tasks) Blobs {
+func BlobsOf(s Store) Blobs {
 	if b, ok := s.(Blobs); ok {
 		return b
 	}

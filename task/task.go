@@ -3,7 +3,7 @@
 //
 // A [Task] is a plain value. It changes only through [Task.Apply], a pure
 // function of the task, an [Event] and a time: the rules are written once, in
-// one table, and not once in every backend. A [Store] keeps tasks, compares
+// one table, and not once in every backend. A [GateStore] keeps tasks, compares
 // versions and knows nothing of states. [Advance] joins the two in the one
 // read-apply-swap loop there is.
 //
@@ -253,7 +253,7 @@ func (t Task) Remaining(now time.Time) time.Duration { return max(0, t.ExpiresAt
 
 // Due returns the time after which something is to be done with t. A pending
 // task must then be expired or, when its executor's lease lapsed, failed; see
-// [SettleOverdue]. A terminal task may then be deleted; see [Tasks.Sweep].
+// [SettleOverdue]. A terminal task may then be deleted; see [Store.Sweep].
 func (t Task) Due() time.Time {
 	switch {
 	case t.State.Terminal():

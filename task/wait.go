@@ -139,7 +139,7 @@ func (unwatched) Watch(_ context.Context, ref Ref) (<-chan struct{}, error) {
 // Wait returns the task that ref names as soon as until says so of it. If ctx
 // ends before, it returns the task as it was last seen and [ErrNotReady],
 // which wraps the context's error.
-func Wait(ctx context.Context, s Tasks, ref Ref, until func(Task) bool) (Task, error) {
+func Wait(ctx context.Context, s Store, ref Ref, until func(Task) bool) (Task, error) {
 	var watcher Watcher = unwatched{}
 	poll := unwokePoll
 	if w, ok := s.(Watcher); ok {

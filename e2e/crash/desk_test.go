@@ -25,7 +25,7 @@ func desk(t *testing.T) *world {
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	for range 3 {

@@ -53,7 +53,7 @@ func TestHistory(t *testing.T) {
 
 // A replicated is a store with what disturbs it.
 type replicated struct {
-	handles   []func() task.Store
+	handles   []func() task.GateStore
 	disturb   []func(ctx context.Context, dice func(n int) int) // each happens again and again
 	disturbed atomic.Int64
 }
@@ -103,7 +103,7 @@ func filed(t *testing.T) *replicated {
 	now := open()
 	t.Cleanup(func() { _ = now.Close() })
 	return &replicated{
-		handles: []func() task.Store{func() task.Store {
+		handles: []func() task.GateStore{func() task.GateStore {
 			mu.RLock()
 			defer mu.RUnlock()
 			return now
@@ -125,7 +125,7 @@ func inPostgres(t *testing.T) *replicated {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return behindProxies(t, server, func(url string) (task.Store, error) {
+	return behindProxies(t, server, func(url string) (task.GateStore, error) {
 		return pgstore.Open(context.WithoutCancel(t.Context()), pgstore.Options{URL: url, MaxConns: 4})
 	})
 }
@@ -136,13 +136,13 @@ func inRedis(t *testing.T) *replicated {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return behindProxies(t, server, func(url string) (task.Store, error) {
+	return behindProxies(t, server, func(url string) (task.GateStore, error) {
 		return redisstore.Open(context.WithoutCancel(t.Context()), redisstore.Options{URL: url, Timeout: 2 * time.Second})
 	})
 }
 
 // behindProxies opens three handles on a server, each behind a proxy of its own.
-func behindProxies(t *testing.T, db database, open func(url string) (task.Store, error)) *replicated {
+func behindProxies(t *testing.T, db database, open func(url string) (task.GateStore, error)) *replicated {
 	t.Helper()
 	t.Cleanup(func() { _ = db.Stop() })
 	r := &replicated{}
@@ -157,7 +157,7 @@ func behindProxies(t *testing.T, db database, open func(url string) (task.Store,
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		r.handles = append(r.handles, func() task.Store { return s })
+		r.handles = append(r.handles, func() task.GateStore { return s })
 		r.disturb = append(r.disturb, func(ctx context.Context, dice func(int) int) {
 			link.Set(faults[dice(len(faults))])
 			pauseFor(ctx, time.Duration(50+dice(400))*time.Millisecond)

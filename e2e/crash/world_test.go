@@ -33,7 +33,7 @@ type world struct {
 	gates  []*gate
 	links  []*netfault.Proxy // from each gate to the database
 	db     database          // nil if the store is a file
-	open   func() (task.Store, error)
+	open   func() (task.GateStore, error)
 }
 
 // A backend makes what a store needs, or returns nil if it cannot be had here.
@@ -42,7 +42,7 @@ type backend func(t *testing.T) *world
 func sqlite(t *testing.T) *world {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gate.db")
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
 	}}
 	w.gates = append(w.gates, startGate(t, w.ledger.url, withStore("sqlite:"+file)))
@@ -55,7 +55,7 @@ func postgres(t *testing.T) *world {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return replicas(t, server, func() (task.Store, error) {
+	return replicas(t, server, func() (task.GateStore, error) {
 		return pgstore.Open(t.Context(), pgstore.Options{URL: server.URL()})
 	})
 }
@@ -66,13 +66,13 @@ func redis(t *testing.T) *world {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return replicas(t, server, func() (task.Store, error) {
+	return replicas(t, server, func() (task.GateStore, error) {
 		return redisstore.Open(t.Context(), redisstore.Options{URL: server.URL()})
 	})
 }
 
 // replicas starts three gates over one database, each behind a proxy.
-func replicas(t *testing.T, db database, open func() (task.Store, error)) *world {
+func replicas(t *testing.T, db database, open func() (task.GateStore, error)) *world {
 	t.Helper()
 	t.Cleanup(func() { _ = db.Stop() })
 	w := &world{t: t, ledger: newLedger(t), db: db, open: open}
@@ -122,7 +122,7 @@ func (w *world) stored() state {
 }
 
 // readJournal returns the whole journal, whose chain must be whole as well.
-func (w *world) readJournal(store task.Store) []task.Entry {
+func (w *world) readJournal(store task.GateStore) []task.Entry {
 	w.t.Helper()
 	var all []task.Entry
 	var last task.Link

@@ -297,7 +297,7 @@ func TestWrapsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.Store, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	s := &story{world: w, store: "Wraps", seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}

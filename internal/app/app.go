@@ -393,7 +393,7 @@ func (a *App) close(ctx context.Context) error {
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
 	}
-	if a.keep.Store != nil {
+	if a.keep.GateStore != nil {
 		_ = a.keep.Close()
 	}
 	defer logging.Close(ctx, a.log)

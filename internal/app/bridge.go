@@ -25,7 +25,7 @@ func (a *App) newBridge(u config.Upstream) *bridge.Bridge {
 		Processes: admission.Limits{
 			Total: int64(u.MaxProcesses), Client: quarter(u.MaxProcessesPerClient, u.MaxProcesses), Anonymous: a.anonymous(int64(u.MaxProcesses)),
 		},
-		Records: func() task.Records { return a.keep.Store },
+		Records: func() task.Records { return a.keep.GateStore },
 	})
 }
 

@@ -148,7 +148,7 @@ func (a *App) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config
 // hubConfig says what the requests of all clients share.
 func (a *App) hubConfig() conversation.Config {
 	return conversation.Config{
-		Gate: a.gate, Desk: a.desk, Records: a.keep.Store, Waiting: a.waiting(a.cfg), Texts: a.keep.ring, Parse: parseLimits(a.cfg.Limits),
+		Gate: a.gate, Desk: a.desk, Records: a.keep.GateStore, Waiting: a.waiting(a.cfg), Texts: a.keep.ring, Parse: parseLimits(a.cfg.Limits),
 		Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
 	}
 }

@@ -47,7 +47,7 @@ func (a *App) newAsker(cfg config.Config) (asker, error) {
 		all[c.Name] = one
 	}
 	made.outbox = channel.New(channel.Config{
-		Store: a.keep.Store, Cases: a.desk.Cases(), Channels: all, Plan: a.plan, Page: a.page,
+		Store: a.keep.GateStore, Cases: a.desk.Cases(), Channels: all, Plan: a.plan, Page: a.page,
 		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
 	})
 	return made, nil
@@ -86,7 +86,7 @@ const pushTimeout = 10 * time.Second
 // newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
 func (a *App) newPush(c config.Push) channel.Channel {
 	return push.New(push.Config{
-		Records: a.keep.Store, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
+		Records: a.keep.GateStore, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
 		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
 			return a.auth.Load().Recall(ctx, login)
 		},

@@ -19,7 +19,7 @@ import (
 // newDesk returns the desk at which calls wait for approval.
 func (a *App) newDesk() (*approval.Desk, error) {
 	return approval.New(approval.Config{
-		Store:    a.keep.Store,
+		Store:    a.keep.GateStore,
 		Durable:  a.keep.durable,
 		Mixed:    a.mixed,
 		Judge:    a.gate.Recheck,

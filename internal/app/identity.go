@@ -35,7 +35,7 @@ func askClient() *http.Client {
 // newAuth returns what knows operators. A token is made if there is no other way
 // in.
 func (a *App) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
-	c := operator.Config{Records: a.keep.Store, Ring: a.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: a.log}
+	c := operator.Config{Records: a.keep.GateStore, Ring: a.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: a.log}
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {

@@ -14,7 +14,7 @@ import (
 
 // A keep is where held calls are kept, and the keys that are kept beside them.
 type keep struct {
-	task.Store
+	task.GateStore
 
 	durable bool
 	ring    *keyring.Ring
@@ -53,15 +53,15 @@ func (a *App) openStore() (keep, error) {
 		if err != nil {
 			return keep{}, err
 		}
-		k.Store, k.trouble = store, store.Trouble
+		k.GateStore, k.trouble = store, store.Trouble
 	} else {
 		store, err := settings.Open(ctx)
 		if err != nil {
 			return keep{}, err
 		}
-		k.Store = store
+		k.GateStore = store
 	}
-	k.ring = keyring.New(k.Store, time.Now)
+	k.ring = keyring.New(k.GateStore, time.Now)
 	return k, nil
 }
 

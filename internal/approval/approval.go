@@ -114,7 +114,7 @@ func (d *Desk) Close(ctx context.Context) error {
 	own, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence+d.settings().Cancel)
 	defer stop()
 	d.canceller.cancelAll(own)
-	n, failed := d.clerk().FailPending(own, d.cfg.Name, d.cfg.Now())
+	n, failed := d.updater().FailPending(own, d.cfg.Name, d.cfg.Now())
 	if n > 0 {
 		d.observe(ctx, Event{Step: ShutDown, Count: n})
 	}

@@ -75,7 +75,7 @@ func BenchmarkGrowth(b *testing.B) {
 }
 
 func benchmarkWakeUp(b *testing.B, waiting int) {
-	store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
+	store := &watchedStore{GateStore: open(b, nil).store, watched: make(chan struct{}, 1)}
 	o := branch(b, store, nil)
 	ctx, stop := context.WithCancel(b.Context())
 	var others sync.WaitGroup
@@ -107,13 +107,13 @@ func benchmarkWakeUp(b *testing.B, waiting int) {
 
 // A watchedStore tells when a task is waited for.
 type watchedStore struct {
-	task.Store
+	task.GateStore
 
 	watched chan struct{}
 }
 
 func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	changed, err := s.Store.Watch(ctx, ref)
+	changed, err := s.GateStore.Watch(ctx, ref)
 	select {
 	case s.watched <- struct{}{}:
 	default: // a run watches its own task
@@ -124,7 +124,7 @@ func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}
 // BenchmarkMemory reports what a held task and a blocked waiter take.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
-		store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
+		store := &watchedStore{GateStore: open(b, nil).store, watched: make(chan struct{}, 1)}
 		o := branch(b, store, nil)
 		const pending, waiting = 10_000, 1_000
 		before := inUse()

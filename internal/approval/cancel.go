@@ -91,13 +91,13 @@ func (c *canceller) cancelIfDue(ctx context.Context, id task.ID) error {
 	if send == nil {
 		return nil
 	}
-	return c.cancel(ctx, t, send, task.TellUpstream{By: c.cfg.Name})
+	return c.cancel(ctx, t, send, task.CancelUpstream{By: c.cfg.Name})
 }
 
 // cancel stores with e that the call of t is being cancelled, cancels it at the
 // upstream, and stores the outcome. It does nothing if another replica is doing
 // so, or has done it.
-func (c *canceller) cancel(ctx context.Context, t task.Task, send Sender, e task.TellUpstream) error {
+func (c *canceller) cancel(ctx context.Context, t task.Task, send Sender, e task.CancelUpstream) error {
 	after, err := task.Advance(ctx, c.cfg.Store, task.AnyOwner().Ref(t.ID), e, c.cfg.Now())
 	switch {
 	case errors.Is(err, task.ErrNotReady), errors.Is(err, task.ErrInvalidTransition), errors.Is(err, task.ErrNotFound):
@@ -112,7 +112,7 @@ func (c *canceller) cancel(ctx context.Context, t task.Task, send Sender, e task
 	switch {
 	case err == nil:
 		c.cfg.Log.InfoContext(About(ctx, t), "cancellation sent to the upstream")
-		return c.settle(ctx, t.ID, task.CancellationTold)
+		return c.settle(ctx, t.ID, task.CancellationSent)
 	case failed != nil && failed.Stage == task.StageUpstreamGone:
 		c.cfg.Log.InfoContext(About(ctx, t), "the upstream has nothing to cancel")
 		return c.settle(ctx, t.ID, task.CancellationRefused)
@@ -124,7 +124,7 @@ func (c *canceller) cancel(ctx context.Context, t task.Task, send Sender, e task
 
 // settle stores what became of a cancellation.
 func (c *canceller) settle(ctx context.Context, id task.ID, outcome task.CancellationResult) error {
-	_, err := c.clerk().Advance(ctx, task.AnyOwner().Ref(id), task.SettleUpstream{By: c.cfg.Name, Outcome: outcome}, c.cfg.Now())
+	_, err := c.updater().Advance(ctx, task.AnyOwner().Ref(id), task.SettleUpstream{By: c.cfg.Name, Outcome: outcome}, c.cfg.Now())
 	if errors.Is(err, task.ErrInvalidTransition) || errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrAlreadyTerminal) {
 		return nil // another was faster, or nothing was owed
 	}
@@ -147,7 +147,7 @@ func (c *canceller) cancelSoon(ctx context.Context, t task.Task, send Sender) {
 	own := context.WithoutCancel(ctx)
 	go func() {
 		defer c.work.running.Done()
-		c.logUnsettled(own, t, c.cancel(own, t, send, task.TellUpstream{By: c.cfg.Name, Now: true}))
+		c.logUnsettled(own, t, c.cancel(own, t, send, task.CancelUpstream{By: c.cfg.Name, Now: true}))
 	}()
 }
 
@@ -164,7 +164,7 @@ func (c *canceller) logUnsettled(ctx context.Context, t task.Task, err error) {
 func (c *canceller) cancelRun(ctx context.Context, t task.Task, send Sender, upstreamTask string) {
 	stored, err := c.cfg.Store.Get(ctx, task.AnyOwner().Ref(t.ID))
 	if err == nil && stored.Owes() {
-		e := task.TellUpstream{By: c.cfg.Name, Now: true, UpstreamTask: upstreamTask}
+		e := task.CancelUpstream{By: c.cfg.Name, Now: true, UpstreamTask: upstreamTask}
 		c.logUnsettled(ctx, t, c.cancel(ctx, stored, send, e))
 		return
 	}

@@ -23,7 +23,7 @@ const (
 // A Config is what a [Desk] is made of. Store, Judge and Workflow must be
 // given; other zero fields mean their defaults.
 type Config struct {
-	Store   task.Store
+	Store   task.GateStore
 	Durable bool // tasks outlive the process, so they need not end with it
 	Mixed   bool // gates with other configurations and upstreams share the store
 

@@ -45,13 +45,13 @@ func (c *core) withInterval(t task.Task) task.Task {
 }
 
 // clerk returns what changes tasks and records each change in the journal.
-func (c *core) clerk() task.Clerk {
-	return task.Clerk{Tasks: c.cfg.Store, Tell: notesOf, Alive: c.alive}
+func (c *core) updater() task.Updater {
+	return task.Updater{Store: c.cfg.Store, Notes: notesOf, Alive: c.alive}
 }
 
 // rechecker is clerk for a task that was judged again.
-func (c *core) rechecker(v policy.Verdict) task.Clerk {
-	return task.Clerk{Tasks: c.cfg.Store, Tell: func(before, after task.Task, e task.Event) []task.Note {
+func (c *core) rechecker(v policy.Verdict) task.Updater {
+	return task.Updater{Store: c.cfg.Store, Notes: func(before, after task.Task, e task.Event) []task.Note {
 		notes := notesOf(before, after, e)
 		for i := range notes {
 			if v.Snapshot != "" {

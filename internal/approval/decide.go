@@ -81,7 +81,7 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	if err != nil {
 		return before, err
 	}
-	after, err := d.clerk().Advance(ctx, ref, e, d.cfg.Now())
+	after, err := d.updater().Advance(ctx, ref, e, d.cfg.Now())
 	if err != nil {
 		return after, err
 	}

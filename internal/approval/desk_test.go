@@ -35,7 +35,7 @@ type office struct {
 	*casefile.Viewer // of the desk
 
 	config approval.Config
-	store  task.Store
+	store  task.GateStore
 	ledger *ledger
 
 	mu        sync.Mutex
@@ -54,7 +54,7 @@ func open(t testing.TB, change func(*approval.Config)) *office {
 }
 
 // branch returns another office, a replica, on the same store.
-func branch(t testing.TB, store task.Store, change func(*approval.Config)) *office {
+func branch(t testing.TB, store task.GateStore, change func(*approval.Config)) *office {
 	t.Helper()
 	o := &office{
 		store: store, ledger: newLedger(),

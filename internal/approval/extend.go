@@ -21,7 +21,7 @@ func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (tas
 	if ttl > most {
 		d.ttlLimited(About(ctx, t), ttl, most)
 	}
-	after, err := d.clerk().Advance(ctx, ref, task.ExtendTTL{By: t.Owner, TTL: ttl, Max: most}, d.cfg.Now())
+	after, err := d.updater().Advance(ctx, ref, task.ExtendTTL{By: t.Owner, TTL: ttl, Max: most}, d.cfg.Now())
 	switch {
 	case errors.Is(err, task.ErrInvalidTTL), errors.Is(err, task.ErrAlreadyTerminal):
 		err = nil // after is the task as it stands

@@ -181,7 +181,7 @@ func TestFollowSeveral(t *testing.T) {
 
 // A countingStore counts what is asked of it, and fails while it is told to.
 type countingStore struct {
-	task.Store
+	task.GateStore
 
 	reads  atomic.Int64
 	broken atomic.Bool
@@ -194,12 +194,12 @@ func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error
 	if s.broken.Load() {
 		return task.Task{}, errBroken
 	}
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	s.reads.Add(1)
-	return s.Store.List(ctx, q)
+	return s.GateStore.List(ctx, q)
 }
 
 // NF-001.3: an executing task costs nothing while nobody listens, and a
@@ -207,7 +207,7 @@ func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, erro
 func TestFollowIsCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		store := &countingStore{Store: o.store}
+		store := &countingStore{GateStore: o.store}
 		desk := branch(t, store, func(c *approval.Config) { c.Lease = 5 * time.Hour; c.Execution = time.Hour })
 		desk.rule(policy.Verdict{Action: policy.Forward})
 		free := call("ann", "/a")
@@ -240,7 +240,7 @@ func TestFollowIsCheap(t *testing.T) {
 func TestFollowStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		store := &countingStore{Store: o.store}
+		store := &countingStore{GateStore: o.store}
 		desk := branch(t, store, nil)
 		held := desk.hold(t, call("ann", "/a"))
 		f := desk.follow(t, "ann", held.ID)

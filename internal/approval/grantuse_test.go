@@ -136,7 +136,7 @@ func TestGrantLastUse(t *testing.T) {
 
 // A cutOff is a store that fails when a task is to be created.
 type cutOff struct {
-	task.Store
+	task.GateStore
 	err atomic.Value
 }
 
@@ -144,7 +144,7 @@ func (c *cutOff) Create(ctx context.Context, t task.Task, l task.Limits, notes .
 	if err, ok := c.err.Load().(error); ok && !errors.Is(err, errNone) {
 		return err
 	}
-	return c.Store.Create(ctx, t, l, notes...)
+	return c.GateStore.Create(ctx, t, l, notes...)
 }
 
 var errNone = errors.New("none")
@@ -166,7 +166,7 @@ func TestGrantCountedButNotMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				broken := &cutOff{}
-				o := open(t, func(c *approval.Config) { broken.Store = c.Store; c.Store = broken })
+				o := open(t, func(c *approval.Config) { broken.GateStore = c.Store; c.Store = broken })
 				o.allowGrants("ops")
 				g := o.grant(t, toolCall(`{"path":"/a"}`), terms(2, "path"))
 				broken.err.Store(test.err)

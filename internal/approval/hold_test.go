@@ -210,7 +210,7 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 // when it looks, are one task.
 func TestHoldAttachesConcurrently(t *testing.T) {
 	const callers = 8
-	store := &slowStore{Store: open(t, nil).store}
+	store := &slowStore{GateStore: open(t, nil).store}
 	desks := []*office{branch(t, store, nil), branch(t, store, nil)}
 	for round := range 50 {
 		store.gather(callers)
@@ -241,7 +241,7 @@ func TestHoldAttachesConcurrently(t *testing.T) {
 
 // A slowStore lets nobody go on after listing until everybody has listed.
 type slowStore struct {
-	task.Store
+	task.GateStore
 
 	mu      sync.Mutex
 	missing int
@@ -256,7 +256,7 @@ func (s *slowStore) gather(n int) {
 }
 
 func (s *slowStore) List(ctx context.Context, q task.Query) (task.Page, error) {
-	page, err := s.Store.List(ctx, q)
+	page, err := s.GateStore.List(ctx, q)
 	s.mu.Lock()
 	all := s.all
 	if s.missing--; s.missing == 0 {

@@ -91,7 +91,7 @@ func (h *housekeeper) sweep(ctx context.Context) error {
 // settleOverdue ends the tasks whose time is over.
 func (h *housekeeper) settleOverdue(ctx context.Context) error {
 	for {
-		ended, err := h.clerk().SettleOverdue(ctx, h.cfg.Name, h.cfg.Now())
+		ended, err := h.updater().SettleOverdue(ctx, h.cfg.Name, h.cfg.Now())
 		for _, t := range ended {
 			h.tasks.overdue(ctx, t)
 		}

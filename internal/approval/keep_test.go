@@ -222,7 +222,7 @@ func TestCloseInterrupts(t *testing.T) {
 func TestAnswerSurvivesStoreFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		flaky := &flakyStore{Store: o.store}
+		flaky := &flakyStore{GateStore: o.store}
 		o = branch(t, flaky, nil)
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
@@ -240,7 +240,7 @@ func TestAnswerSurvivesStoreFailure(t *testing.T) {
 
 // A flakyStore fails to write for a while.
 type flakyStore struct {
-	task.Store
+	task.GateStore
 
 	failures int
 }
@@ -250,5 +250,5 @@ func (f *flakyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) 
 		f.failures--
 		return errors.New("disk on fire")
 	}
-	return f.Store.Swap(ctx, t, notes...)
+	return f.GateStore.Swap(ctx, t, notes...)
 }

@@ -31,7 +31,7 @@ func (c *census) add(id task.ID) {
 }
 
 // find reads the workflows that are missing. New tasks are listed first.
-func (c *census) find(ctx context.Context, store task.Tasks) error {
+func (c *census) find(ctx context.Context, store task.Store) error {
 	if len(c.missing) == 0 {
 		return nil
 	}

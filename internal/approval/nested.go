@@ -74,7 +74,7 @@ func (rn *runner) gone(ctx context.Context, t task.Task, cause error) (task.Task
 // fail ends a task that runs.
 func (rn *runner) fail(ctx context.Context, t task.Task, why task.Failure) (task.Task, error) {
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := rn.clerk().Advance(ctx, ref, task.Fail{By: rn.cfg.Name, From: task.Executing, Failure: why}, rn.cfg.Now())
+	after, err := rn.updater().Advance(ctx, ref, task.Fail{By: rn.cfg.Name, From: task.Executing, Failure: why}, rn.cfg.Now())
 	if overtaken(err) {
 		return rn.tasks.get(ctx, ref)
 	}
@@ -123,7 +123,7 @@ func (rn *runner) noted(ctx context.Context, t task.Task, r Report) (task.Task, 
 		return t, nil
 	}
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := rn.clerk().Advance(ctx, ref, r.note("", false), rn.cfg.Now())
+	after, err := rn.updater().Advance(ctx, ref, r.note("", false), rn.cfg.Now())
 	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
 		return rn.tasks.get(ctx, ref)
 	}
@@ -158,7 +158,7 @@ func (rn *runner) claim(ctx context.Context, t task.Task) (task.Task, bool, erro
 	}
 	now := rn.cfg.Now()
 	ref := task.AnyOwner().Ref(t.ID)
-	claimed, err := rn.clerk().Advance(ctx, ref, task.Resume{By: rn.cfg.Name, LeaseUntil: now.Add(rn.cfg.Lease)}, now)
+	claimed, err := rn.updater().Advance(ctx, ref, task.Resume{By: rn.cfg.Name, LeaseUntil: now.Add(rn.cfg.Lease)}, now)
 	if err == nil {
 		return claimed, true, nil
 	}
@@ -294,7 +294,7 @@ func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses json.RawMess
 		t, err = d.runner.noted(ctx, t, stillAsked(t, answers))
 		return d.withInterval(t), err
 	}
-	t, err = d.clerk().Advance(ctx, ref, task.Answer{Responses: answers}, d.cfg.Now())
+	t, err = d.updater().Advance(ctx, ref, task.Answer{Responses: answers}, d.cfg.Now())
 	if errors.Is(err, task.ErrInvalidTransition) {
 		t, err = d.tasks.get(ctx, ref) // others have answered
 	}

@@ -41,8 +41,8 @@ func (s *stoppable) tries() int {
 // cancelAndDie cancels a task as a gate does that dies right after.
 func cancelAndDie(t *testing.T, o *office, held task.Task) {
 	t.Helper()
-	clerk := task.Clerk{Tasks: o.store}
-	if _, err := clerk.Advance(t.Context(), mine(held), task.Cancel{By: "ann"}, time.Now()); err != nil {
+	updater := task.Updater{Store: o.store}
+	if _, err := updater.Advance(t.Context(), mine(held), task.Cancel{By: "ann"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -82,7 +82,7 @@ func TestOwedCancellation(t *testing.T) {
 				if r.tries() != 1 {
 					t.Errorf("the upstream was told %d times", r.tries())
 				}
-				if got := o.now(t, held.ID); got.Owes() || got.Execution.Cancellation.Outcome != task.CancellationTold {
+				if got := o.now(t, held.ID); got.Owes() || got.Execution.Cancellation.Outcome != task.CancellationSent {
 					t.Errorf("the store says %+v", got.Execution.Cancellation)
 				}
 				entries, err := o.store.Entries(t.Context(), task.JournalQuery{Task: held.ID, Limit: 100})

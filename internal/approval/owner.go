@@ -56,8 +56,8 @@ func (d *Desk) MadeBy(ctx context.Context, owner, peer string, request []byte) (
 // why. The task stays pending.
 func (d *Desk) Left(ctx context.Context, ref task.Ref, reason string) error {
 	now := d.cfg.Now()
-	clerk := d.clerk()
-	clerk.Tell = func(_, after task.Task, _ task.Event) []task.Note {
+	clerk := d.updater()
+	clerk.Notes = func(_, after task.Task, _ task.Event) []task.Note {
 		n := note(after, Left, now)
 		n.Actor, n.Reason = n.Requester, plain.Text(reason, casefile.MaxReason)
 		return []task.Note{n}
@@ -87,7 +87,7 @@ func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task
 // cancelled there with send, which may be nil, without waiting for that.
 func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Task, error) {
 	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, casefile.MaxReason)}
-	t, err := d.clerk().Advance(ctx, ref, cancel, d.cfg.Now())
+	t, err := d.updater().Advance(ctx, ref, cancel, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyTerminal) {
 		d.canceller.cancelSoon(ctx, t, w.Send) // in case that the cancellation could not be sent before
 	}
@@ -150,7 +150,7 @@ func (d *Desk) Open(ctx context.Context, t task.Task) io.Reader {
 
 // Delivered notes that the outcome of a task has reached its owner.
 func (d *Desk) Delivered(ctx context.Context, ref task.Ref) error {
-	t, err := d.clerk().Advance(ctx, ref, task.Deliver{}, d.cfg.Now())
+	t, err := d.updater().Advance(ctx, ref, task.Deliver{}, d.cfg.Now())
 	if errors.Is(err, task.ErrAlreadyDelivered) {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // A readStore counts how often whole tasks are read, and how many are being
 // read at the same time.
 type readStore struct {
-	task.Store
+	task.GateStore
 
 	gets, wholeLists, notAside atomic.Int64
 	active, most               atomic.Int64
@@ -25,17 +25,17 @@ type readStore struct {
 
 func (s *readStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	s.gets.Add(1)
-	if !task.IsAside(ctx) {
+	if !task.IsSlowRead(ctx) {
 		s.notAside.Add(1)
 	}
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if !q.Heads && !q.Outlines {
 		s.wholeLists.Add(1)
 	}
-	if !task.IsAside(ctx) {
+	if !task.IsSlowRead(ctx) {
 		s.notAside.Add(1)
 	}
 	now := s.active.Add(1)
@@ -45,7 +45,7 @@ func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if s.gate != nil {
 		<-s.gate
 	}
-	return s.Store.List(ctx, q)
+	return s.GateStore.List(ctx, q)
 }
 
 // A list reads no held call, whatever the size of its arguments, and shows how it
@@ -53,7 +53,7 @@ func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 func TestListReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
-		watched.Store = c.Store
+		watched.GateStore = c.Store
 		c.Store = watched
 	})
 	const calls = 12
@@ -138,7 +138,7 @@ func TestPreviewFollowsRedaction(t *testing.T) {
 func TestFewListsAtOnce(t *testing.T) {
 	watched := &readStore{gate: make(chan struct{})}
 	o := open(t, func(c *approval.Config) {
-		watched.Store = c.Store
+		watched.GateStore = c.Store
 		c.Store = watched
 	})
 	const operators = 20

@@ -147,7 +147,7 @@ func TestQueuePages(t *testing.T) {
 func TestQueueReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
-		watched.Store = c.Store
+		watched.GateStore = c.Store
 		c.Store = watched
 	})
 	const calls = 120

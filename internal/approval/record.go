@@ -35,15 +35,15 @@ func Recorded() []Step {
 // recorded is a store that logs what happens to tasks, and counts what its
 // journal records.
 type recorded struct {
-	task.Store
+	task.GateStore
 
 	log     *slog.Logger
 	observe func(notes []task.Note, err error)
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	err := r.Store.Create(ctx, t, limits, notes...)
+	err := r.GateStore.Create(ctx, t, limits, notes...)
 	if err == nil {
 		logCreated(ctx, r.log, t, notes)
 	}
@@ -51,9 +51,9 @@ func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, n
 	return err
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	err := r.Store.Swap(ctx, t, notes...)
+	err := r.GateStore.Swap(ctx, t, notes...)
 	if err == nil {
 		logMoves(About(ctx, t), r.log, notes)
 	}
@@ -63,7 +63,7 @@ func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) err
 
 // Append implements [task.Journal].
 func (r recorded) Append(ctx context.Context, notes ...task.Note) error {
-	err := r.Store.Append(ctx, notes...)
+	err := r.GateStore.Append(ctx, notes...)
 	r.count(notes, err)
 	return err
 }
@@ -143,7 +143,7 @@ func notesOf(before, after task.Task, e task.Event) []task.Note {
 		n.Actor, n.Reason = actor(after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
 		return steps(n, Extended)
 	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.RenewLease,
-		task.Progress, task.Describe, task.Answer, task.Resume, task.Restart, task.TellUpstream:
+		task.Progress, task.Describe, task.Answer, task.Resume, task.Restart, task.CancelUpstream:
 	case task.SettleUpstream:
 		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
 		n.Outcome = string(e.Outcome)

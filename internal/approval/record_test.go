@@ -215,7 +215,7 @@ func TestNotes(t *testing.T) {
 
 // An unrecordable store cannot take notes.
 type unrecordable struct {
-	task.Store
+	task.GateStore
 
 	mu  sync.Mutex
 	err error
@@ -240,14 +240,14 @@ func (u *unrecordable) Create(ctx context.Context, t task.Task, l task.Limits, n
 	if err := u.refuse(notes); err != nil {
 		return err
 	}
-	return u.Store.Create(ctx, t, l, notes...)
+	return u.GateStore.Create(ctx, t, l, notes...)
 }
 
 func (u *unrecordable) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := u.refuse(notes); err != nil {
 		return err
 	}
-	return u.Store.Swap(ctx, t, notes...)
+	return u.GateStore.Swap(ctx, t, notes...)
 }
 
 // TestUnrecorded checks that nothing is held, decided or run that cannot be
@@ -255,7 +255,7 @@ func (u *unrecordable) Swap(ctx context.Context, t task.Task, notes ...task.Note
 func TestUnrecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("disk full")
-		store := &unrecordable{Store: open(t, nil).store}
+		store := &unrecordable{GateStore: open(t, nil).store}
 		recorded, failures := 0, 0
 		o := branch(t, store, func(c *approval.Config) {
 			c.Recorded = func(notes []task.Note, err error) {

@@ -242,7 +242,7 @@ func (rn *runner) settle(ctx context.Context, t task.Task, e task.Event) bool {
 	ctx, stop := context.WithTimeout(ctx, rn.cfg.Lease)
 	defer stop()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		after, err := rn.clerk().Advance(ctx, ref, e, rn.cfg.Now())
+		after, err := rn.updater().Advance(ctx, ref, e, rn.cfg.Now())
 		if err == nil {
 			rn.settledAs(ctx, after)
 			return true

@@ -35,7 +35,7 @@ func (ts *tasks) settled(ctx context.Context, t task.Task) (task.Task, error) {
 		if t.Lost(now) {
 			e = task.Lapse{By: ts.cfg.Name}
 		}
-		after, err := ts.clerk().Advance(ctx, task.AnyOwner().Ref(t.ID), e, now)
+		after, err := ts.updater().Advance(ctx, task.AnyOwner().Ref(t.ID), e, now)
 		switch {
 		case err == nil:
 			ts.overdue(ctx, after)

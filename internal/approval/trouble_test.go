@@ -13,7 +13,7 @@ import (
 
 // A troubledStore cannot be used for a while.
 type troubledStore struct {
-	task.Store
+	task.GateStore
 
 	down atomic.Bool
 }
@@ -29,21 +29,21 @@ func (s *troubledStore) Get(ctx context.Context, ref task.Ref) (task.Task, error
 	if err := s.trouble(); err != nil {
 		return task.Task{}, err
 	}
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 func (s *troubledStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
 	if err := s.trouble(); err != nil {
 		return nil, err
 	}
-	return s.Store.Watch(ctx, ref)
+	return s.GateStore.Watch(ctx, ref)
 }
 
 // A desk whose store cannot tell of changes at first hears of them once it can.
 func TestRunBeforeTheStoreIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		elsewhere := open(t, nil)
-		store := &troubledStore{Store: elsewhere.store}
+		store := &troubledStore{GateStore: elsewhere.store}
 		o := branch(t, store, func(c *approval.Config) { c.Sweep = time.Hour })
 		store.down.Store(true)
 		defer o.runHousekeeping(t)()
@@ -65,7 +65,7 @@ func TestRunBeforeTheStoreIsThere(t *testing.T) {
 func TestWaitThroughTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		elsewhere := open(t, nil)
-		store := &troubledStore{Store: elsewhere.store}
+		store := &troubledStore{GateStore: elsewhere.store}
 		o := branch(t, store, nil)
 		held := o.hold(t, call("ann", "/a"))
 		w := o.wait(t.Context(), mine(held), o.ledger.slow(0))
@@ -105,7 +105,7 @@ func TestWaitThroughTrouble(t *testing.T) {
 func TestWaitBegunInTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		elsewhere := open(t, nil)
-		store := &troubledStore{Store: elsewhere.store}
+		store := &troubledStore{GateStore: elsewhere.store}
 		o := branch(t, store, nil)
 		held := o.hold(t, call("ann", "/a"))
 		store.down.Store(true)

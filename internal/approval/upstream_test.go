@@ -109,7 +109,7 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
 		o, before := nested(t, r, nil)
-		store := &touchStore{Store: o.store, about: before.ID}
+		store := &touchStore{GateStore: o.store, about: before.ID}
 		o = branch(t, store, nil)
 		if !before.Execution.Detached() || before.Execution.UpstreamTask != "u1" {
 			t.Fatalf("execution %+v; want the upstream's task and nobody at it", before.Execution)
@@ -137,24 +137,24 @@ func TestNestedCallNeedsNoWork(t *testing.T) {
 
 // A touchStore counts what is done about one task.
 type touchStore struct {
-	task.Store
+	task.GateStore
 
 	about         task.ID
 	reads, writes atomic.Int64
 }
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *touchStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if ref.ID == s.about {
 		s.reads.Add(1)
 	}
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
-// List implements [task.Tasks]. The census for metrics, which reads the heads of
+// List implements [task.Store]. The census for metrics, which reads the heads of
 // all tasks, is not about this one.
 func (s *touchStore) List(ctx context.Context, q task.Query) (task.Page, error) {
-	page, err := s.Store.List(ctx, q)
+	page, err := s.GateStore.List(ctx, q)
 	if !q.Heads && slices.ContainsFunc(page.Tasks, func(t task.Task) bool { return t.ID == s.about }) {
 		s.reads.Add(1)
 	}
@@ -166,15 +166,15 @@ func (s *touchStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, 
 	if ref.ID == s.about {
 		s.reads.Add(1)
 	}
-	return s.Store.Watch(ctx, ref)
+	return s.GateStore.Watch(ctx, ref)
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *touchStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if t.ID == s.about {
 		s.writes.Add(1)
 	}
-	return s.Store.Swap(ctx, t, notes...)
+	return s.GateStore.Swap(ctx, t, notes...)
 }
 
 // A stuckRemote never answers when it is told to stop.
@@ -365,7 +365,7 @@ func TestCallGoesOnWithAnswers(t *testing.T) {
 
 // A lapsing store does not let leases be renewed while it is cut off.
 type lapsingStore struct {
-	task.Store
+	task.GateStore
 
 	off atomic.Bool
 }
@@ -374,7 +374,7 @@ func (s *lapsingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note
 	if s.off.Load() {
 		return errors.New("cut off")
 	}
-	return s.Store.Swap(ctx, t, notes...)
+	return s.GateStore.Swap(ctx, t, notes...)
 }
 
 // A replica that lost its lease while it fetched an outcome, and then fails to,
@@ -385,7 +385,7 @@ func TestLateFetcherLeavesTheOutcome(t *testing.T) {
 		r := newRemote()
 		var store *lapsingStore
 		o, held := nested(t, r, func(c *approval.Config) {
-			store = &lapsingStore{Store: c.Store}
+			store = &lapsingStore{GateStore: c.Store}
 			c.Store, c.Execution = store, 5*time.Minute
 		})
 		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })

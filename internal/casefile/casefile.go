@@ -43,7 +43,7 @@ type Config struct {
 
 // A Store is what a [Viewer] reads.
 type Store interface {
-	task.Tasks
+	task.Store
 	task.Blobs
 	task.Watcher
 	task.Journal
@@ -80,7 +80,7 @@ func (v *Viewer) begin(ctx context.Context) (context.Context, func(), error) {
 	if err := v.reads.Acquire(ctx, 1); err != nil {
 		return ctx, nil, err
 	}
-	return task.Aside(ctx), func() { v.reads.Release(1) }, nil
+	return task.SlowRead(ctx), func() { v.reads.Release(1) }, nil
 }
 
 // Audit returns a part of the journal.

@@ -92,7 +92,7 @@ func (v *Viewer) pendingItems(ctx context.Context) ([]*item, error) {
 // Waiting returns how many calls wait for a decision.
 func (v *Viewer) Waiting(ctx context.Context) (n int, err error) {
 	q := task.Query{Scope: task.AnyOwner(), States: waiting, Limit: listSize, Heads: true}
-	for _, err := range task.Each(task.Aside(ctx), v.cfg.Store, q) {
+	for _, err := range task.Each(task.SlowRead(ctx), v.cfg.Store, q) {
 		if err != nil {
 			return n, err
 		}

@@ -24,18 +24,18 @@ import (
 
 // A countingStore counts how often the document of a task is read.
 type countingStore struct {
-	task.Store
+	task.GateStore
 
 	documents atomic.Int64
 }
 
 func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	s.documents.Add(1)
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
-	page, err := s.Store.List(ctx, q)
+	page, err := s.GateStore.List(ctx, q)
 	if !q.Heads && !q.Outlines {
 		s.documents.Add(int64(len(page.Tasks)))
 	}
@@ -43,23 +43,23 @@ func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, erro
 }
 
 // openers return how each kind of store is opened.
-func openers() map[string]func(*testing.T) task.Store {
-	sqlite := func(t *testing.T) task.Store {
+func openers() map[string]func(*testing.T) task.GateStore {
+	sqlite := func(t *testing.T) task.GateStore {
 		return opened[*sqlitestore.Store](t)(sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")}))
 	}
-	return map[string]func(*testing.T) task.Store{
-		"memory": func(t *testing.T) task.Store {
+	return map[string]func(*testing.T) task.GateStore{
+		"memory": func(t *testing.T) task.GateStore {
 			return opened[*memstore.Store](t)(memstore.New(memstore.Options{MaxBytes: 1 << 30}), nil)
 		},
 		"SQLite": sqlite,
-		"sealed SQLite": func(t *testing.T) task.Store {
+		"sealed SQLite": func(t *testing.T) task.GateStore {
 			keys, err := sealedstore.ParseKeys("one:" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32))))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return sealedstore.New(sqlite(t), keys)
 		},
-		"PostgreSQL": func(t *testing.T) task.Store {
+		"PostgreSQL": func(t *testing.T) task.GateStore {
 			server, err := testenv.StartPostgres(t.Context())
 			if !testenv.Available(t, err) {
 				t.SkipNow()
@@ -67,7 +67,7 @@ func openers() map[string]func(*testing.T) task.Store {
 			t.Cleanup(func() { server.Stop() })
 			return opened[*pgstore.Store](t)(pgstore.Open(t.Context(), pgstore.Options{URL: server.URL()}))
 		},
-		"Redis": func(t *testing.T) task.Store {
+		"Redis": func(t *testing.T) task.GateStore {
 			server, err := testenv.StartRedis(t.Context())
 			if !testenv.Available(t, err) {
 				t.SkipNow()
@@ -79,8 +79,8 @@ func openers() map[string]func(*testing.T) task.Store {
 }
 
 // opened closes a store at the end of the test.
-func opened[S task.Store](t *testing.T) func(S, error) task.Store {
-	return func(s S, err error) task.Store {
+func opened[S task.GateStore](t *testing.T) func(S, error) task.GateStore {
+	return func(s S, err error) task.GateStore {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func opened[S task.Store](t *testing.T) func(S, error) task.Store {
 }
 
 // newDesk returns the desk of a gate that has just been started on a store.
-func newDesk(t *testing.T, store task.Store) *approval.Desk {
+func newDesk(t *testing.T, store task.GateStore) *approval.Desk {
 	t.Helper()
 	desk, err := approval.New(approval.Config{
 		Store: store, Judge: func(policy.Call) policy.Verdict { return policy.Verdict{} },
@@ -115,7 +115,7 @@ func TestNewGateListsWithoutDocuments(t *testing.T) {
 			if kind != "memory" && kind != "SQLite" {
 				text = text[:1<<16] // to write 300 MB to each of them takes long
 			}
-			store := &countingStore{Store: open(t)}
+			store := &countingStore{GateStore: open(t)}
 			held, _, err := newDesk(t, store).Hold(t.Context(), approval.Call{
 				Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
 				Verdict: policy.Verdict{Action: policy.Approve, Workflow: "ops"},

@@ -33,7 +33,7 @@ const (
 
 // A Store is what an [Outbox] reads and writes.
 type Store interface {
-	task.Tasks
+	task.Store
 	task.Records
 	task.Watcher
 }

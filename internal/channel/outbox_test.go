@@ -85,7 +85,7 @@ func (counted) ChannelListens(string, error) {}
 // A fixture is a desk with an outbox.
 type fixture struct {
 	t     *testing.T
-	store task.Store
+	store task.GateStore
 	desk  *approval.Desk
 	chat  *chat
 	plan  channel.Plan // without its channels

@@ -75,7 +75,7 @@ func (o *office) pass(d time.Duration) {
 func open(t *testing.T) *office {
 	t.Helper()
 	o := &office{verdict: policy.Verdict{Action: policy.Deny}}
-	store := &countingStore{Store: memstore.New(memstore.Options{}), gets: &o.gets}
+	store := &countingStore{GateStore: memstore.New(memstore.Options{}), gets: &o.gets}
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},

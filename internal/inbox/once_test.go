@@ -13,14 +13,14 @@ import (
 
 // A countingStore counts how often tasks are read one by one.
 type countingStore struct {
-	task.Store
+	task.GateStore
 
 	gets *atomic.Int64
 }
 
 func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	s.gets.Add(1)
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 // A page loads the call that it shows once. A decision that is refused reads the

@@ -126,16 +126,16 @@ func TestLocalHostEndsSession(t *testing.T) {
 
 // A stallingStore takes its time to create a task.
 type stallingStore struct {
-	task.Store
+	task.GateStore
 
 	creating, goOn chan struct{}
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *stallingStore) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	close(s.creating)
 	<-s.goOn
-	return s.Store.Create(ctx, t, limits, notes...)
+	return s.GateStore.Create(ctx, t, limits, notes...)
 }
 
 // A client that cancels a call which the store is still taking in withdraws the
@@ -143,7 +143,7 @@ func (s *stallingStore) Create(ctx context.Context, t task.Task, limits task.Lim
 func TestCancelWhileStored(t *testing.T) {
 	store := stallingStore{creating: make(chan struct{}), goOn: make(chan struct{})}
 	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
-		store.Store = c.Store
+		store.GateStore = c.Store
 		c.Store = &store
 	})
 	sent := make(chan string, 2)

@@ -410,18 +410,18 @@ func TestPendingAnswerAndAttach(t *testing.T) {
 // A slowStore does not answer those who look while they wait before their time
 // is over.
 type slowStore struct {
-	task.Store
+	task.GateStore
 
 	slow atomic.Bool
 }
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if _, bounded := ctx.Deadline(); bounded && s.slow.Load() {
 		<-ctx.Done()
 		return task.Task{}, ctx.Err()
 	}
-	return s.Store.Get(ctx, ref)
+	return s.GateStore.Get(ctx, ref)
 }
 
 // A client whose wait ends before the store has answered once is sent round, or
@@ -429,7 +429,7 @@ func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 func TestWaitOverBeforeTheFirstLook(t *testing.T) {
 	var store slowStore
 	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
-		store.Store = c.Store
+		store.GateStore = c.Store
 		c.Store, w.Hold = &store, 20*time.Millisecond
 	})
 	store.slow.Store(true)

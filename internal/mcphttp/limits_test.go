@@ -80,7 +80,7 @@ func TestStoreFails(t *testing.T) {
 }
 
 // failing is a store whose disk is full.
-type failing struct{ task.Store }
+type failing struct{ task.GateStore }
 
 func (failing) Create(context.Context, task.Task, task.Limits, ...task.Note) error {
 	return errors.New("disk full")

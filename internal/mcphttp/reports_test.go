@@ -17,19 +17,19 @@ import (
 
 // A countedStore counts how often it is read by lists, and written to.
 type countedStore struct {
-	task.Store
+	task.GateStore
 
 	lists, writes atomic.Int64
 }
 
 func (s *countedStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	s.lists.Add(1)
-	return s.Store.List(ctx, q)
+	return s.GateStore.List(ctx, q)
 }
 
 func (s *countedStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	s.writes.Add(1)
-	return s.Store.Swap(ctx, t, notes...)
+	return s.GateStore.Swap(ctx, t, notes...)
 }
 
 // floodSize is how many statuses a hostile upstream sends.
@@ -44,7 +44,7 @@ func most(start time.Time) int64 { return 20 + 4*int64(time.Since(start)/convers
 func TestFloodOfStatuses(t *testing.T) {
 	store := &countedStore{}
 	p := newTaskFixture(t, func(c *approval.Config, w *conversation.Waiting) {
-		store.Store = c.Store
+		store.GateStore = c.Store
 		c.Store = store
 		w.Beat = time.Hour
 	})

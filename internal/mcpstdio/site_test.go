@@ -37,7 +37,7 @@ type site struct {
 	out      *io.PipeReader
 	lines    chan string
 	statuses chan string // of legacy tasks, which may come at any time
-	store    task.Store
+	store    task.GateStore
 	desk     *approval.Desk
 	server   *stdioclient.Client
 	served   chan struct{}
@@ -50,7 +50,7 @@ type site struct {
 // options are what tests change about a site.
 type options struct {
 	env      []string
-	store    task.Store // nil means a new one
+	store    task.GateStore // nil means a new one
 	server   func(*stdioclient.Config)
 	agent    func(*mcpstdio.Config)
 	waiting  func(*conversation.Waiting)

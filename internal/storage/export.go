@@ -45,7 +45,7 @@ type Moved struct {
 
 // An exporter writes the lines of an export.
 type exporter struct {
-	from  task.Store
+	from  task.GateStore
 	open  func(task.Task) (task.Task, error)
 	out   *jsontext.Encoder
 	moved Moved
@@ -88,7 +88,7 @@ func (e *exporter) write(r record) error { return json.MarshalEncode(e.out, &r) 
 
 // tasks writes all tasks, each followed by its blob. They are listed as they
 // are stored: a list of what can be decrypted would leave out the rest.
-func (e *exporter) tasks(ctx context.Context, stored task.Tasks) error {
+func (e *exporter) tasks(ctx context.Context, stored task.Store) error {
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
 	for t, err := range task.Each(ctx, stored, q) {
 		if err == nil {

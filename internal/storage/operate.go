@@ -12,7 +12,7 @@ import (
 )
 
 // Migrated tells what opening the store has made of its tables.
-func Migrated(s task.Store) string {
+func Migrated(s task.GateStore) string {
 	store, ok := Backend(s).(interface{ Migration() (from, to int) })
 	if !ok {
 		return "no tables to update"
@@ -41,7 +41,7 @@ func Rekey(ctx context.Context, s *sealedstore.Store) (int, error) {
 
 // Vacuum has the store give back room that it does not use, and reports whether
 // it is of a kind that can.
-func Vacuum(ctx context.Context, s task.Store) (bool, error) {
+func Vacuum(ctx context.Context, s task.GateStore) (bool, error) {
 	store, ok := Backend(s).(interface{ Vacuum(context.Context) error })
 	if !ok {
 		return false, nil

@@ -93,7 +93,7 @@ func (s Settings) OpenUnread(ctx context.Context) (*sealedstore.Store, error) {
 
 var errKeys = errors.New("keys of the store")
 
-func (s Settings) openBackend(ctx context.Context) (task.Store, error) {
+func (s Settings) openBackend(ctx context.Context) (task.GateStore, error) {
 	file, isFile := s.File()
 	switch {
 	case s.DSN == Memory:
@@ -121,7 +121,7 @@ func (s Settings) openRedis(ctx context.Context) (*redisstore.Store, error) {
 }
 
 // opened returns no store if there is an error: a nil of some type is not nil.
-func opened[S task.Store](s S, err error) (task.Store, error) {
+func opened[S task.GateStore](s S, err error) (task.GateStore, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func opened[S task.Store](s S, err error) (task.Store, error) {
 // error is one that waiting would not mend.
 func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*steadystore.Store, error) {
 	return steadystore.Open(ctx, steadystore.Options{
-		Open:     func(ctx context.Context) (task.Store, error) { return opened(s.Open(ctx)) },
+		Open:     func(ctx context.Context) (task.GateStore, error) { return opened(s.Open(ctx)) },
 		Hopeless: Permanent,
 		Probe:    probe,
 		Reopen:   damaged,
@@ -158,7 +158,7 @@ func InUse(err error) bool { return errors.Is(err, sqlitestore.ErrInUse) }
 func damaged(err error) bool { return errors.Is(err, sqlitestore.ErrDamaged) }
 
 // probe returns nil if a store that had trouble is well again.
-func probe(ctx context.Context, s task.Store, trouble error) error {
+func probe(ctx context.Context, s task.GateStore, trouble error) error {
 	backend := Backend(s)
 	if file, ok := backend.(*sqlitestore.Store); ok && damaged(trouble) {
 		if err := file.Check(ctx); err != nil {
@@ -172,9 +172,9 @@ func probe(ctx context.Context, s task.Store, trouble error) error {
 }
 
 // Backend returns the store that is behind all that wraps it.
-func Backend(s task.Store) task.Store {
+func Backend(s task.GateStore) task.GateStore {
 	for {
-		wrapper, ok := s.(interface{ Unwrap() task.Store })
+		wrapper, ok := s.(interface{ Unwrap() task.GateStore })
 		if !ok {
 			return s
 		}

@@ -61,7 +61,7 @@ const secret = "Xylophone"
 
 // fill puts tasks in every state into a store, one with a large answer, and
 // notes about them.
-func fill(t *testing.T, s task.Store) {
+func fill(t *testing.T, s task.GateStore) {
 	t.Helper()
 	for i := range 150 {
 		arguments := fmt.Sprintf(`{"n":%d,"secret":%q}`, i, secret)
@@ -87,7 +87,7 @@ func fill(t *testing.T, s task.Store) {
 const allChunks = 4 + 4 + 23
 
 // life returns what happens to task i.
-func life(t *testing.T, s task.Store, ref task.Ref, i int) []task.Event {
+func life(t *testing.T, s task.GateStore, ref task.Ref, i int) []task.Event {
 	t.Helper()
 	events := []task.Event{
 		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},

@@ -27,7 +27,7 @@ type Options struct {
 	MaxEntries int
 }
 
-// A Store is a [task.Store] in memory.
+// A Store is a [task.GateStore] in memory.
 type Store struct {
 	options Options
 	seed    maphash.Seed
@@ -46,7 +46,7 @@ type Store struct {
 	records map[string]task.Record
 }
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // New returns an empty store.
 func New(o Options) *Store {
@@ -67,7 +67,7 @@ func New(o Options) *Store {
 	}
 }
 
-// Close implements [task.Store].
+// Close implements [task.GateStore].
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.hub.Close()
@@ -89,7 +89,7 @@ func (s *Store) usable(ctx context.Context, a task.Action) error {
 	return nil
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionCreate); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (s *Store) count(t *task.Task, by int) {
 	}
 }
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err := s.usable(ctx, task.ActionGet); err != nil {
 		return task.Task{}, err
@@ -228,7 +228,7 @@ func (s *Store) find(ref task.Ref, a task.Action) (*entry, error) {
 	return e, ref.Check(e.task.Owner, a)
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := s.usable(ctx, task.ActionSwap); err != nil {
 		return err
@@ -278,7 +278,7 @@ func (s *Store) replace(e *entry, t *task.Task) {
 	}
 }
 
-// List implements [task.Tasks].
+// List implements [task.Store].
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err := s.usable(ctx, task.ActionList); err != nil {
 		return task.Page{}, err
@@ -334,7 +334,7 @@ func (s *Store) search(p page) []*task.Task {
 // position is [task.Task.Position] without a copy of the task.
 func position(t *task.Task) task.Position { return task.Position{CreatedAt: t.CreatedAt, ID: t.ID} }
 
-// Overdue implements [task.Tasks].
+// Overdue implements [task.Store].
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	if err := s.usable(ctx, task.ActionList); err != nil {
 		return nil, err
@@ -349,7 +349,7 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 	return overdue, nil
 }
 
-// Sweep implements [task.Tasks].
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	if err := s.usable(ctx, task.ActionSweep); err != nil {
 		return 0, err

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestStore covers STOR-01, and F-003, F-005, F-007 and F-009 of GOV-001 as far
 // as they concern a store.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) task.Store { return open(t, memstore.Options{}) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, memstore.Options{}) })
 }
 
 func open(t testing.TB, o memstore.Options) *memstore.Store {

@@ -53,7 +53,7 @@ func slot(id task.ID) int {
 // errCrowded says that there may or may not be room for one more task.
 var errCrowded = errors.New("too many at the same time")
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.db.Usable(ctx, task.ActionCreate); err != nil {
 		return err

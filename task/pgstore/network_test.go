@@ -35,7 +35,7 @@ func TestPostgresMissed(t *testing.T) {
 		return
 	}
 	isOver := func(of task.Task) bool { return of.State.Terminal() }
-	cancelled := func(t *testing.T, s task.Store, id task.ID) {
+	cancelled := func(t *testing.T, s task.GateStore, id task.ID) {
 		_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(id), task.Cancel{By: "ann"}, sqltest.Epoch)
 		sqltest.Must(t, err)
 	}
@@ -112,7 +112,7 @@ func TestPostgresLate(t *testing.T) {
 }
 
 // execute has a task approved and claimed by a replica called far.
-func execute(t *testing.T, s task.Store, id task.ID) (running task.Task) {
+func execute(t *testing.T, s task.GateStore, id task.ID) (running task.Task) {
 	t.Helper()
 	for _, e := range []task.Event{
 		task.Admit{By: "gate", Reason: "none needed"},

@@ -63,7 +63,7 @@ type Options struct {
 	Timeout  time.Duration // how long a connection may take to be made, unless the URL says so; 5 s
 }
 
-// A Store is a [task.Store] in a PostgreSQL database, for any number of
+// A Store is a [task.GateStore] in a PostgreSQL database, for any number of
 // replicas.
 type Store struct {
 	reader
@@ -81,7 +81,7 @@ type (
 	recordWriter = sqlcore.RecordWriter
 )
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // Open connects to a database, and makes or updates its tables if need
 // be. It returns [ErrSchema] if they were made by a newer program or by a
@@ -165,7 +165,7 @@ func (s *Store) start(ctx context.Context, tables sqlcore.Schema, config *pgx.Co
 
 const tableNames = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 
-// Close implements [task.Store]. It waits for what is under way.
+// Close implements [task.GateStore]. It waits for what is under way.
 func (s *Store) Close() error {
 	if s.db.MarkClosed() {
 		return nil
@@ -255,7 +255,7 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), sqlcore.Patience)
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := s.db.Usable(ctx, task.ActionSwap); err != nil {
 		return err
@@ -302,7 +302,7 @@ func (s *Store) change(ctx context.Context, f func(context.Context, *pgxpool.Con
 	})
 }
 
-// Sweep implements [task.Tasks].
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	if err := s.db.Usable(ctx, task.ActionSweep); err != nil {
 		return 0, err

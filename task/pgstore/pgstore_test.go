@@ -26,7 +26,7 @@ func TestPostgres(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.Run(t, func(t *testing.T) task.Store { return openPostgres(t, server.Schema(t)) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return openPostgres(t, server.Schema(t)) })
 }
 
 // A database to which a new process connects has all that was kept.
@@ -36,7 +36,7 @@ func TestPostgresReopen(t *testing.T) {
 		return
 	}
 	o := pgstore.Options{URL: server.Schema(t)}
-	storetest.RunReopen(t, func() task.Tasks {
+	storetest.RunReopen(t, func() task.Store {
 		s, err := pgstore.Open(t.Context(), o)
 		sqltest.Must(t, err)
 		return s
@@ -258,7 +258,7 @@ func BenchmarkPostgres(b *testing.B) {
 	if server == nil {
 		return
 	}
-	sqltest.Measure(b, func(b *testing.B) task.Store { return openPostgres(b, server.Schema(b)) })
+	sqltest.Measure(b, func(b *testing.B) task.GateStore { return openPostgres(b, server.Schema(b)) })
 	b.Run("wake", func(b *testing.B) {
 		url := server.Schema(b)
 		sqltest.BenchmarkWake(b, openPostgres(b, url), openPostgres(b, url))

@@ -29,7 +29,7 @@ func onServer(t *testing.T) *sqltest.Place {
 	sqltest.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return &sqltest.Place{
-		Versions: pgstore.Migrations(), DB: db, Open: func(t *testing.T) task.Store { return openPostgres(t, url) },
+		Versions: pgstore.Migrations(), DB: db, Open: func(t *testing.T) task.GateStore { return openPostgres(t, url) },
 		Tables: "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY oid",
 		Shape: `SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name, identity_generation)
 				FROM information_schema.columns WHERE table_schema = current_schema()
@@ -57,7 +57,7 @@ func TestPostgresUpdateTogether(t *testing.T) {
 		return
 	}
 	old.Load(t, old.Versions[0])
-	var stores [5]task.Store
+	var stores [5]task.GateStore
 	var starting sync.WaitGroup
 	for i := range stores {
 		starting.Go(func() { stores[i] = old.Open(t) })

@@ -63,7 +63,7 @@ func together(b *testing.B, n int, f func(i int) error) {
 	done.Wait()
 }
 
-func fill(b *testing.B, s task.Store) []task.ID {
+func fill(b *testing.B, s task.GateStore) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, many)
 	together(b, many, func(i int) error {
@@ -76,7 +76,7 @@ func fill(b *testing.B, s task.Store) []task.ID {
 
 // benchmarkCreate makes tasks from requests and stores them, within limits
 // that are always checked, with what is told of them.
-func benchmarkCreate(b *testing.B, s task.Store, notes int) {
+func benchmarkCreate(b *testing.B, s task.GateStore, notes int) {
 	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -122,7 +122,7 @@ func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
 	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs-after-swap")
 }
 
-func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.ReportAllocs()
 	together(b, b.N, func(i int) error {
 		_, err := s.Get(b.Context(), anyone(ids[i*7919%many]))
@@ -131,7 +131,7 @@ func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
 }
 
-func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
 	var current [writers * 4]task.Task
 	var locks [writers * 4]sync.Mutex
 	for i := range current {
@@ -152,7 +152,7 @@ func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
 }
 
 // benchmarkList reads pages of 20 from the middle of many tasks.
-func benchmarkList(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkList(b *testing.B, s task.GateStore, ids []task.ID) {
 	middle, err := s.Get(b.Context(), anyone(ids[many/2]))
 	must(b, err)
 	for name, q := range map[string]task.Query{

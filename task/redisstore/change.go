@@ -84,7 +84,7 @@ func (r *record) fields() []string {
 	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline)
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	ctx, done, err := s.begin(ctx, task.ActionCreate)
 	if err != nil {
@@ -149,7 +149,7 @@ func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
 		errors.Join(ownerErr, totalErr, roomErr, roomsErr)
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	ctx, done, err := s.begin(ctx, task.ActionSwap)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict s
 	return reply[0], task.State(reply[1]), nil
 }
 
-// Sweep implements [task.Tasks].
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	ctx, done, err := s.begin(ctx, task.ActionSweep)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestMissedOverNetwork(t *testing.T) {
 
 // cancelAgain cancels a task that may have been cancelled before, by a command
 // whose answer was lost.
-func cancelAgain(t *testing.T, s task.Store, id task.ID) error {
+func cancelAgain(t *testing.T, s task.GateStore, id task.ID) error {
 	t.Helper()
 	_, err := task.Advance(t.Context(), s, anyone(id), task.Cancel{By: "ann"}, epoch)
 	if errors.Is(err, task.ErrAlreadyTerminal) {

@@ -12,7 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	ctx, done, err := s.begin(ctx, task.ActionGet)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return t, nil
 }
 
-// List implements [task.Tasks]. A query for a digest by any owner reads tasks
+// List implements [task.Store]. A query for a digest by any owner reads tasks
 // until it has found a page of them; every other one reads little more than
 // the page.
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
@@ -252,7 +252,7 @@ func (s *Store) dueBefore(ctx context.Context, h half, at time.Time, limit int) 
 	return s.client.Do(ctx, b.Build().Pin()).AsStrSlice()
 }
 
-// Overdue implements [task.Tasks].
+// Overdue implements [task.Store].
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	ctx, done, err := s.begin(ctx, task.ActionList)
 	if err != nil {

@@ -83,7 +83,7 @@ type Options struct {
 	Connections int
 }
 
-// A Store is a [task.Store] in Redis.
+// A Store is a [task.GateStore] in Redis.
 //
 // Every command that only reads is pinned. The client sends such a command again
 // when a connection is lost, and recycles it once that has succeeded, although the
@@ -102,7 +102,7 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // Open connects to a server and returns the store in it. It returns
 // [ErrSchema] if a newer program has written there, and [ErrEvicts] if the
@@ -284,7 +284,7 @@ func (s *Store) flushPolicy(ctx context.Context) string {
 	return settings[name]
 }
 
-// Close implements [task.Store].
+// Close implements [task.GateStore].
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil

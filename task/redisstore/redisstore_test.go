@@ -23,7 +23,7 @@ func TestStore(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.Run(t, func(t *testing.T) task.Store { return open(t, inOwnKeys(server)) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inOwnKeys(server)) })
 }
 
 // A server to which a new process connects has all that was kept.
@@ -33,7 +33,7 @@ func TestReopen(t *testing.T) {
 		return
 	}
 	o := inOwnKeys(server)
-	storetest.RunReopen(t, func() task.Tasks {
+	storetest.RunReopen(t, func() task.Store {
 		s, err := redisstore.Open(t.Context(), o)
 		must(t, err)
 		return s
@@ -47,7 +47,7 @@ func TestCluster(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.Run(t, func(t *testing.T) task.Store { return open(t, inOwnKeys(server)) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inOwnKeys(server)) })
 }
 
 var prefixes atomic.Int64
@@ -88,14 +88,14 @@ func build(t testing.TB, i int) task.Task {
 	return made
 }
 
-func add(t testing.TB, s task.Store, i int) task.Task {
+func add(t testing.TB, s task.GateStore, i int) task.Task {
 	t.Helper()
 	made := build(t, i)
 	must(t, s.Create(t.Context(), made, task.Limits{}))
 	return made
 }
 
-func cancel(t testing.TB, s task.Store, id task.ID) {
+func cancel(t testing.TB, s task.GateStore, id task.ID) {
 	t.Helper()
 	_, err := task.Advance(t.Context(), s, anyone(id), task.Cancel{By: "ann"}, epoch)
 	must(t, err)

@@ -52,7 +52,7 @@ func eventually(t testing.TB, f func() error) {
 	}
 }
 
-func watch(t testing.TB, s task.Store, ref task.Ref) <-chan struct{} {
+func watch(t testing.TB, s task.GateStore, ref task.Ref) <-chan struct{} {
 	t.Helper()
 	changed, err := s.Watch(t.Context(), ref)
 	must(t, err)
@@ -108,7 +108,7 @@ func TestMissedChange(t *testing.T) {
 		return
 	}
 	miss := func(t *testing.T, o redisstore.Options) { do(t, server, "INCR", "{"+o.Prefix+"}:changes") }
-	waiting := func(t *testing.T, o redisstore.Options) (task.Store, []<-chan struct{}) {
+	waiting := func(t *testing.T, o redisstore.Options) (task.GateStore, []<-chan struct{}) {
 		s := open(t, o)
 		add(t, s, 0)
 		return s, []<-chan struct{}{

@@ -28,9 +28,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Store is a [task.Store] that seals what it gives to another.
+// A Store is a [task.GateStore] that seals what it gives to another.
 type Store struct {
-	inner task.Store // not embedded: what it learns to keep must be sealed first
+	inner task.GateStore // not embedded: what it learns to keep must be sealed first
 	keys  Keys
 
 	// Unreadable is told of tasks that are left out of lists because they
@@ -38,14 +38,14 @@ type Store struct {
 	Unreadable func(err error)
 }
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // New returns a store that keeps tasks sealed in inner, which is closed with
 // it. Without keys it seals nothing, and refuses what is sealed.
-func New(inner task.Store, keys Keys) *Store { return &Store{inner: inner, keys: keys} }
+func New(inner task.GateStore, keys Keys) *Store { return &Store{inner: inner, keys: keys} }
 
 // Unwrap returns the store that keeps what is sealed.
-func (s *Store) Unwrap() task.Store { return s.inner }
+func (s *Store) Unwrap() task.GateStore { return s.inner }
 
 // Keys returns the keys of the store.
 func (s *Store) Keys() Keys { return s.keys }
@@ -93,7 +93,7 @@ func (s *Store) seal(t task.Task, a task.Action) (task.Task, error) {
 	return sealed, nil
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	sealed, err := s.seal(t, task.ActionCreate)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 	return s.inner.Create(ctx, sealed, limits, notes...)
 }
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	t, err := s.inner.Get(ctx, ref)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return s.keys.Open(t)
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	sealed, err := s.seal(t, task.ActionSwap)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	return s.inner.Swap(ctx, sealed, notes...)
 }
 
-// List implements [task.Tasks]. Tasks that cannot be read or opened are left
+// List implements [task.Store]. Tasks that cannot be read or opened are left
 // out: one of them must not hide all others.
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	page, err := s.inner.List(ctx, q)
@@ -179,7 +179,7 @@ func (s *Store) leftOut(err error) {
 // can be opened.
 const maxOverdue = 10_000
 
-// Overdue implements [task.Tasks]. Tasks that cannot be read or opened are left
+// Overdue implements [task.Store]. Tasks that cannot be read or opened are left
 // out, and do not take the place of others.
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	limit = max(0, limit)
@@ -197,7 +197,7 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 	}
 }
 
-// Sweep implements [task.Tasks].
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	return s.inner.Sweep(ctx, before, limit)
 }
@@ -251,7 +251,7 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 	return s.inner.Trim(ctx, before, limit)
 }
 
-// Close implements [task.Store].
+// Close implements [task.GateStore].
 func (s *Store) Close() error { return s.inner.Close() }
 
 // Rekey seals everything anew that is not sealed with the first key, whether

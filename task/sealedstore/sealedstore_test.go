@@ -58,14 +58,14 @@ func mustBe(t *testing.T, err error, wants ...error) {
 	}
 }
 
-func inMemory(t *testing.T) task.Store {
+func inMemory(t *testing.T) task.GateStore {
 	t.Helper()
 	s := memstore.New(memstore.Options{})
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s
 }
 
-func inFile(t *testing.T) (s task.Store, file string) {
+func inFile(t *testing.T) (s task.GateStore, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gate.db")
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
@@ -76,12 +76,12 @@ func inFile(t *testing.T) (s task.Store, file string) {
 
 // TestStore: whoever uses the store notices nothing, with keys or without.
 func TestStore(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) task.Store{
-		"memory":  func(t *testing.T) task.Store { return sealedstore.New(inMemory(t), keys(t, "b", "a")) },
-		"SQLite":  func(t *testing.T) task.Store { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
-		"no keys": func(t *testing.T) task.Store { return sealedstore.New(inMemory(t), keys(t)) },
+	for name, open := range map[string]func(t *testing.T) task.GateStore{
+		"memory":  func(t *testing.T) task.GateStore { return sealedstore.New(inMemory(t), keys(t, "b", "a")) },
+		"SQLite":  func(t *testing.T) task.GateStore { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
+		"no keys": func(t *testing.T) task.GateStore { return sealedstore.New(inMemory(t), keys(t)) },
 	} {
-		t.Run(name, func(t *testing.T) { storetest.Run(t, open) })
+		t.Run(name, func(t *testing.T) { storetest.RunGate(t, open) })
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-func inFileOf(b *testing.B) task.Store {
+func inFileOf(b *testing.B) task.GateStore {
 	return open(b, sqlitestore.Options{File: filepath.Join(b.TempDir(), "tasks.db")})
 }
 

@@ -16,7 +16,7 @@ const (
 		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2) RETURNING id, owner`
 )
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
 	if err := s.db.Usable(ctx, task.ActionCreate); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *session) present(ctx context.Context, id task.ID) (sqlcore.Found, error
 	return found, err
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if err := s.db.Usable(ctx, task.ActionSwap); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *session) swap(ctx context.Context, r *sqlcore.Row, answer int64) (outco
 	return outcome{changed: []sqlcore.Touched{{ID: r.ID, Owner: old.Owner}}}, s.note(ctx, r.Remarks)
 }
 
-// Sweep implements [task.Tasks].
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	if err := s.db.Usable(ctx, task.ActionSweep); err != nil {
 		return 0, err

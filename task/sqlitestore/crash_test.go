@@ -43,10 +43,10 @@ func createUntilKilled(o sqlitestore.Options) {
 					err = s.Create(ctx, made, task.Limits{Total: 1 << 30}, task.Note{At: sqltest.Epoch, Task: made.ID, Step: "held"})
 				}
 				if err == nil {
-					clerk := task.Clerk{Tasks: s, Tell: func(_, after task.Task, _ task.Event) []task.Note {
+					updater := task.Updater{Store: s, Notes: func(_, after task.Task, _ task.Event) []task.Note {
 						return []task.Note{{At: sqltest.Epoch, Task: after.ID, Step: "cancelled"}}
 					}}
-					_, err = clerk.Advance(ctx, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, sqltest.Epoch)
+					_, err = updater.Advance(ctx, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, sqltest.Epoch)
 				}
 				if err != nil {
 					fmt.Fprintln(os.Stderr, err)
@@ -84,7 +84,7 @@ func TestSQLiteKilled(t *testing.T) {
 
 // mustAgree checks that the journal is whole and tells of every task and every
 // change there is, and of nothing else.
-func mustAgree(t *testing.T, s task.Store) {
+func mustAgree(t *testing.T, s task.GateStore) {
 	t.Helper()
 	told := make(map[task.ID]task.State)
 	var at task.Link

@@ -22,10 +22,10 @@ import (
 // TestSQLiteOutside runs the suite with every chunk in a file.
 func TestSQLiteOutside(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) task.Store { return open(t, inDir(t).Outside()) })
+		storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inDir(t).Outside()) })
 	})
 	t.Run("shared", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) task.Store {
+		storetest.RunGate(t, func(t *testing.T) task.GateStore {
 			o := sharing(t).Outside()
 			return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o), open(t, o)}}
 		})
@@ -33,7 +33,7 @@ func TestSQLiteOutside(t *testing.T) {
 }
 
 // executing makes a task with the given id that "gate" runs.
-func executing(t testing.TB, s task.Store, id task.ID) task.Ref {
+func executing(t testing.TB, s task.GateStore, id task.ID) task.Ref {
 	t.Helper()
 	d := sqltest.Draft(1)
 	d.ID = id
@@ -49,7 +49,7 @@ func executing(t testing.TB, s task.Store, id task.ID) task.Ref {
 }
 
 // complete ends a task with an answer.
-func complete(ctx context.Context, s task.Store, ref task.Ref, answer []byte) error {
+func complete(ctx context.Context, s task.GateStore, ref task.Ref, answer []byte) error {
 	result, err := task.WriteResult(ctx, s, ref, bytes.NewReader(answer))
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func answerOf(size int) []byte {
 }
 
 // mustRead checks the answer to a task.
-func mustRead(t *testing.T, s task.Store, ref task.Ref, want []byte) {
+func mustRead(t *testing.T, s task.GateStore, ref task.Ref, want []byte) {
 	t.Helper()
 	got, err := s.Get(t.Context(), ref)
 	sqltest.Must(t, err)

@@ -118,7 +118,7 @@ func (a *alternating) Close() error {
 // TestSharedSQLite runs the suite on two handles of one file, each of which does
 // every other thing.
 func TestSharedSQLite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) task.Store {
+	storetest.RunGate(t, func(t *testing.T) task.GateStore {
 		o := sharing(t)
 		return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o)}}
 	})

@@ -21,13 +21,13 @@ import (
 // TestSQLite covers STOR-01, and F-003, F-005, F-007 and F-009 of GOV-001 as
 // far as they concern a store.
 func TestSQLite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) task.Store { return open(t, inDir(t)) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inDir(t)) })
 }
 
 // A file that is opened again has all that was kept.
 func TestSQLiteReopen(t *testing.T) {
 	o := inDir(t)
-	storetest.RunReopen(t, func() task.Tasks {
+	storetest.RunReopen(t, func() task.Store {
 		s, err := sqlitestore.Open(t.Context(), o)
 		sqltest.Must(t, err)
 		return s

@@ -73,7 +73,7 @@ var (
 //go:embed migrations
 var embedded embed.FS
 
-// A Store is a [task.Store] in a file. Close it, or its lock is held for as
+// A Store is a [task.GateStore] in a file. Close it, or its lock is held for as
 // long as the process lives.
 type Store struct {
 	reader
@@ -95,7 +95,7 @@ type (
 	recordWriter = sqlcore.RecordWriter
 )
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // Open opens the store in a file. It returns [ErrInUse] if it is open
 // already, here or in another process, unless both share it, [ErrSchema] if it was made by a newer
@@ -237,7 +237,7 @@ func migrate(ctx context.Context, db *sql.DB, files fs.FS) (sqlcore.Migration, e
 	return m, tx.Commit()
 }
 
-// Close implements [task.Store]. It waits for the changes under way.
+// Close implements [task.GateStore]. It waits for the changes under way.
 func (s *Store) Close() error {
 	if s.db.MarkClosed() {
 		return nil

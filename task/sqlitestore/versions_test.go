@@ -12,7 +12,7 @@ func inFile(t *testing.T) *sqltest.Place {
 	t.Helper()
 	o := inDir(t)
 	return &sqltest.Place{
-		Versions: sqlitestore.Migrations(), DB: raw(t, o), Open: func(t *testing.T) task.Store { return open(t, o) },
+		Versions: sqlitestore.Migrations(), DB: raw(t, o), Open: func(t *testing.T) task.GateStore { return open(t, o) },
 		Tables: "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
 		Shape:  "SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY type, name",
 		Bytes:  "X'%x'",

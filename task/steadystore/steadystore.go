@@ -28,7 +28,7 @@ import (
 // given; other zero fields mean their default.
 type Options struct {
 	// Open opens the store. It is called again after it has failed.
-	Open func(context.Context) (task.Store, error)
+	Open func(context.Context) (task.GateStore, error)
 
 	// Hopeless reports whether an error of Open is one that waiting does not
 	// mend, because something is set up wrongly; no error is.
@@ -36,7 +36,7 @@ type Options struct {
 
 	// Probe returns nil if a store that had trouble is well again. By default
 	// that is so if it can be read.
-	Probe func(ctx context.Context, s task.Store, trouble error) error
+	Probe func(ctx context.Context, s task.GateStore, trouble error) error
 
 	// Reopen reports whether a store must be opened again after some trouble,
 	// before it can be well; never.
@@ -52,10 +52,10 @@ type Options struct {
 	MostWait  time.Duration // the most between two probes; 5 s
 }
 
-// A Store is a [task.Store] that may be in trouble.
+// A Store is a [task.GateStore] that may be in trouble.
 type Store struct {
 	o       Options
-	inner   atomic.Pointer[task.Store] // nil while none is open
+	inner   atomic.Pointer[task.GateStore] // nil while none is open
 	closed  atomic.Bool
 	running sync.WaitGroup
 
@@ -71,7 +71,7 @@ type Store struct {
 	trouble *trouble // nil while the store is well
 }
 
-var _ task.Store = (*Store)(nil)
+var _ task.GateStore = (*Store)(nil)
 
 // A trouble is why a store cannot be used.
 type trouble struct {
@@ -125,7 +125,7 @@ func (o *Options) defaults() {
 	}
 }
 
-func canRead(ctx context.Context, s task.Store, _ error) error {
+func canRead(ctx context.Context, s task.GateStore, _ error) error {
 	_, err := s.List(ctx, task.Query{Scope: task.AnyOwner(), Limit: 1})
 	return err
 }
@@ -141,14 +141,14 @@ func (s *Store) Trouble() error {
 }
 
 // Unwrap returns the store itself, or nil while there is none.
-func (s *Store) Unwrap() task.Store {
+func (s *Store) Unwrap() task.GateStore {
 	if inner := s.inner.Load(); inner != nil {
 		return *inner
 	}
 	return nil
 }
 
-// Close implements [task.Store].
+// Close implements [task.GateStore].
 func (s *Store) Close() error {
 	s.mu.Lock() // what is begun in doubt is begun before, or not at all
 	closed := s.closed.Swap(true)
@@ -284,7 +284,7 @@ type use struct {
 }
 
 // begin returns the store to use.
-func (u *use) begin(ctx context.Context) (task.Store, error) {
+func (u *use) begin(ctx context.Context) (task.GateStore, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (u *use) end(caller, bounded context.Context, err error) error {
 		return &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
 	case errors.Is(context.Cause(bounded), errNoAnswer):
 		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
-		if !u.writes && task.IsAside(caller) {
+		if !u.writes && task.IsSlowRead(caller) {
 			u.store.doubt() //nolint:contextcheck // it goes on when the caller does not
 			return u.unavailable(err)
 		}

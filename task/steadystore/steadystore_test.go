@@ -19,11 +19,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func memory(context.Context) (task.Store, error) { return memstore.New(memstore.Options{}), nil }
+func memory(context.Context) (task.GateStore, error) { return memstore.New(memstore.Options{}), nil }
 
 // TestStore: a store that is well behaves as if nothing stood before it.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) task.Store { return open(t, steadystore.Options{Open: memory}) })
+	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, steadystore.Options{Open: memory}) })
 }
 
 func open(t *testing.T, o steadystore.Options) *steadystore.Store {
@@ -61,7 +61,7 @@ func build(t *testing.T, id task.ID) task.Task {
 }
 
 // everything calls each method of a store once and returns what each says.
-func everything(t *testing.T, s task.Store) map[string]error {
+func everything(t *testing.T, s task.GateStore) map[string]error {
 	t.Helper()
 	ctx, ref := t.Context(), task.AnyOwner().Ref("tg_1")
 	_, get := s.Get(ctx, ref)
@@ -92,7 +92,7 @@ func TestDownAtStart(t *testing.T) {
 		var told []error
 		s := open(t, steadystore.Options{
 			Changed: func(err error) { told = append(told, err) },
-			Open: func(ctx context.Context) (task.Store, error) {
+			Open: func(ctx context.Context) (task.GateStore, error) {
 				if tries++; !up.Load() {
 					return nil, errDown
 				}
@@ -129,7 +129,7 @@ func TestDownAtStart(t *testing.T) {
 func TestHopeless(t *testing.T) {
 	errSetup := errors.New("no such database")
 	_, err := steadystore.Open(t.Context(), steadystore.Options{
-		Open:     func(context.Context) (task.Store, error) { return nil, errSetup },
+		Open:     func(context.Context) (task.GateStore, error) { return nil, errSetup },
 		Hopeless: func(err error) bool { return errors.Is(err, errSetup) },
 	})
 	mustBe(t, err, errSetup)
@@ -138,7 +138,7 @@ func TestHopeless(t *testing.T) {
 // TestCloseBeforeOpen: a store that was never opened can be closed.
 func TestCloseBeforeOpen(t *testing.T) {
 	s, err := steadystore.Open(t.Context(), steadystore.Options{
-		Open: func(context.Context) (task.Store, error) { return nil, errDown },
+		Open: func(context.Context) (task.GateStore, error) { return nil, errDown },
 	})
 	must(t, err)
 	must(t, s.Close())
@@ -152,14 +152,14 @@ func TestCloseBeforeOpen(t *testing.T) {
 
 // A patient is a store with faults that come and go.
 type patient struct {
-	task.Store
+	task.GateStore
 	reads, writes atomic.Pointer[error]
 	hangs         atomic.Bool
 	slow          atomic.Bool // only what is read of a task
 	asked         atomic.Int64
 }
 
-func newPatient() *patient { return &patient{Store: memstore.New(memstore.Options{})} }
+func newPatient() *patient { return &patient{GateStore: memstore.New(memstore.Options{})} }
 
 func (p *patient) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
 	p.asked.Add(1)
@@ -177,7 +177,7 @@ func (p *patient) Create(ctx context.Context, t task.Task, l task.Limits, notes 
 	if err := p.ill(ctx, &p.writes); err != nil {
 		return err
 	}
-	return p.Store.Create(ctx, t, l, notes...)
+	return p.GateStore.Create(ctx, t, l, notes...)
 }
 
 func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
@@ -188,7 +188,7 @@ func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err := p.ill(ctx, &p.reads); err != nil {
 		return task.Task{}, err
 	}
-	return p.Store.Get(ctx, ref)
+	return p.GateStore.Get(ctx, ref)
 }
 
 // Ends has to write before it reads, as in stores that chain the journal later.
@@ -196,16 +196,16 @@ func (p *patient) Ends(ctx context.Context) (task.Ends, error) {
 	if err := p.ill(ctx, &p.writes); err != nil {
 		return task.Ends{}, err
 	}
-	return p.Store.Ends(ctx)
+	return p.GateStore.Ends(ctx)
 }
 
 // probe says the same as the next calls would.
-func (p *patient) probe(ctx context.Context, _ task.Store, _ error) error {
+func (p *patient) probe(ctx context.Context, _ task.GateStore, _ error) error {
 	return errors.Join(p.ill(ctx, &p.reads), p.ill(ctx, &p.writes))
 }
 
 func (p *patient) options() steadystore.Options {
-	return steadystore.Options{Open: func(context.Context) (task.Store, error) { return p, nil }, Probe: p.probe}
+	return steadystore.Options{Open: func(context.Context) (task.GateStore, error) { return p, nil }, Probe: p.probe}
 }
 
 // TestTrouble: what cannot be written is refused at once until it can, and
@@ -291,7 +291,7 @@ func TestSlowAside(t *testing.T) {
 		p := newPatient()
 		s := open(t, p.options())
 		p.slow.Store(true)
-		_, err := s.Get(task.Aside(t.Context()), task.AnyOwner().Ref("tg_1"))
+		_, err := s.Get(task.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrUnavailable)
 		synctest.Wait()
 		must(t, s.Trouble())
@@ -299,7 +299,7 @@ func TestSlowAside(t *testing.T) {
 
 		p.slow.Store(false)
 		p.hangs.Store(true)
-		_, err = s.Get(task.Aside(t.Context()), task.AnyOwner().Ref("tg_1"))
+		_, err = s.Get(task.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrUnavailable)
 		time.Sleep(time.Minute)
 		if s.Trouble() == nil {
@@ -342,13 +342,13 @@ func TestReopen(t *testing.T) {
 		o := p.options()
 		o.Reopen = func(err error) bool { return errors.Is(err, damage) }
 		opened := 0
-		o.Open = func(context.Context) (task.Store, error) {
+		o.Open = func(context.Context) (task.GateStore, error) {
 			if opened++; opened > 1 {
 				p = newPatient()
 			}
 			return p, nil
 		}
-		o.Probe = func(context.Context, task.Store, error) error { return nil }
+		o.Probe = func(context.Context, task.GateStore, error) error { return nil }
 		s := open(t, o)
 		changed, err := s.Watch(t.Context(), task.AnyOwner().Ref(""))
 		must(t, err)
@@ -367,7 +367,7 @@ func TestReopen(t *testing.T) {
 
 // A brittleStore fails when it is told to.
 type brittleStore struct {
-	task.Store
+	task.GateStore
 
 	down *atomic.Bool
 }
@@ -376,7 +376,7 @@ func (b brittleStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) 
 	if b.down.Load() {
 		return task.Task{}, errDown
 	}
-	return b.Store.Get(ctx, ref)
+	return b.GateStore.Get(ctx, ref)
 }
 
 // TestTroubleComesBack: what is told last is so, also when trouble comes back
@@ -386,11 +386,11 @@ func TestTroubleComesBack(t *testing.T) {
 	told, goOn := make(chan error, 10), make(chan struct{})
 	s := open(t, steadystore.Options{
 		FirstWait: time.Millisecond,
-		Open: func(ctx context.Context) (task.Store, error) {
+		Open: func(ctx context.Context) (task.GateStore, error) {
 			inner, err := memory(ctx)
 			return brittleStore{inner, &down}, err
 		},
-		Probe: func(context.Context, task.Store, error) error {
+		Probe: func(context.Context, task.GateStore, error) error {
 			if down.Load() {
 				return errDown
 			}

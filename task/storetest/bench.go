@@ -16,7 +16,7 @@ const atOnce = 1000
 // BenchmarkAtOnce measures a thousand transitions at the same time, each of another
 // task that waits for a decision: read, rules, swap. It reports how many a second
 // the store makes. GOV-001 9.2, "1,000 concurrent transitions".
-func BenchmarkAtOnce(b *testing.B, s task.Store) {
+func BenchmarkAtOnce(b *testing.B, s task.GateStore) {
 	b.Helper()
 	b.StopTimer()
 	made := 0
@@ -31,7 +31,7 @@ func BenchmarkAtOnce(b *testing.B, s task.Store) {
 }
 
 // approveAll approves all tasks at the same time.
-func approveAll(b *testing.B, s task.Store, ids []task.ID) {
+func approveAll(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.Helper()
 	var begin, done sync.WaitGroup
 	begin.Add(1)
@@ -48,7 +48,7 @@ func approveAll(b *testing.B, s task.Store, ids []task.ID) {
 }
 
 // waiting stores tasks that wait for a decision. The first has the given number.
-func waiting(b *testing.B, s task.Store, first int) []task.ID {
+func waiting(b *testing.B, s task.GateStore, first int) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, atOnce)
 	var done sync.WaitGroup
@@ -80,7 +80,7 @@ func waiting(b *testing.B, s task.Store, first int) []task.ID {
 const resultSize = 64 << 20
 
 // BenchmarkResult measures how fast a large answer is kept and read again.
-func BenchmarkResult(b *testing.B, s task.Store) {
+func BenchmarkResult(b *testing.B, s task.GateStore) {
 	b.Helper()
 	b.SetBytes(resultSize)
 	b.ReportAllocs()
@@ -109,7 +109,7 @@ func BenchmarkResult(b *testing.B, s task.Store) {
 }
 
 // running stores a task that "gate" runs.
-func running(b *testing.B, s task.Store, ref task.Ref) {
+func running(b *testing.B, s task.GateStore, ref task.Ref) {
 	b.Helper()
 	t, err := task.New(task.Draft{
 		ID: ref.ID, Owner: "ann", TTL: time.Hour, PollInterval: time.Second,

@@ -25,14 +25,14 @@ func blobCases() []testCase {
 	}
 }
 
-func read(t reporter, s task.Store, id task.ID, n int) string {
+func read(t reporter, s task.GateStore, id task.ID, n int) string {
 	t.Helper()
 	chunk, err := s.ReadChunk(t.Context(), anyone(id), n)
 	must(t, err)
 	return string(chunk)
 }
 
-func chunkOrder(t reporter, s task.Store) {
+func chunkOrder(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	order := []int{3, 0, 17, 1, 2, 1000}
 	for _, n := range order {
@@ -47,7 +47,7 @@ func chunkOrder(t reporter, s task.Store) {
 	}
 }
 
-func chunkReplace(t reporter, s task.Store) {
+func chunkReplace(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	for _, text := range []string{"first", "second, and longer", "3rd"} {
 		must(t, s.WriteChunk(t.Context(), anyone("tg_a"), 0, []byte(text)))
@@ -55,13 +55,13 @@ func chunkReplace(t reporter, s task.Store) {
 	}
 }
 
-func chunkUnknown(t reporter, s task.Store) {
+func chunkUnknown(t reporter, s task.GateStore) {
 	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), 0, []byte("x")), task.ErrNotFound)
 	_, err := s.ReadChunk(t.Context(), anyone("tg_a"), 0)
 	mustBe(t, err, task.ErrNotFound)
 }
 
-func chunkInvalid(t reporter, s task.Store) {
+func chunkInvalid(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	whole := bytes.Repeat([]byte("x"), task.ChunkSize)
 	must(t, s.WriteChunk(t.Context(), anyone("tg_a"), 0, whole))
@@ -71,7 +71,7 @@ func chunkInvalid(t reporter, s task.Store) {
 	mustBe(t, s.WriteChunk(t.Context(), anyone("tg_a"), -1, whole), task.ErrInvalid)
 }
 
-func chunkAliasing(t reporter, s task.Store) {
+func chunkAliasing(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	data := []byte("data")
 	must(t, s.WriteChunk(t.Context(), anyone("tg_a"), 0, data))
@@ -83,7 +83,7 @@ func chunkAliasing(t reporter, s task.Store) {
 	mustEqual(t, "after scribbling on what was read", read(t, s, "tg_a", 0), "data")
 }
 
-func chunkApart(t reporter, s task.Store) {
+func chunkApart(t reporter, s task.GateStore) {
 	ids := []task.ID{"tg_a", "tg_a:1", "tg_a0", "tg_A"}
 	for _, id := range ids {
 		add(t, s, id, "ann", epoch)
@@ -98,7 +98,7 @@ func chunkApart(t reporter, s task.Store) {
 	}
 }
 
-func blobSwept(t reporter, s task.Store) {
+func blobSwept(t reporter, s task.GateStore) {
 	must(t, s.Create(t.Context(), full(t, "tg_a", "ann"), task.Limits{}))
 	add(t, s, "tg_b", "ann", epoch)
 	for _, id := range []task.ID{"tg_a", "tg_b"} {
@@ -113,14 +113,14 @@ func blobSwept(t reporter, s task.Store) {
 }
 
 // run creates a task that is being executed by "gate".
-func run(t reporter, s task.Store, id task.ID) {
+func run(t reporter, s task.GateStore, id task.ID) {
 	t.Helper()
 	add(t, s, id, "ann", epoch)
 	advance(t, s, id, epoch, task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)})
 }
 
 // answer completes a task with size bytes, which it returns.
-func answer(t reporter, s task.Store, id task.ID, size int) []byte {
+func answer(t reporter, s task.GateStore, id task.ID, size int) []byte {
 	t.Helper()
 	data := bytes.Repeat([]byte(`{"answer":42,"\x00\xff":[]} `), size/13+1)[:size] // no two chunks are the same
 	result, err := task.WriteResult(t.Context(), s, anyone(id), bytes.NewReader(data))
@@ -131,7 +131,7 @@ func answer(t reporter, s task.Store, id task.ID, size int) []byte {
 	return data
 }
 
-func blobSizes(t reporter, s task.Store) {
+func blobSizes(t reporter, s task.GateStore) {
 	for i, size := range []int{0, 1, task.ChunkSize - 1, task.ChunkSize, task.ChunkSize + 1, 3 * task.ChunkSize, 1<<20 + 7} {
 		id := task.ID(fmt.Sprint("tg_", i))
 		run(t, s, id)
@@ -144,7 +144,7 @@ func blobSizes(t reporter, s task.Store) {
 	}
 }
 
-func blobTruncated(t reporter, s task.Store) {
+func blobTruncated(t reporter, s task.GateStore) {
 	run(t, s, "tg_a")
 	answer(t, s, "tg_a", 3*task.ChunkSize)
 	must(t, s.WriteChunk(t.Context(), anyone("tg_a"), 2, []byte("short")))
@@ -155,7 +155,7 @@ func blobTruncated(t reporter, s task.Store) {
 	mustBe(t, task.ReadResult(t.Context(), s, longer, io.Discard), task.ErrChunkMissing)
 }
 
-func blobRace(t reporter, s task.Store) {
+func blobRace(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	const chunks = 20
 	must(t, errors.Join(together(2*chunks, func(i int) error {

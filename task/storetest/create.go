@@ -27,7 +27,7 @@ func createCases() []testCase {
 	}
 }
 
-func createRoundTrip(t reporter, s task.Store) {
+func createRoundTrip(t reporter, s task.GateStore) {
 	fresh := build(t, draft("tg_new", "ann"), epoch)
 	must(t, s.Create(t.Context(), fresh, task.Limits{}))
 	mustEqual(t, "a new task", get(t, s, fresh.ID), fresh)
@@ -38,7 +38,7 @@ func createRoundTrip(t reporter, s task.Store) {
 	}
 }
 
-func createBig(t reporter, s task.Store) {
+func createBig(t reporter, s task.GateStore) {
 	d := draft("tg_big", "ann")
 	d.Call.Arguments = `{"data":"` + strings.Repeat("0123456789abcdef", 32<<10) + `"}`
 	d.Call.Message = `{"params":` + d.Call.Arguments + `}`
@@ -53,7 +53,7 @@ func createBig(t reporter, s task.Store) {
 	mustEqual(t, "a big task", get(t, s, want.ID), want)
 }
 
-func createTwice(t reporter, s task.Store) {
+func createTwice(t reporter, s task.GateStore) {
 	first := add(t, s, "tg_a", "ann", epoch)
 	for _, owner := range []string{"ann", "bob"} {
 		other := build(t, draft("tg_a", owner), epoch.Add(time.Second))
@@ -62,7 +62,7 @@ func createTwice(t reporter, s task.Store) {
 	mustEqual(t, "the first task", get(t, s, "tg_a"), first)
 }
 
-func createPerOwner(t reporter, s task.Store) {
+func createPerOwner(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 2, RetryAfter: time.Minute}
 	for i, owner := range []string{"ann", "ann", "Ann", "bob"} {
 		made := build(t, draft(task.ID(fmt.Sprint("tg_", i)), owner), epoch)
@@ -78,7 +78,7 @@ func createPerOwner(t reporter, s task.Store) {
 	mustBe(t, err, task.ErrNotFound)
 }
 
-func createTotal(t reporter, s task.Store) {
+func createTotal(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 2, Total: 3}
 	for i, owner := range []string{"ann", "bob", "eve"} {
 		must(t, s.Create(t.Context(), build(t, draft(task.ID(fmt.Sprint("tg_", i)), owner), epoch), limits))
@@ -86,7 +86,7 @@ func createTotal(t reporter, s task.Store) {
 	mustBe(t, s.Create(t.Context(), build(t, draft("tg_more", "zoe"), epoch), limits), task.ErrCapacityExceeded)
 }
 
-func createCountsPending(t reporter, s task.Store) {
+func createCountsPending(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 1, Total: 2}
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), limits))
 	must(t, s.Create(t.Context(), build(t, draft("tg_1", "ann"), epoch), limits))
@@ -118,7 +118,7 @@ func inRoom(t reporter, id task.ID, owner, room string) task.Task {
 
 // createRooms checks that owners in one room share it, that all rooms leave some
 // of the total to owners without one, and that ended tasks count no more.
-func createRooms(t reporter, s task.Store) {
+func createRooms(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 2, PerRoom: 3, Rooms: 5, Total: 7, RetryAfter: time.Minute}
 	for i := range 3 {
 		must(t, s.Create(t.Context(), inRoom(t, task.ID(fmt.Sprint("tg_a", i)), fmt.Sprint("made up ", i), "a"), limits))
@@ -150,7 +150,7 @@ func createRooms(t reporter, s task.Store) {
 
 // createRoomsRace checks that the limits of rooms hold for tasks that are created
 // at the same time, and that those leave owners without a room what is theirs.
-func createRoomsRace(t reporter, s task.Store) {
+func createRoomsRace(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 5, PerRoom: 20, Rooms: 50, Total: 60}
 	made := make([]task.Task, 160)
 	for i := range made {
@@ -182,7 +182,7 @@ func createRoomsRace(t reporter, s task.Store) {
 	}
 }
 
-func createUnique(t reporter, s task.Store) {
+func createUnique(t reporter, s task.GateStore) {
 	unique := task.Limits{Unique: true, PerOwner: 1}
 	must(t, s.Create(t.Context(), build(t, draft("tg_1", "ann"), epoch), unique))
 
@@ -205,7 +205,7 @@ func createUnique(t reporter, s task.Store) {
 	must(t, s.Create(t.Context(), build(t, draft("tg_6", "ann"), epoch), task.Limits{Unique: true}))
 }
 
-func createRace(t reporter, s task.Store) {
+func createRace(t reporter, s task.GateStore) {
 	limits := task.Limits{PerOwner: 5, Total: 12}
 	const owners, each = 4, 20
 	made := make([]task.Task, owners*each)
@@ -231,7 +231,7 @@ func createRace(t reporter, s task.Store) {
 	}
 }
 
-func createChurn(t reporter, s task.Store) {
+func createChurn(t reporter, s task.GateStore) {
 	const limit, workers, rounds = 3, 8, 5
 	var pending atomic.Int64 // tasks that are certainly pending, and maybe more are
 	work := func(int) error {
@@ -261,7 +261,7 @@ func createChurn(t reporter, s task.Store) {
 	}
 }
 
-func createUniqueRace(t reporter, s task.Store) {
+func createUniqueRace(t reporter, s task.GateStore) {
 	made := make([]task.Task, 30)
 	for i := range made {
 		made[i] = build(t, draft(task.NewID(epoch), "ann"), epoch)

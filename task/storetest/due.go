@@ -23,7 +23,7 @@ func dueCases() []testCase {
 }
 
 // due returns the IDs of the tasks that are overdue at a time.
-func due(t reporter, s task.Store, at time.Time) []task.ID {
+func due(t reporter, s task.GateStore, at time.Time) []task.ID {
 	t.Helper()
 	found, err := s.Overdue(t.Context(), at, 100)
 	must(t, err)
@@ -34,7 +34,7 @@ func due(t reporter, s task.Store, at time.Time) []task.ID {
 	return ids
 }
 
-func overdue(t reporter, s task.Store) {
+func overdue(t reporter, s task.GateStore) {
 	for i, seconds := range []int{4, 1, 3, 0, 2} {
 		d := draft(task.ID(fmt.Sprint("tg_", seconds)), []string{"ann", "bob"}[i%2])
 		d.TTL = time.Minute + time.Duration(seconds)*time.Microsecond
@@ -52,7 +52,7 @@ func overdue(t reporter, s task.Store) {
 	mustEqual(t, "the first", found[0], get(t, s, "tg_0"))
 }
 
-func overdueFollows(t reporter, s task.Store) {
+func overdueFollows(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	for _, step := range []struct {
 		event task.Event
@@ -74,7 +74,7 @@ func overdueFollows(t reporter, s task.Store) {
 	mustEqual(t, "ended", len(due(t, s, epoch.Add(24*time.Hour))), 0)
 }
 
-func settleRace(t reporter, s task.Store) {
+func settleRace(t reporter, s task.GateStore) {
 	const tasks = 30
 	for i := range tasks {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), fmt.Sprint("owner", i%3), epoch)
@@ -94,7 +94,7 @@ func settleRace(t reporter, s task.Store) {
 	mustEqual(t, "expired tasks", len(list(t, s, task.Query{Scope: task.AnyOwner(), States: []task.State{task.Expired}})), tasks)
 }
 
-func sweep(t reporter, s task.Store) {
+func sweep(t reporter, s task.GateStore) {
 	pending := add(t, s, "tg_pending", "ann", epoch)
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), task.Limits{}))
 	later := draft("tg_later", "ann")
@@ -127,14 +127,14 @@ func sweep(t reporter, s task.Store) {
 }
 
 // addEnded adds tasks that may be swept after their time to live.
-func addEnded(t reporter, s task.Store, n int) {
+func addEnded(t reporter, s task.GateStore, n int) {
 	t.Helper()
 	for i := range n {
 		must(t, s.Create(t.Context(), full(t, task.ID(fmt.Sprint("tg_", i)), fmt.Sprint("owner", i%3)), task.Limits{}))
 	}
 }
 
-func sweepLimit(t reporter, s task.Store) {
+func sweepLimit(t reporter, s task.GateStore) {
 	addEnded(t, s, 10)
 	for _, want := range []int{4, 4, 2, 0} {
 		if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 4); n != want || err != nil {
@@ -143,7 +143,7 @@ func sweepLimit(t reporter, s task.Store) {
 	}
 }
 
-func sweepRace(t reporter, s task.Store) {
+func sweepRace(t reporter, s task.GateStore) {
 	const tasks = 60
 	addEnded(t, s, tasks)
 	var swept atomic.Int64
@@ -163,7 +163,7 @@ func sweepRace(t reporter, s task.Store) {
 	mustEqual(t, "tasks left", len(list(t, s, task.Query{Scope: task.AnyOwner()})), 0)
 }
 
-func sweepReuse(t reporter, s task.Store) {
+func sweepReuse(t reporter, s task.GateStore) {
 	addEnded(t, s, 1)
 	must(t, s.WriteChunk(t.Context(), anyone("tg_0"), 0, []byte("old")))
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
@@ -177,7 +177,7 @@ func sweepReuse(t reporter, s task.Store) {
 
 // clockBehind has a task made and approved by one replica, and run by another
 // whose clock is an hour behind, or by the same one after its clock was set back.
-func clockBehind(t reporter, s task.Store) {
+func clockBehind(t reporter, s task.GateStore) {
 	ahead := epoch.Add(time.Hour)
 	const lease = 30 * time.Second
 	add(t, s, "tg_a", "ann", ahead)

@@ -11,9 +11,9 @@ type (
 
 func (c testCase) Name() string { return c.name }
 
-func (c testCase) Run(t Reporter, s task.Store) { c.run(t, s) }
+func (c testCase) Run(t Reporter, s task.GateStore) { c.run(t, s) }
 
 var Cases = cases
 
 // Reopen is RunReopen for a reporter.
-func Reopen(t Reporter, open func() task.Tasks) { reopen(t, open) }
+func Reopen(t Reporter, open func() task.Store) { reopen(t, open) }

@@ -15,7 +15,7 @@ func grantCases() []testCase {
 	return []testCase{
 		{"GrantKept", grantKept},
 		{"GrantFound", grantFound},
-		{"GrantLastUse", func(t reporter, s task.Store) { grantLastUse(t, []task.Store{s}) }},
+		{"GrantLastUse", func(t reporter, s task.GateStore) { grantLastUse(t, []task.GateStore{s}) }},
 		{"GrantRevoked", grantRevoked},
 		{"GrantSwept", grantSwept},
 	}
@@ -43,14 +43,14 @@ func grant(t reporter, s grantstore.Scope, uses int) grantstore.Grant {
 }
 
 // give has a store keep a grant with so many uses.
-func give(t reporter, s task.Store, of grantstore.Scope, uses int) grantstore.Grant {
+func give(t reporter, s task.GateStore, of grantstore.Scope, uses int) grantstore.Grant {
 	t.Helper()
 	g := grant(t, of, uses)
 	must(t, grantstore.Store{Records: s}.Give(t.Context(), g))
 	return g
 }
 
-func grantKept(t reporter, s task.Store) {
+func grantKept(t reporter, s task.GateStore) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	_, err := kept.Get(ctx, grantstore.NewID(scope("alice")))
 	mustBe(t, err, task.ErrNotFound)
@@ -68,7 +68,7 @@ func grantKept(t reporter, s task.Store) {
 	mustBe(t, kept.Give(ctx, g), task.ErrConcurrentModification) // it is there already
 }
 
-func grantFound(t reporter, s task.Store) {
+func grantFound(t reporter, s task.GateStore) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	want := map[string][]task.GrantID{}
 	for i := range 205 { // more than stores are asked for at a time
@@ -104,7 +104,7 @@ func sortedIDs(all []grantstore.Grant) []task.GrantID {
 
 // grantLastUse lets many use a grant at the same time, of which there are fewer
 // uses: each use is had by one of them.
-func grantLastUse(t reporter, replicas []task.Store) {
+func grantLastUse(t reporter, replicas []task.GateStore) {
 	const uses, users = 3, 24
 	g := give(t, replicas[0], scope("racer"), uses)
 	var all sync.WaitGroup
@@ -156,7 +156,7 @@ func (m *recordMeeting) GetRecord(ctx context.Context, name string) (task.Record
 	return got, err
 }
 
-func grantRevoked(t reporter, s task.Store) {
+func grantRevoked(t reporter, s task.GateStore) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	g := give(t, s, scope("alice"), grantstore.MaxUses)
 	const users = 12
@@ -185,7 +185,7 @@ func grantRevoked(t reporter, s task.Store) {
 }
 
 // grantSwept lets a grant be swept a day after its end, and not before.
-func grantSwept(t reporter, s task.Store) {
+func grantSwept(t reporter, s task.GateStore) {
 	g := give(t, s, scope("alice"), 1)
 	for at, want := range map[time.Time]int{epoch.Add(ttl): 0, epoch.Add(ttl + 24*time.Hour): 0} {
 		if n, err := s.SweepRecords(t.Context(), at, 10); n != want || err != nil {
@@ -201,7 +201,7 @@ func grantSwept(t reporter, s task.Store) {
 
 // grantsOf checks that replicas count the uses of a grant together, and that a grant
 // which one of them revokes is revoked on all of them at once.
-func grantsOf(t reporter, replicas []task.Store) {
+func grantsOf(t reporter, replicas []task.GateStore) {
 	grantLastUse(t, replicas)
 	g := give(t, replicas[0], scope("alice"), 10)
 	last := grantstore.Store{Records: replicas[len(replicas)-1]}

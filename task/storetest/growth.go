@@ -11,7 +11,7 @@ import (
 
 // BenchmarkGrowth measures what things cost beside 1 to 100,000 pending tasks of a
 // hundred owners.
-func BenchmarkGrowth(b *testing.B, s task.Store) {
+func BenchmarkGrowth(b *testing.B, s task.GateStore) {
 	b.Helper()
 	g := &growing{store: s}
 	for _, size := range []int{1, 10, 100, 1000, 10_000, 100_000} {
@@ -27,7 +27,7 @@ func BenchmarkGrowth(b *testing.B, s task.Store) {
 
 // A growing store has ever more pending tasks.
 type growing struct {
-	store task.Store
+	store task.GateStore
 	ids   []task.ID // of those that stay
 	made  int       // tasks so far, those that went included
 }

@@ -23,7 +23,7 @@ import (
 type History struct {
 	// Stores return the handles that clients use at the moment. Clients take
 	// them in turn.
-	Stores []func() task.Store
+	Stores []func() task.GateStore
 
 	Long time.Duration // how long to go on
 	Seed uint64        // what the clients' choices follow from
@@ -154,7 +154,7 @@ func (h History) event(dice *rand.Rand, client int) task.Event {
 
 // await waits for a store that fails, so that clients do not use up their steps
 // meanwhile, but not for ever.
-func await(ctx context.Context, store func() task.Store, id task.ID) {
+func await(ctx context.Context, store func() task.GateStore, id task.ID) {
 	const pause, limit = 20 * time.Millisecond, 10 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
@@ -173,7 +173,7 @@ func await(ctx context.Context, store func() task.Store, id task.ID) {
 
 // do makes one attempt and notes what was seen of it. It reports whether that is
 // known.
-func (s *story) do(ctx context.Context, store task.Store, client int, a attempt) bool {
+func (s *story) do(ctx context.Context, store task.GateStore, client int, a attempt) bool {
 	const limit = 3 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
@@ -193,7 +193,7 @@ func (s *story) do(ctx context.Context, store task.Store, client int, a attempt)
 	return !seen.unknown
 }
 
-func (s *story) attempt(ctx context.Context, store task.Store, a attempt) sight {
+func (s *story) attempt(ctx context.Context, store task.GateStore, a attempt) sight {
 	var after task.Task
 	var err error
 	switch {

@@ -22,7 +22,7 @@ func history(t *testing.T, long time.Duration, fault func(*faulty)) (storetest.A
 	if fault != nil {
 		fault(broken)
 	}
-	h := storetest.History{Stores: []func() task.Store{func() task.Store { return broken }}, Long: long, Seed: uint64(time.Now().UnixNano())}
+	h := storetest.History{Stores: []func() task.GateStore{func() task.GateStore { return broken }}, Long: long, Seed: uint64(time.Now().UnixNano())}
 	return h.Check(t.Context())
 }
 

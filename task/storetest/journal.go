@@ -46,7 +46,7 @@ func notes(n int) []task.Note {
 }
 
 // journal reads the whole journal, page by page, and checks its chain.
-func journal(t reporter, s task.Store) []task.Entry {
+func journal(t reporter, s task.GateStore) []task.Entry {
 	t.Helper()
 	ends, err := s.Ends(t.Context())
 	must(t, err)
@@ -77,7 +77,7 @@ func steps(entries []task.Entry) []string {
 	return all
 }
 
-func journalEmpty(t reporter, s task.Store) {
+func journalEmpty(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	ends, err := s.Ends(t.Context())
 	must(t, err)
@@ -89,7 +89,7 @@ func journalEmpty(t reporter, s task.Store) {
 	mustEqual(t, "entries after nothing was added", len(journal(t, s)), 0)
 }
 
-func journalChained(t reporter, s task.Store) {
+func journalChained(t reporter, s task.GateStore) {
 	want := append(notes(3), task.Note{At: epoch, Step: "bare"})
 	want[1].At = epoch.Add(time.Microsecond + 999).In(time.FixedZone("elsewhere", 3600))
 	must(t, s.Append(t.Context(), want...))
@@ -101,7 +101,7 @@ func journalChained(t reporter, s task.Store) {
 	mustEqual(t, "the journal, continued", journal(t, s), task.Link{}.Extend(append(want, more)))
 }
 
-func journalChanges(t reporter, s task.Store) {
+func journalChanges(t reporter, s task.GateStore) {
 	first := build(t, draft("tg_a", "ann"), epoch)
 	must(t, s.Create(t.Context(), first, task.Limits{}, note("tg_a", "held"), note("tg_a", "asked")))
 	second := apply(t, first, epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
@@ -110,7 +110,7 @@ func journalChanges(t reporter, s task.Store) {
 	mustEqual(t, "the journal", steps(journal(t, s)), []string{"tg_a held", "tg_a asked", "tg_a decided"})
 }
 
-func journalRefused(t reporter, s task.Store) {
+func journalRefused(t reporter, s task.GateStore) {
 	held := note("tg_a", "held")
 	first := build(t, draft("tg_a", "ann"), epoch)
 	cancelled := apply(t, first, epoch, task.Cancel{By: "ann"})
@@ -126,7 +126,7 @@ func journalRefused(t reporter, s task.Store) {
 	mustEqual(t, "the journal", steps(journal(t, s)), []string{"tg_a held"})
 }
 
-func journalInvalid(t reporter, s task.Store) {
+func journalInvalid(t reporter, s task.GateStore) {
 	first := add(t, s, "tg_a", "ann", epoch)
 	cancelled := apply(t, first, epoch, task.Cancel{By: "ann"})
 	for name, spoil := range map[string]func(*task.Note){
@@ -153,7 +153,7 @@ func journalInvalid(t reporter, s task.Store) {
 	mustEqual(t, "entries", len(journal(t, s)), 0)
 }
 
-func journalPages(t reporter, s task.Store) {
+func journalPages(t reporter, s task.GateStore) {
 	must(t, s.Append(t.Context(), notes(120)...))
 	for _, c := range []struct {
 		q           task.JournalQuery
@@ -177,7 +177,7 @@ func journalPages(t reporter, s task.Store) {
 	}
 }
 
-func journalStory(t reporter, s task.Store) {
+func journalStory(t reporter, s task.GateStore) {
 	for i, id := range []task.ID{"tg_a", "tg_b", "tg_a", "tg_A", "tg_a:1", "", "tg_a"} {
 		must(t, s.Append(t.Context(), note(id, fmt.Sprint(i))))
 	}
@@ -190,7 +190,7 @@ func journalStory(t reporter, s task.Store) {
 	mustEqual(t, "entries about nothing", len(none), 0)
 }
 
-func journalOutlives(t reporter, s task.Store) {
+func journalOutlives(t reporter, s task.GateStore) {
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), task.Limits{}, note("tg_ended", "held")))
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
@@ -200,11 +200,11 @@ func journalOutlives(t reporter, s task.Store) {
 	mustEqual(t, "the story", steps(story), []string{"tg_ended held"})
 }
 
-func journalRace(t reporter, s task.Store) { journalOf(t, []task.Store{s}) }
+func journalRace(t reporter, s task.GateStore) { journalOf(t, []task.GateStore{s}) }
 
 // journalOf has replicas change tasks at the same time, and reads the journal
 // of each.
-func journalOf(t reporter, replicas []task.Store) {
+func journalOf(t reporter, replicas []task.GateStore) {
 	t.Helper()
 	const workers, each = 8, 6
 	work := func(i int) error {
@@ -217,7 +217,7 @@ func journalOf(t reporter, replicas []task.Store) {
 			}
 			if err == nil {
 				tell := func(task.Task, task.Task, task.Event) []task.Note { return []task.Note{note(id, "cancelled")} }
-				_, err = task.Clerk{Tasks: s, Tell: tell}.Advance(t.Context(), anyone(id), task.Cancel{By: "ann"}, epoch)
+				_, err = task.Updater{Store: s, Notes: tell}.Advance(t.Context(), anyone(id), task.Cancel{By: "ann"}, epoch)
 			}
 			if err == nil {
 				err = s.Append(t.Context(), note(id, "delivered"))
@@ -246,7 +246,7 @@ func journalOf(t reporter, replicas []task.Store) {
 }
 
 // finds returns nil if the store has n notes about a task.
-func finds(t reporter, s task.Store, id task.ID, n int) error {
+func finds(t reporter, s task.GateStore, id task.ID, n int) error {
 	story, err := s.Entries(t.Context(), task.JournalQuery{Task: id})
 	if err == nil && len(story) != n {
 		err = fmt.Errorf("%d notes about %s are found; want %d", len(story), id, n)
@@ -254,7 +254,7 @@ func finds(t reporter, s task.Store, id task.ID, n int) error {
 	return err
 }
 
-func journalTrim(t reporter, s task.Store) {
+func journalTrim(t reporter, s task.GateStore) {
 	all := notes(10)
 	for i := range all {
 		all[i].At = epoch.Add(time.Duration(i) * time.Second)
@@ -293,7 +293,7 @@ func journalTrim(t reporter, s task.Store) {
 	}
 }
 
-func journalTrimAll(t reporter, s task.Store) {
+func journalTrimAll(t reporter, s task.GateStore) {
 	must(t, s.Append(t.Context(), notes(3)...))
 	whole := journal(t, s)
 	if n, err := s.Trim(t.Context(), epoch.Add(time.Second), 10); n != 3 || err != nil {
@@ -304,7 +304,7 @@ func journalTrimAll(t reporter, s task.Store) {
 	mustEqual(t, "the journal, continued", journal(t, s), []task.Entry{whole[2].Link().Next(note("tg_a", "more"))})
 }
 
-func journalTrimRace(t reporter, s task.Store) {
+func journalTrimRace(t reporter, s task.GateStore) {
 	const entries = 60
 	must(t, s.Append(t.Context(), notes(entries)...))
 	var removed atomic.Int64

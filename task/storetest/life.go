@@ -14,7 +14,7 @@ func lifeCases() []testCase {
 }
 
 // every calls each method of s once and returns the errors by its name.
-func every(ctx context.Context, t reporter, s task.Store) map[string]error {
+func every(ctx context.Context, t reporter, s task.GateStore) map[string]error {
 	t.Helper()
 	errs := make(map[string]error)
 	errs["Create"] = s.Create(ctx, build(t, draft("tg_b", "ann"), epoch), task.Limits{})
@@ -33,7 +33,7 @@ func every(ctx context.Context, t reporter, s task.Store) map[string]error {
 	return errs
 }
 
-func cancelled(t reporter, s task.Store) {
+func cancelled(t reporter, s task.GateStore) {
 	want := add(t, s, "tg_a", "ann", epoch)
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), task.Limits{}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -55,7 +55,7 @@ func cancelled(t reporter, s task.Store) {
 	}
 }
 
-func closed(t reporter, s task.Store) {
+func closed(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	changed := watch(t, s, anyone("tg_a"))
 	must(t, s.Close())

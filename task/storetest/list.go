@@ -28,7 +28,7 @@ func listCases() []testCase {
 }
 
 // list returns the IDs of the tasks that q selects, page by page.
-func list(t reporter, s task.Store, q task.Query) []task.ID {
+func list(t reporter, s task.GateStore, q task.Query) []task.ID {
 	t.Helper()
 	var ids []task.ID
 	for {
@@ -47,7 +47,7 @@ func list(t reporter, s task.Store, q task.Query) []task.ID {
 	}
 }
 
-func listEmpty(t reporter, s task.Store) {
+func listEmpty(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	for _, q := range []task.Query{
 		{Scope: task.OwnedBy("bob")},
@@ -64,7 +64,7 @@ func listEmpty(t reporter, s task.Store) {
 
 // listOrder covers GOV-001 F-005.1 and F-005.3: an owner sees its own tasks,
 // newest first.
-func listOrder(t reporter, s task.Store) {
+func listOrder(t reporter, s task.GateStore) {
 	want := make(map[string][]task.ID)
 	for i, minute := range []int{5, 1, 9, 3, 7, 0, 8, 2, 6, 4} {
 		owner := []string{"ann", "bob"}[i%2]
@@ -83,7 +83,7 @@ func listOrder(t reporter, s task.Store) {
 }
 
 // listHeads: a list of heads is the same list, with no more of each task.
-func listHeads(t reporter, s task.Store) {
+func listHeads(t reporter, s task.GateStore) {
 	for i := range 5 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
 	}
@@ -104,7 +104,7 @@ func listHeads(t reporter, s task.Store) {
 
 // lessOf demands that a query which asks for less of each task, as ask says, finds
 // the same pages, with what less returns of each task.
-func lessOf(t reporter, s task.Store, q task.Query, ask func(*task.Query), less func(task.Task) task.Task) {
+func lessOf(t reporter, s task.GateStore, q task.Query, ask func(*task.Query), less func(task.Task) task.Task) {
 	t.Helper()
 	const enough = 100 // more pages than there are tasks
 	for range enough {
@@ -127,7 +127,7 @@ func lessOf(t reporter, s task.Store, q task.Query, ask func(*task.Query), less 
 
 // listOutlines: a list of outlines is the same list, without what may be large,
 // and each is of the newest version.
-func listOutlines(t reporter, s task.Store) {
+func listOutlines(t reporter, s task.GateStore) {
 	for i := range 5 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
 	}
@@ -147,7 +147,7 @@ func listOutlines(t reporter, s task.Store) {
 
 // C20: tasks whose upstream is still to be told of their end are found among all
 // others, until it has been told.
-func listOwing(t reporter, s task.Store) {
+func listOwing(t reporter, s task.GateStore) {
 	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
 	var want []task.ID
 	for i := range 12 {
@@ -176,9 +176,9 @@ func listOwing(t reporter, s task.Store) {
 	_, err = s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 1, Cursor: page.Next})
 	mustBe(t, err, task.ErrInvalidCursor)
 
-	advance(t, s, want[0], epoch, task.TellUpstream{By: "gate 1", Now: true}) // tried, and not settled
+	advance(t, s, want[0], epoch, task.CancelUpstream{By: "gate 1", Now: true}) // tried, and not settled
 	mustEqual(t, "owing after a try", list(t, s, owing), want)
-	advance(t, s, want[0], epoch, task.SettleUpstream{By: "gate 1", Outcome: task.CancellationTold})
+	advance(t, s, want[0], epoch, task.SettleUpstream{By: "gate 1", Outcome: task.CancellationSent})
 	mustEqual(t, "owing after one was told", list(t, s, owing), want[1:])
 	if n, err := s.Sweep(t.Context(), get(t, s, want[1]).Due().Add(time.Second), 100); n == 0 || err != nil {
 		t.Fatalf("Sweep = %d, %v", n, err)
@@ -191,7 +191,7 @@ func listOwing(t reporter, s task.Store) {
 	mustEqual(t, "owing after a copy", list(t, s, owing), []task.ID{"tg_copied"})
 }
 
-func listTies(t reporter, s task.Store) {
+func listTies(t reporter, s task.GateStore) {
 	ids := []task.ID{"tg_b", "tg_B", "tg_a", "tg_\u00e9", "tg_z", "tg_", "tg_10", "tg_9", "tg_\U0001f600", "tg_\uffee", "tg_-", "tg__"}
 	for i, id := range ids {
 		add(t, s, id, []string{"ann", "bob"}[i%2], epoch)
@@ -202,7 +202,7 @@ func listTies(t reporter, s task.Store) {
 	}
 }
 
-func listSelects(t reporter, s task.Store) {
+func listSelects(t reporter, s task.GateStore) {
 	add(t, s, "tg_1", "ann", epoch)
 	must(t, s.Create(t.Context(), full(t, "tg_2", "ann"), task.Limits{}))
 	must(t, s.Create(t.Context(), rejected(t, "tg_3", "bob"), task.Limits{}))
@@ -233,7 +233,7 @@ func listSelects(t reporter, s task.Store) {
 	}
 }
 
-func listFollows(t reporter, s task.Store) {
+func listFollows(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	in := func(state task.State) []task.ID {
 		return list(t, s, task.Query{Scope: task.OwnedBy("ann"), States: []task.State{state}})
@@ -255,7 +255,7 @@ func listFollows(t reporter, s task.Store) {
 }
 
 // listPages covers GOV-001 F-005.5: 20 tasks on a page, and 100 at most.
-func listPages(t reporter, s task.Store) {
+func listPages(t reporter, s task.GateStore) {
 	const tasks = 105
 	for i := range tasks {
 		add(t, s, task.ID(fmt.Sprintf("tg_%03d", i)), "ann", epoch.Add(time.Duration(i/3)*time.Millisecond))
@@ -273,7 +273,7 @@ func listPages(t reporter, s task.Store) {
 	mustEqual(t, "different tasks", len(slices.Compact(ids)), tasks)
 }
 
-func listEnd(t reporter, s task.Store) {
+func listEnd(t reporter, s task.GateStore) {
 	for i := range 6 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), "ann", epoch)
 	}
@@ -289,7 +289,7 @@ func listEnd(t reporter, s task.Store) {
 }
 
 // halfway adds six tasks and returns the cursor after the newest three.
-func halfway(t reporter, s task.Store) task.Query {
+func halfway(t reporter, s task.GateStore) task.Query {
 	t.Helper()
 	for i := range 6 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), "ann", epoch.Add(time.Duration(i)*time.Second))
@@ -301,7 +301,7 @@ func halfway(t reporter, s task.Store) task.Query {
 	return q
 }
 
-func cursorInserts(t reporter, s task.Store) {
+func cursorInserts(t reporter, s task.GateStore) {
 	q := halfway(t, s)
 	add(t, s, "tg_new", "ann", epoch.Add(time.Minute))
 	add(t, s, "tg_x", "ann", epoch.Add(3*time.Second)) // the time of the last one on the first page
@@ -309,7 +309,7 @@ func cursorInserts(t reporter, s task.Store) {
 	mustEqual(t, "the second half", list(t, s, q), []task.ID{"tg_x", "tg_2", "tg_1", "tg_0"})
 }
 
-func cursorDeletes(t reporter, s task.Store) {
+func cursorDeletes(t reporter, s task.GateStore) {
 	q := halfway(t, s)
 	for _, id := range []task.ID{"tg_5", "tg_3", "tg_1"} { // tg_3 is where the cursor stands
 		advance(t, s, id, epoch.Add(6*time.Second), task.Cancel{By: "ann"})
@@ -320,7 +320,7 @@ func cursorDeletes(t reporter, s task.Store) {
 	mustEqual(t, "the second half", list(t, s, q), []task.ID{"tg_2", "tg_0"})
 }
 
-func cursorForged(t reporter, s task.Store) {
+func cursorForged(t reporter, s task.GateStore) {
 	q := halfway(t, s)
 	forged := []string{"x", "!", "0", q.Cursor + "A", q.Cursor[1:], q.Cursor[:len(q.Cursor)-1], strings.ToUpper(q.Cursor), strings.Repeat("A", 4000)}
 	for i := range q.Cursor {

@@ -18,7 +18,7 @@ func readCases() []testCase {
 	}
 }
 
-func getUnknown(t reporter, s task.Store) {
+func getUnknown(t reporter, s task.GateStore) {
 	for _, id := range []task.ID{"tg_nobody", "", "%", "tg_*"} {
 		_, err := s.Get(t.Context(), anyone(id))
 		mustBe(t, err, task.ErrNotFound)
@@ -27,7 +27,7 @@ func getUnknown(t reporter, s task.Store) {
 	}
 }
 
-func foreign(t reporter, s task.Store) {
+func foreign(t reporter, s task.GateStore) {
 	want := add(t, s, "tg_a", "ann", epoch)
 	for _, scope := range []task.Scope{task.OwnedBy("bob"), task.OwnedBy(""), {}} {
 		_, err := s.Get(t.Context(), scope.Ref("tg_a"))
@@ -48,7 +48,7 @@ func foreign(t reporter, s task.Store) {
 	}
 }
 
-func names(t reporter, s task.Store) {
+func names(t reporter, s task.GateStore) {
 	all := []string{
 		"ann", "Ann", "ann ", " ann", "a%n", "a_n", "a'n", `a"n`, `a\n`, "a\nn", "a{n}", "a:n", "a*n",
 		"\u00e9", "e\u0301", "\u00df", "ss", "\u65e5\u672c", "\U0001f600", "\uffff", "\u202eann",
@@ -66,7 +66,7 @@ func names(t reporter, s task.Store) {
 	}
 }
 
-func noAliasing(t reporter, s task.Store) {
+func noAliasing(t reporter, s task.GateStore) {
 	for _, made := range []task.Task{full(t, "tg_a", "ann"), rejected(t, "tg_r", "bob")} {
 		want := made.Clone()
 		must(t, s.Create(t.Context(), made, task.Limits{}))
@@ -78,7 +78,7 @@ func noAliasing(t reporter, s task.Store) {
 	}
 }
 
-func noAliasingElsewhere(t reporter, s task.Store) {
+func noAliasingElsewhere(t reporter, s task.GateStore) {
 	want := full(t, "tg_a", "ann")
 	must(t, s.Create(t.Context(), want, task.Limits{}))
 	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner()})

@@ -23,7 +23,7 @@ func recordCases() []testCase {
 	}
 }
 
-func recordKept(t reporter, s task.Store) {
+func recordKept(t reporter, s task.GateStore) {
 	ctx := t.Context()
 	_, err := s.GetRecord(ctx, "key/root")
 	mustBe(t, err, task.ErrNotFound)
@@ -42,7 +42,7 @@ func recordKept(t reporter, s task.Store) {
 	}
 }
 
-func recordVersions(t reporter, s task.Store) {
+func recordVersions(t reporter, s task.GateStore) {
 	ctx := t.Context()
 	r := task.Record{Name: "a", Version: 2, Value: []byte("two")}
 	mustBe(t, s.PutRecord(ctx, r), task.ErrConcurrentModification)
@@ -63,7 +63,7 @@ func recordVersions(t reporter, s task.Store) {
 }
 
 // recordCreatedOnce lets many create the same record: one of them does.
-func recordCreatedOnce(t reporter, s task.Store) {
+func recordCreatedOnce(t reporter, s task.GateStore) {
 	name := func(i int) string { return fmt.Sprintf("of %d", i) }
 	errs := together(16, func(i int) error {
 		return s.PutRecord(t.Context(), task.Record{Name: "key/root", Version: 1, Value: []byte(name(i))})
@@ -78,7 +78,7 @@ func recordCreatedOnce(t reporter, s task.Store) {
 	}
 }
 
-func recordDeleted(t reporter, s task.Store) {
+func recordDeleted(t reporter, s task.GateStore) {
 	ctx := t.Context()
 	r := task.Record{Name: "a", Version: 1, Value: []byte("x"), Expires: epoch}
 	must(t, s.DeleteRecord(ctx, "a")) // there is none
@@ -95,7 +95,7 @@ func recordDeleted(t reporter, s task.Store) {
 	must(t, s.PutRecord(ctx, r)) // it can be made anew
 }
 
-func recordLimits(t reporter, s task.Store) {
+func recordLimits(t reporter, s task.GateStore) {
 	ctx := t.Context()
 	long := make([]byte, task.MaxRecordName+1)
 	for i := range long {
@@ -122,7 +122,7 @@ func recordLimits(t reporter, s task.Store) {
 	}
 }
 
-func recordList(t reporter, s task.Store) {
+func recordList(t reporter, s task.GateStore) {
 	for _, name := range []string{"session/b/2", "key", "session/b/1", "sessions", "session/a/9", "session/b.", "session/B/1"} {
 		must(t, s.PutRecord(t.Context(), task.Record{Name: name, Version: 1, Value: []byte(name)}))
 	}
@@ -135,7 +135,7 @@ func recordList(t reporter, s task.Store) {
 	wantRecords(t, s, task.RecordQuery{})
 }
 
-func wantRecords(t reporter, s task.Store, q task.RecordQuery, want ...string) {
+func wantRecords(t reporter, s task.GateStore, q task.RecordQuery, want ...string) {
 	t.Helper()
 	found, err := s.ListRecords(t.Context(), q)
 	must(t, err)
@@ -151,7 +151,7 @@ func wantRecords(t reporter, s task.Store, q task.RecordQuery, want ...string) {
 	}
 }
 
-func recordSweep(t reporter, s task.Store) {
+func recordSweep(t reporter, s task.GateStore) {
 	ctx := t.Context()
 	for name, expires := range map[string]time.Time{
 		"never": {}, "past1": epoch.Add(-2 * time.Hour), "past2": epoch.Add(-time.Hour), "past3": epoch.Add(-time.Microsecond), "now": epoch, "later": epoch.Add(time.Microsecond),
@@ -166,7 +166,7 @@ func recordSweep(t reporter, s task.Store) {
 	wantRecords(t, s, task.RecordQuery{Limit: 10}, "later", "never", "now")
 }
 
-func recordOfNoUse(t reporter, s task.Store) {
+func recordOfNoUse(t reporter, s task.GateStore) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := task.Record{Name: "a", Version: 1, Value: []byte("x")}
@@ -187,7 +187,7 @@ func recordOfNoUse(t reporter, s task.Store) {
 
 // recordsOf checks that one of several replicas creates a record, and that all
 // see it at once, and at once not any more.
-func recordsOf(t reporter, replicas []task.Store) {
+func recordsOf(t reporter, replicas []task.GateStore) {
 	ctx := t.Context()
 	errs := together(len(replicas), func(i int) error {
 		return replicas[i].PutRecord(ctx, task.Record{Name: "key/root", Version: 1, Value: []byte(strconv.Itoa(i))})

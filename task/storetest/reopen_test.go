@@ -11,21 +11,21 @@ import (
 )
 
 // open is a store that ignores being closed.
-type everOpen struct{ task.Store }
+type everOpen struct{ task.GateStore }
 
-// Close implements [task.Store].
+// Close implements [task.GateStore].
 func (everOpen) Close() error { return nil }
 
 // A store that keeps nothing beyond its process fails, and one that does passes.
 func TestReopen(t *testing.T) {
 	memory := memstore.New(memstore.Options{})
 	defer memory.Close()
-	storetest.RunReopen(t, func() task.Tasks { return everOpen{memory} })
+	storetest.RunReopen(t, func() task.Store { return everOpen{memory} })
 
 	r := recorder{ctx: t.Context()}
 	var done sync.WaitGroup
 	done.Go(func() {
-		storetest.Reopen(&r, func() task.Tasks { return memstore.New(memstore.Options{}) })
+		storetest.Reopen(&r, func() task.Store { return memstore.New(memstore.Options{}) })
 	})
 	done.Wait()
 	if !strings.Contains(r.failure, "not found") {
@@ -34,10 +34,10 @@ func TestReopen(t *testing.T) {
 }
 
 // The cases about tasks need nothing else of a store.
-func TestRunTasks(t *testing.T) {
-	storetest.RunTasks(t, func(t *testing.T) task.Tasks {
+func TestRun(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) task.Store {
 		s := memstore.New(memstore.Options{})
 		t.Cleanup(func() { s.Close() })
-		return struct{ task.Tasks }{s}
+		return struct{ task.Store }{s}
 	})
 }

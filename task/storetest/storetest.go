@@ -1,6 +1,6 @@
 // Package storetest checks that a [task.Store] keeps its contract.
 //
-// Every backend runs the same cases; none can be skipped:
+// Every store runs the same cases; none can be skipped:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) task.Store { return open(t) })
@@ -20,9 +20,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Run runs every case against an empty store from open, which should close the
-// store with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) task.Store) {
+// RunGate is [Run] for a store that a gateway can use. It has more cases: about large
+// answers, watching, the journal, records and closing.
+func RunGate(t *testing.T, open func(t *testing.T) task.GateStore) {
 	t.Helper()
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
@@ -31,7 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) task.Store) {
 
 // RunReplicas checks that several replicas write one journal, see each other's
 // records, and count the uses of a grant together. The stores must be handles on the same, empty store.
-func RunReplicas(t *testing.T, replicas ...task.Store) {
+func RunReplicas(t *testing.T, replicas ...task.GateStore) {
 	t.Helper()
 	journalOf(t, replicas)
 	recordsOf(t, replicas)
@@ -48,7 +48,7 @@ type reporter interface {
 
 type testCase struct {
 	name string
-	run  func(reporter, task.Store)
+	run  func(reporter, task.GateStore)
 }
 
 func cases() []testCase {
@@ -82,7 +82,7 @@ func build(t reporter, d task.Draft, at time.Time) task.Task {
 }
 
 // add makes a task and has the store keep it.
-func add(t reporter, s task.Store, id task.ID, owner string, at time.Time) task.Task {
+func add(t reporter, s task.GateStore, id task.ID, owner string, at time.Time) task.Task {
 	t.Helper()
 	made := build(t, draft(id, owner), at)
 	must(t, s.Create(t.Context(), made, task.Limits{}))
@@ -101,7 +101,7 @@ func apply(t reporter, from task.Task, at time.Time, events ...task.Event) task.
 }
 
 // advance makes the events happen to a stored task.
-func advance(t reporter, s task.Store, id task.ID, at time.Time, events ...task.Event) {
+func advance(t reporter, s task.GateStore, id task.ID, at time.Time, events ...task.Event) {
 	t.Helper()
 	for _, e := range events {
 		_, err := task.Advance(t.Context(), s, anyone(id), e, at)
@@ -149,7 +149,7 @@ func rejected(t reporter, id task.ID, owner string) task.Task {
 
 func anyone(id task.ID) task.Ref { return task.AnyOwner().Ref(id) }
 
-func get(t reporter, s task.Store, id task.ID) task.Task {
+func get(t reporter, s task.GateStore, id task.ID) task.Task {
 	t.Helper()
 	got, err := s.Get(t.Context(), anyone(id))
 	must(t, err)
@@ -196,13 +196,13 @@ func together(n int, f func(i int) error) []error {
 // A meeting is a store in which everybody has read the task before anybody
 // writes it back.
 type meeting struct {
-	task.Tasks
+	task.Store
 	all *sync.WaitGroup // has a count of one for each who takes part
 	met bool
 }
 
 func (m *meeting) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	got, err := m.Tasks.Get(ctx, ref)
+	got, err := m.Store.Get(ctx, ref)
 	if !m.met {
 		m.met = true
 		m.all.Done()
@@ -212,11 +212,11 @@ func (m *meeting) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 }
 
 // collide makes n events happen to a task at the same time.
-func collide(t reporter, s task.Store, id task.ID, n int, event func(i int) task.Event) []error {
+func collide(t reporter, s task.GateStore, id task.ID, n int, event func(i int) task.Event) []error {
 	var all sync.WaitGroup
 	all.Add(n)
 	return together(n, func(i int) error {
-		_, err := task.Advance(t.Context(), &meeting{Tasks: s, all: &all}, anyone(id), event(i), epoch)
+		_, err := task.Advance(t.Context(), &meeting{Store: s, all: &all}, anyone(id), event(i), epoch)
 		return err
 	})
 }

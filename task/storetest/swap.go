@@ -19,7 +19,7 @@ func swapCases() []testCase {
 	}
 }
 
-func swapVersion(t reporter, s task.Store) {
+func swapVersion(t reporter, s task.GateStore) {
 	first := build(t, draft("tg_a", "ann"), epoch)
 	second := apply(t, first, epoch.Add(time.Second), task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
 	third := apply(t, second, epoch.Add(2*time.Second), task.Approve{By: "bob"})
@@ -37,7 +37,7 @@ func swapVersion(t reporter, s task.Store) {
 	mustEqual(t, "after another", get(t, s, "tg_a"), third)
 }
 
-func swapConflict(t reporter, s task.Store) {
+func swapConflict(t reporter, s task.GateStore) {
 	first := add(t, s, "tg_a", "ann", epoch)
 	stale := apply(t, first, epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
 	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
@@ -49,7 +49,7 @@ func swapConflict(t reporter, s task.Store) {
 	}
 }
 
-func swapRoundTrip(t reporter, s task.Store) {
+func swapRoundTrip(t reporter, s task.GateStore) {
 	want := full(t, "tg_a", "ann")
 	bare := build(t, draft("tg_a", "ann"), epoch)
 	bare.Version = want.Version - 1
@@ -62,7 +62,7 @@ func swapRoundTrip(t reporter, s task.Store) {
 	mustEqual(t, "an emptied task", get(t, s, "tg_a"), bare)
 }
 
-func swapRace(t reporter, s task.Store) {
+func swapRace(t reporter, s task.GateStore) {
 	first := add(t, s, "tg_a", "ann", epoch)
 	next := make([]task.Task, 50)
 	for i := range next {
@@ -79,7 +79,7 @@ func swapRace(t reporter, s task.Store) {
 	}
 }
 
-func swapAll(t reporter, s task.Store) {
+func swapAll(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	const writers = 20
 	must(t, errors.Join(collide(t, s, "tg_a", writers, func(i int) task.Event {
@@ -90,7 +90,7 @@ func swapAll(t reporter, s task.Store) {
 	}
 }
 
-func swapDecisions(t reporter, s task.Store) {
+func swapDecisions(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	advance(t, s, "tg_a", epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
 	errs := collide(t, s, "tg_a", 20, func(i int) task.Event {

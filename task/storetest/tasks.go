@@ -9,19 +9,19 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// RunTasks is [Run] for a store that keeps tasks and nothing else: it runs the cases
-// about tasks. A store that has some of the other parts of [task.Store] should have
-// all of them, and use Run.
-func RunTasks(t *testing.T, open func(t *testing.T) task.Tasks) {
+// Run checks a store that keeps tasks: it runs each case against an empty store from
+// open, which should close the store with t.Cleanup. A store with more parts than
+// [task.Store] should have all those of a [task.GateStore], and use [RunGate].
+func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	t.Helper()
 	for _, c := range slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases()) {
-		t.Run(c.name, func(t *testing.T) { c.run(t, onlyTasks{Tasks: open(t)}) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, onlyTasks{Store: open(t)}) })
 	}
 }
 
 // onlyTasks is a store of which only the tasks may be used. Chunks belong to tasks.
 type onlyTasks struct {
-	task.Tasks
+	task.Store
 	others
 }
 
@@ -43,19 +43,18 @@ type others interface {
 	task.Watcher
 	task.Journal
 	task.Records
-	Close() error
 }
 
 // RunReopen checks that what a store has kept is there when it is opened again. Open
 // returns a handle on the same store each time, which is empty at first and whose last
 // handle has been closed by then; to close one is RunReopen's part. It checks as much
-// as the store has of a [task.Store].
-func RunReopen(t *testing.T, open func() task.Tasks) {
+// as the store has of a [task.GateStore].
+func RunReopen(t *testing.T, open func() task.Store) {
 	t.Helper()
 	reopen(t, open)
 }
 
-func reopen(t reporter, open func() task.Tasks) {
+func reopen(t reporter, open func() task.Store) {
 	t.Helper()
 	first := open()
 	wants := kept(t, first)
@@ -88,7 +87,7 @@ func reopen(t reporter, open func() task.Tasks) {
 }
 
 // kept has the store keep something of everything, and returns the tasks.
-func kept(t reporter, s task.Tasks) []task.Task {
+func kept(t reporter, s task.Store) []task.Task {
 	t.Helper()
 	whole, changed, plain := full(t, "tg_full", "ann"), build(t, draft("tg_changed", "ann"), epoch), build(t, draft("tg_plain", "ann"), epoch)
 	for _, made := range []task.Task{whole, changed, plain} {
@@ -115,7 +114,7 @@ func kept(t reporter, s task.Tasks) []task.Task {
 }
 
 // stillThere checks that what kept has kept besides tasks is there.
-func stillThere(t reporter, s task.Tasks) {
+func stillThere(t reporter, s task.Store) {
 	t.Helper()
 	if b, ok := s.(task.Blobs); ok {
 		chunk, err := b.ReadChunk(t.Context(), anyone("tg_full"), 0)
@@ -134,10 +133,8 @@ func stillThere(t reporter, s task.Tasks) {
 	}
 }
 
-// closeStore closes a store that can be closed.
-func closeStore(t reporter, s task.Tasks) {
+// closeStore closes a store.
+func closeStore(t reporter, s task.Store) {
 	t.Helper()
-	if c, ok := s.(interface{ Close() error }); ok {
-		must(t, c.Close())
-	}
+	must(t, s.Close())
 }

@@ -24,7 +24,7 @@ func watchCases() []testCase {
 // patience is how long a case waits for what must happen.
 const patience = time.Minute
 
-func watch(t reporter, s task.Store, ref task.Ref) <-chan struct{} {
+func watch(t reporter, s task.GateStore, ref task.Ref) <-chan struct{} {
 	t.Helper()
 	changed, err := s.Watch(t.Context(), ref)
 	must(t, err)
@@ -50,7 +50,7 @@ func mustWake(t reporter, changed <-chan struct{}, what string) {
 	}
 }
 
-func watchTask(t reporter, s task.Store) {
+func watchTask(t reporter, s task.GateStore) {
 	for _, scope := range []task.Scope{task.AnyOwner(), task.OwnedBy("ann")} {
 		id := task.NewID(epoch)
 		changed := watch(t, s, scope.Ref(id))
@@ -67,7 +67,7 @@ func watchTask(t reporter, s task.Store) {
 	}
 }
 
-func watchScope(t reporter, s task.Store) {
+func watchScope(t reporter, s task.GateStore) {
 	everything, anns := watch(t, s, anyone("")), watch(t, s, task.OwnedBy("ann").Ref(""))
 	add(t, s, "tg_a", "ann", epoch)
 	mustWake(t, everything, "a creation")
@@ -79,7 +79,7 @@ func watchScope(t reporter, s task.Store) {
 	mustWake(t, anns, "the own cancellation")
 }
 
-func watchSoon(t reporter, s task.Store) {
+func watchSoon(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	changed := watch(t, s, anyone("tg_a"))
 	// A busy machine may stall for a while, but a store that tells in time does
@@ -104,7 +104,7 @@ func watchSoon(t reporter, s task.Store) {
 	t.Fatalf("told within 100 ms only %d times out of %d, and no better before", soon, rounds)
 }
 
-func watchLast(t reporter, s task.Store) {
+func watchLast(t reporter, s task.GateStore) {
 	const writers, each = 4, 10
 	const last = 1 + writers*each
 	add(t, s, "tg_a", "ann", epoch)
@@ -128,7 +128,7 @@ func watchLast(t reporter, s task.Store) {
 	must(t, errors.Join(<-written...))
 }
 
-func watchMany(t reporter, s task.Store) {
+func watchMany(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	watches := make([]<-chan struct{}, 100)
 	for i := range watches {
@@ -143,7 +143,7 @@ func watchMany(t reporter, s task.Store) {
 	})...))
 }
 
-func watchUnread(t reporter, s task.Store) {
+func watchUnread(t reporter, s task.GateStore) {
 	add(t, s, "tg_a", "ann", epoch)
 	changed := watch(t, s, anyone("tg_a"))
 	for range 100 {
@@ -152,7 +152,7 @@ func watchUnread(t reporter, s task.Store) {
 	mustWake(t, changed, "a hundred contacts")
 }
 
-func watchEnds(t reporter, s task.Store) {
+func watchEnds(t reporter, s task.GateStore) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ending, err := s.Watch(ctx, anyone("tg_a"))

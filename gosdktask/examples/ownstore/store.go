@@ -1,5 +1,4 @@
-// Package ownstore shows how short a store of one's own is: it keeps each task in a
-// file. It is for one process, and reads all files for most of what it does.
+// Package ownstore is a store for one process that keeps each task in a file.
 package ownstore
 
 import (
@@ -26,8 +25,7 @@ func (s *Store) file(id task.ID) string {
 	return filepath.Join(s.Dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(id)))) // whatever is in an id
 }
 
-// write puts a task into its file, all of it or nothing, and sees to it that the disk
-// has it.
+// write replaces the file of a task as a whole, and returns when the task is on disk.
 func (s *Store) write(t task.Task) error {
 	text, err := task.Encode(t)
 	if err != nil {
@@ -44,7 +42,6 @@ func (s *Store) write(t task.Task) error {
 	return os.Rename(f.Name(), s.file(t.ID))
 }
 
-// all returns every task.
 func (s *Store) all(ctx context.Context) ([]task.Task, error) {
 	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
 	if err = errors.Join(err, ctx.Err()); err != nil {
@@ -63,7 +60,7 @@ func (s *Store) all(ctx context.Context) ([]task.Task, error) {
 	return tasks, nil
 }
 
-// Create implements [task.Tasks].
+// Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, _ ...task.Note) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +81,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, _ .
 	return s.write(t)
 }
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	text, err := os.ReadFile(s.file(ref.ID))
 	if errors.Is(err, os.ErrNotExist) {
@@ -100,7 +97,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return t, nil
 }
 
-// Swap implements [task.Tasks].
+// Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, _ ...task.Note) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +111,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, _ ...task.Note) error {
 	return s.write(t)
 }
 
-// List implements [task.Tasks].
+// List implements [task.Store].
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	tasks, err := s.all(ctx)
 	if err != nil {
@@ -123,7 +120,7 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	return q.PageOf(tasks)
 }
 
-// Overdue implements [task.Tasks].
+// Overdue implements [task.Store].
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	tasks, err := s.all(ctx)
 	tasks = slices.DeleteFunc(tasks, func(t task.Task) bool { return t.State.Terminal() || !t.Due().Before(at) })
@@ -131,7 +128,10 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 	return tasks[:min(limit, len(tasks))], err
 }
 
-// Sweep implements [task.Tasks].
+// Close implements [task.Store]. There is nothing to free.
+func (s *Store) Close() error { return nil }
+
+// Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (swept int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

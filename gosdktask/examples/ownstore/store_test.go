@@ -9,10 +9,10 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	storetest.RunTasks(t, func(t *testing.T) task.Tasks { return &ownstore.Store{Dir: t.TempDir()} })
+	storetest.Run(t, func(t *testing.T) task.Store { return &ownstore.Store{Dir: t.TempDir()} })
 }
 
 func TestReopen(t *testing.T) {
 	dir := t.TempDir()
-	storetest.RunReopen(t, func() task.Tasks { return &ownstore.Store{Dir: dir} })
+	storetest.RunReopen(t, func() task.Store { return &ownstore.Store{Dir: dir} })
 }

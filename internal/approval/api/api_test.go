@@ -49,7 +49,7 @@ type office struct {
 // which needs another one as well. Alice has the secret.
 func open(t *testing.T) *office {
 	t.Helper()
-	store := &failingStore{Store: memstore.New(memstore.Options{})}
+	store := &failingStore{GateStore: memstore.New(memstore.Options{})}
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"ops":    {Approvers: []string{"alice"}, Redact: []string{"arguments.password"}},
@@ -525,7 +525,7 @@ func TestStoreErrors(t *testing.T) {
 
 // A failingStore fails to list, or to change anything, if it is told to.
 type failingStore struct {
-	task.Store
+	task.GateStore
 
 	fails    atomic.Bool
 	readOnly atomic.Bool
@@ -535,12 +535,12 @@ func (s *failingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note
 	if s.readOnly.Load() && len(notes) > 0 {
 		return errors.New("no room for notes in /var/hunter2")
 	}
-	return s.Store.Swap(ctx, t, notes...)
+	return s.GateStore.Swap(ctx, t, notes...)
 }
 
 func (s *failingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if s.fails.Load() {
 		return task.Page{}, errors.New("dial db with password hunter2")
 	}
-	return s.Store.List(ctx, q)
+	return s.GateStore.List(ctx, q)
 }

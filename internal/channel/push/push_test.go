@@ -36,7 +36,7 @@ type fixture struct {
 	*pushtest.Service
 
 	t       *testing.T
-	store   task.Store
+	store   task.GateStore
 	auth    *operator.Auth
 	push    *push.Push
 	may     map[string]bool // who may decide

@@ -31,7 +31,7 @@ type fixture struct {
 
 	t *testing.T
 
-	store  task.Store
+	store  task.GateStore
 	desk   *approval.Desk
 	tool   string // that hold calls
 	digest string // of its definition

@@ -73,7 +73,7 @@ const (
 	OverdueTasks = "SELECT created_at, id, document FROM tasks WHERE pending = TRUE AND due < $1 ORDER BY due LIMIT $2"
 )
 
-// Get implements [task.Tasks].
+// Get implements [task.Store].
 func (r Reader) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err := r.db.Usable(ctx, task.ActionGet); err != nil {
 		return task.Task{}, err
@@ -95,7 +95,7 @@ func (r Reader) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return t, nil
 }
 
-// List implements [task.Tasks].
+// List implements [task.Store].
 func (r Reader) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if err := r.db.Usable(ctx, task.ActionList); err != nil {
 		return task.Page{}, err
@@ -154,7 +154,7 @@ func (r Reader) outlines(ctx context.Context, q task.Query, rows *sql.Rows) (tas
 	return pageOf(q, found), unreadable
 }
 
-// Overdue implements [task.Tasks].
+// Overdue implements [task.Store].
 func (r Reader) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	if err := r.db.Usable(ctx, task.ActionList); err != nil {
 		return nil, err

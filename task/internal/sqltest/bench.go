@@ -18,7 +18,7 @@ const (
 )
 
 // A Backend opens an empty store of one kind.
-type Backend func(b *testing.B) task.Store
+type Backend func(b *testing.B) task.GateStore
 
 // Measure runs the benchmarks of a store.
 func Measure(b *testing.B, open Backend) {
@@ -57,7 +57,7 @@ func together(b *testing.B, n int, f func(i int) error) {
 	done.Wait()
 }
 
-func fill(b *testing.B, s task.Store) []task.ID {
+func fill(b *testing.B, s task.GateStore) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, many)
 	together(b, many, func(i int) error {
@@ -107,7 +107,7 @@ func told(t task.Task, n int) []task.Note {
 	return notes
 }
 
-func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.ReportAllocs()
 	together(b, b.N, func(i int) error {
 		_, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[i*7919%many]))
@@ -116,7 +116,7 @@ func benchmarkGet(b *testing.B, s task.Store, ids []task.ID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
 }
 
-func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
 	var current [writers * 4]task.Task
 	var locks [writers * 4]sync.Mutex
 	for i := range current {
@@ -139,7 +139,7 @@ func benchmarkSwap(b *testing.B, s task.Store, ids []task.ID) {
 
 // BenchmarkWake measures how long after a change by one replica a waiter on
 // another is woken. The budget is 100 ms.
-func BenchmarkWake(b *testing.B, s, other task.Store) {
+func BenchmarkWake(b *testing.B, s, other task.GateStore) {
 	made := Build(b, 0)
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
@@ -159,7 +159,7 @@ func BenchmarkWake(b *testing.B, s, other task.Store) {
 }
 
 // benchmarkList reads pages of 20 from the middle of many tasks.
-func benchmarkList(b *testing.B, s task.Store, ids []task.ID) {
+func benchmarkList(b *testing.B, s task.GateStore, ids []task.ID) {
 	middle, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[many/2]))
 	if err != nil {
 		b.Fatal(err)

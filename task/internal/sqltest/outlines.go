@@ -53,7 +53,7 @@ func RunOutlinesOfEarlierVersion(t *testing.T, empty Empty) {
 	}
 }
 
-func outlines(t *testing.T, s task.Store) []task.Task {
+func outlines(t *testing.T, s task.GateStore) []task.Task {
 	t.Helper()
 	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100, Outlines: true})
 	Must(t, err)

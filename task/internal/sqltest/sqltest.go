@@ -22,7 +22,7 @@ var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 const TTL = time.Hour
 
 // Add makes the i-th of many different tasks and has the store keep it.
-func Add(t testing.TB, s task.Store, i int) task.Task {
+func Add(t testing.TB, s task.GateStore, i int) task.Task {
 	t.Helper()
 	made := Build(t, i)
 	Must(t, s.Create(t.Context(), made, task.Limits{}))
@@ -54,7 +54,7 @@ func MustBe(t testing.TB, err, target error) {
 }
 
 // MustHave checks that the store has exactly what was created.
-func MustHave(t testing.TB, s task.Store, want task.Task) {
+func MustHave(t testing.TB, s task.GateStore, want task.Task) {
 	t.Helper()
 	got, err := s.Get(t.Context(), task.AnyOwner().Ref(want.ID))
 	Must(t, err)
@@ -64,7 +64,7 @@ func MustHave(t testing.TB, s task.Store, want task.Task) {
 }
 
 // MustNotHave checks that the store has no such task.
-func MustNotHave(t testing.TB, s task.Store, id task.ID) {
+func MustNotHave(t testing.TB, s task.GateStore, id task.ID) {
 	t.Helper()
 	_, err := s.Get(t.Context(), task.AnyOwner().Ref(id))
 	MustBe(t, err, task.ErrNotFound)
@@ -99,7 +99,7 @@ func MustWake(t testing.TB, changed <-chan struct{}) {
 
 // A Writable is a store that can be probed.
 type Writable interface {
-	task.Store
+	task.GateStore
 	Probe(ctx context.Context) error
 }
 

@@ -24,7 +24,7 @@ var writeFixture = flag.Bool("fixture", false, "have TestVersions write what is 
 // A Place is an empty database.
 type Place struct {
 	Versions []string // names of the migrations, in the order in which they are run
-	Open     func(t *testing.T) task.Store
+	Open     func(t *testing.T) task.GateStore
 	DB       *sql.DB
 	Tables   string // finds the names of all tables
 	Shape    string // describes the schema, in lines that can be compared
@@ -108,7 +108,7 @@ var answerParts = []string{`{"content":[{"type":"text",`, `"text":"done"}]}`}
 
 // populate makes a task in each of the states, called after it, an entry in the
 // journal, and a record.
-func populate(t *testing.T, s task.Store) {
+func populate(t *testing.T, s task.GateStore) {
 	t.Helper()
 	submit := task.Submit{By: "gate", Quorum: 2, Deadline: Epoch.Add(TTL / 2)}
 	admit, claim := task.Admit{By: "gate", Reason: "none needed"}, task.Claim{By: "gate 1", LeaseUntil: Epoch.Add(time.Minute)}
@@ -141,7 +141,7 @@ func populate(t *testing.T, s task.Store) {
 }
 
 // GoOn goes on with what populate has made in a database of some version.
-func GoOn(t *testing.T, s task.Store, version string) {
+func GoOn(t *testing.T, s task.GateStore, version string) {
 	t.Helper()
 	MustBe(t, s.Create(t.Context(), Build(t, 90), task.Limits{Total: 4}), task.ErrCapacityExceeded)
 	Must(t, s.Create(t.Context(), Build(t, 91), task.Limits{Total: 5}))
@@ -195,7 +195,7 @@ func GoOn(t *testing.T, s task.Store, version string) {
 }
 
 // keepRecords goes on with the record of populate, if there is one.
-func keepRecords(t *testing.T, s task.Store, kept bool) {
+func keepRecords(t *testing.T, s task.GateStore, kept bool) {
 	t.Helper()
 	next := task.Record{Name: "populated", Version: 1, Value: []byte("again")}
 	r, err := s.GetRecord(t.Context(), next.Name)
