@@ -4,190 +4,35 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
-	"net"
-	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/channel"
-	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/identity"
-	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
+	"github.com/thoughtgate/thoughtgate-go/internal/listener"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
-	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// headerTimeout is how long a client may take to send the headers of a request.
-const headerTimeout = 10 * time.Second
 
 // flushTimeout is how long the last spans may take to be sent at the end.
 const flushTimeout = 3 * time.Second
 
-// An App is a gateway that can be run once.
+// An App is a gateway that can be run once. Each of its parts uses only the ones before
+// it.
 type App struct {
-	cfg       config.Config
-	log       *slog.Logger
-	metrics   *metrics.Metrics
-	tracing   *tracing.Tracing
-	upstreams []*httpclient.Client
-	bridges   []*bridge.Bridge     // to those of them that are programs
-	asks      []*upstream.Upstream // all servers, as the gate itself asks them
-	gate      *gate.Gate
-	keep      keep
-	desk      *approval.Desk
-	outbox    atomic.Pointer[channel.Outbox] // nil if there are no channels
-	asking    chan struct{}                  // tells that there is another outbox
-	local     *localdesk.Desk                // that the gates of a user share; nil if this gate has its own
-	mixed     bool                           // gates with other upstreams may use the store too
-	owner     string                         // of all tasks that this gate holds in a mixed store; empty if there may be several
-	workflows atomic.Pointer[[]config.Workflow]
-	hub       *conversation.Hub
-	handler   *mcphttp.Handler
-	paths     []string  // of the upstreams
-	agents    *listener // nil if the one agent is at the other end of a pipe
-	operators *listener
-	room      descriptors
-	bodies    *admission.Pool
-	ready     atomic.Bool
-	identity  *identity.Recogniser
-	auth      atomic.Pointer[operator.Auth]
-	pusher    atomic.Pointer[push.Push] // nil if no channel is one
-	madeToken string
+	*base
 
-	reloader      *reloader // nil if the configuration is not read again
-	configProblem atomic.Pointer[error]
-	restart       atomic.Pointer[[]string] // the changed settings that wait for a restart; nil if none was ever changed
-	shutdown      atomic.Pointer[config.Shutdown]
-}
+	servers   *servers
+	approvals *approvals
+	channels  *channels
+	operators *operators
+	agents    *agents
 
-// A listener is a server together with the address it is bound to.
-type listener struct {
-	net.Listener
-
-	server  *http.Server
-	handler *liveHandler // the server's
-	secure  atomic.Pointer[tls.Config]
-}
-
-// A liveHandler is a handler that can be replaced while requests are served, and that
-// knows when none is served any more.
-type liveHandler struct {
-	current atomic.Pointer[http.Handler]
-
-	mu      sync.Mutex
-	serving int
-	idle    chan struct{} // closed when serving becomes 0; nil if nobody waits for that
-}
-
-func (l *liveHandler) set(h http.Handler) { l.current.Store(&h) }
-
-// ServeHTTP implements [http.Handler].
-func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l.mu.Lock()
-	l.serving++
-	l.mu.Unlock()
-	defer l.served()
-	(*l.current.Load()).ServeHTTP(w, r)
-}
-
-func (l *liveHandler) served() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.serving--; l.serving == 0 && l.idle != nil {
-		close(l.idle)
-		l.idle = nil
-	}
-}
-
-// wait waits until no request is served, or ctx ends.
-func (l *liveHandler) wait(ctx context.Context) {
-	l.mu.Lock()
-	if l.serving == 0 {
-		l.mu.Unlock()
-		return
-	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-	}
-	idle := l.idle
-	l.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-}
-
-// A certificates holds how both listeners show who they are. A listener without
-// TLS has none.
-type certificates struct{ agents, operators *tls.Config }
-
-// certificates reads the certificates that cfg names.
-func (a *App) certificates(cfg config.Config) (c certificates, err error) {
-	if c.agents, err = serverTLS(cfg.ListenTLS, cfg.Identity.MTLS.CAFile); err != nil {
-		return c, fmt.Errorf("listen for agents: %w", err)
-	}
-	if c.operators, err = serverTLS(cfg.Operators.TLS, ""); err != nil {
-		return c, fmt.Errorf("listen for operators: %w", err)
-	}
-	return c, nil
-}
-
-// endTimeout is how long requests have to end when their connections are closed.
-const endTimeout = 2 * time.Second
-
-// end closes all connections, and waits for the requests on them: they use the store.
-func (l *listener) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	_ = l.server.Close()
-	_ = l.Close()
-	l.handler.wait(ctx)
-}
-
-// show makes a listener that has TLS use another certificate for connections from
-// now on.
-func (l *listener) show(secure *tls.Config) {
-	if secure != nil && l.server.TLSConfig != nil {
-		l.secure.Store(secure)
-	}
-}
-
-// serveAgents puts in force what cfg says of agents and of how they wait. The
-// recogniser is kept if it is given: it knows the keys of issuers.
-func (a *App) serveAgents(cfg config.Config, recogniser *identity.Recogniser) (err error) {
-	if recogniser == nil {
-		if recogniser, err = newRecogniser(cfg.Identity, a.log); err != nil {
-			return err
-		}
-	}
-	a.identity = recogniser
-	a.hub.Configure(a.waiting(cfg))
-	if a.agents == nil {
-		return nil
-	}
-	a.handler.Configure(mcphttp.Settings{Guard: a.guard(a.agents, cfg), Identity: recogniser})
-	a.agents.handler.set(operator.WithoutCookies(recogniser.Metadata(a.paths, a.handler)))
-	return nil
+	reloader *reloader // nil if the configuration is not read again
+	shutdown atomic.Pointer[config.Shutdown]
 }
 
 // New builds the gateway that cfg describes and binds its addresses, so that
@@ -203,7 +48,7 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 		}
 	}()
 	a.fit()
-	routes, err := a.connect()
+	routes, err := a.servers.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -213,91 +58,62 @@ func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	if err := a.govern(); err != nil {
 		return nil, err
 	}
-	a.hub = conversation.NewHub(a.hubConfig())
-	a.handler = mcphttp.NewHandler(a.handlerConfig(routes))
-	a.paths = slices.Collect(maps.Keys(routes))
-	if err := a.serveAgents(cfg, nil); err != nil {
+	if err := a.agents.serve(routes); err != nil {
 		return nil, err
 	}
-	a.agents.server.ConnState = a.countConnections
-	if err := a.serveOperators(cfg); err != nil {
+	if err := a.operators.configure(cfg); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // newApp returns a gate without anybody at either side.
-func newApp(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{cfg: cfg, log: log, metrics: newMetrics(), asking: make(chan struct{}, 1)}
-	a.bodies = a.newBodies(cfg.Limits)
-	a.tracing, err = newTracing(cfg.Telemetry.Traces, log)
-	return a, err
+func newApp(cfg config.Config, log *slog.Logger) (*App, error) {
+	b, err := newBase(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{base: b, servers: &servers{base: b}}
+	a.approvals = &approvals{base: b, servers: a.servers}
+	a.servers.records = func() task.Records { return a.approvals.keep.GateStore }
+	a.channels = &channels{base: b, approvals: a.approvals, replaced: make(chan struct{}, 1)}
+	a.operators = &operators{base: b, approvals: a.approvals, channels: a.channels}
+	a.channels.page, a.channels.recall = a.operators.page, a.operators.recall
+	a.agents = &agents{base: b, approvals: a.approvals, page: a.operators.page, bodies: b.newBodies(cfg.Limits)}
+	a.shutdown.Store(&b.cfg.Shutdown)
+	return a, nil
 }
 
 // bind takes the addresses.
 func (a *App) bind() error {
-	secure, err := a.certificates(a.cfg)
+	secure, err := readCertificates(a.cfg)
 	if err != nil {
 		return err
 	}
-	agents := place{who: "agents", address: a.cfg.Listen, secure: secure.agents, trusted: a.cfg.Identity.Proxy.From, room: admission.Limits{
-		Total: int64(a.room.agents), Client: quarter(a.cfg.Limits.MaxConnectionsPerClient, a.room.agents),
-	}}
-	if a.agents, err = a.listen(agents); err != nil {
+	if err := a.agents.bind(secure.agents); err != nil {
 		return err
 	}
-	return a.bindOperators(secure.operators)
+	return a.operators.bind(secure.operators)
 }
 
-// bindOperators takes the operators' address, or takes part in serving that of the
-// desk.
-func (a *App) bindOperators(secure *tls.Config) (err error) {
-	operators := a.operatorsPlace(a.cfg.Operators.Listen, secure)
-	if a.cfg.Store.Reveal() == config.DeskStore {
-		return a.joinDesk(operators)
-	}
-	a.operators, err = a.listen(operators)
-	return err
-}
-
-// operatorsPlace returns where operators are served.
-func (a *App) operatorsPlace(address string, secure *tls.Config) place {
-	return place{who: "operators", address: address, secure: secure, patient: a.cfg.Limits.WriteTimeout, room: admission.Limits{
-		Total: int64(a.room.operators), Client: int64(max(1, a.room.operators/2)), // one address is not everybody
-	}}
-}
-
-// govern builds what judges and holds calls.
+// govern builds what judges and holds calls, and what asks people about them.
 func (a *App) govern() error {
-	settings, warnings, err := Settings(a.cfg)
+	if err := a.approvals.open(); err != nil {
+		return err
+	}
+	by, err := a.channels.newAsker(a.cfg)
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		a.log.Warn("policy", "warning", w.String())
-	}
-	a.askBy(a.cfg.Workflows)
-	a.shutdown.Store(&a.cfg.Shutdown)
-	a.gate = gate.New(settings, time.Now, a.log, a.metrics)
-	if a.keep, err = a.openStore(); err != nil {
-		return err
-	}
-	if a.desk, err = a.newDesk(); err != nil {
-		return err
-	}
-	by, err := a.newAsker(a.cfg)
-	if err != nil {
-		return err
-	}
-	a.use(by)
+	a.channels.use(by)
 	return nil
 }
 
 // AgentAddr returns the address at which agents are served.
-func (a *App) AgentAddr() string { return a.agents.Addr().String() }
+func (a *App) AgentAddr() string { return a.agents.listener.Addr().String() }
 
 // OperatorAddr returns the address at which operators are served.
-func (a *App) OperatorAddr() string { return a.operators.Addr().String() }
+func (a *App) OperatorAddr() string { return a.operators.listener.Addr().String() }
 
 // Run serves until ctx is done, lets calls under way finish, and returns. It
 // returns an error only if serving failed.
@@ -305,16 +121,15 @@ func (a *App) Run(ctx context.Context) error {
 	after := context.WithoutCancel(ctx) // stopping has time of its own
 	defer func() { _ = a.close(after) }()
 	serving, ctx := errgroup.WithContext(ctx)
-	a.ready.Store(true) // before anybody can ask
-	for _, l := range []*listener{a.agents, a.operators} {
-		serving.Go(func() error { return l.serve() })
-	}
+	a.operators.status.ready.Store(true) // before anybody can ask
+	serving.Go(a.agents.listener.Serve)
+	serving.Go(a.operators.listener.Serve)
 	// The desk outlives ctx: it is closed in the course of stopping.
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
 	serving.Go(func() error { return a.runDesk(keeping) })
-	serving.Go(func() error { a.reclaim(ctx); return nil })
-	serving.Go(func() error { a.reachUpstreams(ctx); return nil })
+	serving.Go(func() error { a.agents.reclaim(ctx); return nil })
+	serving.Go(func() error { a.servers.reachAll(ctx); return nil })
 	if a.reloader != nil {
 		serving.Go(func() error { a.reloader.run(ctx); return nil })
 	}
@@ -328,15 +143,12 @@ func (a *App) Run(ctx context.Context) error {
 	return serving.Wait()
 }
 
-func (l *listener) serve() error {
-	serve := l.server.Serve
-	if l.server.TLSConfig != nil {
-		serve = func(l2 net.Listener) error { return l.server.ServeTLS(l2, "", "") }
-	}
-	if err := serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	}
-	return nil
+// runDesk does the housekeeping of held calls, and asks people, until ctx ends.
+func (a *App) runDesk(ctx context.Context) error {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { a.channels.run(ctx) })
+	return a.approvals.desk.Run(ctx)
 }
 
 func (a *App) announce() {
@@ -351,29 +163,28 @@ func (a *App) announce() {
 	if !hasPolicy(a.cfg) {
 		a.log.Warn("no rules: every call is forwarded")
 	}
-	if a.gate.Governs() && !a.keep.durable {
+	if a.approvals.gate.Governs() && !a.approvals.keep.durable {
 		a.log.Warn("held calls are kept in memory and are lost on restart")
 	}
 }
 
-// stop ends serving in the order that loses nothing: first the world is told
-// to send no more, then idle streams end, then calls under way finish.
+// stop ends serving in the order that loses nothing: first /readyz says that no more
+// calls should be sent here, then idle streams end, then calls under way finish.
 func (a *App) stop(ctx context.Context) {
-	a.ready.Store(false)
+	a.operators.status.ready.Store(false)
 	how := *a.shutdown.Load()
 	a.log.InfoContext(ctx, "stopping", "delay", how.Delay, "drain", how.Drain)
 	time.Sleep(how.Delay)
-	a.handler.EndStreams()
+	a.agents.handler.EndStreams()
 	ctx, cancel := context.WithTimeout(ctx, how.Drain)
 	defer cancel()
-	if err := a.desk.Close(ctx); err != nil {
+	if err := a.approvals.desk.Close(ctx); err != nil {
 		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
 	}
-	if err := a.agents.server.Shutdown(ctx); err != nil {
+	if err := a.agents.listener.Shutdown(ctx); err != nil {
 		a.log.WarnContext(ctx, "calls were still running when shutdown.drain ended", "err", err)
-		_ = a.agents.server.Close()
 	}
-	_ = a.operators.server.Close()
+	a.operators.listener.Cut()
 	a.log.InfoContext(ctx, "stopped")
 }
 
@@ -381,20 +192,17 @@ func (a *App) stop(ctx context.Context) {
 func (a *App) Close() error { return a.close(context.Background()) }
 
 func (a *App) close(ctx context.Context) error {
-	for _, l := range []*listener{a.agents, a.operators} {
+	for _, l := range []*listener.Listener{a.agents.listener, a.operators.listener} {
 		if l != nil {
-			l.end(ctx)
+			l.End(ctx)
 		}
 	}
-	for _, u := range a.upstreams {
-		u.Close()
-	}
-	a.closeBridges()
+	a.servers.close()
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
 	}
-	if a.keep.GateStore != nil {
-		_ = a.keep.Close()
+	if store := a.approvals.keep.GateStore; store != nil {
+		_ = store.Close()
 	}
 	defer logging.Close(ctx, a.log)
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -18,9 +19,20 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
+
+// channels ask people elsewhere about held calls.
+type channels struct {
+	*base
+
+	approvals *approvals
+	page      func(task.ID) string // returns where people decide about a held call
+	recall    func(ctx context.Context, login string) (operator.Operator, error)
+	outbox    atomic.Pointer[channel.Outbox] // nil if there are no channels
+	pusher    atomic.Pointer[push.Push]      // nil if no channel is one
+	replaced  chan struct{}                  // receives when there is another outbox
+}
 
 // An asker is what asks people on channels.
 type asker struct {
@@ -28,37 +40,37 @@ type asker struct {
 	pusher *push.Push      // nil if no channel is one
 }
 
-// newAsker returns what asks people on the channels of cfg. [App.use] puts it in force.
-func (a *App) newAsker(cfg config.Config) (asker, error) {
-	if len(cfg.Channels) == 0 || a.desk == nil {
+// newAsker returns what asks people on the channels of cfg. [channels.use] puts it in force.
+func (cs *channels) newAsker(cfg config.Config) (asker, error) {
+	if len(cfg.Channels) == 0 || cs.approvals.desk == nil {
 		return asker{}, nil
 	}
 	var made asker
 	all := map[string]channel.Channel{}
-	for _, c := range cfg.Channels {
-		a.metrics.CanSend(c.Name)
-		one, err := a.newChannel(c)
+	for _, settings := range cfg.Channels {
+		cs.metrics.CanSend(settings.Name)
+		one, err := cs.newChannel(settings)
 		if err != nil {
 			return asker{}, err
 		}
 		if p, ok := one.(*push.Push); ok {
 			made.pusher = p
 		}
-		all[c.Name] = one
+		all[settings.Name] = one
 	}
 	made.outbox = channel.New(channel.Config{
-		Store: a.keep.GateStore, Cases: a.desk.Cases(), Channels: all, Plan: a.plan, Page: a.page,
-		Name: string(task.NewID(time.Now())), Metrics: a.metrics, Now: time.Now, Log: a.log,
+		Store: cs.approvals.keep.GateStore, Cases: cs.approvals.desk.Cases(), Channels: all, Plan: cs.plan, Page: cs.page,
+		Name: string(task.NewID(time.Now())), Metrics: cs.metrics, Now: time.Now, Log: cs.log,
 	})
 	return made, nil
 }
 
 // newChannel returns the channel that c describes.
-func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
+func (cs *channels) newChannel(c config.Channel) (channel.Channel, error) {
 	if token := c.Slack.BotToken.Reveal(); token != "" {
 		chat := slack.Config{
 			BotToken: token, AppToken: c.Slack.AppToken.Reveal(), Channel: c.Slack.Channel, People: c.Slack.People, Groups: c.Slack.Groups,
-			Decide: a.desk.Decide, Explain: api.Message, Now: time.Now, Log: a.log,
+			Decide: cs.approvals.desk.Decide, Explain: api.Message, Now: time.Now, Log: cs.log,
 		}
 		if u := c.Slack.URL; u != nil {
 			chat.URL = strings.TrimSuffix(u.String(), "/") + "/"
@@ -66,10 +78,10 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 		return slack.New(chat), nil
 	}
 	if c.Email.Server != "" {
-		return a.newMailer(c.Email)
+		return cs.newMailer(c.Email)
 	}
 	if c.Push.Contact != "" {
-		return a.newPush(c.Push), nil
+		return cs.newPush(c.Push), nil
 	}
 	key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
 	if err != nil {
@@ -84,26 +96,24 @@ func (a *App) newChannel(c config.Channel) (channel.Channel, error) {
 const pushTimeout = 10 * time.Second
 
 // newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
-func (a *App) newPush(c config.Push) channel.Channel {
+func (cs *channels) newPush(c config.Push) channel.Channel {
 	return push.New(push.Config{
-		Records: a.keep.GateStore, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
-		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
-			return a.auth.Load().Recall(ctx, login)
-		},
+		Records: cs.approvals.keep.GateStore, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
+		Recall: cs.recall,
 		MayDecide: func(ctx context.Context, id task.ID, who operator.Operator) (bool, error) {
-			t, err := a.keep.Get(ctx, task.AnyOwner().Ref(id))
+			t, err := cs.approvals.keep.Get(ctx, task.AnyOwner().Ref(id))
 			if errors.Is(err, task.ErrNotFound) {
 				return false, nil
 			}
-			objection := a.desk.Objection(api.Approver(who))(t)
+			objection := cs.approvals.desk.Objection(api.Approver(who))(t)
 			return err == nil && (objection == nil || errors.Is(objection, task.ErrAlreadyDecided)), err
 		},
-		Now: time.Now, Log: a.log,
+		Now: time.Now, Log: cs.log,
 	})
 }
 
 // newMailer returns the channel that c describes.
-func (a *App) newMailer(c config.Email) (channel.Channel, error) {
+func (cs *channels) newMailer(c config.Email) (channel.Channel, error) {
 	secure, err := clientTLS(config.TLS{CAFile: c.CAFile})
 	if err != nil {
 		return nil, err
@@ -114,7 +124,7 @@ func (a *App) newMailer(c config.Email) (channel.Channel, error) {
 	}
 	m := email.Config{
 		Server: c.Server, Security: c.Security, TLS: secure, Username: c.Username, Password: c.Password.Reveal(), From: *from,
-		Arguments: c.Arguments, Timeout: c.Timeout, Now: time.Now, Log: a.log,
+		Arguments: c.Arguments, Timeout: c.Timeout, Now: time.Now, Log: cs.log,
 	}
 	for _, text := range c.To {
 		to, err := mail.ParseAddress(text)
@@ -126,55 +136,47 @@ func (a *App) newMailer(c config.Email) (channel.Channel, error) {
 	return email.New(m), nil
 }
 
-// runDesk does the housekeeping of held calls, and asks people, until ctx ends.
-func (a *App) runDesk(ctx context.Context) error {
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	asking.Go(func() { a.ask(ctx) })
-	return a.desk.Run(ctx)
-}
-
-// ask asks people until ctx ends, on the channels that are configured at the time.
-func (a *App) ask(ctx context.Context) {
+// run asks people until ctx ends, on the channels that are configured at the time.
+func (cs *channels) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		running, stop := context.WithCancel(ctx)
 		var outbox sync.WaitGroup
-		o := a.outbox.Load()
+		o := cs.outbox.Load()
 		if o != nil {
 			outbox.Go(func() { o.Run(running) })
 		}
 		select {
 		case <-ctx.Done():
-		case <-a.asking:
+		case <-cs.replaced:
 		}
 		stop()
 		outbox.Wait()
-		a.forgetChannels(o)
+		cs.forgetChannels(o)
 	}
 }
 
 // forgetChannels removes what the metrics say of those channels of o that are not
 // configured any more. It is called when o has ended, and says nothing more of them.
-func (a *App) forgetChannels(o *channel.Outbox) {
-	configured := a.outbox.Load().Names()
+func (cs *channels) forgetChannels(o *channel.Outbox) {
+	configured := cs.outbox.Load().Names()
 	for _, name := range o.Names() {
 		if !slices.Contains(configured, name) {
-			a.metrics.ChannelGone(name)
+			cs.metrics.ChannelGone(name)
 		}
 	}
 }
 
 // use makes by what asks people, the next time that asking begins.
-func (a *App) use(by asker) {
-	a.pusher.Store(by.pusher)
-	a.outbox.Store(by.outbox)
+func (cs *channels) use(by asker) {
+	cs.pusher.Store(by.pusher)
+	cs.outbox.Store(by.outbox)
 }
 
-// askOn replaces the channels while the gate runs.
-func (a *App) askOn(by asker) {
-	a.use(by)
+// replace replaces the channels while the gate runs.
+func (cs *channels) replace(by asker) {
+	cs.use(by)
 	select {
-	case a.asking <- struct{}{}:
+	case cs.replaced <- struct{}{}:
 	default: // it will be seen together with the change before
 	}
 }
@@ -182,28 +184,19 @@ func (a *App) askOn(by asker) {
 // plan returns how people are asked about t, of which an outline is enough. Gates with
 // other configurations may use the same store: each asks about the calls that it holds,
 // so that nobody is asked who has nothing to do with a call.
-func (a *App) plan(t task.Task) channel.Plan {
-	w, ok := a.configured(t.Workflow)
-	if !ok || !a.asksAbout(t) {
+func (cs *channels) plan(t task.Task) channel.Plan {
+	w, ok := cs.approvals.workflows.named(t.Workflow)
+	if !ok || !cs.approvals.asksAbout(t) {
 		return channel.Plan{}
 	}
 	p := channel.Plan{Channels: w.Channels, Remind: w.Remind}
-	if others, ok := a.configured(w.Escalate.Workflow); ok {
+	if others, ok := cs.approvals.workflows.named(w.Escalate.Workflow); ok {
 		p.Escalate = channel.Escalation{After: w.Escalate.After, Workflow: others.Name, Channels: others.Channels}
 	}
 	if zone, err := time.LoadLocation(w.QuietHours.Timezone); err == nil { // it was checked
 		p.Quiet = channel.Quiet{From: w.QuietHours.From, To: w.QuietHours.To, Zone: zone}
 	}
 	return p
-}
-
-// asksAbout reports whether this gate is the one to ask people about t.
-func (a *App) asksAbout(t task.Task) bool {
-	if a.owner != "" {
-		return t.Owner == a.owner
-	}
-	mine := slices.ContainsFunc(a.asks, func(u *upstream.Upstream) bool { return u.Name() == t.Call.Upstream })
-	return mine && a.desk.Holds(t)
 }
 
 // systems returns the systems that decide by signed messages.
@@ -225,9 +218,9 @@ func systems(cfg config.Config) (map[string]api.System, error) {
 	return all, nil
 }
 
-// channelStatuses returns how the channels do.
-func (a *App) channelStatuses() []channel.Status {
-	o := a.outbox.Load()
+// statuses returns how the channels do.
+func (cs *channels) statuses() []channel.Status {
+	o := cs.outbox.Load()
 	if o == nil {
 		return nil
 	}

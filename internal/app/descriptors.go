@@ -45,16 +45,16 @@ func divide(files uint64, cfg config.Config) descriptors {
 
 // fit divides the descriptors that the process may have. The Go runtime has
 // raised the soft limit to the hard one by now.
-func (a *App) fit() {
+func (b *base) fit() {
 	files := openFiles()
-	a.room = divide(files, a.cfg)
+	b.room = divide(files, b.cfg)
 	level := slog.LevelInfo
-	if a.room.agents < a.cfg.Limits.MaxConnections {
+	if b.room.agents < b.cfg.Limits.MaxConnections {
 		level = slog.LevelWarn
 	}
-	a.log.Log(context.Background(), level, "connection limits from the open-file limit", "open_files", files,
-		"agent_connections", a.room.agents, "configured", a.cfg.Limits.MaxConnections,
-		"upstream_connections", a.room.upstreams, "operator_connections", a.room.operators)
+	b.log.Log(context.Background(), level, "connection limits from the open-file limit", "open_files", files,
+		"agent_connections", b.room.agents, "configured", b.cfg.Limits.MaxConnections,
+		"upstream_connections", b.room.upstreams, "operator_connections", b.room.operators)
 }
 
 // quarter returns what one client may have of all.
@@ -66,16 +66,16 @@ func quarter(configured, all int) int64 {
 }
 
 // shares returns the limits of requests and streams.
-func (a *App) shares(all, perClient int) admission.Limits {
-	all = min(all, a.room.agents)
-	return admission.Limits{Total: int64(all), Client: quarter(perClient, all), Anonymous: a.anonymous(int64(all))}
+func (b *base) shares(all, perClient int) admission.Limits {
+	all = min(all, b.room.agents)
+	return admission.Limits{Total: int64(all), Client: quarter(perClient, all), Anonymous: b.anonymous(int64(all))}
 }
 
 // anonymous returns how much of all the agents without an identity may have: if
 // agents can be identified, a quarter stays for those that are. Otherwise it
 // returns zero, which means everything.
-func (a *App) anonymous(all int64) int64 {
-	if !a.cfg.Identity.Recognises() {
+func (b *base) anonymous(all int64) int64 {
+	if !b.cfg.Identity.Recognises() {
 		return 0
 	}
 	return max(1, all*3/4)

@@ -2,17 +2,21 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/listener"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 )
 
-// joinDesk takes part in serving the inbox that all gates of a user share.
-func (a *App) joinDesk(p place) error {
-	desk, err := localdesk.Join(a.cfg.StateDir, a.log)
+// joinDesk takes part in serving the inbox that all gates of a user share. If a newer
+// gate has updated the store, this one leaves serving to others, for good: whoever is
+// connected connects again, to another.
+func (o *operators) joinDesk(secure *tls.Config) error {
+	desk, err := localdesk.Join(o.cfg.StateDir, o.log)
 	if err != nil {
 		return err
 	}
@@ -20,14 +24,11 @@ func (a *App) joinDesk(p place) error {
 	if err != nil {
 		return err
 	}
-	a.local, a.mixed, a.madeToken = desk, true, desk.Token()
-	a.operators = a.serveOn(l, p)
+	o.local, o.madeToken = desk, desk.Token()
+	o.listener = listener.New(l, o.listenerConfig(o.cfg.Operators.Listen, secure))
+	o.approvals.mixed, o.approvals.outdated = true, o.listener.Cut
 	return nil
 }
-
-// resign leaves serving to another process, for good. Whoever is connected connects
-// again, to that one.
-func (l *listener) resign() { _ = l.server.Close() }
 
 // NewDesk builds the inbox that all gates of a user share, without a gate. It holds
 // no calls: others do. [App.RunDesk] takes part in serving it.
@@ -44,13 +45,13 @@ func NewDesk(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 		}
 	}()
 	a.room.operators = cfg.Operators.MaxConnections
-	if err := a.bindOperators(nil); err != nil {
+	if err := a.operators.bind(nil); err != nil {
 		return nil, err
 	}
 	if err := a.govern(); err != nil {
 		return nil, err
 	}
-	return a, a.serveOperators(cfg)
+	return a, a.operators.configure(cfg)
 }
 
 // RunDesk takes part in serving the inbox until ctx is done.
@@ -58,16 +59,16 @@ func (a *App) RunDesk(ctx context.Context) error {
 	after := context.WithoutCancel(ctx) // stopping has time of its own
 	defer func() { _ = a.close(after) }()
 	serving, ctx := errgroup.WithContext(ctx)
-	a.ready.Store(true)
-	serving.Go(a.operators.serve)
+	a.operators.status.ready.Store(true)
+	serving.Go(a.operators.listener.Serve)
 	serving.Go(func() error { return a.runDesk(ctx) })
 	serving.Go(func() error {
 		<-ctx.Done()
-		a.ready.Store(false)
+		a.operators.status.ready.Store(false)
 		stopping, cancel := context.WithTimeout(after, a.shutdown.Load().Drain)
 		defer cancel()
-		err := a.desk.Close(stopping)
-		a.operators.resign()
+		err := a.approvals.desk.Close(stopping)
+		a.operators.listener.Cut()
 		return err
 	})
 	return serving.Wait()

@@ -22,10 +22,10 @@ const (
 
 // newBodies returns the memory for the bodies of requests. A body of the largest
 // size always fits.
-func (a *App) newBodies(cfg config.Limits) *admission.Pool {
+func (b *base) newBodies(cfg config.Limits) *admission.Pool {
 	total := max(cfg.MaxBodyMemory, cfg.MaxRequestBody)
 	l := admission.Limits{Total: total, Client: max(total/4, cfg.MaxRequestBody)}
-	if share := a.anonymous(total); share > 0 {
+	if share := b.anonymous(total); share > 0 {
 		l.Anonymous = max(share, cfg.MaxRequestBody)
 	}
 	return admission.NewPool(l)
@@ -33,7 +33,7 @@ func (a *App) newBodies(cfg config.Limits) *admission.Pool {
 
 // reclaim gives memory back to the system after many bytes of bodies were in
 // use, until ctx ends.
-func (a *App) reclaim(ctx context.Context) {
+func (ag *agents) reclaim(ctx context.Context) {
 	tick := time.NewTicker(reclaimInterval)
 	defer tick.Stop()
 	percent, busy := 0, false
@@ -43,7 +43,7 @@ func (a *App) reclaim(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		switch peak := a.bodies.Peak(); {
+		switch peak := ag.bodies.Peak(); {
 		case peak > manyBytes && !busy:
 			busy, percent = true, debug.SetGCPercent(busyPercent)
 		case peak < manyBytes/2 && busy:

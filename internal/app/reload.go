@@ -153,7 +153,7 @@ func (r *reloader) finish(ctx context.Context, cfg config.Config, err error) {
 	if err == nil {
 		err = r.apply(ctx, cfg)
 	}
-	r.app.configProblem.Store(&err)
+	r.app.operators.status.configProblem.Store(&err)
 	if err != nil {
 		r.app.metrics.Reloaded(metrics.Error)
 		r.app.log.ErrorContext(ctx, "configuration not reloaded", "err", err)
@@ -186,53 +186,53 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	}
 	r.current = cfg
 	restart := restartNeeded(r.app.cfg, cfg)
-	r.app.restart.Store(&restart)
+	r.app.operators.status.restart.Store(&restart)
 	if len(restart) > 0 {
 		r.app.log.WarnContext(ctx, "restart needed for changed settings", "settings", restart)
 	}
-	listsChanged := r.app.gate.Swap(settings)
+	listsChanged := r.app.approvals.gate.Swap(settings)
 	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", listsChanged)
 	if listsChanged {
-		r.app.hub.ListsChanged() //nolint:contextcheck // each stream has a context of its own
+		r.app.agents.hub.ListsChanged() //nolint:contextcheck // each stream has a context of its own
 	}
 	return nil
 }
 
 // configure puts in force what can change while the gate runs, beside policy.
 func (a *App) configure(cfg, old config.Config) error {
-	secure, err := a.certificates(cfg)
+	secure, err := readCertificates(cfg)
 	if err != nil {
 		return err
 	}
 	var by asker
 	rebuilt := !reflect.DeepEqual(channelSettings(old), channelSettings(cfg))
 	if rebuilt {
-		if by, err = a.newAsker(cfg); err != nil {
+		if by, err = a.channels.newAsker(cfg); err != nil {
 			return err
 		}
 	}
 	if !reflect.DeepEqual(operatorSettings(old), operatorSettings(cfg)) {
-		if err := a.serveOperators(cfg); err != nil {
+		if err := a.operators.configure(cfg); err != nil {
 			return err
 		}
 	}
-	recogniser := a.identity
+	recogniser := a.agents.identity
 	if !reflect.DeepEqual(old.Identity, cfg.Identity) {
 		recogniser = nil
 	}
-	if err := a.serveAgents(cfg, recogniser); err != nil {
+	if err := a.agents.configure(cfg, recogniser); err != nil {
 		return err
 	}
-	if a.agents != nil {
-		a.agents.show(secure.agents)
+	if a.agents.listener != nil {
+		a.agents.listener.ShowCertificate(secure.agents)
 	}
-	a.operators.show(secure.operators)
-	if err := a.desk.Configure(deskSettings(cfg)); err != nil {
+	a.operators.listener.ShowCertificate(secure.operators)
+	if err := a.approvals.desk.Configure(deskSettings(cfg)); err != nil {
 		return err
 	}
-	a.askBy(cfg.Workflows)
+	a.approvals.setWorkflows(cfg.Workflows)
 	if rebuilt {
-		a.askOn(by)
+		a.channels.replace(by)
 	}
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil

@@ -36,20 +36,20 @@ func Storage(cfg config.Config) storage.Settings {
 // openStore opens the store of the configuration. A gate without policy holds
 // nothing, so it opens none and leaves no file behind either. A store that
 // cannot be reached does not keep the gate from starting.
-func (a *App) openStore() (keep, error) {
-	settings := Storage(a.cfg)
-	settings.Unreadable, settings.Doubtful = a.unreadable, a.doubtful
-	settings.Shared = a.mixed
-	if !a.gate.Governs() && a.local == nil {
+func (ap *approvals) openStore() (keep, error) {
+	settings := Storage(ap.cfg)
+	settings.Unreadable, settings.Doubtful = ap.unreadable, ap.doubtful
+	settings.Shared = ap.mixed
+	if !ap.gate.Governs() && ap.cfg.Store.Reveal() != config.DeskStore {
 		settings.DSN = storage.Memory
 	}
 	if file, ok := settings.File(); ok {
-		a.log.Info("store", "file", file)
+		ap.log.Info("store", "file", file)
 	}
 	k := keep{durable: settings.Durable(), trouble: func() error { return nil }}
 	ctx := context.Background() // it bounds itself
 	if k.durable {
-		store, err := settings.Keep(ctx, a.storeChanged)
+		store, err := settings.Keep(ctx, ap.storeChanged)
 		if err != nil {
 			return keep{}, err
 		}
@@ -65,25 +65,25 @@ func (a *App) openStore() (keep, error) {
 	return k, nil
 }
 
-// storeChanged is told when the store gets into trouble, and out of it.
-func (a *App) storeChanged(trouble error) {
-	a.metrics.StoreUp(trouble == nil)
-	if errors.Is(trouble, task.ErrOutdated) && a.local != nil {
-		a.operators.resign() // a newer gate can serve the inbox, and this one cannot
+// storeChanged reports that the store is in trouble, or no longer so.
+func (ap *approvals) storeChanged(trouble error) {
+	ap.metrics.StoreUp(trouble == nil)
+	if errors.Is(trouble, task.ErrOutdated) && ap.outdated != nil {
+		ap.outdated()
 	}
 	if trouble != nil {
-		a.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
+		ap.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
 		return
 	}
-	a.log.Info("store available again")
+	ap.log.Info("store available again")
 }
 
-// unreadable is told of held calls that are left out of lists.
-func (a *App) unreadable(err error) {
-	a.log.Error("a held call cannot be read", "err", err)
+// unreadable reports a held call that is left out of lists.
+func (ap *approvals) unreadable(err error) {
+	ap.log.Error("a held call cannot be read", "err", err)
 }
 
-// doubtful is told that the store may lose what it has acknowledged.
-func (a *App) doubtful(err error) {
-	a.log.Warn("held calls may be lost or run twice if the store's server crashes", "err", err)
+// doubtful reports that the store may lose what it has acknowledged.
+func (ap *approvals) doubtful(err error) {
+	ap.log.Warn("held calls may be lost or run twice if the store's server crashes", "err", err)
 }

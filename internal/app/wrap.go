@@ -17,6 +17,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/listener"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -74,24 +75,24 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		}
 	}()
 	a.room.operators = cfg.Operators.MaxConnections
-	a.mixed = true // an agent may start a wrap twice, or several with one store
+	a.approvals.mixed = true // an agent may start a wrap twice, or several with one store
 	w := &Wrapped{App: a}
-	if w.server, err = a.newServer(cfg.Upstreams[0], how); err != nil {
+	if w.server, err = a.servers.newWrapped(cfg.Upstreams[0], how); err != nil {
 		return nil, err
 	}
-	a.asks = append(a.asks, w.server.Upstream())
+	a.servers.asks = append(a.servers.asks, w.server.Upstream())
 	if err := a.openWrapDesk(); err != nil {
 		return nil, err
 	}
-	a.hub = conversation.NewHub(a.hubConfig())
-	if err := a.serveAgents(cfg, nil); err != nil {
+	a.agents.hub = conversation.NewHub(a.agents.hubConfig())
+	if err := a.agents.configure(cfg, nil); err != nil {
 		return nil, err
 	}
-	if err := a.serveOperators(cfg); err != nil {
+	if err := a.operators.configure(cfg); err != nil {
 		return nil, err
 	}
 	w.agent = a.newAgent(w.server, how)
-	a.owner = w.agent.Owner()
+	a.approvals.owner = w.agent.Owner()
 	return w, nil
 }
 
@@ -101,7 +102,7 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 // taken, a port of its own.
 func (a *App) openWrapDesk() error {
 	if a.cfg.Store.Reveal() == config.DeskStore {
-		if err := a.bindOperators(nil); err != nil {
+		if err := a.operators.bind(nil); err != nil {
 			return err
 		}
 		return a.govern()
@@ -109,13 +110,13 @@ func (a *App) openWrapDesk() error {
 	if a.cfg.StateDir != "" {
 		a.cfg.StateDir = filepath.Join(a.cfg.StateDir, "wraps", a.cfg.Upstreams[0].Name)
 	}
-	secure, err := a.certificates(a.cfg)
+	secure, err := readCertificates(a.cfg)
 	if err != nil {
 		return err
 	}
-	a.operators, err = a.listen(a.operatorsPlace(a.cfg.Operators.Listen, secure.operators))
+	err = a.operators.bind(secure.operators)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		a.operators, err = a.listen(a.operatorsPlace("127.0.0.1:0", secure.operators))
+		a.operators.listener, err = listener.Listen(a.operators.listenerConfig("127.0.0.1:0", secure.operators))
 	}
 	if err != nil {
 		return err
@@ -123,28 +124,28 @@ func (a *App) openWrapDesk() error {
 	return a.govern()
 }
 
-// newServer returns what runs or reaches the server.
-func (a *App) newServer(u config.Upstream, how Wrap) (wrappedServer, error) {
+// newWrapped returns what runs or reaches the server.
+func (s *servers) newWrapped(u config.Upstream, how Wrap) (wrappedServer, error) {
 	if u.Command == nil {
-		return a.newLink(u, how)
+		return s.newLink(u, how)
 	}
-	cfg := a.processConfig(u)
+	cfg := s.processConfig(u)
 	cfg.Env, cfg.Stderr, cfg.Restarts = how.Env, how.Stderr, how.Restarts
 	return stdioclient.New(cfg), nil
 }
 
 // newLink returns what reaches a server at a URL.
-func (a *App) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
-	cfg, err := a.clientConfig(u)
+func (s *servers) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
+	cfg, err := s.clientConfig(u)
 	if err != nil {
 		return nil, err
 	}
-	limits := a.cfg.Limits
+	limits := s.cfg.Limits
 	return httplink.New(httplink.Config{
-		Client: httpclient.New(cfg), Token: how.Token, MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Log: a.log,
+		Client: httpclient.New(cfg), Token: how.Token, MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Log: s.log,
 		Asks: upstream.Config{
 			Name: u.Name, ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
-			MaxTaskTTL: u.MaxTaskTTL, Log: a.log, Metrics: a.metrics, Tracing: a.tracing,
+			MaxTaskTTL: u.MaxTaskTTL, Log: s.log, Metrics: s.metrics, Tracing: s.tracing,
 		},
 	}), nil
 }
@@ -166,14 +167,14 @@ func serverID(u config.Upstream, dir string) string {
 func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
 	limits := a.cfg.Limits
 	return mcpstdio.New(mcpstdio.Config{
-		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.cfg.Upstreams[0], how.Dir), Gate: a.gate, Hub: a.hub,
+		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.cfg.Upstreams[0], how.Dir), Gate: a.approvals.gate, Hub: a.agents.hub,
 		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits)},
 		Log:    a.log, Metrics: a.metrics, Tracing: a.tracing,
 	})
 }
 
 // Inbox returns where people decide about held calls.
-func (w *Wrapped) Inbox() string { return w.operatorsURL() }
+func (w *Wrapped) Inbox() string { return w.operators.url() }
 
 // Run starts the server and serves until the agent closes its end of the pipe, the
 // server has ended for good, or ctx is done. It returns an error if the server ends
@@ -185,8 +186,8 @@ func (w *Wrapped) Run(ctx context.Context) error {
 		return fmt.Errorf("start the server: %w", err)
 	}
 	serving, alive := errgroup.WithContext(after)
-	w.ready.Store(true)
-	serving.Go(w.operators.serve)
+	w.operators.status.ready.Store(true)
+	serving.Go(w.operators.listener.Serve)
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
 	serving.Go(func() error { return w.runDesk(keeping) })
@@ -229,7 +230,7 @@ func (w *Wrapped) serve(ctx, alive context.Context) error {
 // end of the pipe, it may still read the answers to what it asked; after a signal it
 // does not. Held calls that run have time to finish.
 func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
-	w.ready.Store(false)
+	w.operators.status.ready.Store(false)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.shutdown.Load().Drain)
 	defer cancel()
 	w.agent.Close()
@@ -239,10 +240,10 @@ func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
 		w.agent.Finish(answering)
 		stop()
 	}
-	if err := w.desk.Close(drain); err != nil {
+	if err := w.approvals.desk.Close(drain); err != nil {
 		w.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
 	}
 	w.server.Close()
-	w.hub.Close()
-	_ = w.operators.server.Close()
+	w.agents.hub.Close()
+	w.operators.listener.Cut()
 }

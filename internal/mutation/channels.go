@@ -97,13 +97,13 @@ var channelMutations = []mutation{
 		"internal/inbox", "^TestSubscribe$",
 	},
 	{
-		"a wrap asks about the calls of other servers", "internal/app/channels.go",
-		`return t.Owner == a.owner`, `return t.Owner != ""`,
+		"a wrap asks about the calls of other servers", "internal/app/approvals.go",
+		`return t.Owner == ap.owner`, `return t.Owner != ""`,
 		appPkg, "^TestWrapsAskForThemselves$",
 	},
 	{
-		"a gate asks about the calls of others", "internal/app/channels.go",
-		`return mine && a.desk.Holds(t)`, `return mine`,
+		"a gate asks about the calls of others", "internal/app/approvals.go",
+		`return ap.servers.named(t.Call.Upstream) != nil && ap.desk.Holds(t)`, `return ap.servers.named(t.Call.Upstream) != nil`,
 		appPkg, "^TestGatesAskForThemselves$",
 	},
 	{

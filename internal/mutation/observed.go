@@ -25,23 +25,23 @@ var observed = []mutation{
 		appPkg, "^TestCountersByOutcome$",
 	},
 	{
-		"held calls are not counted", "internal/app/desk.go",
-		`a.metrics.TaskHeld(e.Task.Call.Name)`, `_ = e.Task.Call.Name`,
+		"held calls are not counted", "internal/app/measure.go",
+		`b.metrics.TaskHeld(e.Task.Call.Name)`, `_ = e.Task.Call.Name`,
 		appPkg, "^TestHeldCallsAreCounted$",
 	},
 	{
-		"calls that are one too many are not counted", "internal/app/desk.go",
-		`a.metrics.TaskRefused()`, `_ = a.metrics`,
+		"calls that are one too many are not counted", "internal/app/measure.go",
+		`b.metrics.TaskRefused()`, `_ = b.metrics`,
 		appPkg, "^TestHeldCallsAreCounted$",
 	},
 	{
-		"changes of state are not counted", "internal/app/desk.go",
-		`a.metrics.TaskMoved(string(last.From), string(last.To))`, `_ = a.metrics`,
+		"changes of state are not counted", "internal/app/measure.go",
+		`b.metrics.TaskMoved(string(last.From), string(last.To))`, `_ = b.metrics`,
 		appPkg, "^TestHeldCallsAreCounted$",
 	},
 	{
-		"ends of tasks are not counted", "internal/app/desk.go",
-		`a.metrics.TaskEnded(t.Call.Name, string(last.To))`, `_ = a.metrics`,
+		"ends of tasks are not counted", "internal/app/measure.go",
+		`b.metrics.TaskEnded(t.Call.Name, string(last.To))`, `_ = b.metrics`,
 		appPkg, "^TestHeldCallsAreCounted$",
 	},
 	{

@@ -1,4 +1,4 @@
-package app
+package listener
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 )
 
 // boundedOf returns the connection that a server calls c.
@@ -25,20 +23,25 @@ func boundedOf(c net.Conn) (*boundedConn, bool) {
 // connKey is under which a request's context has its connection.
 type connKey struct{}
 
-// withConn is an [http.Server]'s ConnContext.
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	ctx = mcphttp.WithLocalUser(ctx, c)
-	if bounded, ok := boundedOf(c); ok {
+// withConn is the ConnContext of an [http.Server].
+func (c Config) withConn(ctx context.Context, conn net.Conn) context.Context {
+	if c.Context != nil {
+		ctx = c.Context(ctx, conn)
+	}
+	if bounded, ok := boundedOf(conn); ok {
 		return context.WithValue(ctx, connKey{}, bounded)
 	}
 	return ctx
 }
 
-// rest is an [http.Server]'s ConnState. A connection is idle once its request has
-// been answered.
-func rest(c net.Conn, state http.ConnState) {
-	if bounded, ok := boundedOf(c); ok && state == http.StateIdle {
+// changed is the ConnState of an [http.Server]. A connection is idle once its request
+// has been answered.
+func (c Config) changed(conn net.Conn, state http.ConnState) {
+	if bounded, ok := boundedOf(conn); ok && state == http.StateIdle {
 		bounded.place.Rest()
+	}
+	if c.State != nil {
+		c.State(conn, state)
 	}
 }
 
@@ -70,11 +73,11 @@ func busy(next http.Handler) http.Handler {
 // maxOperatorBody is more than any request of an operator has.
 const maxOperatorBody = 64<<10 + 1
 
-// bodiesFirst reads the bodies of requests before next serves them. Each client
+// BodiesFirst reads the bodies of requests before next serves them. Each client
 // has limited time and limited memory for that, and meanwhile its connection gives
 // way to others: anybody can send a request, long before it is known who they are.
 // next gets what has arrived, and the error if that is not all.
-func bodiesFirst(patience time.Duration, next http.Handler) http.Handler {
+func BodiesFirst(patience time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 && !readFirst(w, r, patience) {
 			panic(http.ErrAbortHandler)

@@ -1,7 +1,6 @@
-package app
+package listener
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +17,10 @@ import (
 )
 
 const (
-	// refusing is how many clients are told at a time that there is no room for
-	// their connection. More are cut off without a word.
+	// refusing is how many clients get an answer at a time which says that there is no
+	// room for their connection. The connections of others are closed without one.
 	refusing = 32
-	// refusalTime is how long one of them may take to hear it.
+	// refusalTime is how long a client may take to read that answer.
 	refusalTime = time.Second
 )
 
@@ -31,13 +30,13 @@ const (
 type boundedListener struct {
 	net.Listener
 
-	pool    *admission.Pool
-	trusted []netip.Prefix // proxies: one address, many clients
-	secure  bool           // there is no use in telling a refused client anything but TLS
-	slots   chan struct{}  // of the refusals under way
-	refused func(wire.Type)
-	yielded func(address string) // an idle connection was closed
-	patient time.Duration        // how long a client may take to read what it is sent; zero leaves that to the handler
+	pool     *admission.Pool
+	trusted  []netip.Prefix // proxies: one address, many clients
+	secure   bool           // a client of TLS could not read a refusal
+	slots    chan struct{}  // of the refusals under way
+	refused  func(wire.Type)
+	yielded  func(address string) // an idle connection was closed
+	patience time.Duration        // how long a client may take to read what it is sent; zero leaves that to the handler
 }
 
 // Accept implements [net.Listener].
@@ -53,7 +52,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			l.yielded(client.Network())
 		})
 		if err == nil {
-			return &boundedConn{Conn: deadline.New(conn), patient: l.patient, place: place}, nil
+			return &boundedConn{Conn: deadline.New(conn), patience: l.patience, place: place}, nil
 		}
 		l.turnAway(conn, err)
 	}
@@ -69,8 +68,8 @@ func (l *boundedListener) clientOf(remote net.Addr) admission.Client {
 	return admission.Address(remote.String())
 }
 
-// turnAway closes a connection for which there is no room, and tells its client
-// so if not too many are being told.
+// turnAway closes a connection for which there is no room. Its client gets an answer
+// first, unless too many others are getting one.
 func (l *boundedListener) turnAway(conn net.Conn, why error) {
 	problem := &wire.Problem{Type: wire.Overloaded, RetryAfter: 1}
 	if errors.Is(why, admission.ErrClient) {
@@ -92,8 +91,8 @@ func (l *boundedListener) turnAway(conn net.Conn, why error) {
 	}()
 }
 
-// refuse answers whatever the client is about to ask, and waits for it to hear
-// that: closing a connection with unread requests would take the answer back.
+// refuse answers the next request of a client, whatever it is, and waits until the
+// client has read that: closing a connection with unread requests discards the answer.
 func refuse(conn net.Conn, problem *wire.Problem) {
 	if err := conn.SetDeadline(time.Now().Add(refusalTime)); err != nil {
 		return
@@ -111,14 +110,14 @@ func refuse(conn net.Conn, problem *wire.Problem) {
 type boundedConn struct {
 	net.Conn
 
-	patient time.Duration
-	place   *admission.Place
+	patience time.Duration
+	place    *admission.Place
 }
 
 // Write implements [net.Conn].
 func (c *boundedConn) Write(p []byte) (int, error) {
-	if c.patient > 0 {
-		if err := c.SetWriteDeadline(time.Now().Add(c.patient)); err != nil {
+	if c.patience > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
 			return 0, err
 		}
 	}
@@ -129,13 +128,4 @@ func (c *boundedConn) Write(p []byte) (int, error) {
 func (c *boundedConn) Close() error {
 	defer c.place.Leave()
 	return c.Conn.Close()
-}
-
-// A place is where a listener is bound, and for whom.
-type place struct {
-	who, address string
-	secure       *tls.Config
-	room         admission.Limits
-	trusted      []netip.Prefix
-	patient      time.Duration
 }

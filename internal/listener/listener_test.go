@@ -1,0 +1,156 @@
+package listener_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/listener"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+)
+
+// start serves at a free address, with room for the given number of connections. It
+// returns the kinds of problems with which connections are refused.
+func start(t *testing.T, room int64) (*listener.Listener, <-chan wire.Type) {
+	t.Helper()
+	refused := make(chan wire.Type, 8)
+	l, err := listener.Listen(listener.Config{
+		For: "tests", Address: "127.0.0.1:0", Room: admission.Limits{Total: room, Client: room}, MaxHeader: 1 << 16,
+		Refused: func(k wire.Type) { refused <- k }, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- l.Serve() }()
+	t.Cleanup(func() {
+		l.End(context.Background())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l, refused
+}
+
+func say(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+}
+
+// client is one connection.
+type client struct {
+	net.Conn
+
+	in *bufio.Reader
+}
+
+func dial(t *testing.T, l *listener.Listener) client {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return client{c, bufio.NewReader(c)}
+}
+
+// get sends a request and returns the status and the body of the answer.
+func (c client) get(t *testing.T) (int, string) {
+	t.Helper()
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return c.read(t)
+}
+
+func (c client) read(t *testing.T) (int, string) {
+	t.Helper()
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// A request that is being served keeps its handler, the next one of the same connection
+// gets the new one, and an end waits for requests.
+func TestHandlerIsReplaced(t *testing.T) {
+	l, _ := start(t, 4)
+	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	l.Handle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-release
+		_, _ = io.WriteString(w, "old")
+	}))
+	c := dial(t, l)
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	l.Handle(say("new"))
+	close(release)
+	if _, body := c.read(t); body != "old" {
+		t.Errorf("a request that was being served is answered %q", body)
+	}
+	if _, body := c.get(t); body != "new" {
+		t.Errorf("the next request is answered %q", body)
+	}
+	serving, finish := make(chan struct{}), make(chan struct{})
+	l.Handle(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(serving)
+		<-finish
+		close(ended)
+	}))
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-serving
+	time.AfterFunc(50*time.Millisecond, func() { close(finish) })
+	l.End(t.Context())
+	select {
+	case <-ended:
+	default:
+		t.Error("the end did not wait for a request")
+	}
+}
+
+// An idle connection gives way to a new one; if all are in use, the new one is refused.
+func TestConnectionsGiveWay(t *testing.T) {
+	l, refused := start(t, 1)
+	l.Handle(say("hello"))
+	idle := dial(t, l)
+	idle.get(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	l.Handle(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(began)
+		<-release
+	}))
+	defer close(release)
+	busy := dial(t, l)
+	if _, err := io.WriteString(busy, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-began // it has the room of the idle one
+	if _, err := idle.in.ReadByte(); err == nil {
+		t.Error("the idle connection is still open")
+	}
+	status, body := dial(t, l).get(t)
+	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || !strings.Contains(body, `"error"`) {
+		t.Errorf("a connection without room is answered %d: %s", status, body)
+	}
+	if kind := <-refused; kind != wire.Overloaded && kind != wire.ClientLimit {
+		t.Errorf("it is refused as %s", kind)
+	}
+}

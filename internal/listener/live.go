@@ -1,0 +1,56 @@
+package listener
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// A liveHandler is a handler that can be replaced while requests are served, and that
+// knows when none is served any more.
+type liveHandler struct {
+	current atomic.Pointer[http.Handler]
+
+	mu      sync.Mutex
+	serving int
+	idle    chan struct{} // closed when serving becomes 0; nil if nobody waits for that
+}
+
+func (l *liveHandler) set(h http.Handler) { l.current.Store(&h) }
+
+// ServeHTTP implements [http.Handler].
+func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	l.serving++
+	l.mu.Unlock()
+	defer l.served()
+	(*l.current.Load()).ServeHTTP(w, r)
+}
+
+func (l *liveHandler) served() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.serving--; l.serving == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// wait waits until no request is served, or ctx ends.
+func (l *liveHandler) wait(ctx context.Context) {
+	l.mu.Lock()
+	if l.serving == 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	l.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
