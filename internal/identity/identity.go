@@ -10,10 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"slices"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
@@ -21,62 +18,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// An Agent is who makes a request.
-type Agent struct {
-	Principal policy.Principal
-	// Spent says that the Authorization header of the request was for the gate,
-	// and is no credential of the upstream's.
-	Spent bool
-}
-
-// A Token is a secret by which an agent is recognised. Only its hash is kept.
-type Token struct {
-	Hash   bearer.Hash
-	Name   string // becomes the id of the principal
-	Groups []string
-	Owner  string // the person whose agent it is, if that is known: they may not approve its calls
-}
-
-// A Proxy is trusted to say who an agent is.
-type Proxy struct {
-	From   []netip.Prefix // its addresses
-	Header string         // with the id of the principal
-	Groups string         // the header with its groups, separated by commas; empty if there is none
-}
-
-// A Field is the part of a certificate that names an agent.
-type Field string
-
-// The fields.
-const (
-	CommonName Field = "cn"
-	DNSName    Field = "dns"
-	URI        Field = "uri"
-	Email      Field = "email"
-	Subject    Field = "subject" // all of it, as in RFC 2253
-)
-
-// A Config says how agents are recognised.
-type Config struct {
-	Anonymous   bool // who shows nothing may come in all the same
-	Tokens      []Token
-	Issuers     []Issuer
-	Certificate Field // empty if certificates do not count; the listener verifies them
-	Proxy       *Proxy
-
-	// URL is where agents reach the gate. If it is known, those that are not
-	// recognised are told where to get a token.
-	URL *url.URL
-
-	Client *http.Client // for what issuers publish
-	Now    func() time.Time
-	Log    *slog.Logger
-}
-
 // A Recogniser recognises agents. It is safe for concurrent use.
 type Recogniser struct {
 	cfg     Config
-	issuers map[string]*issuer
+	issuers issuers
 	known   cache
 }
 
@@ -88,7 +33,7 @@ func New(c Config) (*Recogniser, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Recogniser{cfg: c, issuers: make(map[string]*issuer)}
+	r := &Recogniser{cfg: c, issuers: make(issuers)}
 	for _, i := range c.Issuers {
 		if i.URL == "" || len(i.Audiences) == 0 {
 			return nil, errors.New("identity: an issuer needs a URL and audiences")
@@ -105,34 +50,6 @@ func New(c Config) (*Recogniser, error) {
 	return r, nil
 }
 
-// asks reports whether there is any way to be recognised.
-func (c *Config) asks() bool {
-	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil
-}
-
-// An Error says why an agent was not recognised.
-type Error struct {
-	Reason      string // may be told to the agent
-	Unavailable bool   // it is not the agent's fault: whoever could tell cannot be asked
-	Cause       error  // for the log alone
-
-	given bool // whether there was anything to recognise it by
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Reason }
-
-// Unwrap returns what is behind e.
-func (e *Error) Unwrap() error { return e.Cause }
-
-var (
-	errNothing    = &Error{Reason: "credentials required"}
-	errNotKnown   = &Error{Reason: "unknown credentials", given: true}
-	errTwoNames   = &Error{Reason: "the proxy sent more than one name", given: true}
-	errNoName     = &Error{Reason: "the certificate does not name the agent", given: true}
-	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
-)
-
 // Recognise returns the agent that makes a request, or an [*Error]. It logs with
 // ctx. Recognise removes the proxy's header from requests that do not come from
 // the proxy, so that no upstream believes it either.
@@ -141,7 +58,7 @@ var (
 // behind a trusted proxy, or with a certificate, an Authorization header is for
 // the upstream.
 func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, error) {
-	for _, way := range []func(*http.Request) (Agent, *Error){i.byProxy, i.byCertificate, i.byToken} {
+	for _, way := range []func(*http.Request) (Agent, *Error){i.cfg.Proxy.agent, i.byCertificate, i.byToken} {
 		switch agent, err := way(r); {
 		case err == nil:
 			return agent, nil
@@ -195,7 +112,7 @@ func (i *Recogniser) byJWT(ctx context.Context, token string, hash bearer.Hash) 
 	if agent, ok := i.known.get(hash, now); ok {
 		return agent, nil
 	}
-	c, err := i.verify(ctx, token)
+	c, err := i.issuers.verify(ctx, token, i.cfg.Now())
 	if err != nil {
 		return Agent{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,18 +14,6 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
-
-// An Issuer is somebody whose JWTs are believed.
-type Issuer struct {
-	URL        string // as in the claim iss
-	KeysURL    string // where its keys are; found out from the issuer if empty
-	Audiences  []string
-	Algorithms []string      // those of [Algorithms] if empty
-	Skew       time.Duration // how far clocks may be apart
-	ID         string        // the claim that names the agent; sub if empty
-	Groups     string        // the claim with its groups; groups if empty
-	Prefix     string        // put before the name, so that it cannot be that of another issuer's
-}
 
 // Algorithms returns the algorithms that there are. All of them are signatures
 // with a key that only the issuer has: with a shared one, whoever can verify a
@@ -76,16 +63,19 @@ func badToken(why string, cause error) *Error {
 	return &Error{Reason: "invalid token: " + why, Cause: cause, given: true}
 }
 
+// issuers are the issuers that are believed, by their URLs.
+type issuers map[string]*issuer
+
 // verify returns what a token proves.
-func (i *Recogniser) verify(ctx context.Context, token string) (verified, *Error) {
+func (all issuers) verify(ctx context.Context, token string, now time.Time) (verified, *Error) {
 	if len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return verified{}, errNotKnown
 	}
-	all := make([]jose.SignatureAlgorithm, 0, len(Algorithms()))
+	algorithms := make([]jose.SignatureAlgorithm, 0, len(Algorithms()))
 	for _, name := range Algorithms() {
-		all = append(all, jose.SignatureAlgorithm(name))
+		algorithms = append(algorithms, jose.SignatureAlgorithm(name))
 	}
-	signed, err := jose.ParseSignedCompact(token, all)
+	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return verified{}, badToken("it is not a JWT with a signature that is accepted", err)
 	}
@@ -93,7 +83,7 @@ func (i *Recogniser) verify(ctx context.Context, token string) (verified, *Error
 	if err != nil {
 		return verified{}, badToken("its claims cannot be read", err)
 	}
-	by, ok := i.issuers[claimed.text("iss")]
+	by, ok := all[claimed.text("iss")]
 	if !ok {
 		return verified{}, badToken("its issuer is not known", nil)
 	}
@@ -105,7 +95,7 @@ func (i *Recogniser) verify(ctx context.Context, token string) (verified, *Error
 	if err != nil {
 		return verified{}, badToken("its claims cannot be read", err)
 	}
-	return by.judge(c, i.cfg.Now())
+	return by.judge(c, now)
 }
 
 // verifySignature returns the payload of a JWT that the issuer signed.
@@ -262,64 +252,4 @@ func (c claims) aliases(id, name string) []string {
 		add(c.text(claim))
 	}
 	return others
-}
-
-// Challenge returns what an agent that was not recognised at a path is told of
-// how to be.
-func (i *Recogniser) Challenge(path string, why *Error) string {
-	var b strings.Builder
-	b.WriteString(`Bearer realm="thoughtgate"`)
-	if why.given {
-		b.WriteString(`, error="invalid_token", error_description="` + strings.ReplaceAll(why.Reason, `"`, `'`) + `"`)
-	}
-	if at := i.metadataURL(path); at != "" {
-		b.WriteString(`, resource_metadata="` + at + `"`)
-	}
-	return b.String()
-}
-
-// wellKnown is where RFC 9728 has the metadata of a resource, before its path.
-const wellKnown = "/.well-known/oauth-protected-resource"
-
-func (i *Recogniser) metadataURL(path string) string {
-	if i.cfg.URL == nil || len(i.issuers) == 0 {
-		return ""
-	}
-	return i.cfg.URL.Scheme + "://" + i.cfg.URL.Host + wellKnown + path
-}
-
-// Metadata serves what agents need to know to get a token for one of the given
-// paths, and leaves all else to next, requests with a body too: next bounds how
-// long they may take.
-func (i *Recogniser) Metadata(paths []string, next http.Handler) http.Handler {
-	if i.metadataURL("") == "" {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path, ok := strings.CutPrefix(r.URL.Path, wellKnown)
-		if !ok || !slices.Contains(paths, path) || r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
-			next.ServeHTTP(w, r)
-			return
-		}
-		text, err := json.Marshal(map[string]any{
-			"resource":                 i.cfg.URL.Scheme + "://" + i.cfg.URL.Host + path,
-			"authorization_servers":    i.servers(),
-			"bearer_methods_supported": []string{"header"},
-		}, json.Deterministic(true))
-		if err != nil {
-			http.Error(w, "internal error", http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Access-Control-Allow-Origin", "*") // it is for everybody to know
-		_, _ = w.Write(text)
-	})
-}
-
-func (i *Recogniser) servers() []string {
-	var all []string
-	for _, issuer := range i.cfg.Issuers {
-		all = append(all, issuer.URL)
-	}
-	return all
 }

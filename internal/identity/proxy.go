@@ -9,8 +9,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-func (i *Recogniser) byProxy(r *http.Request) (Agent, *Error) {
-	p := i.cfg.Proxy
+// agent returns the agent that the proxy names, if there is a proxy and the request
+// comes from it.
+func (p *Proxy) agent(r *http.Request) (Agent, *Error) {
 	if p == nil {
 		return Agent{}, errNothing
 	}

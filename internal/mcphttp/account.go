@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -95,10 +94,4 @@ func (x *exchange) aboutProblem(t wire.Type) context.Context {
 	default:
 		return x.repeatable(string(t))
 	}
-}
-
-// repeatable returns a context for lines that the client can cause as often as it
-// likes.
-func (x *exchange) repeatable(reason string) context.Context {
-	return logging.Limited(x.ctx, reason, x.client.Network())
 }

@@ -1,10 +1,7 @@
 package mcphttp
 
 import (
-	"errors"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
 // room returns the client whose share of the gate the exchange uses: the
@@ -60,14 +57,4 @@ func (x *exchange) Park() error {
 		return nil
 	}
 	return x.moveTo(x.h.waiting)
-}
-
-// crowded returns the problem of a request for which there is no room, because
-// of what its client does or because of what all do.
-func crowded(out *response, err error) *wire.Problem {
-	out.header().Set("Retry-After", "1")
-	if errors.Is(err, admission.ErrClient) {
-		return &wire.Problem{Type: wire.ClientLimit, RetryAfter: 1, Cause: err}
-	}
-	return &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Cause: err}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -110,4 +111,20 @@ func (x *exchange) substitute(p *conversation.Plan) []byte {
 		clear(x.out.header())
 	}
 	return message
+}
+
+// crowded returns the problem of a request for which there is no room, because
+// of what its client does or because of what all do.
+func crowded(out *response, err error) *wire.Problem {
+	out.header().Set("Retry-After", "1")
+	if errors.Is(err, admission.ErrClient) {
+		return &wire.Problem{Type: wire.ClientLimit, RetryAfter: 1, Cause: err}
+	}
+	return &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Cause: err}
+}
+
+// repeatable returns a context for lines that the client can cause as often as it
+// likes.
+func (x *exchange) repeatable(reason string) context.Context {
+	return logging.Limited(x.ctx, reason, x.client.Network())
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -275,5 +277,36 @@ func (b *patientBody) giveUp() {
 func (b *patientBody) stop() {
 	if b.timer != nil {
 		b.timer.Stop()
+	}
+}
+
+// copyHeader sets the headers that the client gets of the upstream's answer.
+func (a relay) copyHeader() {
+	from, to := a.resp.Header, a.x.out.header()
+	for _, name := range passedOn {
+		if values := from[name]; values != nil {
+			to[name] = values
+		}
+	}
+	const session = "Mcp-Session-Id"
+	if given := from[session]; len(given) == 1 && (a.x.label == "initialize" && a.x.client.era == wire.Legacy || given[0] == a.x.r.Header.Get(session)) {
+		to[session] = given
+	}
+}
+
+// plainType sets the Content-Type of an answer to the kind as which the gate has
+// read it, without parameters by which a client may read it as another one. There
+// are clients that look for a kind anywhere in the header, and some that decode a
+// message as the header says.
+func (a relay) plainType() {
+	kind, header := a.kind, a.x.out.header()
+	given := header["Content-Type"]
+	message := kind == "application/json" || kind == "text/event-stream"
+	switch {
+	case len(given) == 1 && (given[0] == kind || strings.EqualFold(strings.ReplaceAll(given[0], " ", ""), kind+";charset=utf-8")):
+	case message:
+		header.Set("Content-Type", kind)
+	case slices.ContainsFunc(given, namesMessages):
+		header.Set("Content-Type", "application/octet-stream")
 	}
 }

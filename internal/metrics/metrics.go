@@ -16,26 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-)
-
-// How a request ended.
-const (
-	Success = "success"
-	Error   = "error"
-	Timeout = "timeout" // only for requests to an upstream
-)
-
-const (
-	namespace = "thoughtgate"
-
-	// other stands for every label value beyond the bounded ones.
-	other = "__other__"
-
-	// maxErrorTypes is far above what the program has, so that reaching it
-	// means that a text was passed where a type belongs.
-	maxErrorTypes = 64
 )
 
 // Metrics counts what the gateway does. Its methods may be called from any
@@ -80,95 +61,6 @@ type methodSeries struct {
 	succeeded, failed prometheus.Counter
 	duration          atomic.Pointer[prometheus.Observer]
 }
-
-// New returns metrics in a registry of their own, together with those of the
-// Go runtime and of the process.
-func New() *Metrics {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	m := &Metrics{
-		registry:    r,
-		byMethod:    make(map[string]*methodSeries, len(methods)),
-		byErrorType: make(map[string]prometheus.Counter),
-
-		requests: register(r, prometheus.NewCounterVec(
-			counter("mcp_requests_total", "MCP messages from agents that were handled."),
-			[]string{"method", "status"})),
-		requestDuration: register(r, prometheus.NewHistogramVec(
-			histogram("mcp_request_duration_seconds", "Time from the receipt of an agent's message to the end of its answer.", seconds()),
-			[]string{"method"})),
-		upstreamDuration: register(r, prometheus.NewHistogram(
-			histogram("mcp_upstream_duration_seconds", "Time from sending a request upstream to the end of the answer.", seconds()))),
-		refused: register(r, prometheus.NewCounterVec(
-			counter("mcp_refused_total", "Requests that the gateway answered with an error of its own."),
-			[]string{"error_type"})),
-		batchSize: register(r, prometheus.NewHistogram(
-			histogram("mcp_batch_size", "Messages in a JSON-RPC batch.", []float64{1, 2, 5, 10, 20, 50, 100}))),
-		connections: register(r, prometheus.NewGauge(
-			gauge("mcp_connections_active", "Open connections from agents."))),
-	}
-	m.registerPolicy()
-	m.tasks = newTaskSeries(r)
-	m.load = newLoadSeries(r)
-	m.upstreams = newUpstreamSeries(r)
-	for _, method := range methods {
-		m.byMethod[method] = &methodSeries{
-			succeeded: m.requests.WithLabelValues(method, Success),
-			failed:    m.requests.WithLabelValues(method, Error),
-		}
-	}
-	upstream := register(r, prometheus.NewCounterVec(
-		counter("mcp_upstream_requests_total", "Requests sent to upstreams."), []string{"status"}))
-	m.upstream = map[string]prometheus.Counter{
-		Success: upstream.WithLabelValues(Success),
-		Error:   upstream.WithLabelValues(Error),
-		Timeout: upstream.WithLabelValues(Timeout),
-	}
-	m.registerStreams()
-	m.build = register(r, prometheus.NewGaugeVec(
-		gauge("build_info", "Build information; always 1."), []string{"version", "go_version"}))
-	return m
-}
-
-// registerPolicy makes the metrics about policy.
-func (m *Metrics) registerPolicy() {
-	r := m.registry
-	m.overflows = register(r, prometheus.NewCounterVec(
-		counter("catalog_overflows_total", "Lists with more than can be kept of one tool, for one client, or of one upstream; the rest counts as unknown."),
-		[]string{"upstream", "limit"}))
-	m.verdicts = register(r, prometheus.NewCounterVec(
-		counter("policy_verdicts_total", "Policy decisions about governed messages; observed ones were forwarded anyway."),
-		[]string{"kind", "action", "observed"}))
-	m.invalidTask = register(r, prometheus.NewCounterVec(
-		counter("task_validation_errors_total", "Calls whose task was missing or malformed."),
-		[]string{"error"}))
-	m.annotations = register(r, prometheus.NewGaugeVec(
-		gauge("tools_by_annotation", "Tools of each upstream that clients were shown in the last hour, by their task support."),
-		[]string{"upstream", "annotation"}))
-	m.reloads = register(r, prometheus.NewCounterVec(
-		counter("config_reloads_total", "Attempts to reload the configuration."),
-		[]string{"status"}))
-	m.storeUp = register(r, prometheus.NewGauge(
-		gauge("store_up", "Whether the store of held calls can be used: 1, or 0.")))
-	m.storeUp.Set(1)
-	for _, kind := range []string{"tool", "resource", "prompt"} {
-		for _, action := range []string{"forward", "approve", "deny"} {
-			begin(m.verdicts, kind, action, "false")
-		}
-	}
-	for _, problem := range []string{TaskRequired, TaskMalformed} {
-		begin(m.invalidTask, problem)
-	}
-	begin(m.reloads, Success)
-	begin(m.reloads, Error)
-}
-
-// begin makes the series of c with the given labels, so that it is on the page
-// with 0 before anything is counted: rates need that.
-func begin(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
 
 // Problems with the task of a call.
 const (
@@ -336,27 +228,4 @@ func (m *Metrics) ConnClosed() {
 	if m != nil {
 		m.connections.Dec()
 	}
-}
-
-// seconds returns bucket bounds from a call that is merely forwarded to one
-// that waits for a person.
-func seconds() []float64 {
-	return []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
-}
-
-func counter(name, help string) prometheus.CounterOpts {
-	return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
-}
-
-func gauge(name, help string) prometheus.GaugeOpts {
-	return prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}
-}
-
-func histogram(name, help string, bounds []float64) prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: bounds}
-}
-
-func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
-	r.MustRegister(c)
-	return c
 }

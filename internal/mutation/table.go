@@ -466,7 +466,7 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestListeningIsTraced$",
 	},
 	{
-		"every header of an upstream is passed on", "internal/mcphttp/reply.go",
+		"every header of an upstream is passed on", "internal/mcphttp/relay.go",
 		`for _, name := range passedOn {`, `for name := range from {`,
 		mcphttpPkg, "^TestReplyHeaders$",
 	},

@@ -23,7 +23,7 @@ var bridgeMutations = []mutation{
 		bridgePkg, "^TestProcessLimits$",
 	},
 	{
-		"progress of one client is told to another", "internal/upstream/stdioclient/relay.go",
+		"progress of one client is sent to another", "internal/upstream/stdioclient/own.go",
 		`patch.Replace(token, jsonrpc.AppendString(nil, id))`, ``,
 		bridgePkg, "^TestShared$",
 	},

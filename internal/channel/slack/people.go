@@ -16,8 +16,10 @@ import (
 // people says who somebody in Slack is to the gate. Members of user groups are asked
 // of Slack, and remembered for a minute.
 type people struct {
-	cfg Config
-	api *slack.Client
+	names map[string]string // of approvers, by their ids in Slack
+	teams map[string]string // groups of the gate, by the ids of user groups
+	now   func() time.Time
+	api   *slack.Client
 
 	mu      sync.Mutex
 	members map[string]membership // by user group
@@ -45,7 +47,7 @@ func (p *people) approver(ctx context.Context, id string) (approval.Approver, er
 	if err != nil {
 		return approval.Approver{}, err
 	}
-	a := approval.Approver{Name: p.cfg.People[id], Groups: groups, Roles: []string{"approver"}}
+	a := approval.Approver{Name: p.names[id], Groups: groups, Roles: []string{"approver"}}
 	if email := user.Profile.Email; email != "" && user.IsEmailConfirmed {
 		a.Aliases = append(a.Aliases, email)
 	}
@@ -75,20 +77,20 @@ func (p *people) member(ctx context.Context, id string) (*slack.User, error) {
 // groups returns the groups of the gate to which a user belongs.
 func (p *people) groups(ctx context.Context, id string) ([]string, error) {
 	var found []string
-	for _, group := range slices.Sorted(maps.Keys(p.cfg.Groups)) {
+	for _, group := range slices.Sorted(maps.Keys(p.teams)) {
 		users, err := p.membersOf(ctx, group)
 		if err != nil {
 			return nil, err
 		}
 		if slices.Contains(users, id) {
-			found = append(found, p.cfg.Groups[group])
+			found = append(found, p.teams[group])
 		}
 	}
 	return found, nil
 }
 
 func (p *people) membersOf(ctx context.Context, group string) ([]string, error) {
-	now := p.cfg.Now()
+	now := p.now()
 	p.mu.Lock()
 	known := p.members[group]
 	p.mu.Unlock()

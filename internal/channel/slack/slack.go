@@ -55,7 +55,7 @@ func New(c Config) *Slack {
 		options = append(options, slack.OptionAPIURL(c.URL))
 	}
 	api := slack.New(c.BotToken, options...)
-	return &Slack{cfg: c, api: api, people: &people{cfg: c, api: api, members: map[string]membership{}}}
+	return &Slack{cfg: c, api: api, people: &people{names: c.People, teams: c.Groups, now: c.Now, api: api, members: map[string]membership{}}}
 }
 
 // metadataType marks the messages of the gate, so that one which was sent before a

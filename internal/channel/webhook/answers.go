@@ -25,9 +25,6 @@ type SignedAnswer struct {
 	Data Answer `json:"data"`
 }
 
-// ErrUnsigned reports a message that was not signed with the key, or long ago.
-var ErrUnsigned = errors.New("webhook: not signed")
-
 // errShape says what an answer must look like.
 var errShape = errors.New(`the body must be {"type": "approval.decision", "data": {"id": "…", "decision": "approve" or "reject", "shownDigest": "…"}}`)
 

@@ -80,3 +80,6 @@ func (k Key) Verify(h http.Header, body []byte, now time.Time) error {
 	}
 	return nil
 }
+
+// ErrUnsigned reports a message that was not signed with the key, or long ago.
+var ErrUnsigned = errors.New("webhook: not signed")

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
@@ -78,30 +77,6 @@ func (b *Bridge) Close() {
 	b.mu.Unlock()
 	b.running.Wait()
 }
-
-// RoundTrip implements [httpclient.Transport].
-func (b *Bridge) RoundTrip(r *http.Request, by httpclient.Peer) (*http.Response, error) {
-	switch id := r.Header.Get("Mcp-Session-Id"); {
-	case r.Method == http.MethodPost:
-		return b.post(r, by)
-	case id == "" || b.cfg.Shared:
-		return notAllowed(), nil
-	case r.Method == http.MethodGet:
-		return b.get(r, by, id)
-	case r.Method == http.MethodDelete:
-		return b.delete(r, by, id)
-	default:
-		return notAllowed(), nil
-	}
-}
-
-// Keys of processes.
-const (
-	keyLegacy  = "legacy"   // that all legacy clients share
-	keyModern  = "modern"   // that all modern clients share
-	keyClient  = "client "  // of one modern client, before its principal
-	keySession = "session " // of one legacy session, before its id
-)
 
 // start returns the process with a key, and starts one if there is none. The caller
 // must leave it.
@@ -278,4 +253,16 @@ func roomOf(by httpclient.Peer) admission.Client {
 		return admission.Principal(by.Principal)
 	}
 	return by.Room
+}
+
+func (b *Bridge) newProcess(n newProcess) *process {
+	cfg := b.cfg.Server
+	cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
+	p := &process{
+		newProcess: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), unasked: newMailbox(),
+	}
+	p.end = sync.OnceFunc(func() { close(p.ending) })
+	p.idle = time.AfterFunc(b.cfg.Idle, func() { b.endIdle(p) })
+	p.server.StartLater(p, n.initialize)
+	return p
 }

@@ -48,18 +48,6 @@ type newProcess struct {
 	initialize []byte // with which the client has begun; nil if it is still to begin
 }
 
-func (b *Bridge) newProcess(n newProcess) *process {
-	cfg := b.cfg.Server
-	cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
-	p := &process{
-		newProcess: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), unasked: newMailbox(),
-	}
-	p.end = sync.OnceFunc(func() { close(p.ending) })
-	p.idle = time.AfterFunc(b.cfg.Idle, func() { b.endIdle(p) })
-	p.server.StartLater(p, n.initialize)
-	return p
-}
-
 // enter notes that the process is used by one more. The caller holds the lock of the
 // bridge.
 func (p *process) enter() {
@@ -176,3 +164,11 @@ func (p *process) notify(ctx context.Context, body []byte) error {
 
 // newSessionID returns an id that nobody can guess.
 func newSessionID() string { return rand.Text() }
+
+// Keys of processes.
+const (
+	keyLegacy  = "legacy"   // that all legacy clients share
+	keyModern  = "modern"   // that all modern clients share
+	keyClient  = "client "  // of one modern client, before its principal
+	keySession = "session " // of one legacy session, before its id
+)

@@ -8,13 +8,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,41 +22,11 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-// Config says how to reach one MCP server.
-type Config struct {
-	Name                 string
-	URL                  *url.URL
-	Headers              http.Header // sent with every request, in place of the client's
-	ForwardAuthorization bool        // send the client's Authorization header on
-	ForwardCredential    bool        // even one by which the gate recognised the client
-	CredentialHeaders    []string    // that a held call takes of the client that is there; see [DefaultCredentials]
-	ForwardQuery         []string    // names in the client's query that are sent on
-	TLS                  *tls.Config
-	ConnectTimeout       time.Duration
-	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
-	CallTimeout          time.Duration // the same for calls of tools
-	ToolsTimeout         time.Duration // until all tools were listed, when the gate asks for them; 30 s if zero
-	ToolsPages           int           // how many pages of their list are read; 100 if zero
-	MaxTaskTTL           time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
-	IdleTimeout          time.Duration // how long an unused connection is kept
-	MaxIdle              int           // how many are
-	Connections          *Connections  // shared by all upstreams; nil means any number
-	Transport            Transport     // reaches the server in place of connections to URL; nil means those
-	Log                  *slog.Logger
-	Metrics              *metrics.Metrics // nil counts nothing
-	Tracing              *tracing.Tracing // nil traces nothing
-}
-
-// DefaultCredentials returns the headers that hold the credentials of a client
-// if nothing else is said.
-func DefaultCredentials() []string { return []string{"Authorization", "X-Api-Key", "Cookie"} }
 
 // Credentials returns the headers that hold a client's credentials.
 func (c *Client) Credentials() []string {
@@ -156,64 +126,6 @@ func (c *Client) Close() {
 	c.streams.CloseIdleConnections()
 	c.plain.closeIdle()
 }
-
-// A promptConn gives up on a peer that does not take what is written.
-// [http.Transport] has a limit for every other wait.
-type promptConn struct {
-	net.Conn
-
-	timeout time.Duration
-	unread  atomic.Int64 // bytes written since the peer last said anything
-	limited bool         // a deadline is set; only for the one goroutine that writes
-
-	sent  atomic.Bool // part of the latest request has been written
-	heard atomic.Bool // and the peer has said something since
-}
-
-// certainRoom is how much fits into the buffers between two peers even if the
-// other one does not read, so that writing it cannot block.
-const certainRoom = 16 << 10
-
-// Read implements [net.Conn].
-func (c *promptConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.unread.Store(0)
-		if c.sent.Load() {
-			c.heard.Store(true)
-		}
-	}
-	return n, err
-}
-
-// Write implements [net.Conn].
-func (c *promptConn) Write(p []byte) (int, error) {
-	c.sent.Store(true)
-	risky := c.unread.Add(int64(len(p))) > certainRoom
-	if risky || c.limited {
-		var deadline time.Time
-		if risky {
-			deadline = time.Now().Add(c.timeout)
-		}
-		if err := c.SetWriteDeadline(deadline); err != nil {
-			return 0, err
-		}
-		c.limited = risky
-	}
-	return c.Conn.Write(p)
-}
-
-// A Use is what a request is for. It decides which connection the request takes,
-// and how long the server may be silent.
-type Use uint8
-
-// The uses.
-const (
-	Plain  Use = iota
-	Call       // a call of a tool
-	Stream     // a stream without an end of its own
-	held       // a held call: limited by its context alone, on a connection of its own
-)
 
 // Silence returns how long the server may say nothing.
 func (c *Client) Silence(use Use) time.Duration {
@@ -448,4 +360,51 @@ func neverConnected(err error) bool {
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return untrusted
+}
+
+// roundTrip sends a request, and waits for the headers of the answer.
+func (c *Client) roundTrip(r *http.Request, by Peer) (*http.Response, error) {
+	if c.cfg.Transport == nil {
+		return c.transportFor(by.Use).RoundTrip(r)
+	}
+	if by.Use == held || by.Use == Stream {
+		return c.cfg.Transport.RoundTrip(r, by)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	slow := time.AfterFunc(c.Silence(by.Use), cancel)
+	resp, err := c.cfg.Transport.RoundTrip(r.WithContext(ctx), by)
+	inTime := slow.Stop()
+	if err == nil && inTime {
+		resp.Body = &endingBody{ReadCloser: resp.Body, end: cancel}
+		return resp, nil
+	}
+	cancel()
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if !inTime {
+		return nil, os.ErrDeadlineExceeded
+	}
+	return nil, err
+}
+
+// CredentialsOf returns what a held call takes of the headers of a contact: the
+// session, the protocol version, and the credentials that configuration names.
+func (c *Client) CredentialsOf(contact http.Header) http.Header {
+	named := c.Credentials()
+	header := make(http.Header)
+	for _, name := range append([]string{"Mcp-Session-Id"}, named...) {
+		if values := contact[name]; values != nil {
+			header[name] = slices.Clone(values)
+		}
+	}
+	if version := contact.Get("Mcp-Protocol-Version"); slices.Contains(wire.Versions(), version) {
+		header.Set("Mcp-Protocol-Version", version)
+	}
+	return header
+}
+
+// Sending begins to measure a request to the upstream.
+func (c *Client) Sending() Measurement {
+	return Measurement{metrics: c.cfg.Metrics, sent: time.Now()}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"sync/atomic"
+	"time"
 )
 
 // errEarlyAnswer reports an answer that was on the connection before the request
@@ -53,4 +54,50 @@ func promptConnOf(conn net.Conn) *promptConn {
 func (c *promptConn) beginRequest() {
 	c.heard.Store(false)
 	c.sent.Store(false)
+}
+
+// A promptConn gives up on a peer that does not take what is written.
+// [http.Transport] has a limit for every other wait.
+type promptConn struct {
+	net.Conn
+
+	timeout time.Duration
+	unread  atomic.Int64 // bytes written since the peer last said anything
+	limited bool         // a deadline is set; only for the one goroutine that writes
+
+	sent  atomic.Bool // part of the latest request has been written
+	heard atomic.Bool // and the peer has said something since
+}
+
+// certainRoom is how much fits into the buffers between two peers even if the
+// other one does not read, so that writing it cannot block.
+const certainRoom = 16 << 10
+
+// Read implements [net.Conn].
+func (c *promptConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.unread.Store(0)
+		if c.sent.Load() {
+			c.heard.Store(true)
+		}
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *promptConn) Write(p []byte) (int, error) {
+	c.sent.Store(true)
+	risky := c.unread.Add(int64(len(p))) > certainRoom
+	if risky || c.limited {
+		var deadline time.Time
+		if risky {
+			deadline = time.Now().Add(c.timeout)
+		}
+		if err := c.SetWriteDeadline(deadline); err != nil {
+			return 0, err
+		}
+		c.limited = risky
+	}
+	return c.Conn.Write(p)
 }

@@ -3,7 +3,6 @@ package httpclient
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -12,22 +11,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
-
-// CredentialsOf returns what a held call takes of the headers of a contact: the
-// session, the protocol version, and the credentials that configuration names.
-func (c *Client) CredentialsOf(contact http.Header) http.Header {
-	named := c.Credentials()
-	header := make(http.Header)
-	for _, name := range append([]string{"Mcp-Session-Id"}, named...) {
-		if values := contact[name]; values != nil {
-			header[name] = slices.Clone(values)
-		}
-	}
-	if version := contact.Get("Mcp-Protocol-Version"); slices.Contains(wire.Versions(), version) {
-		header.Set("Mcp-Protocol-Version", version)
-	}
-	return header
-}
 
 // headerOf returns the headers of a request that is made with the given
 // credentials. The error says that the tool's definition cannot be followed.

@@ -19,11 +19,6 @@ type Measurement struct {
 	sent    time.Time
 }
 
-// Sending begins to measure a request to the upstream.
-func (c *Client) Sending() Measurement {
-	return Measurement{metrics: c.cfg.Metrics, sent: time.Now()}
-}
-
 // Ended counts the request, which ended with the given outcome. It is called
 // once.
 func (m Measurement) Ended(outcome string) { m.metrics.UpstreamDone(outcome, time.Since(m.sent)) }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 )
@@ -26,32 +24,6 @@ type Transport interface {
 	Reach(ctx context.Context) error
 }
 
-// roundTrip sends a request, and waits for the headers of the answer.
-func (c *Client) roundTrip(r *http.Request, by Peer) (*http.Response, error) {
-	if c.cfg.Transport == nil {
-		return c.transportFor(by.Use).RoundTrip(r)
-	}
-	if by.Use == held || by.Use == Stream {
-		return c.cfg.Transport.RoundTrip(r, by)
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	slow := time.AfterFunc(c.Silence(by.Use), cancel)
-	resp, err := c.cfg.Transport.RoundTrip(r.WithContext(ctx), by)
-	inTime := slow.Stop()
-	if err == nil && inTime {
-		resp.Body = &endingBody{ReadCloser: resp.Body, end: cancel}
-		return resp, nil
-	}
-	cancel()
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	if !inTime {
-		return nil, os.ErrDeadlineExceeded
-	}
-	return nil, err
-}
-
 // An endingBody ends the context of its request when it is closed.
 type endingBody struct {
 	io.ReadCloser
@@ -64,3 +36,15 @@ func (b *endingBody) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }
+
+// A Use is what a request is for. It decides which connection the request takes,
+// and how long the server may be silent.
+type Use uint8
+
+// The uses.
+const (
+	Plain  Use = iota
+	Call       // a call of a tool
+	Stream     // a stream without an end of its own
+	held       // a held call: limited by its context alone, on a connection of its own
+)

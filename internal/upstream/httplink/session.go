@@ -245,3 +245,27 @@ func (l *Link) endSession() {
 		_ = resp.Body.Close() // a server may refuse that
 	}
 }
+
+// Close ends the session and everything that goes on.
+func (l *Link) Close() {
+	l.endSession()
+	l.end()
+	l.running.Wait()
+	l.cfg.Client.Close()
+}
+
+// notify sends what needs no answer.
+func (l *Link) notify(ctx context.Context, r upstream.Request) error {
+	resp, err := l.Send(ctx, r)
+	if err != nil {
+		return problemOf(err)
+	}
+	_ = resp.Body.Close()
+	if resp.Status >= http.StatusMultipleChoices {
+		return refusal(resp.Status)
+	}
+	if r.Message.Method == methodInitialized {
+		l.ready() //nolint:contextcheck // it listens for as long as the session lasts
+	}
+	return nil
+}

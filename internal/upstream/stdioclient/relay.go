@@ -5,57 +5,8 @@ import (
 	"io"
 	"sync"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
-
-const memberToken = "progressToken"
-
-// renameToken gives the progress token of m, if there is one, the name id: other
-// clients of the server may use the same one.
-func (q *ownRequest) renameToken(patch *jsonrpc.Patch, m *jsonrpc.Message, id string) {
-	token := m.Params.Meta.Member(memberToken)
-	if _, relays := q.hears.(*Answers); !relays || !token.Present() {
-		return
-	}
-	if q.tokens == nil {
-		q.tokens = make(map[string][]byte)
-	}
-	q.tokens[id] = token.Clone().Bytes
-	patch.Replace(token, jsonrpc.AppendString(nil, id))
-}
-
-// renamed returns a message about the request that the server knows by an id, with
-// the id and the progress token that the client uses.
-func (q *ownRequest) renamed(m *jsonrpc.Message, known string) ([]byte, error) {
-	own, err := jsonrpc.ParseMessage(m.Raw, jsonrpc.Limits{}) // whose places count from its own start
-	if err != nil {
-		return nil, err
-	}
-	var patch jsonrpc.Patch
-	meta := own.Params.Meta
-	if own.Kind == jsonrpc.Response {
-		patch.Replace(own.ID, q.ids[known])
-		meta = own.Result.Member("_meta")
-	}
-	if id, ok := meta.Member(wire.MetaSubscription).Text(); ok && id == known {
-		patch.Replace(meta.Member(wire.MetaSubscription), q.ids[known])
-	}
-	if own.Method == methodProgress && q.tokens[known] != nil {
-		patch.Replace(own.Params.Member(memberToken), q.tokens[known])
-	}
-	return patch.Apply(own.Raw), nil
-}
-
-// notified takes what the server says of a request before it answers.
-func (q *ownRequest) notified(m *jsonrpc.Message, known string) {
-	if q.hears == nil {
-		return
-	}
-	if text, err := q.renamed(m, known); err == nil {
-		q.hears.add(text)
-	}
-}
 
 // Ask sends a request of one of several clients that share the server. The server
 // knows it, and its progress, by names that no other client uses; in what the

@@ -1,0 +1,24 @@
+package identity
+
+// An Error says why an agent was not recognised.
+type Error struct {
+	Reason      string // may be told to the agent
+	Unavailable bool   // it is not the agent's fault: whoever could tell cannot be asked
+	Cause       error  // for the log alone
+
+	given bool // whether there was anything to recognise it by
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Reason }
+
+// Unwrap returns what is behind e.
+func (e *Error) Unwrap() error { return e.Cause }
+
+var (
+	errNothing    = &Error{Reason: "credentials required"}
+	errNotKnown   = &Error{Reason: "unknown credentials", given: true}
+	errTwoNames   = &Error{Reason: "the proxy sent more than one name", given: true}
+	errNoName     = &Error{Reason: "the certificate does not name the agent", given: true}
+	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
+)

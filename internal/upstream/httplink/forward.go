@@ -1,0 +1,90 @@
+package httplink
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// Forward sends what the client said, as it is. The answer to a request arrives later.
+// All else has been taken by the server when Forward returns, so that the order of
+// what the client says is kept. The error is a [*wire.Problem].
+func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
+	if l.cancels(f) || !f.Expect() {
+		return nil
+	}
+	m := &f.Packet.Messages[0]
+	var ids [][]byte
+	for i := range f.Packet.Messages {
+		if f.Packet.Messages[i].Kind == jsonrpc.Request {
+			ids = append(ids, bytes.Clone(f.Packet.Messages[i].ID.Bytes))
+		}
+	}
+	r := upstream.Request{Message: m, Body: f.Body, As: f.As, Forwarded: true, Stream: m.Method == methodListen}
+	if len(ids) == 0 {
+		return l.notify(ctx, r)
+	}
+	l.begins(f)
+	x := &exchange{l: l, request: r, ids: ids}
+	ctx, x.cancel = context.WithCancel(l.life) //nolint:contextcheck // the answer comes after Forward has returned
+	l.expect(x, wire.EraOf(m) == wire.Modern)
+	l.running.Go(func() { x.run(ctx) })
+	return nil
+}
+
+// begins notes how the client begins, if it does.
+func (l *Link) begins(f upstream.Forwarded) {
+	if f.Packet.Batch || f.Packet.Messages[0].Method != methodInitialize {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session.listens != nil {
+		l.session.listens()
+	}
+	l.session = session{initialize: bytes.Clone(f.Body)}
+}
+
+// cancels ends the request that f cancels if its client is modern: over HTTP, modern
+// clients cancel a request by closing its stream.
+func (l *Link) cancels(f upstream.Forwarded) bool {
+	m := &f.Packet.Messages[0]
+	if f.Packet.Batch || m.Method != methodCancelled {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pending[idKey(m.Params.Member("requestId").Bytes)]
+	if p == nil || !p.isModern {
+		return false
+	}
+	p.cancel()
+	return true
+}
+
+// idKey returns what tells an id from others; see [jsonrpc.SameID].
+func idKey(id []byte) string {
+	if text, ok := (jsonrpc.Value{Bytes: id}).Text(); ok {
+		return `"` + text
+	}
+	return string(id)
+}
+
+func (l *Link) expect(x *exchange, isModern bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range x.ids {
+		l.pending[idKey(id)] = &pending{cancel: x.cancel, isModern: isModern}
+	}
+}
+
+func (l *Link) forget(ids [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		delete(l.pending, idKey(id))
+	}
+}
