@@ -6,6 +6,24 @@ import (
 	"time"
 )
 
+// A HeldCall is the part of a [Task] that a gateway needs, which holds a call until people
+// have approved it. Servers that run tasks of their own leave it empty. Its members are
+// stored as members of the task.
+type HeldCall struct {
+	Room     string    `json:"room,omitzero"`  // where owners that nobody has identified are counted together; see [Limits]
+	Whole    *Digest   `json:"whole,omitzero"` // see [Task.CallDigest]; nil if it is Digest
+	Workflow string    `json:"workflow,omitzero"`
+	Verdict  Verdict   `json:"verdict,omitzero"`
+	Approval *Approval `json:"approval,omitzero"` // nil when nobody was asked
+
+	// ContactAt is when the owner last made a request about the task. A request or
+	// stream on which the owner waits counts as open until WaitsUntil. See
+	// [Task.InContact] and [Task.Presence].
+	ContactAt   time.Time `json:"contactAt"`
+	WaitsUntil  time.Time `json:"waitsUntil,omitzero"`
+	DeliveredAt time.Time `json:"deliveredAt,omitzero"` // when the outcome was first sent to the owner
+}
+
 // A Verdict holds the facts of the policy's decision to hold a call.
 type Verdict struct {
 	Reason     string `json:"reason,omitzero"`     // the rule or policy that held the call

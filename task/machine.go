@@ -64,17 +64,21 @@ var annotations = map[State][]Action{
 type Draft struct {
 	ID           ID // see [NewID]
 	Owner        string
-	Room         string // see [Task]
 	Call         Call
-	Same         Digest // what identical calls have in common; the digest of Call if it is zero
-	Workflow     string
-	Verdict      Verdict
 	TTL          time.Duration // see [TTLRules]
 	PollInterval time.Duration // see [Polling]
-	Waits        bool          // the owner waits in the request that makes the call
 
 	// Variables are written with the task: all of them, or there is no task.
 	Variables []SetVariables
+
+	// The rest is for gateways; see [HeldCall]. Same is what identical calls have in
+	// common, or zero if that is the digest of Call. Waits says that the owner waits
+	// in the request that makes the call.
+	Room     string
+	Same     Digest
+	Workflow string
+	Verdict  Verdict
+	Waits    bool
 }
 
 // New returns a task that is made at time now, in state [Working]. It returns
@@ -91,10 +95,10 @@ func New(d Draft, now time.Time) (Task, error) {
 	}
 	t := Task{
 		ID: d.ID, Version: 1, State: Working,
-		Owner: d.Owner, Room: d.Room, Call: d.Call, Digest: digest,
-		Workflow: d.Workflow, Verdict: d.Verdict,
-		CreatedAt: now, UpdatedAt: now, ContactAt: now,
+		Owner: d.Owner, Call: d.Call, Digest: digest,
+		CreatedAt: now, UpdatedAt: now,
 		ExpiresAt: precise(now.Add(d.TTL)), PollInterval: d.PollInterval.Truncate(time.Microsecond),
+		HeldCall: HeldCall{Room: d.Room, Workflow: d.Workflow, Verdict: d.Verdict, ContactAt: now},
 	}
 	if (d.Same != Digest{}) && d.Same != digest {
 		t.Digest, t.Whole = d.Same, &digest

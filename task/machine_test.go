@@ -260,8 +260,9 @@ func TestNew(t *testing.T) {
 	}
 	want := task.Task{
 		ID: "tg_1", Version: 1, State: task.Working, Owner: "ann",
-		Call: draft("", "").Call, Digest: got.Digest, Workflow: "ops", Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
-		CreatedAt: epoch, UpdatedAt: epoch, ContactAt: epoch, ExpiresAt: epoch.Add(ttl), PollInterval: 10 * time.Second,
+		Call: draft("", "").Call, Digest: got.Digest,
+		HeldCall:  task.HeldCall{Workflow: "ops", Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"}, ContactAt: epoch},
+		CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch.Add(ttl), PollInterval: 10 * time.Second,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("task (-want +got):\n%s", diff)

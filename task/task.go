@@ -73,38 +73,28 @@ func States() []State {
 // [Limits].
 func Pending() []State { return []State{Working, InputRequired, Approved, Executing} }
 
-// A Task is a call together with everything that is known of its fate. Make
-// one with [New] and change it with [Task.Apply]. ID, Owner, Room, Call, Digest and
-// CreatedAt never change.
+// A Task is a call and how far it has come. Make one with [New] and change it with
+// [Task.Apply]. ID, Owner, Call, Digest and CreatedAt never change.
 type Task struct {
 	ID        ID        `json:"id"`
 	Version   int64     `json:"version"` // 1 when new, and one more with every change
 	State     State     `json:"state"`
-	Owner     string    `json:"owner"`         // the principal on whose behalf the call was made
-	Room      string    `json:"room,omitzero"` // where owners that nobody has identified are counted together; see [Limits]
+	Owner     string    `json:"owner"` // the principal on whose behalf the call was made
 	Call      Call      `json:"call"`
-	Digest    Digest    `json:"digest"`         // identical calls have the same; see [Draft]
-	Whole     *Digest   `json:"whole,omitzero"` // see [Task.CallDigest]; nil if it is Digest
-	Workflow  string    `json:"workflow,omitzero"`
-	Verdict   Verdict   `json:"verdict,omitzero"`
+	Digest    Digest    `json:"digest"` // identical calls have the same; see [Draft]
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"` // when something that a client can see last changed
 	ExpiresAt time.Time `json:"expiresAt"` // the end of the whole time to live
 
-	// PollInterval is how often the owner was last told to ask, and ContactAt
-	// when the owner was last there. A request or stream on which the owner waits
-	// counts as open until WaitsUntil. See [Task.InContact] and [Task.Presence].
-	PollInterval time.Duration `json:"pollInterval"`
-	ContactAt    time.Time     `json:"contactAt"`
-	WaitsUntil   time.Time     `json:"waitsUntil,omitzero"`
-	DeliveredAt  time.Time     `json:"deliveredAt,omitzero"` // when the outcome was first handed out
+	PollInterval time.Duration `json:"pollInterval"` // how often the owner is asked to poll
 
 	Variables   Variables    `json:"variables,omitempty"`
 	Transitions []Transition `json:"transitions,omitempty"` // every change of State, oldest first
-	Approval    *Approval    `json:"approval,omitzero"`     // nil when nobody was asked
-	Execution   *Execution   `json:"execution,omitzero"`    // nil until it is claimed
+	Execution   *Execution   `json:"execution,omitzero"`    // the run; nil until it begins
+	Result      *Result      `json:"result,omitzero"`       // the answer, if there is one
 	Failure     *Failure     `json:"failure,omitzero"`      // set in every terminal state but Completed
-	Result      *Result      `json:"result,omitzero"`       // what the upstream answered, if it did
+
+	HeldCall // for gateways; zero in the tasks of a server
 }
 
 // A Transition is one change of a task's state.

@@ -65,7 +65,7 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 	others.SelfApproval = false // nobody gives a grant to their own agent
 	all = slices.DeleteFunc(all, func(g grantstore.Grant) bool {
 		return g.Usable(gs.cfg.Now(), w.Grants) != nil || !gs.covers(g, t) || !others.satisfied(task.Task{
-			Owner: t.Owner, Verdict: t.Verdict, Approval: &task.Approval{Approvals: g.By},
+			Owner: t.Owner, HeldCall: task.HeldCall{Verdict: t.Verdict, Approval: &task.Approval{Approvals: g.By}},
 		})
 	})
 	slices.SortFunc(all, func(a, b grantstore.Grant) int { return a.Until.Compare(b.Until) })

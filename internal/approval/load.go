@@ -95,7 +95,7 @@ const keepLook = time.Hour
 // decision is an event, on one replica.
 func (d *decider) Looked(ctx context.Context, a casefile.Approval) {
 	if a.State == task.InputRequired {
-		d.looked(ctx, task.Task{ID: a.ID, Workflow: a.Workflow, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt})
+		d.looked(ctx, task.Task{ID: a.ID, HeldCall: task.HeldCall{Workflow: a.Workflow}, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt})
 	}
 }
 
@@ -107,7 +107,7 @@ func (d *decider) looked(ctx context.Context, t task.Task) {
 	r := task.Record{Name: lookPrefix + string(t.ID), Version: 1, Value: []byte{'1'}, Expires: t.ExpiresAt.Add(keepLook)}
 	switch err := d.cfg.Store.PutRecord(ctx, r); {
 	case err == nil:
-		d.observe(ctx, Event{Step: Looked, Task: task.Task{ID: t.ID, Workflow: t.Workflow, CreatedAt: t.CreatedAt, UpdatedAt: now}})
+		d.observe(ctx, Event{Step: Looked, Task: task.Task{ID: t.ID, HeldCall: task.HeldCall{Workflow: t.Workflow}, CreatedAt: t.CreatedAt, UpdatedAt: now}})
 	case errors.Is(err, task.ErrConcurrentModification): // somebody has looked before
 	default:
 		d.cfg.Log.DebugContext(ctx, "look not recorded", "error", err)

@@ -282,7 +282,10 @@ func grantTask(workflow string, home *Home) task.Task {
 	if err != nil {
 		facts = ""
 	}
-	return task.Task{Workflow: workflow, Verdict: task.Verdict{Facts: facts}, Call: task.Call{Method: MethodTool}}
+	return task.Task{
+		Call:     task.Call{Method: MethodTool},
+		HeldCall: task.HeldCall{Workflow: workflow, Verdict: task.Verdict{Facts: facts}},
+	}
 }
 
 // redactAgain leaves out what is redacted now, and was not when g was given.

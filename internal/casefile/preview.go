@@ -20,7 +20,7 @@ type Preview struct {
 
 // Preview returns the preview of a call that is held for a workflow.
 func (v *Viewer) Preview(call task.Call, workflow string) *Preview {
-	return v.preview(task.Task{Call: call, Workflow: workflow}, maxListed)
+	return v.preview(task.Task{Call: call, HeldCall: task.HeldCall{Workflow: workflow}}, maxListed)
 }
 
 // preview returns a preview with at most so many bytes of the arguments.

@@ -200,10 +200,11 @@ func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
 // here are not shown.
 func outline(t *task.Task) task.Task {
 	o := task.Task{
-		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Room: t.Room, Digest: t.Digest, Workflow: t.Workflow,
+		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Digest: t.Digest,
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, ExpiresAt: t.ExpiresAt,
-		PollInterval: t.PollInterval, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt,
-		Call: task.Call{Upstream: t.Call.Upstream, Method: t.Call.Method},
+		PollInterval: t.PollInterval,
+		HeldCall:     task.HeldCall{Room: t.Room, Workflow: t.Workflow, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt},
+		Call:         task.Call{Upstream: t.Call.Upstream, Method: t.Call.Method},
 	}
 	if !strings.HasPrefix(t.Call.Method, "resources/") { // whose names are what is asked for
 		o.Call.Name = t.Call.Name
