@@ -28,17 +28,25 @@ func TestLibrary(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { libraryConformance(t, server) })
 	t.Run("TypeScript", func(t *testing.T) { libraryTypeScript(t, server.String()) })
 	t.Run("Go", func(t *testing.T) { libraryGo(t, server.String()) })
+	t.Run("Inspector", func(t *testing.T) { libraryInspector(t, server.String()) })
 	t.Run("walk", func(t *testing.T) { libraryWalk(t, server.String()) })
 }
 
-// library runs the example of module gosdktask and returns where it is.
-func library(t *testing.T) *url.URL {
+// example builds an example of module gosdktask and returns the program.
+func example(t *testing.T, name string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "jobs")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../gosdktask/examples", "-o", program, "./jobs")
+	program := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../gosdktask/examples", "-o", program, "./"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	return program
+}
+
+// library runs the example for HTTP and returns where it is.
+func library(t *testing.T) *url.URL {
+	t.Helper()
+	program := example(t, "jobs")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
