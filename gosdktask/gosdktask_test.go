@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -26,12 +25,13 @@ import (
 
 // A site is a server with tasks over HTTP.
 type site struct {
-	t     *testing.T
-	url   string
-	tasks *gosdktask.Tasks
-	store *memstore.Store
-	ids   int
-	head  http.Header // of every request
+	t      *testing.T
+	url    string
+	server *mcp.Server
+	tasks  *gosdktask.Tasks
+	store  *memstore.Store
+	ids    int
+	head   http.Header // of every request
 }
 
 // modes of the tools of newServer.
@@ -116,14 +116,14 @@ func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*g
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, tasks: tasks, store: store}
-	s.serve(server, options)
+	s := &site{t: t, server: server, tasks: tasks, store: store}
+	s.serve(options)
 	return s
 }
 
 // serve serves until the test ends, and then ends what runs.
-func (s *site) serve(server *mcp.Server, options *mcp.StreamableHTTPOptions) {
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, options)
+func (s *site) serve(options *mcp.StreamableHTTPOptions) {
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, options)
 	listening := httptest.NewServer(authenticated(s.tasks.HTTP(handler)))
 	s.url = listening.URL
 	ctx, stop := context.WithCancel(context.Background())
@@ -169,18 +169,23 @@ func (s *site) post(method, params string) answer {
 // modern sends a request of 2026-07-28 whose client has tasks. Params have no _meta.
 func (s *site) modern(method, params string, more ...string) answer {
 	s.t.Helper()
+	params = modernParams(params, more...)
+	var names struct{ Name, TaskID string }
+	_ = json.Unmarshal([]byte(params), &names)
+	return s.send(method, params, http.Header{
+		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {names.Name + names.TaskID},
+	})
+}
+
+// modernParams adds the _meta of a client of 2026-07-28 that has tasks to params.
+func modernParams(params string, more ...string) string {
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}` + strings.Join(more, "") + `}`
 	params = strings.TrimSuffix(params, "}")
 	if params != "{" {
 		meta = "," + meta
 	}
-	params += meta + "}"
-	var names struct{ Name, TaskID string }
-	_ = json.Unmarshal([]byte(params), &names)
-	return s.send(method, params, http.Header{
-		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {names.Name + names.TaskID},
-	})
+	return params + meta + "}"
 }
 
 func (s *site) send(method, params string, header http.Header) answer {
@@ -344,67 +349,6 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// authenticated has the SDK check bearer tokens, each of which is the name of a user.
-// Requests without one come from nobody in particular.
-func authenticated(next http.Handler) http.Handler {
-	check := auth.RequireBearerToken(func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
-	}, nil)(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		check.ServeHTTP(w, r)
-	})
-}
-
-// Nobody sees the tasks of another owner, and an owner lists its own, whether the SDK or
-// the program says who asks. No name makes a user one of those who are not identified.
-func TestOwners(t *testing.T) {
-	bearer := func(user string) http.Header {
-		if user == "" {
-			return nil
-		}
-		return http.Header{"Authorization": {"Bearer " + user}}
-	}
-	header := func(user string) http.Header { return http.Header{"X-User": {user}} }
-	own := func(o *gosdktask.Options) {
-		o.Owner = func(_ context.Context, r mcp.Request) string { return r.GetExtra().Header.Get("X-User") }
-	}
-	for name, tt := range map[string]struct {
-		change func(*gosdktask.Options)
-		as     func(user string) http.Header
-	}{
-		"token": {func(*gosdktask.Options) {}, bearer},
-		"owner": {own, header},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, stateless, tt.change)
-			users := []string{"alice", "bob", "", "anonymous", "local"}
-			for _, user := range users {
-				s.head = tt.as(user)
-				id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
-				listed := s.post("tasks/list", `{}`)
-				if user != "" && !strings.Contains(string(listed.Result), id) || strings.Count(string(listed.Result), `"taskId"`) > 1 {
-					t.Errorf("%q lists %s %v", user, listed.Result, listed.Error)
-				}
-				for _, other := range users {
-					if other == user {
-						continue
-					}
-					s.head = tt.as(other)
-					for _, method := range []string{"tasks/get", "tasks/cancel", "tasks/result"} {
-						if a := s.post(method, `{"taskId":"`+id+`"}`); a.Error == nil || a.Error.Code != -32602 || a.Error.Message != "Task not found" {
-							t.Errorf("%s of a task of %q by %q: %s %v", method, user, other, a.Result, a.Error)
-						}
-					}
-				}
-			}
-		})
-	}
-}
-
 // Variables go both ways while a tool runs, and those of the call are there with
 // the task or there is no task.
 func TestVariables(t *testing.T) {
@@ -442,7 +386,7 @@ func TestAsk2026(t *testing.T) {
 		if q.Method != "elicitation/create" {
 			t.Errorf("the question is %s", asked.Result)
 		}
-		s.modern("tasks/update", `{"taskId":"`+id+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":"Ann"}}}}`)
+		s.modern("tasks/update", update(id, key))
 	}
 	if got := s.until(s.current, id, "completed"); !strings.Contains(got.member("result", "content"), "Hello, Ann!") {
 		t.Errorf("tasks/get: %s", got.Result)

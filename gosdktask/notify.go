@@ -25,9 +25,9 @@ type line interface {
 	// send sends a message.
 	send(message []byte) error
 
-	// accept adds ids of tasks to the acknowledgement of a subscription, and closes the
-	// channel when that has been sent.
-	accept(ids []string) <-chan struct{}
+	// accept adds the ids of tasks to the acknowledgement of their subscription, and
+	// closes the channel when that has been sent.
+	accept(s subscription) <-chan struct{}
 }
 
 // lines are those to clients of 2025-11-25, which are told of all tasks that they have
@@ -164,13 +164,13 @@ func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 // of them have ended.
 func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subscription) (mcp.Result, error) {
 	owner, _ := t.owner(ctx, r)
-	var mine []string
+	mine := []string{} // an acknowledgement always has a list
 	for _, id := range wanted.TaskIDs {
 		if _, err := t.opts.Store.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id))); err == nil {
 			mine = append(mine, id)
 		}
 	}
-	acknowledged := to.accept(mine)
+	acknowledged := to.accept(subscription{wanted.ID, mine})
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	var followers sync.WaitGroup
@@ -193,39 +193,65 @@ func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subsc
 	return result, err
 }
 
-// acknowledging adds the ids of tasks to the acknowledgement of a subscription.
+// acknowledging adds the ids of tasks to the acknowledgements of subscriptions, of which
+// a pipe may have several at the same time.
 type acknowledging struct {
 	mu   sync.Mutex
+	open map[string]*acknowledgement // by the id of the subscription
+}
+
+// An acknowledgement is one that has not been sent.
+type acknowledgement struct {
 	ids  []string
 	sent chan struct{}
 }
 
-func (a *acknowledging) accept(ids []string) <-chan struct{} {
+func (a *acknowledging) accept(s subscription) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ids, a.sent = ids, make(chan struct{})
-	return a.sent
+	if a.open == nil {
+		a.open = make(map[string]*acknowledgement)
+	}
+	sent := make(chan struct{})
+	a.open[string(s.ID)] = &acknowledgement{s.TaskIDs, sent}
+	return sent
 }
 
-// edit returns a message with the ids, if it is the acknowledgement, and what to call
-// when it has been sent.
-func (a *acknowledging) edit(message []byte) (with []byte, sent func()) {
+// take returns what the acknowledgement that a message is must have, if it must have
+// anything.
+func (a *acknowledging) take(message []byte) *acknowledgement {
+	var m struct {
+		Params struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		} `json:"params"`
+	}
+	if !bytes.Contains(message, []byte(methodAcknowledged)) || json.Unmarshal(message, &m) != nil {
+		return nil
+	}
+	id := string(m.Params.Meta[mcp.MetaKeySubscriptionID])
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sent == nil || !bytes.Contains(message, []byte(methodAcknowledged)) {
+	found := a.open[id]
+	delete(a.open, id)
+	return found
+}
+
+// edit returns a message with the ids, if it is an acknowledgement, and what to call
+// when it has been sent.
+func (a *acknowledging) edit(message []byte) (with []byte, sent func()) {
+	found := a.take(message)
+	if found == nil {
 		return message, func() {}
 	}
 	with, err := edited(message, func(m object) error {
 		return m.edit("params", func(p object) error {
-			return p.edit("notifications", func(n object) error { return n.set("taskIds", a.ids) })
+			return p.edit("notifications", func(n object) error { return n.set("taskIds", found.ids) })
 		})
 	})
 	if err != nil {
 		return message, func() {}
 	}
-	done := a.sent
-	a.sent = nil
-	return with, func() { close(done) }
+	return with, func() { close(found.sent) }
 }
 
 // An eventWriter is the stream of a response over HTTP, to which events of the SDK and

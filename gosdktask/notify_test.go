@@ -2,19 +2,11 @@ package gosdktask_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/thoughtgate/thoughtgate-go/gosdktask"
 )
 
 // A client of 2026-07-28 is told of the tasks that it names in a subscription, and of
@@ -22,11 +14,7 @@ import (
 func TestSubscription(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.modern("tools/call", `{"name":"ask"}`).member("taskId")
-	messages := s.stream(`{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{`+
-		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},`+
-		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}},`+
-		`"notifications":{"taskIds":["`+id+`","another"]}}}`,
-		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+	messages := s.listen(`{"taskIds":["` + id + `","another"]}`)
 	first := <-messages
 	if first.Method != "notifications/subscriptions/acknowledged" || !strings.Contains(string(first.Params), `"taskIds":["`+id+`"]`) {
 		t.Errorf("the first message is %s %s", first.Method, first.Params)
@@ -45,7 +33,7 @@ func TestSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key := range questions {
-		s.modern("tasks/update", `{"taskId":"`+id+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":"Ann"}}}}`)
+		s.modern("tasks/update", update(id, key))
 	}
 	var last answer
 	for m := range messages { // until the server ends the stream
@@ -58,24 +46,101 @@ func TestSubscription(t *testing.T) {
 	}
 }
 
+// listen subscribes a client of 2026-07-28 to notifications, with the id l1.
+func (s *site) listen(notifications string) <-chan message {
+	s.t.Helper()
+	header := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}
+	maps.Copy(header, s.head)
+	return s.stream(`{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":`+modernParams(`{"notifications":`+notifications+`}`)+`}`, header)
+}
+
+// update returns the params of tasks/update that answer a question of a task.
+func update(id, key string) string {
+	return `{"taskId":"` + id + `","inputResponses":{"` + key + `":{"action":"accept","content":{"name":"Ann"}}}}`
+}
+
+// A subscription to a task of another owner is acknowledged without it, and ends.
+func TestSubscriptionOfAnother(t *testing.T) {
+	s := newSite(t, stateless)
+	s.head = http.Header{"Authorization": {"Bearer alice"}}
+	id := s.modern("tools/call", `{"name":"wait"}`).member("taskId")
+	for _, other := range []http.Header{{"Authorization": {"Bearer bob"}}, nil} {
+		s.head = other
+		messages := s.listen(`{"taskIds":["` + id + `"]}`)
+		if first := <-messages; !strings.Contains(string(first.Params), `"taskIds":[]`) {
+			t.Fatalf("%v: the acknowledgement is %s", other, first.Params)
+		}
+		for m := range messages {
+			if m.Method != "" {
+				t.Fatalf("%v is told %s", other, m.Params)
+			}
+		}
+	}
+}
+
+// A subscription to tasks and to something else is one stream: it tells of both, and
+// goes on when the tasks have ended.
+func TestMixedSubscription(t *testing.T) {
+	s := newSite(t, stateless)
+	id := s.modern("tools/call", `{"name":"wait"}`).member("taskId")
+	messages := s.listen(`{"toolsListChanged":true,"taskIds":["` + id + `"]}`)
+	first := answer{Result: (<-messages).Params}
+	if first.member("notifications", "toolsListChanged") != "true" || first.member("notifications", "taskIds") != `["`+id+`"]` {
+		t.Errorf("the acknowledgement is %s", first.Result)
+	}
+	changes := 0
+	for m := range messages {
+		got := answer{Result: m.Params}
+		if got.member("_meta", "io.modelcontextprotocol/subscriptionId") != "l1" {
+			t.Errorf("%s %s", m.Method, m.Params)
+		}
+		switch {
+		case m.Method == "notifications/tasks" && got.member("taskId") == id && got.member("status") == "working":
+			s.server.RemoveTools("forbidden")
+		case m.Method == "notifications/tools/list_changed":
+			if changes++; changes == 2 {
+				return
+			}
+			s.modern("tasks/cancel", `{"taskId":"`+id+`"}`)
+		case m.Method == "notifications/tasks" && got.member("taskId") == id && got.member("status") == "cancelled":
+			s.server.RemoveTools("broken")
+		default:
+			t.Errorf("%s %s", m.Method, m.Params)
+		}
+	}
+	t.Errorf("the stream has ended after %d changes of the list", changes)
+}
+
 // A client of 2025-11-25 is told of its tasks on the stream of its session.
 func TestSessionIsTold(t *testing.T) {
 	s := newSite(t, nil)
 	s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	s.notify("notifications/initialized")
 	messages := s.stream("", http.Header{"Mcp-Protocol-Version": {"2025-11-25"}, "Mcp-Session-Id": s.head["Mcp-Session-Id"]})
+	s.isTold(messages)
+	other := &site{t: t, url: s.url}
+	other.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	other.notify("notifications/initialized")
+	others := other.stream("", http.Header{"Mcp-Protocol-Version": {"2025-11-25"}, "Mcp-Session-Id": other.head["Mcp-Session-Id"]})
+	s.isTold(messages) // and the other session is not
+	other.isTold(others)
+}
+
+// isTold makes a task and cancels it. The messages that come are about nothing else.
+func (s *site) isTold(messages <-chan message) {
+	s.t.Helper()
 	id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
 	s.post("tasks/cancel", `{"taskId":"`+id+`"}`)
 	for m := range messages {
 		got := answer{Result: m.Params}
 		if m.Method != "notifications/tasks/status" || got.member("taskId") != id || got.member("_meta") != "" {
-			t.Errorf("%s %s", m.Method, m.Params)
+			s.t.Errorf("%s %s", m.Method, m.Params)
 		}
 		if got.member("status") == "cancelled" {
 			return
 		}
 	}
-	t.Error("the client was not told that the task was cancelled")
+	s.t.Error("the client was not told that the task was cancelled")
 }
 
 // A message is one that the server sends of its own.
@@ -118,70 +183,4 @@ func (s *site) stream(request string, header http.Header) <-chan message {
 		}
 	}()
 	return messages
-}
-
-// The same over a pipe, where the client may also list its tasks.
-func TestPipe(t *testing.T) {
-	server := newServer()
-	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: modes(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		_ = server.Run(ctx, tasks.Transport(&mcp.IOTransport{Reader: toServer, Writer: fromServer}))
-	})
-	running.Go(func() { tasks.Run(ctx) })
-	t.Cleanup(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
-
-	lines, told := bufio.NewReader(toClient), false
-	call := func(id int, method, params string) answer {
-		t.Helper()
-		fmt.Fprintf(fromClient, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if question := elicitation(line); question != "" {
-				fmt.Fprintln(fromClient, question)
-				continue
-			}
-			told = told || ended(line)
-			var a answer
-			if err := json.Unmarshal([]byte(line), &a); err != nil {
-				t.Fatal(err)
-			}
-			if a.Result != nil || a.Error != nil {
-				return a
-			}
-		}
-	}
-	hello := call(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
-	if got := hello.member("capabilities", "tasks", "list"); got != "{}" {
-		t.Errorf("capabilities: %s", hello.Result)
-	}
-	fmt.Fprintln(fromClient, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	id := call(2, "tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
-	if got := call(3, "tasks/result", `{"taskId":"`+id+`"}`); !strings.Contains(string(got.Result), "Hello, Ann!") {
-		t.Errorf("tasks/result: %s %v", got.Result, got.Error)
-	}
-	if got := call(4, "tasks/list", `{}`); !strings.Contains(string(got.Result), id) {
-		t.Errorf("tasks/list: %s %v", got.Result, got.Error)
-	}
-	for !told {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		told = ended(line)
-	}
-}
-
-// ended reports whether a message tells that a task has completed.
-func ended(message string) bool {
-	return strings.Contains(message, `"notifications/tasks/status"`) && strings.Contains(message, `"status":"completed"`)
 }

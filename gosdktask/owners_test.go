@@ -1,0 +1,89 @@
+package gosdktask_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/thoughtgate/thoughtgate-go/gosdktask"
+)
+
+// authenticated has the SDK check bearer tokens, each of which is the name of a user,
+// but for one that names nobody.
+// Requests without one come from nobody in particular.
+func authenticated(next http.Handler) http.Handler {
+	check := auth.RequireBearerToken(func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+		if token == "service" {
+			token = ""
+		}
+		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
+	}, nil)(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		check.ServeHTTP(w, r)
+	})
+}
+
+// Nobody sees the tasks of another owner, and an owner lists its own, whether the SDK or
+// the program says who asks. No name makes a user one of those who are not identified.
+func TestOwners(t *testing.T) {
+	bearer := func(user string) http.Header {
+		if user == "" {
+			return nil
+		}
+		return http.Header{"Authorization": {"Bearer " + user}}
+	}
+	header := func(user string) http.Header { return http.Header{"X-User": {user}} }
+	own := func(o *gosdktask.Options) {
+		o.Owner = func(_ context.Context, r mcp.Request) string { return r.GetExtra().Header.Get("X-User") }
+	}
+	for name, tt := range map[string]struct {
+		change func(*gosdktask.Options)
+		as     func(user string) http.Header
+	}{
+		"token": {func(*gosdktask.Options) {}, bearer},
+		"owner": {own, header},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, stateless, tt.change)
+			users := []string{"alice", "bob", "", "anonymous", "local"}
+			for _, user := range users {
+				s.head = tt.as(user)
+				id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
+				listed := s.post("tasks/list", `{}`)
+				if user != "" && !strings.Contains(string(listed.Result), id) || strings.Count(string(listed.Result), `"taskId"`) > 1 {
+					t.Errorf("%q lists %s %v", user, listed.Result, listed.Error)
+				}
+				for _, other := range users {
+					if other == user {
+						continue
+					}
+					s.head = tt.as(other)
+					for _, method := range []string{"tasks/get", "tasks/cancel", "tasks/result"} {
+						if a := s.post(method, `{"taskId":"`+id+`"}`); a.Error == nil || a.Error.Code != -32602 || a.Error.Message != "Task not found" {
+							t.Errorf("%s of a task of %q by %q: %s %v", method, user, other, a.Result, a.Error)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A token that names no user does not tell clients apart.
+func TestTokenWithoutUser(t *testing.T) {
+	s := newSite(t, stateless)
+	s.head = http.Header{"Authorization": {"Bearer service"}}
+	s.post("tools/call", `{"name":"wait","task":{}}`)
+	if a := s.post("tasks/list", `{}`); a.Error == nil || a.Error.Code != -32601 {
+		t.Errorf("tasks/list: %s %v", a.Result, a.Error)
+	}
+}
