@@ -31,9 +31,9 @@ import (
 // A mutation is a change of one place in a file, and the test that must notice.
 type mutation struct {
 	name     string
-	file     string // below the root of the module
+	file     string // below the root of the repository
 	old, new string // old is in the file exactly once
-	pkg      string // of the test, below the root of the module
+	pkg      string // of the test, below the root of the repository
 	run      string // as in go test -run
 }
 
@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	tried, bad := 0, 0
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams) {
+	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams, library) {
 		if !strings.Contains(m.name+" "+m.file, flags.Arg(0)) {
 			continue
 		}
@@ -89,8 +89,10 @@ func (m mutation) try(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	module, pkg := m.module()
 	//nolint:gosec // the arguments are those of the table
-	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-timeout=5m", "-overlay="+overlay, "-run="+m.run, "./"+m.pkg)
+	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-timeout=5m", "-overlay="+overlay, "-run="+m.run, "./"+pkg)
+	test.Dir = module
 	said, err := test.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
@@ -104,6 +106,21 @@ func (m mutation) try(ctx context.Context, dir string) error {
 	default:
 		return nil
 	}
+}
+
+// module returns the directory of the module that the test is part of, and the package
+// below it.
+func (m mutation) module() (dir, pkg string) {
+	for dir = filepath.Clean(m.pkg); dir != "."; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+	}
+	pkg, err := filepath.Rel(dir, m.pkg)
+	if err != nil {
+		return ".", m.pkg
+	}
+	return dir, filepath.ToSlash(pkg)
 }
 
 // overlay writes the changed file, and what tells go test of it.

@@ -12,7 +12,7 @@ import (
 // changes themselves are tried by make mutate.
 func TestTableApplies(t *testing.T) {
 	names := map[string]bool{}
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams) {
+	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams, library) {
 		text, err := os.ReadFile(filepath.Join("..", "..", m.file))
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)
@@ -25,5 +25,19 @@ func TestTableApplies(t *testing.T) {
 			t.Errorf("%s changes nothing, or its name is used twice", m.name)
 		}
 		names[m.name] = true
+	}
+}
+
+// A test of another module is run in the directory of that module.
+func TestModule(t *testing.T) {
+	t.Chdir("../..")
+	for pkg, want := range map[string][2]string{
+		"gosdktask":                  {"gosdktask", "."},
+		"gosdktask/examples/restart": {"gosdktask/examples", "restart"},
+		"task/sqlitestore":           {".", "task/sqlitestore"},
+	} {
+		if dir, below := (mutation{pkg: pkg}).module(); dir != want[0] || below != want[1] {
+			t.Errorf("%s is %s in %s", pkg, below, dir)
+		}
 	}
 }
