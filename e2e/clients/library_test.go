@@ -2,7 +2,9 @@ package clients_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +23,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
+
+// otherServer has TestLibrary try another server, with which the library is compared. The
+// server needs the same tools.
+var otherServer = flag.String("server", "", "the URL of a server for TestLibrary in the place of the example")
 
 // A server that is written with module gosdktask, and its clients.
 func TestLibrary(t *testing.T) {
@@ -46,6 +52,13 @@ func example(t *testing.T, name string) string {
 // library runs the example for HTTP and returns where it is.
 func library(t *testing.T) *url.URL {
 	t.Helper()
+	if *otherServer != "" {
+		at, err := url.Parse(*otherServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
 	program := example(t, "jobs")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,6 +164,7 @@ func libraryGo(t *testing.T, server string) {
 type walker struct {
 	t        *testing.T
 	url      string
+	session  string // empty if the server has none
 	id       int
 	compiler *jsonschema.Compiler
 }
@@ -185,11 +199,15 @@ func (w *walker) ask(method, params string) jsonrpc.Value {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	if w.session != "" {
+		r.Header.Set("Mcp-Session-Id", w.session)
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	w.session = cmp.Or(w.session, resp.Header.Get("Mcp-Session-Id"))
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
