@@ -17,8 +17,8 @@
 // that needs a handler with the option Stateless, because the SDK speaks
 // 2026-07-28 without sessions only; a handler with sessions serves 2025-11-25.
 //
-// The package adapts the SDK and nothing more. What the protocol says is in
-// package mcptask, what a task is in package task.
+// The package adapts the SDK and nothing more. The protocol is in package mcptask, and
+// tasks and their stores are in package task.
 package gosdktask
 
 import (
@@ -64,15 +64,14 @@ type Options struct {
 	// [Tasks.Run] has returned.
 	Store task.Store
 
-	// Owner returns who makes a request; nobody else sees the task. By default it
-	// is the user of the bearer token. Who it is decides what may be listed, so
-	// requests without an owner share their tasks, which only those find who know
-	// their ids, and cannot list them.
+	// Owner returns who makes a request; nobody else sees the task. By default it is the
+	// user of the bearer token. Requests without an owner share their tasks: a client
+	// finds a task by its id, and cannot list any.
 	Owner func(ctx context.Context, r mcp.Request) string
 
 	TTL     time.Duration // how long a task lives if its client does not say; 0 means an hour
 	MaxTTL  time.Duration // how long it lives at most; 0 means 24 hours
-	Polling task.Polling  // how often clients are told to ask: a tenth of the task's age, from 500 ms
+	Polling task.Polling  // how often clients are asked to poll: a tenth of the task's age, from 500 ms
 	Limits  task.Limits   // on tasks that run at the same time; zero means 1,000 in all
 
 	// Rerun names the tools whose work may be done twice: if the process dies,

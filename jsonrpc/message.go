@@ -11,6 +11,9 @@
 // The package also frames messages: [EventReader] and [AppendEvent] for
 // Server-Sent Events, [Framer] for relaying such streams, and [LineReader] for
 // newline-delimited JSON. It knows nothing of MCP methods, HTTP or policy.
+//
+// The package is for programs that relay or judge messages. The author of a server needs
+// no more of it than [Error].
 package jsonrpc
 
 import (

@@ -48,8 +48,7 @@ func (c *Call) advance(ctx context.Context, e task.Event) (task.Task, error) {
 	return task.Advance(ctx, c.server.Store, c.ref, e, c.server.Now())
 }
 
-// Status tells the client how far the work is: it becomes the task's status
-// message.
+// Status sets the task's status message, which says how far the work is.
 func (c *Call) Status(ctx context.Context, text string) error {
 	_, err := c.advance(ctx, task.Describe{By: c.server.runner(), Message: text})
 	return err

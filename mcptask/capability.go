@@ -8,21 +8,21 @@ import (
 
 // A ServerSupport says what a server can do with tasks, however it said so.
 type ServerSupport struct {
-	Call      bool // legacy: tools/call may ask for a task
-	List      bool // legacy: tasks/list
-	Cancel    bool // legacy: tasks/cancel
+	Call      bool // 2025-11-25: tools/call may ask for a task
+	List      bool // 2025-11-25: tasks/list
+	Cancel    bool // 2025-11-25: tasks/cancel
 	Notify    bool // not in the protocol: promises notifications/tasks/status
-	Extension bool // modern: may answer tools/call with a task
+	Extension bool // 2026-07-28: may answer tools/call with a task
 }
 
 // A ClientSupport says what a client can do with tasks, however it said so. A
-// legacy client that only wants tasks from servers declares nothing.
+// client of 2025-11-25 that only wants tasks from servers declares nothing.
 type ClientSupport struct {
-	Sample    bool // legacy: sampling/createMessage may ask for a task
-	Elicit    bool // legacy: elicitation/create may ask for a task
-	List      bool // legacy: tasks/list
-	Cancel    bool // legacy: tasks/cancel
-	Extension bool // modern: understands a task in place of a result
+	Sample    bool // 2025-11-25: sampling/createMessage may ask for a task
+	Elicit    bool // 2025-11-25: elicitation/create may ask for a task
+	List      bool // 2025-11-25: tasks/list
+	Cancel    bool // 2025-11-25: tasks/cancel
+	Extension bool // 2026-07-28: understands a task in place of a result
 }
 
 // A ServerCapability is the member tasks of a 2025-11-25 server's capabilities.
@@ -172,7 +172,7 @@ func DetectServer(capabilities []byte) ServerSupport {
 }
 
 // DetectClient reads the capabilities of a client: the member of that name of
-// the params of initialize, or what a modern request has in its _meta. It is
+// the params of initialize, or what a request of 2026-07-28 has in its _meta. It is
 // as lenient as [DetectServer].
 func DetectClient(capabilities []byte) ClientSupport {
 	c := jsonrpc.Value{Bytes: capabilities}

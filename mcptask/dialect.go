@@ -23,7 +23,7 @@ const (
 )
 
 // A Dialect says how tasks are shown to a client. The zero Dialect is that of
-// legacy clients.
+// clients of 2025-11-25.
 type Dialect struct {
 	Era Era
 
@@ -38,13 +38,13 @@ type Dialect struct {
 	// work itself speaks in its own words.
 	Proxy bool
 
-	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for modern
-	// clients.
+	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for clients of
+	// 2026-07-28.
 	Drafts bool
 
-	// Errors tells a legacy client by a JSON-RPC error that its call was not
-	// allowed to run. Otherwise it is told by a tool result, because many hosts
-	// keep errors from their models.
+	// Errors answers a call of 2025-11-25 that was not allowed to run with a JSON-RPC
+	// error. Otherwise the answer is a tool result, because many hosts do not show
+	// errors to their models.
 	Errors bool
 
 	// Correlation is the name of the request in logs, if it has one. Results and
@@ -125,7 +125,7 @@ func (d Dialect) CreateResult(t task.Task) (json.RawMessage, error) {
 	return encode(CreateResult2025{Task: d.legacyTask(t, Working), Meta: meta})
 }
 
-// GetResult returns the answer to tasks/get. That to a legacy client has no
+// GetResult returns the answer to tasks/get. That to a client of 2025-11-25 has no
 // place for an upstream's answer, which it asks for with tasks/result.
 func (d Dialect) GetResult(t task.Task) (Text, error) {
 	meta := metaOf(t)
@@ -148,8 +148,8 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 	return payload.in(text, "}", after), err
 }
 
-// CancelResult returns the answer to tasks/cancel: to a legacy client the
-// task, to a modern one that the wish was heard.
+// CancelResult returns the answer to tasks/cancel: for 2025-11-25 the task, for
+// 2026-07-28 an acknowledgement.
 func (d Dialect) CancelResult(t task.Task) (json.RawMessage, error) {
 	if d.Era == V2026 {
 		return encode(Ack2026{ResultType: Complete})
@@ -157,7 +157,7 @@ func (d Dialect) CancelResult(t task.Task) (json.RawMessage, error) {
 	return encode(TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
 }
 
-// ListResult returns the answer to tasks/list, which only legacy clients have.
+// ListResult returns the answer to tasks/list, which only 2025-11-25 has.
 func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 	list := ListResult2025{Tasks: make([]Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
@@ -166,9 +166,9 @@ func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 	return encode(list)
 }
 
-// StatusNotification returns the message that tells a client of a change of t.
+// StatusNotification returns the message that notifies a client of a change of t.
 // Subscription is the JSON-RPC id of the subscriptions/listen request to which
-// the message belongs, as it is written; legacy clients have none.
+// the message belongs, as it is written; clients of 2025-11-25 have none.
 func (d Dialect) StatusNotification(t task.Task, subscription json.RawMessage) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == V2025 {

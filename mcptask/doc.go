@@ -1,5 +1,5 @@
-// Package mcptask puts long-running calls on the wire as MCP tasks, in both of
-// the generations that there are.
+// Package mcptask is the protocol of MCP tasks, in both of its generations: the wire
+// types, and a server that answers the task methods and runs tasks.
 //
 // # Two generations
 //
@@ -10,7 +10,7 @@
 // differ in shape (a create result is nested in the one and flat in the
 // other), in names (ttl, ttlMs) and in meaning: a tool that reports an error
 // makes a task failed in the one and completed in the other. Names here end in
-// 2025 and 2026; comments also call the first legacy and the second modern.
+// 2025 and 2026.
 //
 // # Parts
 //
@@ -21,8 +21,8 @@
 //
 // A [Dialect] turns a [task.Task] into these messages, for a client of one
 // generation: which status it shows, what its request is answered with in the
-// end ([Dialect.Answer]), and what is told of an error ([Dialect.Error]). No
-// other place decides about any of that.
+// end ([Dialect.Answer]), and which error it gets ([Dialect.Error]). No other place
+// decides about any of that.
 //
 // [DetectServer] and [DetectClient] read what a peer can do, in all the ways
 // that peers were seen to say it; the capability types write it in the one way

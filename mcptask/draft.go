@@ -7,7 +7,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Names in _meta of two drafts on how a server tells of approvals: SEP-2643
+// Names in _meta of two drafts on how a server reports approvals: SEP-2643
 // and SEP-2848. They may change, so [Dialect.Drafts] turns them on.
 const (
 	MetaAuthorization = "io.modelcontextprotocol/authorization"
@@ -23,10 +23,10 @@ const (
 	RemediationUnavailable Remediation = "unavailable"
 )
 
-// Denied returns the _meta of a result that tells of a call which was not
-// allowed to run, or not yet: why, whether something can be done about it, and
+// Denied returns the _meta of the result of a call that was not allowed to run, or not
+// yet: why, whether something can be done about it, and
 // in which task it is decided, if there is one. It is nil without d.Drafts and
-// for legacy clients.
+// for clients of 2025-11-25.
 func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object {
 	if !d.Drafts || d.Era == V2025 {
 		return nil

@@ -58,9 +58,9 @@ var problems = map[task.Kind]problem{
 	task.KindClosed:                 {codeUnavailable, jsonrpc.CodeInternal, "shutting_down", "Shutting down, try again", false},
 }
 
-// Error returns what a client is told of err. The task of somebody else is one
-// that does not exist. A [*jsonrpc.Error] is told as it is, and an error that
-// is not known as an internal one, without its text.
+// Error returns the error that a client gets for err. The task of another owner looks
+// like one that does not exist. A [*jsonrpc.Error] stays as it is, and an unknown error
+// becomes an internal one, without its text.
 func (d Dialect) Error(err error) *jsonrpc.Error {
 	if own, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return own
@@ -114,7 +114,7 @@ func look(err error) (*task.Error, problem) {
 }
 
 // TaskRequired returns the error for a call that can only be made as a task,
-// from a client that did not ask for one or, if it is modern, cannot have one.
+// from a client that did not ask for one or, if it speaks 2026-07-28, cannot have one.
 func (d Dialect) TaskRequired() *jsonrpc.Error {
 	if d.Era == V2026 {
 		return MissingExtension()
@@ -124,15 +124,15 @@ func (d Dialect) TaskRequired() *jsonrpc.Error {
 	}
 }
 
-// TaskForbidden returns the error for a legacy call that must not be made as a
-// task. A modern client cannot ask for one.
+// TaskForbidden returns the error for a call of 2025-11-25 that must not be made as a
+// task. A client of 2026-07-28 cannot ask for one.
 func TaskForbidden() *jsonrpc.Error {
 	return &jsonrpc.Error{
 		Code: jsonrpc.CodeMethodNotFound, Message: "Tool does not support task augmentation", Data: errorData("task_forbidden"),
 	}
 }
 
-// MissingExtension returns the error for a modern request about tasks whose
+// MissingExtension returns the error for a request of 2026-07-28 about tasks whose
 // sender does not declare the extension on it. Over HTTP its status is 400.
 func MissingExtension() *jsonrpc.Error {
 	required := Object{{"extensions", Extensions().text()}}.text()

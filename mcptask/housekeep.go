@@ -100,7 +100,7 @@ func (s *Server) again(t task.Task) Work {
 	return s.Rerun(t)
 }
 
-// clerk ends tasks, but none that this process runs.
+// updater ends tasks, but none that this process runs.
 func (s *Server) updater() task.Updater { return task.Updater{Store: s.Store, Alive: s.runs} }
 
 // Housekeep does what has to be done besides answering requests, until ctx ends:

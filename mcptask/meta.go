@@ -8,15 +8,15 @@ import (
 
 // Names that have a meaning in _meta or among the extensions.
 const (
-	// MetaRelatedTask ties a legacy message to its task. See [WithRelatedTask].
+	// MetaRelatedTask ties a message of 2025-11-25 to its task. See [WithRelatedTask].
 	MetaRelatedTask = "io.modelcontextprotocol/related-task"
-	// MetaImmediateResponse holds what a legacy host may tell its model while
+	// MetaImmediateResponse holds what a host of 2025-11-25 may show its model while
 	// the task runs. See [WithImmediateResponse].
 	MetaImmediateResponse = "io.modelcontextprotocol/model-immediate-response"
-	// MetaSubscriptionID ties a modern notification to the request that
+	// MetaSubscriptionID ties a notification of 2026-07-28 to the request that
 	// subscribed to it. See [WithSubscriptionID].
 	MetaSubscriptionID = "io.modelcontextprotocol/subscriptionId"
-	// MetaClientCapabilities holds, in every modern request, what its sender
+	// MetaClientCapabilities holds, in every request of 2026-07-28, what its sender
 	// can do. See [RequestDeclaresTasks].
 	MetaClientCapabilities = "io.modelcontextprotocol/clientCapabilities"
 	// Extension is the name of the tasks extension.
@@ -42,7 +42,7 @@ func relatedTask(id string) json.RawMessage {
 	return Object{{"taskId", quote(id)}}.text()
 }
 
-// ImmediateResponse returns what the host may tell its model at once, and
+// ImmediateResponse returns what the host may show its model at once, and
 // whether the server gave anything.
 func ImmediateResponse(meta Object) (text string, ok bool) {
 	response, _ := meta.Get(MetaImmediateResponse)

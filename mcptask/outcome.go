@@ -62,8 +62,8 @@ func (d Dialect) Answer(t task.Task) (Answer, error) {
 	}
 }
 
-// ResultAnswer returns the answer to tasks/result, which only legacy clients
-// have: that of [Dialect.Answer], with a note that it belongs to t.
+// ResultAnswer returns the answer to tasks/result, which only 2025-11-25
+// has: that of [Dialect.Answer], with a note that it belongs to t.
 func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
 	answer, err := d.Answer(t)
 	switch {
@@ -78,7 +78,7 @@ func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
 // An ending is how the end of a task without an answer from the upstream is
 // told.
 type ending struct {
-	code    int    // for legacy clients; for modern ones it is always an internal error
+	code    int    // for 2025-11-25; for 2026-07-28 it is always an internal error
 	name    string // error_type
 	refusal bool   // somebody did not let it run, as opposed to something going wrong
 	text    string
@@ -331,8 +331,8 @@ func (d Dialect) ToolResult(t ToolText) json.RawMessage {
 	return result.text()
 }
 
-// ToolError returns a tool result that tells the model of a client what went
-// wrong, and its program by a code. Its metadata has meta as well.
+// ToolError returns a tool result that says what went wrong: to the model of the client
+// by a text, and to its program by a code. Its metadata has meta as well.
 func (d Dialect) ToolError(text string, code int, errorType string, meta Object) json.RawMessage {
 	return d.toolError(text, d.code(code, errorType), meta)
 }

@@ -89,7 +89,7 @@ func (s *Server) background(ctx context.Context, t task.Task, work Work, end fun
 // task fails as interrupted: give it a context that outlives the request.
 //
 // The error is that of a task that could not be run or of a store that failed,
-// or it is work's own, unless that is a [*jsonrpc.Error]: the client is told no
+// or it is work's own, unless that is a [*jsonrpc.Error]: the client learns no
 // more than that there was an error. A task that was cancelled is no error.
 func (s *Server) Run(ctx context.Context, ref task.Ref, work Work) (task.Task, error) {
 	running, end, err := s.enter(ctx, ref.ID)

@@ -29,7 +29,7 @@ type Server struct {
 	Now       func() time.Time    // the clock
 	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
 	Variables task.VariableLimits // on what clients write with tasks/update
-	Polling   task.Polling        // how often clients are told to ask; see [task.Polling.ByAge]
+	Polling   task.Polling        // how often clients are asked to poll; see [task.Polling.ByAge]
 	MaxTTL    time.Duration       // how long a task that is extended may live at most; 0 means 24 hours
 	Log       *slog.Logger        // what goes wrong in the background; may be nil
 
@@ -51,7 +51,7 @@ type Server struct {
 	// If Rerun is nil, all of them do.
 	Rerun func(t task.Task) Work
 
-	// Input takes a modern client's answers to what t asks of it, by the key of
+	// Input takes the answers of a client of 2026-07-28 to what t asks of it, by the key of
 	// the question. Keys that t does not ask for have been taken out. If Input
 	// is nil, the answers are for [Call.Ask].
 	Input func(ctx context.Context, t task.Task, responses Object) error
@@ -76,7 +76,7 @@ type Request struct {
 // Handle returns the result of r. On 2025-11-25, tasks/result waits until the
 // task has ended or ctx has.
 //
-// [Dialect.Error] turns the error into what the client is told; the error
+// [Dialect.Error] turns the error into the one that the client gets; the error
 // itself says more and is for the log.
 func (s *Server) Handle(ctx context.Context, r Request) (json.RawMessage, error) {
 	handle := s.method(r)
@@ -307,7 +307,7 @@ func asked(t task.Task, answers Object) Object {
 }
 
 // over reports whether err means that a task has ended, or is about to because
-// its time is over. A modern client is not told: it asked for something that
+// its time is over. A client of 2026-07-28 does not learn of it: it asked for something that
 // happens in its own time, if at all.
 func over(err error) bool {
 	return errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)

@@ -84,8 +84,8 @@ func insists(e Event) bool {
 	}
 }
 
-// CompleteWithResult ends a run with what the upstream answered: state and
-// result change together or not at all. A JSON-RPC error makes the task
+// CompleteWithResult ends a run with an answer: state and result change together or not
+// at all. A JSON-RPC error makes the task
 // [Failed], anything else [Completed].
 func CompleteWithResult(ctx context.Context, s Store, ref Ref, c Complete, now time.Time) (Task, error) {
 	if c.Result.Kind != ResultRPCError {

@@ -12,11 +12,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An ID names a task. Whoever holds one may be anybody: an ID is hard to
-// guess, but it proves nothing.
+// An ID names a task. It is hard to guess, but it does not prove who holds it.
 type ID string
 
-// idPrefix sets our tasks apart from those of an upstream, whose ids we relay.
+// idPrefix distinguishes these tasks from those of an upstream, whose ids a gateway relays.
 const idPrefix = "tg_"
 
 const (
@@ -31,7 +30,7 @@ const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // NewID returns an ID with 135 random bits. It begins with the time, so that tasks
 // that are created one after the other are neighbours in the index of a database.
-// An ID tells nothing else. Those of earlier versions are UUIDs behind tg_.
+// IDs of earlier versions are tg_ and a UUID.
 func NewID(at time.Time) ID {
 	var random [idRandom]byte
 	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
@@ -55,22 +54,22 @@ func (id ID) Short() ID {
 	return id[:min(len(id), len(idPrefix)+idTime+idShown)]
 }
 
-// Own reports whether id is one of ours. An id that is ours but malformed is
-// still ours, and names nothing: it must not be relayed to an upstream.
+// Own reports whether id begins like the IDs of [NewID]. A gateway must not relay such
+// an id to an upstream, even if it names no task.
 func (id ID) Own() bool { return strings.HasPrefix(string(id), idPrefix) }
 
 // A Call is a request as it was received. Its bytes are kept as strings: they
 // cannot be changed by accident, and copies are free.
 type Call struct {
-	Upstream  string `json:"upstream"`
+	Upstream  string `json:"upstream"` // the name of the server behind a gateway
 	Method    string `json:"method"`
 	Name      string `json:"name"`               // of the tool or prompt, or the URI of the resource
 	Arguments string `json:"arguments,omitzero"` // JSON, empty when there are none
 	Message   string `json:"message"`            // the whole request
 
-	// Also is what reaches the upstream with the call besides its name and
-	// arguments, a JSON object; empty when there is nothing, and in tasks of
-	// versions that did not show it, which are sent without it.
+	// Also is for gateways: what reaches the upstream besides name and arguments, a
+	// JSON object. It is empty if there is nothing, and in tasks of versions that did
+	// not show it, which are sent without it.
 	Also string `json:"also,omitzero"`
 }
 
@@ -112,7 +111,7 @@ func appendCanonical(b []byte, value string) ([]byte, error) {
 // lengthSize is how many bytes the length of each part of a digest takes.
 const lengthSize = 8
 
-// A Digest tells calls apart: SHA-256 over upstream, method, name, arguments and,
+// A Digest identifies a call: SHA-256 over upstream, method, name, arguments and,
 // if there is anything, what is sent besides, each preceded by its length as
 // eight bytes, big endian. The last two are compared as JSON: order of members, white space and the spelling of
 // strings do not matter. Numbers count as written, since what reads them may

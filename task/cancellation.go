@@ -5,14 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// A Cancellation is what the upstream is to be told of a call whose task has
-// ended while the call was running: nobody waits for it any more. It is noted
-// with the end of the task, so that it is owed even if the process that was to
-// tell the upstream dies before it has.
+// A Cancellation is the cancellation that a gateway owes the upstream if a task ends
+// while its call runs. It is stored together with the end of the task, so that another
+// process sends it if the first one dies.
 type Cancellation struct {
-	Tries   int       `json:"tries,omitzero"` // how often somebody has set out to tell it
-	NextTry time.Time `json:"nextTry"`        // when somebody else may try
-	Until   time.Time `json:"until"`          // after which nobody tries any more
+	Tries   int       `json:"tries,omitzero"` // how often a process has tried to send it
+	NextTry time.Time `json:"nextTry"`        // when another process may try
+	Until   time.Time `json:"until"`          // after which no process tries any more
 
 	SettledAt time.Time          `json:"settledAt,omitzero"` // zero while it is owed
 	Outcome   CancellationResult `json:"outcome,omitzero"`
@@ -23,14 +22,14 @@ type CancellationResult string
 
 // Results of a cancellation.
 const (
-	CancellationSent    CancellationResult = "told"     // the upstream was told
-	CancellationRefused CancellationResult = "refused"  // the upstream was told, and knows of nothing to cancel
+	CancellationSent    CancellationResult = "told"     // the upstream was sent the cancellation
+	CancellationRefused CancellationResult = "refused"  // the upstream knows of nothing to cancel
 	CancellationMoot    CancellationResult = "moot"     // the upstream had answered already
-	CancellationGivenUp CancellationResult = "given_up" // the upstream could not be told in time
+	CancellationGivenUp CancellationResult = "given_up" // the upstream could not be reached in time
 )
 
 const (
-	// firstRetry is how long the process that has ended a task has to tell the
+	// firstRetry is how long the process that has ended a task has to reach the
 	// upstream before others try, and how long the next one has. It doubles with
 	// every try.
 	firstRetry = 10 * time.Second
@@ -43,16 +42,16 @@ const (
 // who have the credentials of the owner.
 func (c *Cancellation) pause() time.Duration { return firstRetry << min(c.Tries, 10) }
 
-// lastTry returns when somebody last set out to tell the upstream.
+// lastTry returns when a process last began to send the cancellation.
 func (c *Cancellation) lastTry() time.Time { return c.NextTry.Add(-c.pause()) }
 
-// Owes reports whether the upstream is still to be told that nobody waits for t.
+// Owes reports whether the upstream must still be sent a cancellation of t.
 func (t Task) Owes() bool {
 	return t.Execution != nil && t.Execution.Cancellation != nil && t.Execution.Cancellation.SettledAt.IsZero()
 }
 
-// owe notes that the upstream is to be told that nobody waits for t, which ends,
-// if there is something that the upstream may still be doing for it.
+// owe records that the upstream must be sent a cancellation of t, which ends, if the
+// upstream may still be working for it.
 func (t *Task) owe(now time.Time) {
 	x := t.Execution
 	if t.State != Executing || x.Upstream.Ended() || x.UpstreamTask == "" && x.Detached() {
@@ -69,7 +68,7 @@ func (e CancelUpstream) apply(t *Task, now time.Time) *Error {
 	}
 	x := t.Execution.clone()
 	c := x.Cancellation
-	executed := x.UpstreamTask == "" && x.Executor != e.By && !now.After(x.LeaseUntil) // by somebody who is about to tell it
+	executed := x.UpstreamTask == "" && x.Executor != e.By && !now.After(x.LeaseUntil) // by a process that is about to send it
 	switch {
 	case executed:
 		return &Error{Kind: KindNotReady, Detail: "the executor tells it", RetryAfter: x.LeaseUntil.Sub(now)}

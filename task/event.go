@@ -145,9 +145,9 @@ type (
 
 // Events that leave a task's state as it is.
 type (
-	// Contact notes that the owner is there.
+	// Contact records that the owner has made a request about the task.
 	Contact struct {
-		PollInterval time.Duration // how often the owner was told to ask; 0 keeps the last one
+		PollInterval time.Duration // how often the owner was asked to poll; 0 keeps the last one
 		WaitsUntil   time.Time     // see [Task]; the present time if the owner waits no longer; zero keeps the last one
 	}
 
@@ -203,40 +203,39 @@ type (
 
 	// Resume takes up a run that needed no process: to fetch the outcome of the
 	// upstream's task, or to call the upstream again once all it asked has been
-	// answered. It is refused with [ErrNotReady] while somebody else is at it.
+	// answered. It is refused with [ErrNotReady] while another process does it.
 	Resume struct {
 		By         string
 		LeaseUntil time.Time
 	}
 
 	// Restart takes over a run whose executor has died, to do all of it once more.
-	// It is for work that may be done twice, which only the caller knows. It is
+	// It is for work that may be done twice. It is
 	// refused with [ErrNotReady] while the executor may be alive.
 	Restart struct {
 		By         string
 		LeaseUntil time.Time
 	}
 
-	// TellUpstream notes, before it is done, that By sets out to tell the
-	// upstream that nobody waits for a task that has ended. It is refused with
-	// [ErrNotReady] while another may be at it, unless it must be tried Now
-	// because somebody is there with whose credentials it can be done.
-	// UpstreamTask is the task that the upstream has made of the call, if that
-	// was not known before.
+	// CancelUpstream records that By is about to send the upstream the [Cancellation]
+	// of a task that has ended. It is refused with [ErrNotReady] while another process
+	// may be sending it, unless Now says that the owner is present, whose credentials
+	// it takes. UpstreamTask is the task that the upstream has made of the call, if
+	// that was not known before.
 	CancelUpstream struct {
 		By           string
 		Now          bool
 		UpstreamTask string
 	}
 
-	// SettleUpstream notes what became of a [Cancellation].
+	// SettleUpstream records the outcome of a [Cancellation].
 	SettleUpstream struct {
 		By      string
 		Outcome CancellationResult
 	}
 
-	// Deliver notes that the outcome of a terminal task was handed out. It
-	// happens once: a second one is refused with [ErrAlreadyDelivered].
+	// Deliver records that the outcome of a terminal task was sent to its owner. A
+	// second one is refused with [ErrAlreadyDelivered].
 	Deliver struct{}
 )
 

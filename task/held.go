@@ -29,10 +29,10 @@ type Verdict struct {
 	Reason     string `json:"reason,omitzero"`     // the rule or policy that held the call
 	Snapshot   string `json:"snapshot,omitzero"`   // the policy snapshot that was asked
 	ToolDigest string `json:"toolDigest,omitzero"` // the digest of the tool's definition at that time
-	Facts      string `json:"facts,omitzero"`      // what else was known then, for the approvers and for asking again; never told to a client
+	Facts      string `json:"facts,omitzero"`      // what else was known then, for the approvers and for asking again; never sent to a client
 }
 
-// An Approval is the question to the approvers and what they said.
+// An Approval is a request for approval and the decisions so far.
 type Approval struct {
 	Quorum       int        `json:"quorum"`                // how many different people must approve
 	SelfApproval bool       `json:"selfApproval,omitzero"` // whether the owner may be one of them
@@ -41,15 +41,15 @@ type Approval struct {
 	Rejection    *Decision  `json:"rejection,omitzero"`  // one is enough
 }
 
-// A Decision is what one approver said.
+// A Decision is the decision of one approver.
 type Decision struct {
 	By string `json:"by"`
 	Standing
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitzero"`
 
-	// UnreadBytes is how much of the call the approver did not read, by their own
-	// word.
+	// UnreadBytes is how much of the call the approver did not read, as the approver
+	// says.
 	UnreadBytes int64 `json:"unreadBytes,omitzero"`
 
 	Gives *GrantTerms `json:"gives,omitzero"` // the grant that the approver wants to give with it, if any
@@ -66,8 +66,7 @@ type GrantTerms struct {
 	Free  []string  `json:"free,omitempty"` // the names of the arguments that may have any value of the same type
 }
 
-// A Standing is what an approver was when they decided. Later they may be more
-// or less, but that is not what they decided as.
+// A Standing holds the groups and roles that an approver had at the time of the decision.
 type Standing struct {
 	Groups []string `json:"groups,omitempty"`
 	Roles  []string `json:"roles,omitempty"`
@@ -109,23 +108,23 @@ func (a *Approval) DecidedAt() time.Time {
 	}
 }
 
-// InContact reports whether the owner was there recently enough to count as
-// present: within the last two poll intervals.
+// InContact reports whether the owner counts as present: whether it made a request
+// within the last two poll intervals.
 func (t Task) InContact(now time.Time) bool {
 	return !now.After(t.ContactAt.Add(2 * t.PollInterval))
 }
 
-// A Presence says how the owner of a task is there.
+// A Presence says whether the owner of a task is present.
 type Presence string
 
-// The ways in which an owner is there.
+// The kinds of presence.
 const (
-	OwnerWaits Presence = "waiting" // a request or stream of its is open
-	OwnerPolls Presence = "polling" // it was there within the last two poll intervals
+	OwnerWaits Presence = "waiting" // a request or stream of the owner is open
+	OwnerPolls Presence = "polling" // the owner made a request within the last two poll intervals
 	OwnerGone  Presence = "gone"
 )
 
-// Presence returns how the owner of t is there.
+// Presence returns whether the owner of t is present.
 func (t Task) Presence(now time.Time) Presence {
 	switch {
 	case !t.InContact(now):

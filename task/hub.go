@@ -61,7 +61,7 @@ func (h *Hub) remove(ref Ref, w *watch) {
 	close(w.wake)
 }
 
-// Notify wakes whoever watches the task with the given ID and owner.
+// Notify wakes all who watch the task with the given ID and owner.
 func (h *Hub) Notify(id ID, owner string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// A Note tells of one step of a held call, for the journal: who did what, when
+// A Note describes one step of a held call, for the journal: who did what, when
 // and why. It holds no arguments, no results and no secrets. Empty fields are
 // those that the step has nothing to say about.
 type Note struct {
@@ -280,11 +280,11 @@ func (q JournalQuery) PageSize() int {
 // are added to its end, where [Link.Next] chains them to what is there; nothing
 // is ever changed, and only the oldest entries can be removed.
 //
-// [Store.Create] and [Store.Swap] take the notes that tell of the change: both
+// [Store.Create] and [Store.Swap] take the notes that describe the change: both
 // are made, or neither. Once a change is acknowledged, its notes are in the
 // journal.
 type Journal interface {
-	// Append adds notes that tell of something that changed no task. It
+	// Append adds notes about something that changed no task. It
 	// returns [ErrInvalid], and adds none, if one of them cannot be kept.
 	Append(ctx context.Context, notes ...Note) error
 

@@ -103,10 +103,10 @@ type Watcher interface {
 	// has no ID, that goes for every task that its scope admits. The task need
 	// not exist.
 	//
-	// Changes in quick succession may be told of once. A change may go untold
-	// while a store's connection is down, so whoever waits must also look now
-	// and then; see [WatchChanges]. The channel is closed when ctx ends or the store
-	// is closed: a watch with a context that never ends is kept for good.
+	// Several changes in quick succession may cause one notification. Notifications
+	// may be lost while the store's connection is down, so the caller must also look
+	// from time to time; see [WatchChanges]. The channel is closed when ctx ends or
+	// the store is closed.
 	Watch(ctx context.Context, ref Ref) (<-chan struct{}, error)
 }
 
@@ -137,11 +137,11 @@ type Scope struct {
 	any   bool
 }
 
-// OwnedBy returns the scope of one owner: what an agent may see.
+// OwnedBy returns the scope of one owner: what a client may see.
 func OwnedBy(owner string) Scope { return Scope{owner: owner} }
 
-// AnyOwner returns the scope of all owners: what operators, and the gate's own
-// housekeeping, may see.
+// AnyOwner returns the scope of all owners: what housekeeping, and the operators of a
+// gateway, may see.
 func AnyOwner() Scope { return Scope{any: true} }
 
 // Admits reports whether s includes the tasks of owner.
@@ -203,7 +203,7 @@ type Limits struct {
 	Rooms      int           // how many tasks with any Room may be
 	Total      int           // how many all owners together may
 	Unique     bool          // an owner may have the same call pending only once
-	RetryAfter time.Duration // what to tell an owner who has too many
+	RetryAfter time.Duration // when an owner with too many tasks may try again
 }
 
 // A Load is what is pending when a task is to be created.

@@ -1,14 +1,18 @@
-// Package task models a tool call that is held until people have decided on
-// it, and everything that happens to it afterwards.
+// Package task models MCP tasks: calls that run longer than a request, in any server.
 //
-// A [Task] is a plain value. It changes only through [Task.Apply], a pure
-// function of the task, an [Event] and a time: the rules are written once, in
-// one table, and not once in every backend. A [GateStore] keeps tasks, compares
-// versions and knows nothing of states. [Advance] joins the two in the one
-// read-apply-swap loop there is.
+// A [Task] is a plain value. It has an owner, a state, a time to live, variables and, in
+// the end, a result or a failure. It changes only through [Task.Apply], a pure function
+// of the task, an [Event] and a time: the rules are written once, in one table, and not
+// once in every store. A [Store] keeps tasks, compares versions and knows nothing of
+// states. [Advance] reads a task, applies an event and writes the task back.
 //
-// The package knows no protocol, no transport, no database and no clock. What
-// a task looks like to a client is the business of package mcptask.
+// Most servers use this package through mcptask.Server or gosdktask, and meet it as
+// Store, Task, [Limits], [Polling] and [Draft]. The package knows no protocol, no
+// transport, no database and no clock; package mcptask puts tasks on the wire.
+//
+// In a server, a task goes from [Working] over [Approved] to [Executing] without anybody
+// being asked ([Admit], [Claim]), and ends as [Completed], [Failed], [Cancelled] or
+// [Expired].
 //
 // # Owners
 //
@@ -16,20 +20,21 @@
 // the task of another owner is answered with [ErrOwnerMismatch], which a server
 // shows exactly as it shows [ErrNotFound].
 //
-// # Journal
-//
-// The store's [Journal] can record each change together with the change itself:
-// the store writes both the [Note] and the change that it describes, or neither.
-// Entries are chained by hashes, so that a journal that was changed afterwards
-// shows where.
-//
 // # Time
 //
 // Times are kept in UTC and in whole microseconds, the coarsest precision of
 // the databases that stores are built on. A task is over at the end of its
-// time to live, and its question to the approvers at the approval's deadline;
-// from then on nothing but its expiry, or the end of a run that began in time,
-// can happen to it.
+// time to live; from then on nothing but its expiry, or the end of a run that
+// began in time, can happen to it.
+//
+// # Held calls
+//
+// A gateway makes a task of a call that people must approve before it runs. Such a task
+// waits in [InputRequired] for [Approve] or [Reject], until the deadline of its approval.
+// Its upstream is the server behind the gateway, which makes the call. [HeldCall] has the
+// fields for that, [GateStore] the methods, and [Journal] an audit log whose entries are
+// chained by hashes, so that a journal that was changed afterwards shows where. Servers
+// that run their own tasks need none of it: to them, the upstream is their own tool.
 package task
 
 import (
@@ -43,12 +48,12 @@ type State string
 
 // The states of a task. The last five are terminal.
 const (
-	Working       State = "working"        // accepted, not yet submitted to anybody
-	InputRequired State = "input_required" // waits for the approvers
-	Approved      State = "approved"       // may run, but nobody runs it yet
-	Executing     State = "executing"      // one executor has sent it upstream, or is about to
-	Completed     State = "completed"      // the upstream answered with a result
-	Failed        State = "failed"         // the upstream answered with an error, or the task could not be run
+	Working       State = "working"        // new
+	InputRequired State = "input_required" // a held call waits for its approvers
+	Approved      State = "approved"       // may run, but does not run yet
+	Executing     State = "executing"      // one executor runs it
+	Completed     State = "completed"      // it has a result
+	Failed        State = "failed"         // the call returned a JSON-RPC error, or could not be run
 	Rejected      State = "rejected"       // an approver said no
 	Cancelled     State = "cancelled"      // its owner withdrew it
 	Expired       State = "expired"        // its time ran out
@@ -106,19 +111,20 @@ type Transition struct {
 	Reason string    `json:"reason,omitzero"` // written by By: sanitise it before a model reads it
 }
 
-// An Execution is the one run of a task. It is in one of three ways under way:
+// An Execution is the run of a task. In a server it has one form:
 //
-//   - A process makes the call and waits for the answer. It is the Executor and
-//     renews its lease. One that does not has died, and took with it what
-//     became of the call.
-//   - The call has become a task of the upstream's, UpstreamTask. It needs no
-//     process: whoever is asked how it stands asks the upstream. A process that
-//     fetches the outcome is its Executor meanwhile, so that only one does; if
-//     that one dies, another can.
-//   - The upstream has answered with questions, and waits to be called again
-//     with the client's answers. That, too, needs no process.
+//   - A process, the Executor, does the work and renews its lease. If the lease lapses,
+//     the process has died, and the outcome of the call is unknown.
+//
+// A gateway also has runs without a process:
+//
+//   - The upstream has made a task of the call, UpstreamTask. The gateway asks the
+//     upstream when it is asked itself. A process that fetches the outcome is the
+//     Executor meanwhile, so that only one does; if it dies, another can.
+//   - The upstream has answered with questions, and waits to be called again with the
+//     client's answers.
 type Execution struct {
-	Executor     string    `json:"executor,omitzero"` // who is at work on it now, if anybody is
+	Executor     string    `json:"executor,omitzero"` // the process that does the work now, if one does
 	StartedAt    time.Time `json:"startedAt"`
 	LeaseUntil   time.Time `json:"leaseUntil,omitzero"`   // an executor that does not renew it has died
 	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one
@@ -130,17 +136,15 @@ type Execution struct {
 	Message      string        `json:"message,omitzero"`
 	PollInterval time.Duration `json:"pollInterval,omitzero"`
 
-	// InputRequests is what the upstream asks of the client, a JSON object, or
-	// nil when it asks for nothing, or asks in another way. RequestState is what
-	// it wants to be given back with the answers. Answers, a JSON object as well,
-	// is what the client has answered so far to an upstream that must be called
-	// again with all of it.
+	// InputRequests are the questions to the client, a JSON object, or nil if there
+	// are none. Answers, a JSON object as well, are the answers so far. RequestState
+	// goes back to the upstream together with the answers.
 	InputRequests json.RawMessage `json:"inputRequests,omitzero"`
 	RequestState  string          `json:"requestState,omitzero"`
 	Answers       json.RawMessage `json:"answers,omitzero"`
 
-	// Cancellation is what the upstream is to be told, or was, of a task that
-	// ended while the call was running.
+	// Cancellation is the cancellation that the upstream is sent if the task ends
+	// while the call runs.
 	Cancellation *Cancellation `json:"cancellation,omitzero"`
 }
 
@@ -149,8 +153,8 @@ type UpstreamState string
 
 // The states of an upstream.
 const (
-	UpstreamWorks  UpstreamState = ""       // as far as anybody knows
-	UpstreamAsks   UpstreamState = "asks"   // it waits for something from the client
+	UpstreamWorks  UpstreamState = ""       // it works, as far as is known
+	UpstreamAsks   UpstreamState = "asks"   // it waits for answers of the client
 	UpstreamReady  UpstreamState = "ready"  // it has the outcome, which was not fetched yet
 	UpstreamFailed UpstreamState = "failed" // the same, and the outcome is that it failed
 )
@@ -161,14 +165,14 @@ func (s UpstreamState) Ended() bool { return s == UpstreamReady || s == Upstream
 // Detached reports whether no process is at work on the run, nor needs to be.
 func (x *Execution) Detached() bool { return x.LeaseUntil.IsZero() }
 
-// Answered reports whether the upstream has to be called again: the client has
-// answered all that it asked.
+// Answered reports whether the upstream must be called again, because the client has
+// answered all questions.
 func (x *Execution) Answered() bool {
 	return x.UpstreamTask == "" && x.Detached() && x.Upstream != UpstreamAsks
 }
 
-// lost reports whether nobody will ever know what becomes of the run: its
-// executor is dead, and the upstream has no task to ask for.
+// lost reports whether the outcome of the run will never be known: the executor is
+// dead, and the upstream has no task to ask for.
 func (x *Execution) lost(now time.Time) bool {
 	return x.UpstreamTask == "" && !x.Detached() && now.After(x.LeaseUntil)
 }
@@ -178,7 +182,7 @@ type Failure struct {
 	Stage     Stage  `json:"stage"`
 	Reason    string `json:"reason,omitzero"`
 	Ran       Ran    `json:"ran"`                // whether the call reached the tool
-	Retriable bool   `json:"retriable,omitzero"` // whether the same call may be made again with hope
+	Retriable bool   `json:"retriable,omitzero"` // whether the same call may succeed later
 }
 
 // A Stage says at what point a task ended.
@@ -202,7 +206,7 @@ const (
 	StageExecutionTimeout    Stage = "execution_timeout"    // still running at the end of its time
 	StageUnfetched           Stage = "unfetched"            // it ran, but nobody asked for the outcome in time
 	StageExecutorLost        Stage = "executor_lost"        // the executor died while the call ran
-	StageShutdown            Stage = "shutdown"             // the gate stopped and could not keep the task
+	StageShutdown            Stage = "shutdown"             // the process stopped and could not keep the task
 	StageCancelled           Stage = "cancelled"            // withdrawn by its owner
 )
 
@@ -213,10 +217,10 @@ type Ran string
 const (
 	RanNo      Ran = "no"
 	RanYes     Ran = "yes"
-	RanUnknown Ran = "unknown" // it was sent, and nobody can tell what became of it
+	RanUnknown Ran = "unknown" // it was sent, and its outcome is unknown
 )
 
-// A Result refers to what the upstream answered. Small answers are kept in the
+// A Result refers to the answer to the call. Small answers are kept in the
 // task itself, larger ones as a blob in the store; see [WriteResult].
 type Result struct {
 	Kind   ResultKind `json:"kind"`
@@ -228,7 +232,7 @@ type Result struct {
 // A ResultKind says what kind of answer a result is.
 type ResultKind string
 
-// The kinds of answer an upstream gives.
+// The kinds of answers.
 const (
 	ResultOK        ResultKind = "ok"         // a result
 	ResultToolError ResultKind = "tool_error" // a result with isError true
@@ -255,14 +259,13 @@ func (t Task) Due() time.Time {
 	}
 }
 
-// Asks reports whether the upstream of a running task waits for something from
-// the client.
+// Asks reports whether a running task waits for answers of the client.
 func (t Task) Asks() bool {
 	return t.State == Executing && t.Execution != nil && t.Execution.Upstream == UpstreamAsks
 }
 
-// Lost reports whether the executor of a running task is dead, and what became
-// of the call with it. Nothing but [Lapse] can happen to such a task.
+// Lost reports whether the executor of a running task has died, so that the outcome of
+// the call is unknown. Such a task can only [Lapse], or be started again with [Restart].
 func (t Task) Lost(now time.Time) bool {
 	return t.State == Executing && t.Execution != nil && t.Execution.lost(now)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Polling bounds how often an owner is told to ask. A zero field means its
+// Polling bounds how often clients are asked to poll. A zero field means its
 // default.
 type Polling struct {
 	Min time.Duration // 2 s
@@ -35,9 +35,9 @@ func (p Polling) Clamp(interval time.Duration) time.Duration {
 	return min(p.Max, max(p.Min, interval))
 }
 
-// ByAge returns how often to ask for a task that has run so long: a tenth of its
-// age, from 500 ms if Min is zero. The owner of short work learns of its end soon,
-// and that of long work does not ask in vain.
+// ByAge returns how often to poll a task of the given age: a tenth of its age, from
+// 500 ms if Min is zero. So a short task is answered soon, and a long one is not polled
+// in vain.
 func (p Polling) ByAge(age time.Duration) time.Duration {
 	if p.Min == 0 {
 		p.Min = 500 * time.Millisecond
@@ -66,7 +66,7 @@ type TTLRules struct {
 	Max       time.Duration // no task lives longer; 0 means 24 hours
 }
 
-// A TTL is a time to live and what became of the wish for another.
+// A TTL is a time to live, and how it differs from the one that was asked for.
 type TTL struct {
 	Value   time.Duration
 	Raised  bool // the owner asked for less than approval, execution and retrieval may take

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Changes tells when to look at tasks again: when the store says that they may
-// have changed, and from time to time, because a store that is in trouble says
-// nothing. A store that cannot be watched is asked again every second.
+// Changes says when to look at tasks again: when the store notifies of a change, and
+// from time to time, because a store that is in trouble does not notify. A store that cannot be watched is asked again every second.
 type Changes struct {
 	watcher Watcher
 	refs    []Ref
@@ -29,8 +28,8 @@ type Reason int
 
 // The reasons to look at tasks again, and the one not to.
 const (
-	Changed Reason = iota // the store says that they may have changed
-	Polled                // it is time to look without having been told
+	Changed Reason = iota // the store has notified of a change
+	Polled                // it is time to look without a notification
 	Woken                 // the caller's own channel
 	Ended                 // the caller's other channel: there is no use in looking
 )
@@ -136,7 +135,7 @@ func (unwatched) Watch(_ context.Context, ref Ref) (<-chan struct{}, error) {
 	return nil, &Error{Kind: KindUnavailable, ID: ref.ID, Action: ActionWatch, Detail: "the store cannot be watched"}
 }
 
-// Wait returns the task that ref names as soon as until says so of it. If ctx
+// Wait returns the task that ref names as soon as until reports true for it. If ctx
 // ends before, it returns the task as it was last seen and [ErrNotReady],
 // which wraps the context's error.
 func Wait(ctx context.Context, s Store, ref Ref, until func(Task) bool) (Task, error) {

@@ -44,12 +44,12 @@ func (c *core) withInterval(t task.Task) task.Task {
 	return t
 }
 
-// clerk returns what changes tasks and records each change in the journal.
+// updater returns what changes tasks and records each change in the journal.
 func (c *core) updater() task.Updater {
 	return task.Updater{Store: c.cfg.Store, Notes: notesOf, Alive: c.alive}
 }
 
-// rechecker is clerk for a task that was judged again.
+// rechecker is updater for a task that was judged again.
 func (c *core) rechecker(v policy.Verdict) task.Updater {
 	return task.Updater{Store: c.cfg.Store, Notes: func(before, after task.Task, e task.Event) []task.Note {
 		notes := notesOf(before, after, e)
