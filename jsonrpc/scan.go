@@ -276,49 +276,61 @@ const (
 	highBits = 0x8080808080808080
 )
 
+// special returns a word whose lowest high bit marks the first of eight bytes that
+// is not ASCII or does not stand for itself in a string. It is 0 if all do. A high
+// bit says in turn: not ASCII, a control character, a quote, a backslash. A borrow
+// can only spoil the bits above a true one.
+func special(w uint64) uint64 {
+	quotes, backslashes := w^eachByte*'"', w^eachByte*'\\' // as zero bytes
+	return (w | (w - eachByte*' ') | (quotes - eachByte) | (backslashes - eachByte)) & highBits
+}
+
 // plainLen returns how many bytes at the start of p are ASCII and stand for
 // themselves in a string. It looks at eight at a time.
 func plainLen(p []byte) int {
 	i := 0
 	for ; i+8 <= len(p); i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		quotes, backslashes := w^eachByte*'"', w^eachByte*'\\' // as zero bytes
-		// A high bit says in turn: not ASCII, a control character, a quote, a
-		// backslash. A borrow can only spoil the bits above a true one.
-		special := (w | (w - eachByte*' ') | (quotes - eachByte) | (backslashes - eachByte)) & highBits
-		if special != 0 {
-			return i + bits.TrailingZeros64(special)/8
+		if found := special(binary.LittleEndian.Uint64(p[i:])); found != 0 {
+			return i + bits.TrailingZeros64(found)/8
 		}
 	}
-	for i < len(p) && p[i] >= ' ' && p[i] < utf8.RuneSelf && p[i] != '"' && p[i] != '\\' {
+	for i < len(p) && isPlain(p[i]) {
 		i++
 	}
 	return i
 }
 
+func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
+
 // skipText moves past ASCII and escapes of one letter, which is most of a string.
 func skipText(p []byte, i int) int {
-	for i < len(p) {
-		i += plainLen(p[i:])
-		for i+1 < len(p) && p[i] == '\\' && shortEscape(p[i+1]) {
-			i += 2
+	for i+8 <= len(p) {
+		found := special(binary.LittleEndian.Uint64(p[i:]))
+		if found == 0 {
+			i += 8
+			continue
 		}
-		if i < len(p) && (p[i] < ' ' || p[i] >= utf8.RuneSelf || p[i] == '"' || p[i] == '\\') {
+		i += bits.TrailingZeros64(found) / 8
+		if p[i] != '\\' || i+1 == len(p) || !shortEscapes[p[i+1]] {
+			return i
+		}
+		i += 2
+	}
+	for i < len(p) {
+		switch {
+		case isPlain(p[i]):
+			i++
+		case p[i] == '\\' && i+1 < len(p) && shortEscapes[p[i+1]]:
+			i += 2
+		default:
 			return i
 		}
 	}
 	return i
 }
 
-// shortEscape reports whether a backslash and c are an escape.
-func shortEscape(c byte) bool {
-	switch c {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return true
-	default:
-		return false
-	}
-}
+// shortEscapes are the bytes that are an escape behind a backslash.
+var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // multibyte moves past characters of more than one byte.
 func (s *scanner) multibyte(i int) int {
@@ -339,7 +351,7 @@ func (s *scanner) multibyte(i int) int {
 // escape moves past what follows a backslash. A surrogate must be half of a pair.
 func (s *scanner) escape(i int) int {
 	switch c := s.at(i); {
-	case shortEscape(c):
+	case shortEscapes[c]:
 		return i + 1
 	case c != 'u':
 		return s.unexpected(i)

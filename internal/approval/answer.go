@@ -26,7 +26,7 @@ func (rn *runner) ending(ctx context.Context, t task.Task, o Outcome, failed err
 
 // answered keeps the answer to t, and returns how the run ends with it.
 func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
-	object := jsonrpc.NewObjectReader(o.Body, memberIsError)
+	object := objectIn(o.Body)
 	answer := &source{Reader: object, left: rn.settings().MaxResult}
 	spooler := rn.spooled(t, o.Error)
 	kept, err := task.WriteResult(ctx, spooler, task.AnyOwner().Ref(t.ID), answer)
@@ -47,7 +47,7 @@ func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Eve
 			By: rn.cfg.Name, Result: &kept,
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanYes},
 		}
-	case object.Member(memberIsError).IsTrue():
+	case object.Member(MemberIsError).IsTrue():
 		kept.Kind = task.ResultToolError
 	default:
 		kept.Kind = task.ResultOK
@@ -55,9 +55,28 @@ func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Eve
 	return task.Complete{By: rn.cfg.Name, Result: kept}
 }
 
-// memberIsError is the member of a tool's result that says whether the tool has
+// MemberIsError is the member of a tool's result that says whether the tool has
 // failed.
-const memberIsError = "isError"
+const MemberIsError = "isError"
+
+// A Checked body is one JSON object, and nothing else, that is checked while it is
+// read, as a [jsonrpc.ObjectReader] does it.
+type Checked interface {
+	io.Reader
+
+	// Member returns the member [MemberIsError] of the object, once that was read
+	// to its end. It is absent if there is none.
+	Member(name string) jsonrpc.Value
+}
+
+// objectIn returns the object in a body. A body is checked once: a walk over all of
+// it costs as much as to keep it.
+func objectIn(body io.Reader) Checked {
+	if checked, ok := body.(Checked); ok {
+		return checked
+	}
+	return jsonrpc.NewObjectReader(body, MemberIsError)
+}
 
 // unusable says what an answer that could not be read to its end means for the
 // call: one that is no object at least is an answer.

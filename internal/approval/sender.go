@@ -52,7 +52,7 @@ type Definer interface {
 
 // An Outcome is an upstream's answer to a call. Either Body or Report is set.
 type Outcome struct {
-	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer]
+	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer], not checked again if it is [Checked]
 	Error bool      // Body is a JSON-RPC error object
 
 	// Report says that there is no outcome yet: the call has become a task of

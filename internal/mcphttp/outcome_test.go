@@ -62,6 +62,32 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
+// An answer is checked once, while it arrives. It is known then whether the tool
+// has failed, wherever the result says so.
+func TestToolErrors(t *testing.T) {
+	text := strings.Repeat("x", 200<<10)
+	tests := map[string]struct {
+		result string
+		kind   task.ResultKind
+	}{
+		"first":   {`{"isError":true,"content":["` + text + `"]}`, task.ResultToolError},
+		"last":    {`{"content":["` + text + `"],"is\u0045rror" : true}`, task.ResultToolError},
+		"nested":  {`{"content":[{"isError":true},"` + text + `"]}`, task.ResultOK},
+		"a small": {`{"content":[],"isError":true}`, task.ResultToolError},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newFixture(t, nil)
+			h.answer = answerWith(asJSON, `{"jsonrpc":"2.0","id":ID,"result":`+tt.result+`}`)
+			id := h.runs("hold_x")
+			got, err := h.store.Get(t.Context(), task.AnyOwner().Ref(task.ID(id)))
+			if err != nil || got.Result == nil || got.Result.Kind != tt.kind {
+				t.Errorf("result %+v, %v; want one of kind %s", got.Result, err, tt.kind)
+			}
+		})
+	}
+}
+
 // An answer that is none, or that breaks off, is never taken for a result, and
 // the call may have run.
 func TestUnusableLargeAnswers(t *testing.T) {

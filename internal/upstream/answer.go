@@ -54,14 +54,26 @@ func (a *answer) close() {
 // clear reads an answer to its end of which the beginning does not tell whether
 // it is a result or a task.
 func (a *answer) clear() error {
-	body, ok := a.Body.(*answerBody)
-	if !ok || a.Error || !body.unclear() {
+	body := a.arriving()
+	if body == nil || a.Error || !body.unclear() {
 		return nil
 	}
 	body.called = true // which will show
 	text, err := a.whole()
 	a.Body, a.result = bytes.NewReader(text.Bytes), text
 	return err
+}
+
+// arriving returns the Body if that is read as it arrives, and nil otherwise.
+func (a *answer) arriving() *answerBody {
+	switch body := a.Body.(type) {
+	case *answerBody:
+		return body
+	case objectBody:
+		return body.answerBody
+	default:
+		return nil
+	}
 }
 
 // whole reads the answer to its end and returns the result, or the error.
@@ -113,6 +125,9 @@ func readAnswer(resp *Response, m *jsonrpc.Message, interim func(message []byte)
 	}
 	body := &answerBody{r: r, from: resp.Body, id: id, typed: head.Failed, called: head.Failed || !m.Params.Task.Present()}
 	a := answer{Outcome: approval.Outcome{Body: body, Error: head.Failed}}
+	if head.Begin.IsObject() {
+		a.Body = objectBody{body}
+	}
 	if !head.Failed {
 		a.result = head.Begin
 		body.typed = a.member(memberResultType).Present()
@@ -132,6 +147,12 @@ type answerBody struct {
 	// the call did not ask for a task, or the task stands at the beginning.
 	called bool
 }
+
+// An objectBody is an answerBody that is an object. It implements [approval.Checked].
+type objectBody struct{ *answerBody }
+
+// Member implements [approval.Checked].
+func (b objectBody) Member(name string) jsonrpc.Value { return b.r.Member(name) }
 
 // unclear reports whether the beginning does not tell if the result is that of a
 // call or a task.
@@ -204,7 +225,7 @@ var errNoAnswer = errors.New("the upstream's answer does not belong to the call"
 // findAnswer reads the beginning of the message in body, which must be the
 // answer to the request with the given id, as far as the beginning tells.
 func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
-	r := jsonrpc.NewResponseReader(body, memberResultType, memberTask, memberContent)
+	r := jsonrpc.NewResponseReader(body, memberResultType, memberTask, memberContent, approval.MemberIsError)
 	head, err := r.Head()
 	if given := r.ID(); err == nil && (head.Kind != jsonrpc.Response || given.Present() && !jsonrpc.SameID(given.Bytes, id)) {
 		err = errNoAnswer
