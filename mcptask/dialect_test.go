@@ -308,11 +308,11 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 // whole returns a text with the answer of its task in its place.
 func whole(t testing.TB, text mcptask.Text, tk task.Task) json.RawMessage {
 	t.Helper()
-	json, err := text.Whole(payloadOf(tk))
+	got, err := text.Whole(payloadOf(tk))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return json
+	return got
 }
 
 func statusMessage(t testing.TB, tk task.Task) string {

@@ -20,7 +20,7 @@ type Text struct {
 }
 
 // textOf returns a text without a place for an answer.
-func textOf(json json.RawMessage) Text { return Text{before: json} }
+func textOf(whole json.RawMessage) Text { return Text{before: whole} }
 
 // answerOf returns the text that is nothing but the answer to t.
 func answerOf(t task.Task) Text { return Text{of: t.ID} }

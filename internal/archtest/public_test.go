@@ -89,8 +89,8 @@ func (c *signatures) object(name string, o types.Object) {
 		return
 	}
 	c.see(name, named.Underlying())
-	for i := range named.TypeParams().Len() {
-		c.see(name, named.TypeParams().At(i).Constraint())
+	for p := range named.TypeParams().TypeParams() {
+		c.see(name, p.Constraint())
 	}
 	for m := range named.Methods() {
 		if m.Exported() {

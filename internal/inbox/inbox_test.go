@@ -152,7 +152,7 @@ func (o *office) hold(t *testing.T, h held) task.ID {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Variables = task.Variables{casefile.ClientReason: []byte(text)}
+		c.Variables = task.Variables{casefile.ClientReason: text}
 	}
 	got, _, err := o.desk.Hold(t.Context(), c)
 	if err != nil {
