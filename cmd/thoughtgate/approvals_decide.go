@@ -109,7 +109,7 @@ func newReject(g gateFlags) *cobra.Command {
 	return cmd
 }
 
-// decide sends a decision and tells what it came to.
+// decide sends a decision and prints what it came to.
 func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling) error {
 	a, err := c.Decide(cmd.Context(), id, r)
 	if err != nil {

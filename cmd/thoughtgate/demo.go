@@ -97,14 +97,14 @@ func (a demoAddress) choose(w io.Writer) (string, error) {
 }
 
 // A demonstration is a gate and the server behind it, both bound to their
-// addresses, and the one who tells what happens.
+// addresses, and the one that prints what happens.
 type demonstration struct {
 	gate     *app.App
 	upstream net.Listener
 	printer  *printer
 }
 
-// prepare makes everything ready to run and tells how to use it.
+// prepare makes everything ready to run and prints how to use it.
 func (p demoPlan) prepare() (*demonstration, error) {
 	var chosen [3]string
 	for i, wish := range []demoAddress{p.agents, p.operators, p.upstream} {

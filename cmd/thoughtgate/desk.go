@@ -50,8 +50,8 @@ func deskConfig(file string) (config.Config, error) {
 	return cfg, err
 }
 
-// showDesk tells a person at a terminal how to sign in. What is written elsewhere
-// is collected, and read by others.
+// showDesk shows a person at a terminal how to sign in. Other output is collected,
+// and read by others.
 func showDesk(w io.Writer, a *app.App) error {
 	if !isTerminal(w) {
 		return a.KeepToken()

@@ -157,7 +157,7 @@ type explanation struct {
 	policy.Explanation `json:",inline"`
 
 	Listed      bool               `json:"listed"`                // whether lists that the agent gets have it
-	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool, as the agent is told, if the upstream says nothing of it
+	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool, as the agent is shown, if the upstream says nothing of it
 	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs it
 	Clients     []app.ClientPlan   `json:"clients"`
 }

@@ -28,7 +28,7 @@ var starterConfig string
 // starterPolicyFile is what the starter configuration calls its policy.
 const starterPolicyFile = "thoughtgate.cedar"
 
-// initFlags are what init is told.
+// initFlags are the flags of init.
 type initFlags struct {
 	client, file, config, command string
 	servers                       []string

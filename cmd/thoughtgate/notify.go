@@ -9,7 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 )
 
-// A notifier tells of new calls on the desktop, if there is a program for that.
+// A notifier shows new calls on the desktop, if there is a program for that.
 type notifier struct {
 	command func(title, text string) []string // nil if there is none
 	queue   chan casefile.Approval
@@ -43,7 +43,7 @@ func desktopCommand(look func(string) (string, error)) func(title, text string) 
 	return nil
 }
 
-// notify tells of a call, unless too many others are new as well.
+// notify shows a call, unless too many others are new as well.
 func (n *notifier) notify(a casefile.Approval) {
 	if n.command == nil {
 		return

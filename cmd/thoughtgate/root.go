@@ -26,7 +26,7 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// fail tells what went wrong and returns the exit status. A problem that has a
+// fail prints what went wrong and returns the exit status. A problem that has a
 // place begins with it, so that editors and terminals find it.
 func fail(w io.Writer, err error) int {
 	if bad := new(config.Error); errors.As(err, &bad) {
@@ -87,7 +87,7 @@ func positional(allowed cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // load returns the configuration that s and the environment describe. When
-// there is none it prints the warnings, which often tell why.
+// there is none it prints the warnings, which often say why.
 func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
 	s.Environ = os.Environ()
 	cfg, warnings, err := config.Load(s)

@@ -40,7 +40,7 @@ func newScreen(w io.Writer) *screen {
 	return s
 }
 
-// A colour is what the terminal is told to draw text in.
+// A colour is what the terminal draws text in.
 type colour string
 
 const (
@@ -104,7 +104,7 @@ func (s *screen) warnings(listed []casefile.Approval, n int) error {
 	return nil
 }
 
-// distinct returns how many characters tell the ids apart.
+// distinct returns how many characters distinguish the ids.
 func distinct(listed []casefile.Approval) int {
 	least := 0
 	for _, a := range listed {
@@ -245,7 +245,7 @@ func stateName(a casefile.Approval) string {
 	return oneLine(string(a.State), maxCell)
 }
 
-// fate tells what became of a call, and through whom.
+// fate says what became of a call, and through whom.
 func fate(a casefile.Approval, now time.Time) string {
 	text := stateName(a)
 	if a.Rejection != nil {

@@ -64,22 +64,22 @@ func TestFate(t *testing.T) {
 		a    casefile.Approval
 		want string
 	}{
-		{casefile.Approval{State: task.Approved, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed)`},
-		{casefile.Approval{State: task.Executing, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), running`},
-		{casefile.Approval{State: task.Completed, Approvals: approved}, `approved by bob\u001b 1m0s ago (as agreed), completed`},
+		{casefile.Approval{State: task.Approved, Decisions: casefile.Decisions{Approvals: approved}}, `approved by bob\u001b 1m0s ago (as agreed)`},
+		{casefile.Approval{State: task.Executing, Decisions: casefile.Decisions{Approvals: approved}}, `approved by bob\u001b 1m0s ago (as agreed), running`},
+		{casefile.Approval{State: task.Completed, Decisions: casefile.Decisions{Approvals: approved}}, `approved by bob\u001b 1m0s ago (as agreed), completed`},
 		{casefile.Approval{State: task.Completed}, "completed"},
 		{casefile.Approval{State: task.Completed, NoApprovalNeeded: true}, "no approval needed, completed"},
-		{casefile.Approval{State: task.Rejected, Rejection: &by}, `rejected by bob\u001b 1m0s ago (as agreed)`},
+		{casefile.Approval{State: task.Rejected, Decisions: casefile.Decisions{Rejection: &by}}, `rejected by bob\u001b 1m0s ago (as agreed)`},
 		{
 			casefile.Approval{State: task.Expired, Failure: &task.Failure{Reason: "nobody came", Ran: task.RanNo}},
 			"expired: nobody came; it did not run",
 		},
 		{
-			casefile.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
+			casefile.Approval{State: task.Failed, Decisions: casefile.Decisions{Approvals: approved}, Failure: &task.Failure{Stage: task.StageExecutorLost, Ran: task.RanUnknown}},
 			"failed: executor_lost; outcome unknown: it may have run",
 		},
 		{
-			casefile.Approval{State: task.Failed, Approvals: approved, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
+			casefile.Approval{State: task.Failed, Decisions: casefile.Decisions{Approvals: approved}, Failure: &task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}},
 			"failed: upstream_error; it ran",
 		},
 	}

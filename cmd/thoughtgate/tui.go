@@ -17,7 +17,7 @@ import (
 )
 
 // A tui is the screen on which an approver decides held calls. Each message is a
-// key, something that the gate tells, or a second that has passed.
+// key, an event of the gate, or a second that has passed.
 type tui struct {
 	ctx     context.Context //nolint:containedctx // the interface of bubbletea has none
 	gate    *client.Client
@@ -101,7 +101,7 @@ func newcomers(since time.Time, notify func(casefile.Approval)) func(casefile.Ap
 // pause is how long to wait before a gate is tried again that was never reached.
 const pause = 2 * time.Second
 
-// follow sends what the gate tells, for as long as ctx lasts and the gate does not
+// follow sends the events of the gate, for as long as ctx lasts and the gate does not
 // refuse.
 func follow(ctx context.Context, gate *client.Client, send func(tea.Msg), pending func(casefile.Approval)) {
 	for ctx.Err() == nil {
@@ -165,7 +165,7 @@ func (t *tui) handle(msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// hear does what something that the gate tells asks for.
+// hear handles an event of the gate.
 func (t *tui) hear(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case lostMsg:

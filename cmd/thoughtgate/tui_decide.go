@@ -115,7 +115,7 @@ func (t *tui) problem(id task.ID, err error) string {
 	}
 }
 
-// decided tells what came of a decision, and shows the call as it is then.
+// decided shows what came of a decision, and shows the call as it is then.
 func (t *tui) decided(msg decidedMsg) tea.Cmd {
 	if t.prompt != nil && t.open != nil && t.open.call.ID == msg.id {
 		t.open.reason, t.prompt = t.prompt.reason, nil

@@ -78,7 +78,7 @@ type wrapping struct {
 	stdout, stderr io.Writer
 }
 
-// build returns the gate before the server, and tells where its inbox is.
+// build returns the gate before the server, and prints where its inbox is.
 func (w wrapping) build(file string) (*app.Wrapped, error) {
 	sources := config.Sources{File: file, Server: &w.server, Starter: &config.Starter{
 		Name: "the built-in configuration", Text: wrapConfig, Policies: []config.Source{{Name: "wrap.cedar", Text: wrapPolicy}},

@@ -65,7 +65,7 @@ func (w *wrapping) reach(at remote, command []string) (err error) {
 // maxToken is how large a file with a token may be.
 const maxToken = 64 << 10
 
-// readToken returns the token in a file. The errors do not tell what is in it.
+// readToken returns the token in a file. The errors do not show what is in it.
 func readToken(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // The list and the page of a request say that the agent is gone while they are
-// open. What somebody writes there stays.
+// open. Text that somebody writes there stays.
 func TestAgentLeaves(t *testing.T) {
 	s := open(t, plainRules)
 	p, ok := visit(t, s)

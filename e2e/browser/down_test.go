@@ -34,8 +34,8 @@ func (p *person) rests(reason string) {
 	}
 }
 
-// A gate that is down is told of before anybody presses a button. What was typed
-// stays, and the decision can be made once the gate is back.
+// The page says that the gate is down before anybody presses a button. Text that was
+// typed stays, and the decision can be made once the gate is back.
 func TestGateDown(t *testing.T) {
 	b := openBureau(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")

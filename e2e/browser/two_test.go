@@ -110,8 +110,7 @@ func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
 	return p, true
 }
 
-// hold holds a call of somebody's. What its server says of the tool follows from
-// the tool's name.
+// hold holds a call of somebody's. The definition of the tool follows from its name.
 func (b *bureau) hold(t *testing.T, by, tool, arguments string) task.ID {
 	t.Helper()
 	return b.holdFor(t, "default", by, tool, arguments)

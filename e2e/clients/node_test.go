@@ -71,8 +71,7 @@ type agent struct {
 	orders map[int]*order
 }
 
-// An order is something that an agent was told to do. What it has to say of it
-// comes as reports.
+// An order is something that an agent is to do. The agent answers with reports.
 type order struct {
 	t       *testing.T
 	reports chan report

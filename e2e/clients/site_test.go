@@ -3,7 +3,7 @@
 //
 // Every test has a gate of its own with real listeners, in front of the demo's
 // server. Approvers act through the operators' HTTP API with the token that
-// the gate made. What counts is the ledger of the demo's server: what ran, and
+// the gate made. The tests compare the ledger of the demo's server: what ran, and
 // how often.
 //
 // The tests of TypeScript clients need node (20 or newer) and npm, and install

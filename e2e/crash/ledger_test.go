@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A ledger is an upstream that notes what it runs before it answers. What a
-// call does is said by its arguments: its number, and how to behave.
+// A ledger is an upstream that notes what it runs before it answers. The arguments of
+// a call have its number, and say how the ledger behaves.
 type ledger struct {
 	url string
 

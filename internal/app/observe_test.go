@@ -1,40 +1,15 @@
 package app_test
 
 import (
-	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
-	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/spans"
 )
-
-// A collector takes spans.
-type collector struct {
-	mu    sync.Mutex
-	spans map[string]*tracepb.Span // by name, the last one of each
-}
-
-// ServeHTTP implements [http.Handler].
-func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	raw, _ := io.ReadAll(r.Body)
-	batch := new(collectorpb.ExportTraceServiceRequest)
-	_ = proto.Unmarshal(raw, batch) // what is missing fails the test
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, of := range batch.GetResourceSpans() {
-		for _, s := range of.GetScopeSpans()[0].GetSpans() {
-			c.spans[s.GetName()] = s
-		}
-	}
-}
 
 // NFR-001 of REQ-GOV-001 and REQ-CORE-003: a held call shows in metrics, by its
 // tool, and in traces: what policy said of it below its request, and the wait
@@ -47,7 +22,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 	}))
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()
-	traces := &collector{spans: make(map[string]*tracepb.Span)}
+	traces := new(spans.Collector)
 	collecting := httptest.NewServer(traces)
 	defer collecting.Close()
 	text := strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
@@ -82,16 +57,11 @@ func TestHeldCallIsObserved(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	wait, policy := traces.spans["approval.wait"], traces.spans["policy.evaluate"]
-	if wait == nil || policy == nil {
-		t.Fatalf("spans %v; want approval.wait and policy.evaluate", traces.spans)
+	wait := traces.Find(t, "approval.wait", spans.Any)
+	if len(wait.Links) != 1 || wait.Parent != "" {
+		t.Fatalf("approval.wait has parent %q and links %v; want one link, to the request", wait.Parent, wait.Links)
 	}
-	if len(wait.GetLinks()) != 1 || len(wait.GetParentSpanId()) != 0 || !slices.Equal(wait.GetLinks()[0].GetTraceId(), policy.GetTraceId()) {
-		t.Errorf("approval.wait has links %v; want one to the request in trace %s", wait.GetLinks(), hex.EncodeToString(policy.GetTraceId()))
-	}
-	if len(policy.GetParentSpanId()) == 0 {
-		t.Error("policy.evaluate is not a part of its request")
-	}
+	traces.Find(t, "policy.evaluate", func(s spans.Span) bool { return s.Parent != "" && strings.HasPrefix(wait.Links[0], s.Trace+"-") })
 }
 
 // NFR-001 of REQ-GOV-001: calls that are withdrawn, rejected, or too many, are

@@ -20,7 +20,7 @@ func hasPolicy(cfg config.Config) bool {
 // unless some tools must be called as a task: then every call is judged, and
 // forwarded.
 // If anything is wrong the error is a [*config.Error]. It and the warnings
-// tell the place in the file.
+// name the place in the file.
 func Settings(cfg config.Config) (*gate.Settings, []config.Problem, error) {
 	s := &gate.Settings{
 		HideDenied:    cfg.HideDenied,

@@ -107,8 +107,8 @@ func shareStore(t *testing.T, store string) {
 	}
 }
 
-// shareLogins logs in on one replica and out on another. What somebody makes who
-// knows the URL of the store, from which the key once followed, is no login.
+// shareLogins logs in on one replica and out on another. A login
+// that was made with the URL of the store, from which the key once followed, is refused.
 func shareLogins(t *testing.T, store string, a, b *app.App) {
 	t.Helper()
 	client := &http.Client{

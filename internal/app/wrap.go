@@ -30,7 +30,7 @@ import (
 // in place of the server.
 type Wrap struct {
 	In       io.Reader // what the agent says
-	Out      io.Writer // what it is told
+	Out      io.Writer // what the agent reads
 	Stderr   io.Writer // the server's
 	Env      []string  // the server's
 	Dir      string    // in which the server runs
@@ -150,7 +150,7 @@ func (s *servers) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
 	}), nil
 }
 
-// serverID tells a server from others that the user gives the same name, for example
+// serverID distinguishes a server from others that the user gives the same name, for example
 // in another project: a call to one must never run on another.
 func serverID(u config.Upstream, dir string) string {
 	text := dir + "\x00" + strings.Join(u.Command, "\x00")

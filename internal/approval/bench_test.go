@@ -33,7 +33,7 @@ func BenchmarkPath(b *testing.B) {
 }
 
 // BenchmarkLazyPoll asks for a call that runs as a task of an upstream which answers
-// at once. What remains is what the gate adds to each question. GOV-004 NF-001.1
+// at once. The time is what the gate adds to each question. GOV-004 NF-001.1
 // allows 10 ms.
 func BenchmarkLazyPoll(b *testing.B) {
 	o, r := open(b, nil), newRemote()

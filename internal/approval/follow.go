@@ -105,7 +105,7 @@ func (f *Following) begin(ctx context.Context) error {
 }
 
 // recent calls do with the tasks that were made since the last look, as far as
-// the clocks of replicas can tell.
+// the clocks of replicas agree.
 func (f *Following) recent(ctx context.Context, do func(task.Task)) error {
 	since := f.looked.Add(-skew)
 	return f.each(ctx, nil, func(t task.Task) bool {

@@ -221,7 +221,7 @@ func (gs *grants) Revoke(ctx context.Context, id task.GrantID, who Approver, rea
 }
 
 // grantNotes returns what the journal says of a call that a grant approved, where n
-// tells of the change.
+// is the note of the change.
 func grantNotes(t task.Task, n task.Note) []task.Note {
 	var notes []task.Note
 	for _, a := range t.Approval.Approvals {

@@ -40,8 +40,8 @@ type Call struct {
 	// request itself, which is there only as long as [Desk.Wait] is.
 	Send Sender
 
-	// Alone keeps the call apart from identical ones: several clients share
-	// this owner because nobody can tell them apart.
+	// Alone keeps the call apart from identical ones: several clients that
+	// cannot be distinguished share this owner.
 	Alone bool
 
 	// Standing says how far the owner is known, and Room where those that are not

@@ -83,8 +83,8 @@ func (d *Desk) UpstreamTasks(ctx context.Context, owner string) (map[string]task
 }
 
 // Cancel withdraws a task on behalf of its owner. A call that runs is
-// interrupted; whether it ran is then unknown. What the upstream does for it is
-// cancelled there with send, which may be nil, without waiting for that.
+// interrupted; whether it ran is then unknown. Cancel has the call cancelled at the
+// upstream with the sender of w, which may be nil, and does not wait for that.
 func (d *Desk) Cancel(ctx context.Context, ref task.Ref, w Withdrawal) (task.Task, error) {
 	cancel := task.Cancel{By: w.By, Reason: plain.Text(w.Reason, casefile.MaxReason)}
 	t, err := d.updater().Advance(ctx, ref, cancel, d.cfg.Now())

@@ -27,8 +27,8 @@ type Shares struct {
 	Strange int // all, if the owner is not proven: the rest is for those that are
 }
 
-// limits returns the limits for a call. Owners that share a name because nobody
-// can tell them apart are bounded by their room instead.
+// limits returns the limits for a call. Owners that share a name because they cannot
+// be distinguished are bounded by their room instead.
 func (h *holder) limits(c Call) task.Limits {
 	l, shares := h.settings().Limits, h.settings().Shares
 	l.Unique = !c.Alone

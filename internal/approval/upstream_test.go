@@ -212,8 +212,8 @@ func TestCancelTimeout(t *testing.T) {
 	})
 }
 
-// F-005.12: an upstream that cannot be asked changes nothing. What it says, and
-// how often it wants to be asked, is passed on within bounds.
+// F-005.12: an upstream that cannot be asked changes nothing. Its
+// message and its poll interval are passed on within bounds.
 // GOV-004 F-005.9.
 func TestPollIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

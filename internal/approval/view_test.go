@@ -48,7 +48,7 @@ func TestShow(t *testing.T) {
 			},
 			Cautions:  casefile.Cautions{Risk: casefile.RiskDestroys},
 			Digests:   casefile.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
-			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Quorum: 1,
+			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Decisions: casefile.Decisions{Quorum: 1},
 			Agent: &casefile.Agent{Presence: task.OwnerWaits, LastContact: held.CreatedAt, Text: "Agent is waiting"},
 			Name:  "delete_file",
 		}

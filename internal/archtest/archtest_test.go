@@ -41,6 +41,7 @@ var allowed = map[string]string{
 	"internal/ownstack":             "",
 	"internal/testenv":              "",
 	"internal/testenv/spans":        "",
+	"internal/testenv/pipeserver":   "jsonrpc",
 	"internal/netfault":             "",
 	"internal/metrics":              "",
 	"internal/tracing":              "",

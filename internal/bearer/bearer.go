@@ -37,7 +37,7 @@ func ParseHash(text string) (h Hash, err error) {
 // String returns the text form of h.
 func (h Hash) String() string { return prefix + hex.EncodeToString(h[:]) }
 
-// Equal compares in a time that tells nothing of either.
+// Equal compares in constant time.
 func (h Hash) Equal(other Hash) bool { return subtle.ConstantTimeCompare(h[:], other[:]) == 1 }
 
 // New returns a new random token that begins with the given letters, by which

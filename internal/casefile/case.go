@@ -53,7 +53,7 @@ type Context struct {
 	Given     []Grant      `json:"given,omitempty"`     // the standing approvals that its approvers gave
 }
 
-// Context returns what of the case is not the call. Objection tells of an error in
+// Context returns what of the case is not the call. Objection returns an error in
 // words.
 func (c Case) Context(objection func(error) string) Context {
 	x := Context{Approvers: c.Approvers, Changed: c.Changed, Earlier: c.Earlier, Story: c.Story, Offer: c.Offer, Given: c.Given}

@@ -30,7 +30,7 @@ type Facts struct {
 	Why         *Why               `json:",omitzero"`
 	Preview     *Preview           `json:",omitzero"`
 	Home        *Home              `json:",omitzero"`
-	Shared      bool               `json:",omitzero"` // nobody can tell the owner from others
+	Shared      bool               `json:",omitzero"` // other clients have the same owner
 
 	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`

@@ -49,7 +49,7 @@ func (v *Viewer) Offer(t task.Task) (Offer, error) {
 	case t.Verdict.ToolDigest == "":
 		return Offer{}, &NoGrantError{"the definition of the tool is not known"}
 	case f.Shared || !f.Principal.Anonymous && f.Principal.ID == "":
-		return Offer{}, &NoGrantError{"the gate cannot tell the agent from others"}
+		return Offer{}, &NoGrantError{"the gate cannot distinguish the agent from others"}
 	}
 	free, err := v.freeable(t)
 	if err != nil {

@@ -111,7 +111,7 @@ type groupKey struct {
 func keyOf(p *item) groupKey {
 	s := groupKey{principal: p.principal, upstream: p.Upstream, method: p.Method, name: p.Name, workflow: p.Workflow, digest: p.Digest}
 	if p.Anonymous || p.principal == "" {
-		s.owner = p.owner // nobody can tell whether others are the same agent
+		s.owner = p.owner // others may be the same agent
 	}
 	return s
 }

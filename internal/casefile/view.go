@@ -32,21 +32,26 @@ type Approval struct {
 	Background
 	Cautions
 	Digests
-	CreatedAt        time.Time       `json:"createdAt"`
-	ExpiresAt        time.Time       `json:"expiresAt"`           // of the question while it is pending, then of the task
-	ValidUntil       time.Time       `json:"validUntil,omitzero"` // until when a call that is approved can be run
-	Quorum           int             `json:"quorum,omitzero"`
-	Approvals        []task.Decision `json:"approvals,omitempty"`
-	Rejection        *task.Decision  `json:"rejection,omitzero"`
-	Failure          *task.Failure   `json:"failure,omitzero"`
-	Agent            *Agent          `json:"agent,omitzero"`            // until the call is run
-	Next             string          `json:"next,omitzero"`             // once it is approved: what happens next, in words
-	NoApprovalNeeded bool            `json:"noApprovalNeeded,omitzero"` // policy let it run without one
-	Result           *Result         `json:"result,omitzero"`           // what the tool answered, by [Viewer.Show]
+	CreatedAt  time.Time `json:"createdAt"`
+	ExpiresAt  time.Time `json:"expiresAt"`           // of the question while it is pending, then of the task
+	ValidUntil time.Time `json:"validUntil,omitzero"` // until when a call that is approved can be run
+	Decisions
+	Failure          *task.Failure `json:"failure,omitzero"`
+	Agent            *Agent        `json:"agent,omitzero"`            // until the call is run
+	Next             string        `json:"next,omitzero"`             // once it is approved: what happens next, in words
+	NoApprovalNeeded bool          `json:"noApprovalNeeded,omitzero"` // policy let it run without one
+	Result           *Result       `json:"result,omitzero"`           // what the tool answered, by [Viewer.Show]
 
 	// Name is the tool's name as it came, for those who make visible
 	// themselves what it may hide.
 	Name string `json:"-"`
+}
+
+// Decisions are what approvers have decided, and how many must approve.
+type Decisions struct {
+	Quorum    int             `json:"quorum,omitzero"`
+	Approvals []task.Decision `json:"approvals,omitempty"`
+	Rejection *task.Decision  `json:"rejection,omitzero"`
 }
 
 // A Background is what policy, the upstream and the agent say about a call.

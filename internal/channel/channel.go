@@ -3,7 +3,7 @@
 // may answer is decided by package approval.
 //
 // An [Outbox] compares how each held call stands with what each channel was last
-// sent, and sends the difference. What was sent is kept in the store, so a message
+// sent, and sends the difference. The store has what was sent, so a message
 // is neither lost when the gate or the channel is down nor sent by two replicas.
 // If a gate is killed between sending a message and recording that, the message is
 // sent again with the same [Question.MessageID].
@@ -99,7 +99,7 @@ type Question struct {
 	NewlyEscalated bool
 }
 
-// MessageID identifies the message that tells of q's stage, or the reminder. A message
+// MessageID identifies the message about q's stage, or the reminder. A message
 // that is sent again has the same.
 func (q Question) MessageID() string {
 	if q.Reminder > 0 {

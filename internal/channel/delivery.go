@@ -13,7 +13,7 @@ import (
 
 // A delivery is what the store keeps of a question on one channel.
 type delivery struct {
-	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was told last
+	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was sent last
 	Ref      string    `json:"ref,omitzero"`
 	Via      string    `json:"via,omitzero"`      // a digest of the address at which it was asked
 	Nudged   int       `json:"nudged,omitzero"`   // how many of the nudges the channel knows of

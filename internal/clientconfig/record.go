@@ -15,7 +15,7 @@ import (
 )
 
 // A Record is what is known of a file that was changed, so that it can be
-// restored. It is written before the file is, so it may tell of patches that never
+// restored. It is written before the file is, so it may have patches that never
 // came about.
 type Record struct {
 	Client  string  `json:"client"`

@@ -219,7 +219,7 @@ func (c Client) server(n *node, m member, path []string, w Wrapping) ([]entry, e
 	return []entry{e}, nil
 }
 
-// place returns what tells servers of the same name apart.
+// place returns what distinguishes servers of the same name.
 func place(path []string) string {
 	if len(path) < 3 {
 		return ""
@@ -326,7 +326,7 @@ func (e *entry) readArgs(n, command *node) error {
 	return e.judge()
 }
 
-// judge tells whether the entry is wrapped.
+// judge reports whether the entry is wrapped.
 func (e *entry) judge() error {
 	for _, a := range e.argv {
 		if a.kind != text {

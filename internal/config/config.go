@@ -20,22 +20,17 @@ import (
 	"time"
 )
 
-// A Config is everything a gate can be told. It is plain data with every
+// A Config has all settings of a gate. It is plain data with every
 // default filled in, and is never changed after [Load] has returned it.
 type Config struct {
-	Listen         string // host:port for agents
-	ListenTLS      Certificate
-	Operators      Operators
-	Upstreams      []Upstream // at least one
-	Rules          []Rule     // the first that matches a call decides
-	Default        Rule       // for calls that no rule matches; without Action if none was given
-	Observe        bool       // forward every call, and only tell what would have happened
-	HideDenied     bool       // leave out of lists what is denied outright
-	WholeBatches   bool       // hold all of a batch of which something needs approval
-	Drafts         bool       // tell modern agents of approvals as drafts of MCP propose
-	Workflows      []Workflow // at least one
-	Channels       []Channel  // besides the inbox
-	Cedar          Cedar
+	Listen    string // host:port for agents
+	ListenTLS Certificate
+	Operators Operators
+	Upstreams []Upstream // at least one
+	Policy
+	WholeBatches   bool      // hold all of a batch of which something needs approval
+	Drafts         bool      // show modern agents approvals as drafts of MCP propose
+	Channels       []Channel // besides the inbox
 	Waiting        Waiting
 	Execution      Execution
 	Tasks          Tasks
@@ -53,6 +48,21 @@ type Config struct {
 
 	ServerEnviron []string // of the gate's own environment variables, those that upstreams which are programs get
 
+	Files
+}
+
+// A Policy says which calls are forwarded, and who must approve others.
+type Policy struct {
+	Rules      []Rule // the first that matches a call decides
+	Default    Rule   // for calls that no rule matches; without Action if none was given
+	Cedar      Cedar
+	Workflows  []Workflow // at least one
+	Observe    bool       // forward every call, and only report what would have happened
+	HideDenied bool       // leave out of lists what is denied outright
+}
+
+// Files are where a configuration comes from.
+type Files struct {
 	Watch       []string          // directories in which a change may mean another configuration; sorted
 	Fingerprint [sha256.Size]byte // of the content of every file that was read
 	Origins     Origins
@@ -123,7 +133,7 @@ type Waiting struct {
 	Longest   time.Duration // the same for an agent that is shown progress
 	Hosts     []Host        // how long agent hosts wait, besides those that are built in
 	Keepalive time.Duration // between two signs of life on a stream
-	Errors    bool          // tell legacy agents by errors that a call was not allowed to run
+	Errors    bool          // legacy agents get an error if a call was not allowed to run
 	PendingOK bool          // the answer to a call that still waits is no error
 
 	RequestMeta []string // members of _meta that say nothing of what is asked for; * stands for all
@@ -142,7 +152,7 @@ type Execution struct {
 	Lease   time.Duration // how long a replica that runs a call may be silent
 
 	PollTimeout   time.Duration // how long the upstream may take to say how its own task stands
-	CancelTimeout time.Duration // how long it may take to be told that nobody waits for it any more
+	CancelTimeout time.Duration // how long an upstream may take to accept a cancellation
 }
 
 // Tasks says how held calls are kept.
@@ -152,7 +162,7 @@ type Tasks struct {
 	MaxPendingPerOwner   int
 	MaxPending           int
 	MaxPendingPerAddress int      // held calls of all anonymous agents at one address; zero means a quarter of MaxPending
-	MaxPendingUnknown    int      // the same for those that show nothing by which they can be told apart
+	MaxPendingUnknown    int      // the same for those that show nothing that distinguishes them
 	PendingStatus        string   // working or input_required
 	ForceRequired        []string // tools that must be called as a task
 	MinPollInterval      time.Duration
@@ -183,9 +193,9 @@ type Audit struct {
 	Retention time.Duration // zero means for good
 }
 
-// Notifications says how clients are told of their tasks on streams.
+// Notifications says how clients are notified of their tasks on streams.
 type Notifications struct {
-	IdleTimeout time.Duration // after which a stream of a task's events that has nothing to tell is ended
+	IdleTimeout time.Duration // after which a stream of a task's events is ended if there are none
 	MaxPerOwner int           // how many of these one owner may have open
 
 	Forward           bool          // whether upstreams are listened to for news of their own tasks
@@ -218,7 +228,7 @@ type Limits struct {
 	WriteTimeout   time.Duration // until a client has taken one chunk
 	Keepalive      time.Duration // how long an unused client connection is kept
 
-	ToolsFetchTimeout time.Duration // until the upstream has told which tools it has
+	ToolsFetchTimeout time.Duration // until the upstream has listed its tools
 	ToolsMaxPages     int           // of the list of its tools
 }
 
@@ -228,7 +238,7 @@ type Shutdown struct {
 	Drain time.Duration // how long calls under way may take to finish
 }
 
-// Telemetry says what the gate tells of itself.
+// Telemetry says what the gate reports about itself.
 type Telemetry struct {
 	Log    Log
 	Traces Traces
@@ -247,7 +257,7 @@ type Traces struct {
 	Headers  map[string]Secret
 }
 
-// Default returns the settings of a gate that was told nothing. It is not
+// Default returns the settings of a gate without a configuration. It is not
 // valid as it is: it has no upstream, and no workflow either, because the one
 // that [Load] adds is there only if no other is given.
 func Default() Config {
@@ -257,12 +267,11 @@ func Default() Config {
 			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
 			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
 		},
-		Identity:   Identity{MTLS: MTLS{Name: "cn"}},
-		HideDenied: true,
-		Drafts:     true,
-		Cedar:      Cedar{Timezone: "UTC"},
-		Waiting:    Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
-		Execution:  Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
+		Identity:  Identity{MTLS: MTLS{Name: "cn"}},
+		Policy:    Policy{HideDenied: true, Cedar: Cedar{Timezone: "UTC"}},
+		Drafts:    true,
+		Waiting:   Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
+		Execution: Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,
 			MaxTTL:             24 * time.Hour,

@@ -83,12 +83,11 @@ func TestDefaults(t *testing.T) {
 			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
 			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
 		},
-		Identity:   config.Identity{MTLS: config.MTLS{Name: "cn"}},
-		HideDenied: true,
-		Drafts:     true,
-		Cedar:      config.Cedar{Timezone: "UTC"},
-		Waiting:    config.Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
-		Execution:  config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
+		Identity:  config.Identity{MTLS: config.MTLS{Name: "cn"}},
+		Policy:    config.Policy{HideDenied: true, Cedar: config.Cedar{Timezone: "UTC"}},
+		Drafts:    true,
+		Waiting:   config.Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
+		Execution: config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
 			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, MaxPendingUnknown: 20, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
@@ -253,27 +252,29 @@ telemetry:
 				Roles: config.Roles{Viewer: []string{"group:v"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
 			},
 		},
-		Rules: []config.Rule{
-			{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
-			{Match: "b", Action: "policy"},
-		},
-		Default:      config.Rule{Action: "deny", Reason: "r 2", Observe: true},
-		Observe:      true,
-		WholeBatches: true,
-		Workflows: []config.Workflow{
-			{
-				Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
-				Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox", "hook"}, AskHost: true,
-				Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
-				QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
-				Grants:     config.Grants{Longest: 4 * time.Hour, Uses: 7},
+		Policy: config.Policy{
+			Rules: []config.Rule{
+				{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
+				{Match: "b", Action: "policy"},
 			},
-			{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}},
+			Default: config.Rule{Action: "deny", Reason: "r 2", Observe: true},
+			Observe: true,
+			Workflows: []config.Workflow{
+				{
+					Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
+					Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox", "hook"}, AskHost: true,
+					Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
+					QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
+					Grants:     config.Grants{Longest: 4 * time.Hour, Uses: 7},
+				},
+				{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}},
+			},
+			Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		},
+		WholeBatches: true,
 		Channels: []config.Channel{{Name: "hook", Webhook: config.Webhook{
 			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), Timeout: 3 * time.Second,
 		}, Email: config.Email{Security: "starttls", Timeout: 15 * time.Second}}},
-		Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		Waiting: config.Waiting{
 			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,
 			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}}, RequestMeta: []string{"acme/turn"},

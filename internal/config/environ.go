@@ -113,7 +113,7 @@ func (env environment) overrides() []Override {
 // set where the gate is started.
 const operatorsURL = "THOUGHTGATE_OPERATORS_URL"
 
-// replaced tells what to use instead of variables that the requirements name and
+// replaced says what to use instead of variables that the requirements name and
 // this gate does not have.
 var replaced = map[string]string{
 	"THOUGHTGATE_APPROVAL_LIVENESS_CHECK": "use execution.start instead: contact checks that the agent is present, approval does not",

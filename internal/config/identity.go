@@ -14,7 +14,7 @@ import (
 // Identity says how agents are recognised.
 type Identity struct {
 	Anonymous bool     // those who show nothing may come in
-	URL       *url.URL // where agents reach the gate, if that is to be told to those who need a token
+	URL       *url.URL // where agents reach the gate, if agents that need a token are to read it
 	Tokens    []Token
 	JWT       []JWT
 	MTLS      MTLS

@@ -89,7 +89,7 @@ func (w schemaWriter) setting(path string, s setting) object {
 }
 
 // several returns the schema of a list or a dict, which has that of its items
-// under key. What is known of single values is said once, of all of them.
+// under key. It says once, for all items, what is known of single values.
 func (w schemaWriter) several(path string, item setting, schema object, key string) object {
 	if single, ok := item.(leaf); ok {
 		schema[key] = single.schema()

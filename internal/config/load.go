@@ -34,7 +34,7 @@ type Override struct {
 
 // Load returns the configuration that s describes, and warnings about what is
 // allowed but probably not meant. If anything is wrong with it the error is an
-// [*Error] that tells all of it, or says why the file cannot be read. The
+// [*Error] that names every problem, or says why the file cannot be read. The
 // fingerprint of an erroneous configuration is returned as well.
 func Load(s Sources) (Config, []Problem, error) {
 	l := newLoader(s.Environ)
@@ -227,7 +227,7 @@ func (l *loader) result() (Config, []Problem, error) {
 	}
 	l.cfg.Fingerprint = l.files.fingerprint()
 	if len(l.problems) > 0 {
-		return Config{Fingerprint: l.cfg.Fingerprint}, sorted(l.warnings), NewError(l.problems)
+		return Config{Files: Files{Fingerprint: l.cfg.Fingerprint}}, sorted(l.warnings), NewError(l.problems)
 	}
 	l.cfg.Origins = l.origins
 	return l.cfg, sorted(l.warnings), nil

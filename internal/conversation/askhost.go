@@ -29,7 +29,7 @@ type invitations struct {
 // An invitation is one that a legacy client was sent.
 type invitation struct {
 	until time.Time // when its task ends at the latest
-	over  bool      // the client was told that there is nothing left to decide
+	over  bool      // the client knows that there is nothing left to decide
 }
 
 type invitationKey struct {
@@ -62,7 +62,7 @@ func (i *invitations) add(key invitationKey, until, now time.Time) bool {
 	return true
 }
 
-// open reports whether the client was invited and not told yet that there is
+// open reports whether the client was invited and does not know yet that there is
 // nothing left to decide.
 func (i *invitations) open(key invitationKey) bool {
 	i.mu.Lock()
@@ -71,7 +71,7 @@ func (i *invitations) open(key invitationKey) bool {
 	return one != nil && !one.over
 }
 
-// end notes that the client is told that there is nothing left to decide, and
+// end notes that the client knows that there is nothing left to decide, and
 // reports whether the invitation was open.
 func (i *invitations) end(key invitationKey) bool {
 	i.mu.Lock()
@@ -154,7 +154,7 @@ func (w *waiting) whenDecided(ctx context.Context, t task.Task) <-chan task.Task
 		defer w.hub.surviving(ctx, t.ID)
 		steps, err := w.hub.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
 		if err != nil {
-			return // the end of the wait tells as well
+			return // the end of the wait says so as well
 		}
 		defer steps.Close()
 		for {
@@ -173,7 +173,7 @@ func (w *waiting) whenDecided(ctx context.Context, t task.Task) <-chan task.Task
 	return decided
 }
 
-// completeInvitation tells a client that was invited to decide about t that there
+// completeInvitation notifies a client that was invited to decide about t that there
 // is nothing left to decide, if that is so.
 func (w *waiting) completeInvitation(t task.Task) {
 	if t.State == task.InputRequired || !w.hub.invitations.end(invitationKey{w.peer(), t.ID}) {

@@ -56,7 +56,7 @@ func (r *Request) AnswerBatch(ctx context.Context, p *Plan, answers [][]byte) er
 	return nil
 }
 
-// HandOver notes that the client has been told the outcomes among the gate's
+// HandOver notes that the client has been sent the outcomes among the gate's
 // answers to a batch.
 func (r *Request) HandOver(ctx context.Context, p *Plan) {
 	for i := range p.ended {
@@ -121,7 +121,7 @@ func (b batch) aboutOwnTask(ctx context.Context, m *jsonrpc.Message, p *Plan) []
 	}
 }
 
-// statusMessage returns the message that tells how t stands, as shown tells it.
+// statusMessage returns the message about how t stands, as shown says.
 func (r *Request) statusMessage(t task.Task, err error, shown func(task.Task) (mcptask.Text, error)) []byte {
 	var text mcptask.Text
 	if err == nil {
@@ -148,7 +148,7 @@ func (r *Request) resultMessage(ctx context.Context, p *Plan, t task.Task, err e
 	}
 }
 
-// outcomeMessage returns the message that tells what became of t, as shown tells
+// outcomeMessage returns the message about what became of t, as shown says
 // it, as one of the answers to a batch.
 func (r *Request) outcomeMessage(ctx context.Context, p *Plan, t task.Task, shown func(task.Task) (mcptask.Answer, error)) []byte {
 	if t.Result != nil && t.Result.Size > upstream.MaxWhole {
@@ -216,11 +216,11 @@ func requestIDs(m *jsonrpc.Message) [][]byte {
 
 // judge judges a message of a batch. The version that has batches has no tasks,
 // so the upstream's cannot be listed, and calls are not made as tasks.
-func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Judged, *wire.Problem) {
+func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Judgement, *wire.Problem) {
 	switch {
 	case m.Kind != jsonrpc.Request:
 	case m.Method == mcptask.MethodList:
-		return gate.Judged{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "tasks cannot be listed in a batch"}
+		return gate.Judgement{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "tasks cannot be listed in a batch"}
 	case wire.IsList(m.Method):
 		cursor, _ := m.Params.Member("cursor").Text()
 		p.lists = append(p.lists, listRequest{id: m.ID.Bytes, method: m.Method, cursor: cursor})
@@ -229,10 +229,10 @@ func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Jud
 	return judge(b).message(ctx, m)
 }
 
-// hold holds one call of a batch, and returns the answer that tells to make it
+// hold holds one call of a batch, and returns the answer that asks to make it
 // again, since the others are not to wait for it; or what became of it if it has
 // come again.
-func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, p *Plan) []byte {
+func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, p *Plan) []byte {
 	r := b.part(m.ID.Bytes)
 	ctx, one := r.expect(ctx, m, m.ID.Bytes)
 	defer one.leave()

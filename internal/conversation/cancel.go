@@ -247,7 +247,7 @@ func (r *Request) expect(ctx context.Context, m *jsonrpc.Message, ids ...[]byte)
 }
 
 // EndSession withdraws the calls for which the client waits in its requests, and
-// if the session alone tells who the client is, all of its calls: nobody can ask
+// if the session alone shows who the client is, all of its calls: nobody can ask
 // for them any more. A call that runs already goes on, as after a disconnect.
 func (r *Request) EndSession(ctx context.Context) {
 	if !r.hub.Holds() {

@@ -23,7 +23,7 @@ func (f Face) String() string {
 	case f.Era == wire.Modern:
 		return fmt.Sprintf("the client waits up to %v in its request, then it is asked to repeat it, %d times at most", f.Patience, maxRounds)
 	default:
-		return fmt.Sprintf("the client waits up to %v in its request, then it is told to call again", f.Patience)
+		return fmt.Sprintf("the client waits up to %v in its request, then it is asked to call again", f.Patience)
 	}
 }
 

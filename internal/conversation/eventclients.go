@@ -11,7 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// eventClients counts, for each task, the streams whose clients asked to be told
+// eventClients counts, for each task, the streams whose clients asked to be notified
 // of it.
 type eventClients struct {
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ func (c *eventClients) remove(id task.ID) {
 	}
 }
 
-// connect counts the client as one that is told of tasks, and returns what counts
+// connect counts the client as one that is notified of tasks, and returns what counts
 // it out again.
 func (s *sender) connect(ctx context.Context, ids []task.ID) (leave func()) {
 	for _, id := range ids {
@@ -51,7 +51,7 @@ func (s *sender) connect(ctx context.Context, ids []task.ID) (leave func()) {
 	}
 }
 
-// notified counts and logs that a client was told the status of a task.
+// notified counts and logs that a client was sent the status of a task.
 func (h *Hub) notified(ctx context.Context, t task.Task, status mcptask.Status) {
 	h.cfg.Metrics.Notified(metrics.FromGate)
 	if h.cfg.Log.Enabled(ctx, slog.LevelDebug) {

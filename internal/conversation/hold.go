@@ -25,7 +25,7 @@ type hold struct{ *Request }
 
 // toDesk makes a task of a call, or attaches the call to the task of an identical
 // one.
-func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judged, send approval.Sender) (t task.Task, attached bool, err error) {
+func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, send approval.Sender) (t task.Task, attached bool, err error) {
 	variables, err := clientVariables(m)
 	if err != nil {
 		return task.Task{}, false, err
@@ -65,7 +65,7 @@ func describedTool(t gate.Tool) approval.Tool {
 }
 
 // asTask answers a client that knows tasks with one.
-func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
+func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
 	t, _, err := h.toDesk(ctx, m, judged, h.send())
 	if err != nil {
 		return h.notHeld(err)
@@ -78,7 +78,7 @@ func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judged
 }
 
 // request keeps a client that does not know tasks waiting in its request.
-func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) error {
+func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
 	ctx, one := h.expect(ctx, m, h.id)
 	defer one.leave()
 	t, attached, err := h.toDesk(ctx, m, judged, nil)
@@ -120,7 +120,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	ref := h.ref(t.ID)
 	h.hub.held.join(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
 	defer func() {
-		if last := h.hub.held.leave(ref.ID); last && errors.Is(err, ErrGone) && !w.told {
+		if last := h.hub.held.leave(ref.ID); last && errors.Is(err, ErrGone) && !w.sent {
 			h.withdraw(ref, round)
 		}
 	}()
@@ -268,7 +268,7 @@ func (h hold) awaitAgain(ctx context.Context, m *jsonrpc.Message, t task.Task, r
 }
 
 // Resume takes up a client that lost the stream of a request which is held. Place
-// is what the client was told to come back with.
+// is what the client was asked to come back with.
 func (r *Request) Resume(ctx context.Context, place string) error {
 	text, err := r.unseal(ctx, useResume, place)
 	if errors.Is(err, keyring.ErrForeign) {

@@ -13,7 +13,7 @@ type Host struct {
 	Limit time.Duration // 0 means that it has none
 }
 
-// hosts are those that were measured; docs/hosts.md tells how.
+// hosts are those that were measured; docs/hosts.md says how.
 var hosts = []Host{
 	{"claude-code", 0},
 	{"copilot-cli", 0},

@@ -32,15 +32,15 @@ type Config struct {
 
 // Waiting says how long clients are kept waiting in their requests.
 type Waiting struct {
-	Hold     time.Duration // before a client is told to come again
-	Longest  time.Duration // for a client that is told of progress meanwhile
+	Hold     time.Duration // before a client is asked to come again
+	Longest  time.Duration // for a client that is sent progress meanwhile
 	Forever  time.Duration // for a host that has no limit of its own
 	Hosts    []Host        // limits of hosts, before those that are built in
 	Beat     time.Duration // between two signs of life
 	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
 	Pending  mcptask.Status
-	Drafts   bool // tell modern clients of approvals as drafts of MCP propose
-	Errors   bool // tell legacy clients by errors, instead of tool results, that a call was not allowed to run
+	Drafts   bool // show modern clients approvals as drafts of MCP propose
+	Errors   bool // legacy clients get an error, instead of a tool result, if a call was not allowed to run
 	NoError  bool // the answer to a call that still waits is no error
 
 	Page    func(task.ID) string       // where people decide about a call; may be nil
@@ -53,7 +53,7 @@ type Waiting struct {
 
 // Events says how long, and by how many, the events of a task are listened to.
 type Events struct {
-	Idle     time.Duration // after which a stream that has nothing to tell is ended; 0 means never
+	Idle     time.Duration // after which a stream without events is ended; 0 means never
 	PerOwner int           // how many streams one owner may have open; 0 means any number
 
 	SkipUpstreams     bool          // listen to no upstream for news of its tasks
@@ -78,7 +78,7 @@ type Hub struct {
 	watchers  waiters // of the events of one task
 
 	eventClients eventClients
-	pending      counts // how often a client was told that a task still waits
+	pending      counts // how often a client got the answer that a task still waits
 	invitations  invitations
 	resumed      counts // how often a stream was taken up again whose call had ended
 	givenUp      counts // the requests, as requestOf names them, whose hosts' time was up

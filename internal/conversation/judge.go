@@ -20,12 +20,12 @@ type judge struct{ *Request }
 
 // message puts a message to policy and returns the problem if it may not pass,
 // neither now nor later.
-func (j judge) message(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *wire.Problem) {
+func (j judge) message(ctx context.Context, m *jsonrpc.Message) (gate.Judgement, *wire.Problem) {
 	if problem := j.checkTask(m); problem != nil {
-		return gate.Judged{}, problem
+		return gate.Judgement{}, problem
 	}
 	if j.lacksMethod(m) {
-		return gate.Judged{Handling: policy.PassOn}, nil
+		return gate.Judgement{Handling: policy.PassOn}, nil
 	}
 	ctx, span := j.hub.cfg.Tracing.StartPolicy(ctx)
 	judged, err := j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
@@ -37,16 +37,16 @@ func (j judge) message(ctx context.Context, m *jsonrpc.Message) (gate.Judged, *w
 	span.End()
 	switch {
 	case errors.Is(err, gate.ErrMisspelled):
-		return gate.Judged{}, &wire.Problem{Type: wire.AmbiguousMethod}
+		return gate.Judgement{}, &wire.Problem{Type: wire.AmbiguousMethod}
 	case err != nil:
-		return gate.Judged{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
+		return gate.Judgement{}, &wire.Problem{Type: wire.InvalidParams, Detail: err.Error()}
 	}
 	return judged, j.refusal(ctx, m, judged)
 }
 
 // refusal returns the problem of a message that may not pass, neither now nor
 // later, given what policy said of it.
-func (j judge) refusal(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
+func (j judge) refusal(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) *wire.Problem {
 	if problem := j.checkMirrors(ctx, m, judged); problem != nil {
 		return problem
 	}
@@ -65,7 +65,7 @@ func (j judge) refusal(ctx context.Context, m *jsonrpc.Message, judged gate.Judg
 
 // undescribed reports whether a call is to be held of a tool that the upstream
 // has not described to this client yet.
-func (j judge) undescribed(judged gate.Judged) bool {
+func (j judge) undescribed(judged gate.Judgement) bool {
 	switch judged.Handling {
 	case policy.OwnTask, policy.HoldRequest:
 		return j.hub.Holds() && judged.Kind == policy.Tool && judged.Tool.DigestText() == ""
@@ -79,7 +79,7 @@ func (j judge) undescribed(judged gate.Judged) bool {
 // upstream has not described the tool yet, it is asked to; a call of a tool whose
 // definition cannot be read is refused. An upstream that has no definition of the
 // tool cannot give the headers a meaning.
-func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
+func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) *wire.Problem {
 	header := j.client.Transport().Header
 	if j.era != wire.Modern || judged.Kind != policy.Tool || header == nil {
 		return nil
@@ -89,7 +89,7 @@ func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate
 		var err error
 		if tool, err = j.client.Caller().Described(ctx, m); err != nil {
 			return &wire.Problem{Type: wire.HeaderMismatch, Tool: judged.Name, Cause: err, Detail: "the upstream does not describe the tool properly, " +
-				"so nobody can tell whether the Mcp-Param headers agree with the arguments; it did not run"}
+				"so it cannot be checked whether the Mcp-Param headers agree with the arguments; it did not run"}
 		}
 	}
 	if tool.Mirrored == nil {
@@ -100,7 +100,7 @@ func (j judge) checkMirrors(ctx context.Context, m *jsonrpc.Message, judged gate
 
 // lacksMethod reports whether m is a modern request to subscribe to a resource,
 // which that era does not have, and names none. There is nothing to judge, and
-// the upstream tells the client that it does not know the method. A request that
+// the upstream answers that it does not know the method. A request that
 // names a resource is judged like any other.
 func (j judge) lacksMethod(m *jsonrpc.Message) bool {
 	return j.era == wire.Modern && m.Method == "resources/subscribe" && !m.Params.URI.Present()
@@ -109,7 +109,7 @@ func (j judge) lacksMethod(m *jsonrpc.Message) bool {
 // holdable returns the problem of a call that cannot be held: because nobody
 // would be there for the answer, or because it carries what its approver would
 // not be shown.
-func (j judge) holdable(m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
+func (j judge) holdable(m *jsonrpc.Message, judged gate.Judgement) *wire.Problem {
 	if !j.hub.Holds() || m.Kind != jsonrpc.Request {
 		return j.denial(judged)
 	}
@@ -130,10 +130,10 @@ func (j judge) holdable(m *jsonrpc.Message, judged gate.Judged) *wire.Problem {
 	return &wire.Problem{Type: wire.InvalidParams, Tool: judged.Name, Detail: detail + "; it did not run"}
 }
 
-// denial tells the agent which rule or policy said no, why as far as that says,
+// denial says which rule or policy said no, why as far as that says,
 // and nothing more. The model of a client that called a tool reads it in the place
 // of the tool's result.
-func (j judge) denial(judged gate.Judged) *wire.Problem {
+func (j judge) denial(judged gate.Judgement) *wire.Problem {
 	reason := judged.Verdict.Reason
 	problem := &wire.Problem{Type: wire.PolicyDenied, Hint: reason}
 	if judged.Kind == policy.Tool {
@@ -173,7 +173,7 @@ func (j judge) checkTask(m *jsonrpc.Message) *wire.Problem {
 	return &wire.Problem{Type: wire.InvalidParams, Detail: detail}
 }
 
-// wish tells how the client can wait, from what this request shows.
+// wish returns how the client can wait, from what this request shows.
 func (j judge) wish(m *jsonrpc.Message) policy.TaskWish {
 	switch {
 	case m.Method != "tools/call" || m.Kind != jsonrpc.Request:

@@ -11,7 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// notifiedAtOnce is how many clients are told something at the same time. One
+// notifiedAtOnce is how many clients are notified at the same time. One
 // that does not take it in time holds up nobody but those after it.
 const notifiedAtOnce = 64
 
@@ -148,24 +148,24 @@ func (l *listeners) audience() []*listener {
 }
 
 // oneIfLegacy leaves out all but one of a legacy client's streams, and those
-// that are about one task only. Those of clients that cannot be told apart may
+// that are about one task only. Those of clients that cannot be distinguished may
 // be somebody else's each.
 func oneIfLegacy(streams map[*listener]struct{}) []*listener {
 	var chosen []*listener
-	told := false
+	notified := false
 	for s := range streams {
 		_, shared := s.owner()
 		legacy := s.era == wire.Legacy && !shared
-		if s.about != "" || legacy && told {
+		if s.about != "" || legacy && notified {
 			continue
 		}
-		told = told || legacy
+		notified = notified || legacy
 		chosen = append(chosen, s)
 	}
 	return chosen
 }
 
-// of returns the streams on which a legacy client can be told of a task, the
+// of returns the streams on which a legacy client can be notified of a task, the
 // best one first: one that is about nothing in particular, and else that of a
 // request for the task's result.
 func (l *listeners) of(client string, id task.ID) []*listener {
@@ -191,7 +191,7 @@ func (l *listeners) of(client string, id task.ID) []*listener {
 // listKinds are the kinds of lists of whose changes clients can hear.
 var listKinds = []string{"tools", "prompts", "resources"}
 
-// ListsChanged tells clients that they may see other tools, prompts and
+// ListsChanged notifies clients that they may see other tools, prompts and
 // resources than before, or see them otherwise.
 func (h *Hub) ListsChanged() {
 	var sending errgroup.Group
@@ -215,7 +215,7 @@ func (l Listening) wants(kind string) bool {
 	return l.era == wire.Legacy || l.asked.Member(kind+"ListChanged").IsTrue()
 }
 
-// listChanged returns the message that tells of a change, in the form of the
+// listChanged returns the notification of a change, in the form of the
 // client's era.
 func (l Listening) listChanged(kind string) []byte {
 	var b strings.Builder

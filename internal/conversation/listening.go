@@ -76,7 +76,7 @@ func (l Listening) ownTasks() (own []task.ID, rest []byte) {
 	return own, nil
 }
 
-// alone tells a modern client of the gate's own tasks only.
+// alone notifies a modern client of the gate's own tasks only.
 func (l Listening) alone(ctx context.Context, own []task.ID) error {
 	leave, err := l.EnterWaiting()
 	if err != nil {
@@ -86,7 +86,7 @@ func (l Listening) alone(ctx context.Context, own []task.ID) error {
 	return l.ListenAlone(ctx, &Plan{Own: own}, l.reply.Listen())
 }
 
-// ListenAlone tells a modern client of the gate's own tasks, and of lists that
+// ListenAlone notifies a modern client of the gate's own tasks, and of lists that
 // the gate changes, until it leaves. The upstream takes no part.
 func (l Listening) ListenAlone(ctx context.Context, p *Plan, s Stream) error {
 	l.hub.cfg.Metrics.StreamOpened(metrics.StreamPost)
@@ -166,7 +166,7 @@ func (l Listening) listWishes() []string {
 	return wishes
 }
 
-// ownPart returns what the gate alone can tell a modern client of what it asked
+// ownPart returns what the gate alone can send a modern client of what it asked
 // for.
 func (l Listening) ownPart(p *Plan, known []task.ID) []byte {
 	part := []byte("{")
@@ -187,7 +187,7 @@ func idTexts(ids []task.ID) [][]byte {
 	return elements
 }
 
-// IsAcknowledgement reports whether m tells a modern client that it is listened to.
+// IsAcknowledgement reports whether m acknowledges to a modern client that it is subscribed.
 func IsAcknowledgement(m *jsonrpc.Message) bool {
 	return m.Method == "notifications/subscriptions/acknowledged"
 }
@@ -223,7 +223,7 @@ func (l Listening) Known(ctx context.Context, own []task.ID) []task.ID {
 	return found
 }
 
-// FollowTasks tells a modern client how its tasks stand, and then of every step,
+// FollowTasks sends a modern client how its tasks stand, and then of every step,
 // until ctx ends or the client is lost. The open stream shows that the owner is
 // there, so an approved call begins.
 func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
@@ -273,7 +273,7 @@ func (l Listening) sendNews(ctx context.Context, s Stream, upstreams *followedUp
 	return true
 }
 
-// sendStatus tells a modern client how a task stands, one that has ended with
+// sendStatus sends a modern client how a task stands, one that has ended with
 // its result, and reports false if the client is lost. A status that cannot be
 // read is left out: the client will see for itself when it asks.
 func (l Listening) sendStatus(ctx context.Context, s Stream, t task.Task) bool {
@@ -281,11 +281,11 @@ func (l Listening) sendStatus(ctx context.Context, s Stream, t task.Task) bool {
 	if err != nil {
 		return true
 	}
-	told := s.Insert(func(to io.Writer) error { return text.Compose(to, l.hub.cfg.Desk.Open(ctx, t)) })
-	if told {
+	sent := s.Insert(func(to io.Writer) error { return text.Compose(to, l.hub.cfg.Desk.Open(ctx, t)) })
+	if sent {
 		l.hub.notified(ctx, t, l.dialect().Status(t))
 	}
-	return told
+	return sent
 }
 
 // touch shows that the owner of tasks is there, which lets approved ones begin.
@@ -303,7 +303,7 @@ const storeRest = 5 * time.Second
 
 // following returns what follows the tasks of the client if its stream is one on
 // which it hears of them unasked, and nil otherwise. Modern clients name the
-// tasks they want to hear of. A client that cannot be told from others hears of
+// tasks they want to hear of. A client that cannot be distinguished from others hears of
 // none: the id alone would give access. Versions before tasks have no word for
 // them.
 func (l Listening) following() follower {
@@ -316,7 +316,7 @@ func (l Listening) following() follower {
 	return func(ctx context.Context, begun func()) { l.hub.followOwner(ctx, owner, peer, begun) }
 }
 
-// followOwner tells a legacy client of all tasks of its owner, each step on one
+// followOwner notifies a legacy client of all tasks of its owner, each step on one
 // of its streams, until ctx ends. A store that is down is asked again.
 func (h *Hub) followOwner(ctx context.Context, owner, peer string, begun func()) {
 	for ctx.Err() == nil {
@@ -351,7 +351,7 @@ func (h *Hub) notifyAll(ctx context.Context, peer string, news []task.Task) {
 	for _, t := range news {
 		var message bytes.Buffer
 		text, err := dialect.StatusNotification(t, nil)
-		if err == nil && text.Compose(&message, nil) == nil && // to legacy clients results are not told
+		if err == nil && text.Compose(&message, nil) == nil && // legacy clients do not get results
 			h.notifyOne(peer, t.ID, message.Bytes()) {
 			h.notified(ctx, t, dialect.Status(t))
 		}

@@ -53,7 +53,7 @@ func (l lists) viewed(method string, answer *jsonrpc.Message) []byte {
 	})
 }
 
-// maxReason is how much of a name tells lines of the log apart.
+// maxReason is how much of a name distinguishes lines of the log.
 const maxReason = 128
 
 // uncallable reports whether no modern client can call a tool, because its

@@ -58,7 +58,7 @@ func (s *sender) owner() (owner string, shared bool) {
 	return from.Owner()
 }
 
-// ownsBySession reports whether nothing but its session tells whose tasks those of
+// ownsBySession reports whether nothing but its session shows whose tasks those of
 // this client are.
 func (s *sender) ownsBySession() bool {
 	_, session := gate.SessionIn(s.client.From().Key)

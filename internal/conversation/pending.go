@@ -41,7 +41,7 @@ func (c *counts) has(id task.ID) bool {
 // turn after a few identical calls.
 const callAgain = 2
 
-// stillPending tells a model how its call stands, and what to do.
+// stillPending says, for a model, how its call stands and what to do.
 func (r *Request) stillPending(ctx context.Context, t task.Task) []byte {
 	return r.pendingAnswer(ctx, t, t.Call.Method)
 }
@@ -59,7 +59,7 @@ func (r *Request) pendingAnswer(ctx context.Context, t task.Task, method string)
 	}))
 }
 
-// pendingError returns the error that tells that t has not ended.
+// pendingError returns the error which says that t has not ended.
 func (r *Request) pendingError(t task.Task) []byte {
 	pending := &wire.Problem{Type: wire.ApprovalPending, RetryAfter: int(t.PollInterval.Seconds())}
 	return r.errorMessage(pending.RPCError(r.era, r.reply.Correlation()))

@@ -111,7 +111,7 @@ func (r planner) one(ctx context.Context, m *jsonrpc.Message) *Plan {
 
 // judged plans a message that policy has judged. A plan of the gate's own for the
 // message counts if the message may pass.
-func (r planner) judged(ctx context.Context, m *jsonrpc.Message, own *Plan, judged gate.Judged, problem *wire.Problem) *Plan {
+func (r planner) judged(ctx context.Context, m *jsonrpc.Message, own *Plan, judged gate.Judgement, problem *wire.Problem) *Plan {
 	switch {
 	case problem != nil:
 		return r.refuses(problem)

@@ -37,7 +37,7 @@ type Client interface {
 	Joining() gate.Client
 	// Caller returns what makes requests to the upstream in the client's name.
 	Caller() *upstream.Caller
-	// Recognition returns what tells whether the client is still who it was.
+	// Recognition returns what knows whether the client is still who it was.
 	Recognition() Recognition
 	// Transport returns what the transport adds to the message.
 	Transport() Transport
@@ -92,7 +92,7 @@ type Envelope interface {
 	Correlation() string
 	// Trace returns the span of the message as a traceparent; empty if it has none.
 	Trace() string
-	// Note notes a problem that an answer tells of, for metrics and logs.
+	// Note notes the problem in an answer, for metrics and logs.
 	Note(problem *wire.Problem)
 	// Park makes room for messages that are being served, since this one is going
 	// to wait.
@@ -105,9 +105,9 @@ type Envelope interface {
 type Reply interface {
 	Envelope
 
-	// Refuse tells of a problem.
+	// Refuse answers with a problem.
 	Refuse(problem *wire.Problem) error
-	// Fail tells of an error that has no place in the protocol.
+	// Fail answers with an error that has no place in the protocol.
 	Fail(err error) error
 	// Answer sends a message. If that is nil, the client learns that what it sent
 	// needs no answer.
@@ -130,7 +130,7 @@ type Stream interface {
 	Early() bool
 	// Send sends a message that is not the answer, or nothing if it is nil.
 	Send(message []byte) error
-	// Mark tells the client how to come back to this stream if it loses it.
+	// Mark sends the client how to come back to this stream if it loses it.
 	Mark(place string) error
 	// Beat shows that the gate is still there, from any goroutine, and reports
 	// whether the client is.

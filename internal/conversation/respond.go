@@ -26,7 +26,7 @@ func (r *responder) dialect() mcptask.Dialect {
 // answer answers with a message of the gate's own.
 func (r *responder) answer(message []byte) error { return r.reply.Answer(Answered, message) }
 
-// problemMessage returns the message that tells of a problem.
+// problemMessage returns the answer with a problem.
 func (r *responder) problemMessage(problem *wire.Problem) []byte {
 	r.reply.Note(problem)
 	return problem.AppendResponse(nil, r.era, r.id, r.reply.Correlation())
@@ -74,7 +74,7 @@ func (r *responder) resultText(result mcptask.Text) mcptask.Text {
 	return result.Around(`{"jsonrpc":"2.0","id":`+string(r.id)+`,"result":`, "}")
 }
 
-// outcomeText returns the message that tells what became of t, with the answer of
+// outcomeText returns the message about what became of t, with the answer of
 // the upstream as it is.
 func (r *responder) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
 	switch {

@@ -64,7 +64,7 @@ func (s *sender) sendBy(c *upstream.Caller) approval.Sender {
 	return clientSender{Caller: c, recognition: s.client.Recognition()}
 }
 
-// delivered notes that the client was told what became of t.
+// delivered notes that the client was sent what became of t.
 func (s *sender) delivered(ctx context.Context, t *task.Task) {
 	if s.gone() {
 		return // what was written has not arrived, as far as can be known

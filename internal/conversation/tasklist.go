@@ -23,7 +23,7 @@ type taskList struct{ *Request }
 // For a further page of its own the upstream is asked.
 func (l taskList) plan(ctx context.Context, m *jsonrpc.Message) *Plan {
 	owner, shared := l.owner()
-	if shared { // nobody can tell whose tasks they would be
+	if shared { // it is not known whose tasks they would be
 		return &Plan{Kind: Forward, Body: l.body, Shown: shownTasks, Rewrite: func(answer *jsonrpc.Message) []byte {
 			return l.showUpstreams(ctx, answer, owner)
 		}}
@@ -191,7 +191,7 @@ func (l taskList) showUpstreams(ctx context.Context, answer *jsonrpc.Message, ow
 func (l taskList) foreignTasks(ctx context.Context, listed jsonrpc.Value, owner string) [][]byte {
 	nested, err := l.hub.cfg.Desk.UpstreamTasks(ctx, owner)
 	if err != nil {
-		l.hub.cfg.Log.WarnContext(ctx, "cannot tell which tasks of the upstream belong to held calls: none is listed",
+		l.hub.cfg.Log.WarnContext(ctx, "tasks of the upstream not listed: it is not known which belong to held calls",
 			"cause", err)
 		return nil
 	}

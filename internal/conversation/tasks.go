@@ -87,7 +87,7 @@ func methodNotFound() *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found", Data: []byte(`{"error_type":"method_not_found"}`)}
 }
 
-// get tells how a task stands. Asking is a sign that the owner is there, so
+// get answers how a task stands. Asking is a sign that the owner is there, so
 // it lets an approved call begin.
 func (q taskRequest) get(ctx context.Context, ref task.Ref) error {
 	t, err := q.hub.cfg.Desk.Contact(ctx, ref, q.send())
@@ -137,7 +137,7 @@ func (q taskRequest) result(ctx context.Context, m *jsonrpc.Message, ref task.Re
 	}
 }
 
-// cancel withdraws a task. A modern client is told that it was heard, also
+// cancel withdraws a task. A modern client gets an acknowledgement, also
 // when the task has ended.
 func (q taskRequest) cancel(ctx context.Context, ref task.Ref) error {
 	t, err := q.hub.cfg.Desk.Cancel(ctx, ref, q.withdrawal("cancelled by the client"))
@@ -160,7 +160,7 @@ func (r *Request) refuseTask(err error) error {
 	return r.answerFailure(err)
 }
 
-// taskProblem returns the error that tells of a request about a task that failed.
+// taskProblem returns the error for a request about a task that failed.
 func (r *Request) taskProblem(err error) *jsonrpc.Error {
 	if failed, ok := errors.AsType[*approval.SendError](err); ok {
 		return unasked(failed).RPCError(r.era, r.reply.Correlation())

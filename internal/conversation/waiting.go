@@ -26,7 +26,7 @@ type waiting struct {
 	token  jsonrpc.Value // the client wants to hear of progress
 	beats  int
 	status string // how the task stands that it waits for
-	told   bool   // the client was being told the outcome when its wait ended
+	sent   bool   // the outcome was being sent when the client's wait ended
 }
 
 // begin begins the answer to a client that will have to wait for it.
@@ -36,7 +36,7 @@ func (w *waiting) begin() (err error) {
 	return err
 }
 
-// greet tells a client at once what it waits for, if it wants to hear of progress,
+// greet sends a client at once what it waits for, if it wants to hear of progress,
 // and how to come back to this stream.
 func (w *waiting) greet(t task.Task) error {
 	if t.State.Terminal() {
@@ -214,10 +214,10 @@ func (r *Request) waitFailed(err error) []byte {
 	return r.problemMessage(&wire.Problem{Type: wire.Unauthenticated, Detail: "the credentials of this request are no longer accepted", Cause: err})
 }
 
-// deliver answers a client that has waited with what became of t, as shown tells
+// deliver answers a client that has waited with what became of t, as shown says
 // it, and notes that only if it can be sent.
 func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) error {
-	w.told = true
+	w.sent = true
 	answer, err := shown(t)
 	if err == nil {
 		text := w.outcomeText(t, answer)
@@ -246,7 +246,7 @@ func unsent(err error) bool {
 	return err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrBrokenOff)
 }
 
-// endLater tells a client whose answer broke off that the upstream still has it.
+// endLater answers a client whose answer broke off that the upstream still has it.
 func (w *waiting) endLater() error {
 	return w.end(w.problemMessage(&wire.Problem{
 		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task is still running; ask again",
@@ -276,7 +276,7 @@ func (s *sender) EnterWaiting() (leave func(), err error) {
 }
 
 // enter counts one more for the owner of s, unless that has as many as it may.
-// Clients that nobody can tell apart share an owner, so that limits nothing.
+// Clients that cannot be distinguished share an owner, so that limits nothing.
 func (w *waiters) enter(s *sender, most int) (leave func(), err error) {
 	owner, shared := s.owner()
 	w.mu.Lock()

@@ -26,7 +26,7 @@ type wholeBatch struct {
 
 // decide judges the messages and completes the plan.
 func (b wholeBatch) decide(ctx context.Context) *Plan {
-	var held []gate.Judged
+	var held []gate.Judgement
 	refused := false
 	problems := make([]*wire.Problem, len(b.messages))
 	for i := range b.messages {
@@ -90,8 +90,8 @@ func (b wholeBatch) repeats() bool {
 }
 
 // differ reports whether calls are to be approved in different ways.
-func differ(held []gate.Judged) bool {
-	return slices.ContainsFunc(held, func(j gate.Judged) bool { return j.Verdict.Workflow != held[0].Verdict.Workflow })
+func differ(held []gate.Judgement) bool {
+	return slices.ContainsFunc(held, func(j gate.Judgement) bool { return j.Verdict.Workflow != held[0].Verdict.Workflow })
 }
 
 // refuse answers a batch of which something may not pass.
@@ -183,7 +183,7 @@ func (b wholeBatch) deliver(ctx context.Context, w *waiting, t task.Task) error 
 			return r.failure(err)
 		}
 		one := t
-		one.Call.Method = b.messages[i].Method // which says how a refusal is told
+		one.Call.Method = b.messages[i].Method // which says how a refusal looks
 		return r.outcomeInBatch(one, b.plan.lists, payload, i)
 	})
 	if err != nil {

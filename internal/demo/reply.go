@@ -84,8 +84,8 @@ func (r *reply) endText() {
 	r.end()
 }
 
-// progress tells the client how far its call has come. Without a token it
-// sends a comment, which keeps the stream alive and tells nobody anything.
+// progress sends the client how far its call has come. Without a token it
+// sends a comment, which keeps the stream alive and means nothing.
 func (r *reply) progress(token jsontext.Value, p progress) {
 	r.stream()
 	if len(token) == 0 {

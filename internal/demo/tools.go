@@ -76,7 +76,7 @@ func (s *Server) toolbox() []tool {
 		},
 		{
 			Name:        "slow_report",
-			Description: "Take some seconds to write a short report, and tell how it goes.",
+			Description: "Take some seconds to write a short report, and report progress.",
 			Schema:      jsontext.Value(`{"type":"object","properties":{"seconds":{"type":"number","minimum":0,"maximum":300}},"required":["seconds"],"additionalProperties":false}`),
 			Annotations: annotations{Title: "Slow report", ReadOnly: true, Idempotent: true},
 			run:         slowReport,

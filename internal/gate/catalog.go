@@ -48,7 +48,7 @@ type Facts struct {
 	Tasks     bool // the upstream does tasks
 	Known     bool // whether Tasks is known at all
 	ListTasks bool // the upstream lists its tasks
-	Notifies  bool // the upstream says that it tells of its tasks unasked
+	Notifies  bool // the upstream says that it sends notifications about its tasks
 	OpensURLs bool // the client says that it can ask its user to open a URL
 	Session   policy.Session
 }
@@ -60,7 +60,7 @@ type Page struct {
 	Result []byte
 }
 
-// A catalog remembers what upstreams told clients, each by itself: what one
+// A catalog remembers what upstreams listed for clients, each by itself: what one
 // client is shown says nothing about another one with other rights.
 type catalog struct {
 	mu      sync.Mutex
@@ -94,8 +94,8 @@ type overflow string
 // The overflows.
 const (
 	overflowTool     overflow = "tool"     // a tool has texts that are too long
-	overflowClient   overflow = "client"   // one client was told of too much
-	overflowUpstream overflow = "upstream" // all clients of an upstream were told of too much
+	overflowClient   overflow = "client"   // one client was listed too much
+	overflowUpstream overflow = "upstream" // all clients of an upstream were listed too much
 )
 
 // learnFacts notes what client and upstream said when they met. It begins anew

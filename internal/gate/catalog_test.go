@@ -87,8 +87,8 @@ func TestToolsAreBounded(t *testing.T) {
 }
 
 // A server that answers to any cursor, always with other tools, makes the gate
-// keep no more than a share. That is told once, and counted. What is known of a
-// tool that is listed otherwise when there is no room is forgotten, not kept.
+// keep no more than a share. That is logged once, and counted. The gate
+// forgets a tool that is listed otherwise when there is no room.
 func TestEndlessPages(t *testing.T) {
 	snapshot, _, err := policy.Compile(policy.Config{Rules: rules, Default: policy.Rule{Action: policy.Deny}})
 	if err != nil {

@@ -115,7 +115,7 @@ func (l *listing) count(now time.Time) map[string]int {
 	return counts
 }
 
-// Done counts and logs what the client was shown. Last tells whether it was the
+// Done counts and logs what the client was shown. Last says whether it was the
 // last page of the list.
 func (v *View) Done(ctx context.Context, last bool) {
 	if v.kind != policy.Tool || v.settings.Policy == nil {

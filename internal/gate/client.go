@@ -10,8 +10,8 @@ import (
 // A Client is who sent a message, as far as that is known.
 type Client struct {
 	Upstream  string // where the message goes
-	Server    string // tells the upstream from others with its name, which gates on the same store may have; empty if none has
-	Key       string // names the session or the credentials, to tell clients apart; see [ClientKey]
+	Server    string // distinguishes the upstream from others with its name, which gates on the same store may have; empty if none has
+	Key       string // names the session or the credentials, to distinguish clients; see [ClientKey]
 	Principal policy.Principal
 }
 
@@ -23,7 +23,7 @@ const (
 	credentialsPrefix = "credentials "
 )
 
-// ClientKey tells clients apart: by their principal, and by their session or else
+// ClientKey distinguishes clients: by their principal, and by their session or else
 // by a digest of the credentials that the upstream sees. It is empty where nothing
 // tells them apart.
 func ClientKey(p policy.Principal, session, credentials string) string {

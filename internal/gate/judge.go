@@ -19,8 +19,8 @@ var ErrUnnamed = errors.New("the message does not name its subject")
 // which is governed.
 var ErrMisspelled = errors.New("the method is a misspelling of one that policy controls")
 
-// A Judged is what becomes of a message, and why.
-type Judged struct {
+// A Judgement says what becomes of a message, and why.
+type Judgement struct {
 	Verdict  policy.Verdict
 	Handling policy.Handling
 	Kind     policy.Kind
@@ -32,14 +32,14 @@ type Judged struct {
 // Judge asks policy about m, from a client that can wait as wish says. Messages
 // that are no business of policy's pass. The error is [ErrUnnamed] or
 // [ErrMisspelled].
-func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish policy.TaskWish) (Judged, error) {
+func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish policy.TaskWish) (Judgement, error) {
 	kind, governed := policy.Governed(m.Method)
 	if !governed {
 		return g.judgeReferences(ctx, c, m)
 	}
 	name, ok := subject(kind, m)
 	if !ok {
-		return Judged{}, ErrUnnamed
+		return Judgement{}, ErrUnnamed
 	}
 	return g.judge(ctx, c, question{method: m.Method, name: name, arguments: m.Params.Arguments.Bytes}, wish), nil
 }
@@ -53,11 +53,11 @@ type question struct {
 }
 
 // judge asks policy one question.
-func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.TaskWish) Judged {
+func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.TaskWish) Judgement {
 	kind, _ := policy.Governed(q.method)
 	name := q.name
 	s := g.settings.Load()
-	j := Judged{Kind: kind, Name: name}
+	j := Judgement{Kind: kind, Name: name}
 	facts, tool := g.catalog.recall(c, name)
 	if kind == policy.Tool {
 		j.Tool = tool
@@ -107,7 +107,7 @@ func subject(kind policy.Kind, m *jsonrpc.Message) (string, bool) {
 // limited returns the context of a line about the verdict v. Of the lines about one
 // principal, one rule and one tool that the upstream has listed, the log has one for
 // a while. A call that is held has lines of its own, which have no limit.
-func limited(ctx context.Context, c Client, j Judged, v policy.Verdict) context.Context {
+func limited(ctx context.Context, c Client, j Judgement, v policy.Verdict) context.Context {
 	reason, source := string(v.Action)+" by "+cmp.Or(v.Label, "default"), "anonymous"
 	if j.Tool.DigestText() != "" {
 		reason += ": " + shortened(j.Name)
@@ -136,7 +136,7 @@ func (s *Settings) terms(kind policy.Kind, t Tool, facts Facts) policy.TaskTerms
 // logged at level debug. Agents can make calls that are denied as often as
 // they like, or held beyond the limit, so the log has few lines of a flood of them,
 // and how many there were.
-func (g *Gate) report(ctx context.Context, c Client, j Judged) {
+func (g *Gate) report(ctx context.Context, c Client, j Judgement) {
 	v := j.Verdict
 	observed := v.Would != nil
 	if observed {

@@ -42,13 +42,13 @@ func misspelled(method string) bool {
 // judgeReferences judges a message that refers to what policy governs, by each
 // thing that it refers to. It passes only if policy would forward a request for
 // each of them: there is no way to hold it.
-func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message) (Judged, error) {
+func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message) (Judgement, error) {
 	if misspelled(m.Method) {
-		return Judged{}, ErrMisspelled
+		return Judgement{}, ErrMisspelled
 	}
 	questions, err := references(m)
 	if err != nil {
-		return Judged{}, err
+		return Judgement{}, err
 	}
 	for _, q := range questions {
 		if j := g.judge(ctx, c, q, policy.NoTask); j.Handling != policy.PassOn {
@@ -56,7 +56,7 @@ func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message
 			return j, nil
 		}
 	}
-	return Judged{Handling: policy.PassOn}, nil
+	return Judgement{Handling: policy.PassOn}, nil
 }
 
 // references returns what m refers to, as if that was asked for.

@@ -34,7 +34,7 @@ func shortened(text string) string {
 // About returns what a client and its upstream said when they met.
 func (g *Gate) About(c Client) Facts { return g.catalog.about(c) }
 
-// Tool returns what the upstream told the client of a tool, if it did.
+// Tool returns what the upstream listed of a tool for the client, if it did.
 func (g *Gate) Tool(c Client, name string) (Tool, bool) { return g.catalog.tool(c, name) }
 
 // shelfBudget returns how much is remembered of each upstream.
@@ -57,11 +57,11 @@ func (g *Gate) Learn(ctx context.Context, c Client, page Page, entries jsonrpc.V
 	g.warnUnused(ctx, c, page, tools)
 }
 
-// overflowed tells that the catalog had no room for what an upstream listed: in
+// overflowed reports that the catalog had no room for what an upstream listed: in
 // the log the first time, and in the metrics always.
 func (g *Gate) overflowed(ctx context.Context, upstream string, what overflow) {
 	g.metrics.CatalogOverflowed(upstream, string(what))
-	if _, told := g.overflows.LoadOrStore(upstream+" "+string(what), true); told {
+	if _, logged := g.overflows.LoadOrStore(upstream+" "+string(what), true); logged {
 		return
 	}
 	g.log.WarnContext(ctx, "an upstream lists more tools than the gate keeps: the rest are unknown, and policy assumes the worst about them",
@@ -73,7 +73,7 @@ func (g *Gate) Remembered(c Client, method, cursor string) ([]byte, bool) {
 	return g.catalog.page(c, method, cursor)
 }
 
-// kinds tells what the lists are about.
+// kinds says what the lists are about.
 var kinds = map[string]policy.Kind{
 	listTools:                  policy.Tool,
 	"prompts/list":             policy.Prompt,

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Challenge returns what an agent that was not recognised at a path is told of
-// how to be.
+// Challenge returns the WWW-Authenticate header for an agent that was not recognised
+// at a path: it says how to be recognised.
 func (i *Recogniser) Challenge(path string, why *Error) string {
 	var b strings.Builder
 	b.WriteString(`Bearer realm="thoughtgate"`)

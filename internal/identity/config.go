@@ -55,7 +55,7 @@ type Config struct {
 	Proxy       *Proxy
 
 	// URL is where agents reach the gate. If it is known, those that are not
-	// recognised are told where to get a token.
+	// recognised get a link to where tokens are issued.
 	URL *url.URL
 
 	Client *http.Client // for what issuers publish

@@ -2,8 +2,8 @@ package identity
 
 // An Error says why an agent was not recognised.
 type Error struct {
-	Reason      string // may be told to the agent
-	Unavailable bool   // it is not the agent's fault: whoever could tell cannot be asked
+	Reason      string // may be shown to the agent
+	Unavailable bool   // it is not the agent's fault: the issuer cannot be asked
 	Cause       error  // for the log alone
 
 	given bool // whether there was anything to recognise it by

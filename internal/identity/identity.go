@@ -1,5 +1,5 @@
-// Package identity recognises agents: by a token that the gate was told the hash
-// of, by a JWT that an issuer signed, by the certificate of their connection, or
+// Package identity recognises agents: by a token whose hash the gate
+// has, by a JWT that an issuer signed, by the certificate of their connection, or
 // by a header of a proxy that is trusted to have asked them. The text of a message
 // never counts.
 package identity

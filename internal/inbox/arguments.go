@@ -36,7 +36,7 @@ type node struct {
 	kind   string // object, array, string, number, literal, redacted, more
 	text   []run  // of a scalar that fits beside its name
 	block  *block // of one that does not
-	quoted bool   // text needs quotes to be told from something else
+	quoted bool   // text needs quotes so that it is not taken for something else
 	count  int    // members or elements
 	size   int    // bytes
 	note   string // what it looks like, if it is binary

@@ -15,7 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A notice tells, above a page, what became of a decision.
+// A notice says, above a page, what became of a decision.
 type notice struct {
 	good        bool
 	title, text string

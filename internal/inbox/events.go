@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An event tells the pages that are open that something has changed, and
+// An event informs the pages that are open that something has changed, and
 // enough of it to say so. They load the rest like any page.
 type event struct {
 	ID        task.ID   `json:"id"`
@@ -27,7 +27,7 @@ type event struct {
 // the session.
 func (i *Inbox) events(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	// A comment would be enough to keep the stream open, but scripts do not see
-	// comments, and so could not tell a quiet stream from one that was cut off.
+	// comments, and so could not distinguish a quiet stream from one that was cut off.
 	beat := fmt.Sprintf("event: beat\ndata: %d\n\n", i.cfg.KeepAlive.Milliseconds())
 	api.Stream{Cases: i.cfg.Cases, KeepAlive: i.cfg.KeepAlive, Quiet: beat, Event: eventText, Log: i.cfg.Log}.Serve(w, r)
 }

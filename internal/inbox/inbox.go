@@ -90,7 +90,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	}
 }
 
-// policy is what browsers are told to allow on every page: the gate's own
+// policy is what browsers may allow on every page: the gate's own
 // style, script and icon, requests and forms to the gate itself, and nothing
 // else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; " +

@@ -145,7 +145,7 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	i.show(w, r, a.status, casePage(f, d))
 }
 
-// showStory shows what the journal tells of a call that is no longer kept.
+// showStory shows what the journal says of a call that is no longer kept.
 func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) {
 	story, err := i.cfg.Cases.Story(r.Context(), id)
 	if err != nil {
@@ -173,7 +173,7 @@ func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.O
 	}
 }
 
-// fail tells of an error that has nothing to do with a decision.
+// fail shows an error that has nothing to do with a decision.
 func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operator, err error) {
 	f := i.bareFrame("Not found")
 	f.who, f.form = who, i.auth.FormToken(who)

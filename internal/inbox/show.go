@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// timeFormat is how pages tell times to the script.
+// timeFormat is the format of times that the script of pages reads.
 const timeFormat = time.RFC3339Nano
 
 func waitingMore(f frame) string {

@@ -196,7 +196,7 @@ func failedText(a casefile.Approval, now time.Time) string {
 	return text + ranText(a)
 }
 
-// fixedOutcomes tell of failures that leave no doubt whether the call ran.
+// fixedOutcomes describe failures that leave no doubt whether the call ran.
 var fixedOutcomes = map[task.Stage]string{
 	task.StageToolDrift:     "By then the tool had changed. It did not run, and needs a new approval.",
 	task.StagePolicyDrift:   "By then policy no longer allowed it. It did not run.",
@@ -205,7 +205,7 @@ var fixedOutcomes = map[task.Stage]string{
 	task.StageUpstreamError: "It ran, and the tool's server answered with an error.",
 }
 
-// failureCauses tell of failures after which the call may have run.
+// failureCauses describe failures after which the call may have run.
 var failureCauses = map[task.Stage]string{
 	task.StageUpstreamUnreachable: "The tool's server could not be reached.",
 	task.StageUpstreamTimeout:     "It took too long.",

@@ -10,7 +10,7 @@ import (
 const (
 	// summaryInterval is how often the log says how many lines were left out.
 	summaryInterval = 10 * time.Second
-	// maxKinds is how many kinds of lines are told apart.
+	// maxKinds is how many kinds of lines are distinguished.
 	maxKinds = 256
 )
 

@@ -61,7 +61,7 @@ func (x *exchange) endSpan() {
 }
 
 func (x *exchange) log() {
-	level := slog.LevelDebug // what goes well is counted, and told only to those who ask
+	level := slog.LevelDebug // success is counted, and logged only for debugging
 	var ctx context.Context = x.ctx
 	if x.problem != nil {
 		level, ctx = slog.LevelWarn, x.aboutProblem(x.problem.Type)

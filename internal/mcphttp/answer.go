@@ -24,8 +24,8 @@ func (x *exchange) Trace() string { return x.span.Traceparent() }
 // Note implements [conversation.Reply].
 func (x *exchange) Note(problem *wire.Problem) { x.problem = problem }
 
-// Fail implements [conversation.Reply]: it tells the client of err, unless there
-// is nobody left to tell.
+// Fail implements [conversation.Reply]: it answers the client with err, unless the
+// client has gone.
 func (x *exchange) Fail(err error) error {
 	if x.ctx.Err() != nil {
 		return conversation.ErrGone

@@ -74,8 +74,8 @@ func (c *client) unrecognised(recogniser *identity.Recogniser, err error) *wire.
 	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
 }
 
-// in returns who sent the request in a session, as far as that is known. A session tells
-// legacy clients apart; others are told apart by their credentials, and on the
+// in returns who sent the request in a session, as far as that is known. A session
+// distinguishes legacy clients; credentials distinguish others, and on the
 // user's own machine by the name of their host.
 func (c *client) in(session string) gate.Client {
 	credentials := ""
@@ -106,7 +106,7 @@ func (c *client) credentials() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// identifying returns the headers by which clients are told apart: those in which
+// identifying returns the headers that distinguish clients: those in which
 // credentials usually are, and those that are said to be credentials.
 func (c *client) identifying() []string {
 	names := httpclient.DefaultCredentials()

@@ -247,7 +247,7 @@ func (x *exchange) forwardTraced(ctx context.Context, packet jsonrpc.Packet, bod
 	return x.forward(ctx, p)
 }
 
-// traceUpstream starts the span of the upstream's part and tells the upstream
+// traceUpstream starts the span of the upstream's part and informs the upstream
 // of it, in headers and, where the message is one that has such metadata and
 // has not been changed, there as well.
 func (x *exchange) traceUpstream(ctx context.Context, p jsonrpc.Packet, body, passed []byte) (context.Context, []byte) {
@@ -278,7 +278,7 @@ func streams(resp *http.Response) bool { return kindOf(resp) == "text/event-stre
 // hearsGateOnly reports whether a client that listens gets the gate's own events
 // instead of the upstream's answer, which is nil if there is none. A client that
 // must identify itself better to be let in has to see that. A client that only
-// wants to hear of changed lists, which the gate declares to tell of, is served if
+// wants to hear of changed lists, which the gate declares, is served if
 // the upstream has no such method.
 func (x *exchange) hearsGateOnly(p *conversation.Plan, resp *http.Response) bool {
 	switch {
@@ -306,7 +306,7 @@ func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) erro
 }
 
 // hasOwnStream reports whether a legacy client whose upstream has no GET stream
-// gets one of the gate's own: the gate has declared that it tells of tasks, and of
+// gets one of the gate's own: the gate has declared notifications of tasks, and of
 // changed lists.
 func (x *exchange) hasOwnStream(resp *http.Response) bool {
 	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Hub.Governs() &&

@@ -54,7 +54,7 @@ func (g Guard) check(r *http.Request) *wire.Problem {
 }
 
 // fromOwnPage reports whether the browser says that a page of the same listener
-// made it send r. Pages that tell nobody where they are have an Origin of null,
+// made it send r. Pages that hide where they are have an Origin of null,
 // so that this is the only sign.
 func fromOwnPage(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Site") == "same-origin" }
 

@@ -51,8 +51,8 @@ func serveSocket(t *testing.T, s *socket) string {
 	return "http://" + listener.Addr().String()
 }
 
-// talk answers requests on one connection. What the gate asks of its own accord
-// is answered properly.
+// talk answers requests on one connection. It answers the gate's own
+// requests properly.
 func (s *socket) talk(conn net.Conn) {
 	defer conn.Close()
 	for in := bufio.NewReader(conn); ; {

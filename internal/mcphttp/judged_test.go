@@ -69,7 +69,7 @@ func TestMisspelledMethods(t *testing.T) {
 }
 
 // TestReferences: messages that refer to prompts or resources are judged by each
-// of them. What needs approval is refused, because there is no way to hold it.
+// of them. One that needs approval is refused, because there is no way to hold it.
 func TestReferences(t *testing.T) {
 	h := newOpenFixture(t)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// A localUser tells whether the user that runs the gate has opened a connection to
+// A localUser knows whether the user that runs the gate has opened a connection to
 // it. It finds that out when it is first asked.
 type localUser struct {
 	once          sync.Once
@@ -47,7 +47,7 @@ func (u *localUser) isOwn() bool {
 // clients elsewhere.
 var forwarded = [...]string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"}
 
-// localHost returns what tells a modern client apart whose program the gate's own
+// localHost returns what distinguishes a modern client whose program the gate's own
 // user runs on this machine. It is empty for other clients.
 func (c *client) localHost() string {
 	name, _ := c.meta.Member(wire.MetaClientInfo).Member("name").Text()

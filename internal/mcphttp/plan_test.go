@@ -25,7 +25,7 @@ func TestPlanLogged(t *testing.T) {
 		"forward":           {toolCall("1", "get_x", ""), nil, "forward (rules[0])"},
 		"refuse":            {toolCall("1", "drop_x", ""), nil, "refuse with policy_denied as a tool result (default)"},
 		"task":              {toolCall("1", "hold_x", `,"task":{}`), nil, "hold as task for workflow default (rules[2]): the client gets a task"},
-		"held request":      {toolCall("1", "hold_x", ""), nil, "hold request for workflow default (rules[2]): the client waits up to 10ms in its request, then it is told to call again"},
+		"held request":      {toolCall("1", "hold_x", ""), nil, "hold request for workflow default (rules[2]): the client waits up to 10ms in its request, then it is asked to call again"},
 		"held modern":       {modernCall("hold_x", ""), modernHeaders("hold_x"), "hold request for workflow default (rules[2]): the client waits up to 10ms in its request, then it is asked to repeat it, 9 times at most"},
 		"list":              {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil, "forward: the client gets the list as policy lets it see it"},
 		"initialize":        {initialize, nil, "forward: the client gets the capabilities with those of the gate"},

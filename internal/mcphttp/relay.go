@@ -102,7 +102,7 @@ func (a relay) whole(body []byte) error {
 	return a.x.out.write(body)
 }
 
-// fail tells the client that the upstream's answer is not one to pass on.
+// fail answers the client that the upstream's answer cannot be passed on.
 func (a relay) fail(problem *wire.Problem) error {
 	clear(a.x.out.header())
 	return a.x.Fail(problem)

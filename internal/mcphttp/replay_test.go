@@ -208,7 +208,7 @@ func TestReplayedTexts(t *testing.T) {
 		{"by a principal in the same session", placeText, one, ann, asPlace, foreign},
 		{"in another session of its principal", placeText, ann, annElse, asPlace, waits},
 		{"by another principal", placeText, ann, bob, asPlace, foreign},
-		// The modern era has no GET. What the gate sealed is its owner's all the same.
+		// The modern era has no GET. A place that the gate sealed still belongs to its owner.
 		{"in the other era", placeText, ann, ann, asModernPlace, waits},
 		{"in the other era by another principal", placeText, ann, bob, asModernPlace, foreign},
 		{"as a state", placeText, ann, ann, asState, foreign},

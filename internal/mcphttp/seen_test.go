@@ -338,8 +338,8 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 }
 
 // Members that are sent besides the arguments are part of the call: another value is
-// another call, which needs an approval of its own. What is not sent is no part
-// of it.
+// another call, which needs an approval of its own. Members that are not sent
+// are no part of it.
 func TestAlsoSentIsBound(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	call := func(meta, more string) {

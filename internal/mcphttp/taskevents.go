@@ -40,7 +40,7 @@ const (
 	spread  = 4 * time.Second
 )
 
-// taskEvents tells a client that asks in the name of its owner what becomes of a
+// taskEvents shows a client that asks in the name of its owner what becomes of a
 // task, in events that need no MCP to be read. Most of the time the stream is idle.
 // Whatever needs a deep stack therefore runs on another one.
 func (x *exchange) taskEvents(id string) error {
@@ -97,7 +97,7 @@ func (x *exchange) subscribe(id task.ID) (s *subscription, err error) {
 	case err != nil:
 		seen = conversation.FromNow
 	case t.State.Terminal() && seen >= len(t.Transitions):
-		x.out.begin(http.StatusNoContent) // which tells a browser not to come again
+		x.out.begin(http.StatusNoContent) // a browser does not come again after that
 		return nil, nil
 	}
 	w, err := x.request.Watch(ctx, t, seen)

@@ -48,7 +48,7 @@ type Config struct {
 	Out       io.Writer
 	Link      Link
 	Principal policy.Principal // who the client is
-	Server    string           // tells the server from others with its name, if there may be any
+	Server    string           // distinguishes the server from others with its name, if there may be any
 	Gate      *gate.Gate
 	Hub       *conversation.Hub
 	Limits    Limits

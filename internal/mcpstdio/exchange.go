@@ -262,7 +262,7 @@ func (x *exchange) augmented() bool {
 }
 
 func (x *exchange) log(err error) {
-	level := slog.LevelDebug // what goes well is counted, and told only to those who ask
+	level := slog.LevelDebug // success is counted, and logged only for debugging
 	if x.problem != nil {
 		level = slog.LevelWarn
 	}
@@ -345,8 +345,8 @@ func (x *exchange) Fail(err error) error {
 	return x.Refuse(problem)
 }
 
-// Refuse implements [conversation.Reply]. What is no request gets no answer, unless
-// nobody can tell what it is.
+// Refuse implements [conversation.Reply]. A message that is no request gets no
+// answer, unless it cannot be known what it is.
 func (x *exchange) Refuse(problem *wire.Problem) error {
 	if x.request != nil && x.request.ID() == nil && !x.packet.Batch {
 		x.problem = problem
@@ -376,7 +376,7 @@ func (x *exchange) Answer(_ conversation.Status, message []byte) error {
 
 // Compose implements [conversation.Reply]. The message is held until it is complete:
 // nobody else could write meanwhile, and what it waits for may come from the server
-// behind something else that the client must be told first.
+// behind something else that the client must read first.
 func (x *exchange) Compose(write func(io.Writer) error, note func()) error {
 	var message bytes.Buffer
 	if err := write(&message); err != nil {

@@ -52,7 +52,7 @@ func (x *exchange) forward() error {
 	}
 }
 
-// traceUpstream starts the span of the server's part, and tells the server of it
+// traceUpstream starts the span of the server's part, and sends the server its id
 // where the message has a place for that and was not changed.
 func (x *exchange) traceUpstream() context.Context {
 	if x.a.cfg.Tracing == nil {
@@ -194,7 +194,7 @@ func uncheckable(cause error) *wire.Problem {
 	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer cannot be checked", Cause: cause}
 }
 
-// hear has the client told, unasked, of its tasks and of lists that change.
+// hear has the client notified of its tasks and of lists that change.
 func (a *Agent) hear() {
 	x := a.newExchange(a.left)
 	x.request = a.cfg.Hub.BeginStream(x, x, false)
@@ -302,7 +302,7 @@ func (a *Agent) unasked(text []byte, m *jsonrpc.Message) {
 // recoverOnly does something for an exchange that goes on, and survives a panic.
 func (x *exchange) recoverOnly(do func() error) { _ = x.recovered(do) }
 
-// acknowledged tells a client that listens what it hears of, and begins to tell it.
+// acknowledged sends a client that listens what it will hear of, and begins to notify it.
 func (x *exchange) acknowledged(text []byte) error {
 	s := x.Listen()
 	leave := x.request.Listening().Hear(x.ctx, s)

@@ -70,7 +70,7 @@ type requests struct {
 	byID map[string][]*exchange
 }
 
-// idKey returns what tells an id from others; see [jsonrpc.SameID].
+// idKey returns what distinguishes an id from others; see [jsonrpc.SameID].
 func idKey(id []byte) string {
 	if text, ok := (jsonrpc.Value{Bytes: id}).Text(); ok {
 		return `"` + text

@@ -180,8 +180,8 @@ func (s *site) next() string {
 	return ""
 }
 
-// answer returns the answer to the request with an id. What comes before is kept in
-// notifications.
+// answer returns the answer to the request with an id. Messages that come before are
+// kept in notifications.
 func (s *site) answer(id string) string {
 	s.t.Helper()
 	for {

@@ -75,14 +75,14 @@ func (m *Metrics) QuestionsCounted(pending map[string]int) {
 	}
 }
 
-// QuestionSeen tells how long a call waited until an approver looked at it.
+// QuestionSeen counts how long a call waited until an approver looked at it.
 func (m *Metrics) QuestionSeen(workflow string, after time.Duration) {
 	if m != nil {
 		m.load.looked.WithLabelValues(m.load.workflows.bounded(workflow)).Observe(after.Seconds())
 	}
 }
 
-// QuestionEnded tells how a question ended, and after how long.
+// QuestionEnded counts how a question ended, and after how long.
 func (m *Metrics) QuestionEnded(workflow, outcome string, after time.Duration) {
 	if m == nil {
 		return

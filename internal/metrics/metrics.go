@@ -68,15 +68,15 @@ const (
 	TaskMalformed = "malformed"
 )
 
-// Built tells which program runs.
+// Built shows which program runs.
 func (m *Metrics) Built(version, goVersion string) {
 	if m != nil {
 		m.build.WithLabelValues(version, goVersion).Set(1)
 	}
 }
 
-// CanRefuse tells the types of errors that [Metrics.Refused] may be told of, so
-// that they are on the page from the start.
+// CanRefuse puts the types of errors that [Metrics.Refused] may count on the page from
+// the start.
 func (m *Metrics) CanRefuse(errorTypes ...string) {
 	if m == nil {
 		return

@@ -38,7 +38,7 @@ func (m *Metrics) registerStreams() {
 	}
 }
 
-// StreamOpened counts an event stream in, until [Metrics.StreamClosed] is told
+// StreamOpened counts an event stream in, until [Metrics.StreamClosed] is called
 // the same kind, which is [StreamGet], [StreamPost] or [StreamEvents].
 func (m *Metrics) StreamOpened(kind string) {
 	if m != nil {

@@ -23,7 +23,7 @@ const (
 const (
 	WaitApproved = "approved"            // the call was run
 	WaitRejected = "rejected"            // the call was not allowed to run
-	WaitTimeout  = "timeout"             // the client was told to come again, or time ran out
+	WaitTimeout  = "timeout"             // the client was asked to come again, or time ran out
 	WaitGone     = "client_disconnected" // the client left
 )
 
@@ -133,7 +133,7 @@ func (s *taskSeries) oldestAge() float64 {
 	return max(0, time.Since(time.Unix(0, held)).Seconds())
 }
 
-// CanMove tells that held calls may change from one state to another, so that
+// CanMove says that held calls may change from one state to another, so that
 // [Metrics.TaskMoved] begins with 0 for that.
 func (m *Metrics) CanMove(from, to string) {
 	if m != nil {
@@ -141,7 +141,7 @@ func (m *Metrics) CanMove(from, to string) {
 	}
 }
 
-// CanRecord tells the steps that [Metrics.Audited] may be told of.
+// CanRecord puts the steps that [Metrics.Audited] may count on the page.
 func (m *Metrics) CanRecord(steps ...string) {
 	if m == nil {
 		return

@@ -1,6 +1,6 @@
 package main
 
-// observed are changes of what people are told by counters, logs and spans, and of
+// observed are changes of what counters, logs and spans show, and of
 // how cancellation and rest are done. Tests that claimed these once passed without
 // them.
 var observed = []mutation{

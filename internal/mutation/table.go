@@ -197,7 +197,7 @@ var mutations = []mutation{
 		approvalPkg, "^TestShownArguments$",
 	},
 	{
-		"an upstream is waited for without end when it is told to stop", "internal/approval/cancel.go",
+		"a cancellation is waited for without end", "internal/approval/cancel.go",
 		`sending, stop := context.WithTimeout(About(ctx, t), c.settings().Cancel)`, `sending, stop := context.WithCancel(About(ctx, t))`,
 		approvalPkg, "^TestCancelTimeout$",
 	},
@@ -431,7 +431,7 @@ var mutations = []mutation{
 		"internal/inbox", "^TestValuesThatLookAlike$",
 	},
 	{
-		"a letter of another script in a value is not told", "internal/casefile/view.go",
+		"a letter of another script in a value is not reported", "internal/casefile/view.go",
 		`a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}`, `a.Cautions = Cautions{a.Hints.Risk(), nil}`,
 		"internal/approval/api", "^TestWarnings$",
 	},
@@ -451,7 +451,7 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestStepsAreTraced$",
 	},
 	{
-		"the upstream of a held call is not told of its span", "internal/upstream/httpclient/header.go",
+		"the upstream of a held call does not get its span", "internal/upstream/httpclient/header.go",
 		`header.Set("Traceparent", parent)`, `header.Set("Traceparent", "")`,
 		mcphttpPkg, "^TestStepsAreTraced$",
 	},

@@ -1,6 +1,6 @@
 // Package netfault is a TCP proxy for tests that does to connections what
 // networks do: it loses, delays and holds back what is sent, ends connections
-// in the middle of a message, resets them, and is as good as new when told so.
+// in the middle of a message, resets them, and works again when it is asked to.
 package netfault
 
 import (
@@ -18,7 +18,7 @@ type Fault struct {
 }
 
 // Partition is the fault of a network that has fallen apart: nothing comes
-// through either way, and nobody is told.
+// through either way, and neither side gets an error.
 func Partition() Fault { return Fault{Up: Way{Hold: true}, Down: Way{Hold: true}} }
 
 // A Way is what is wrong with one direction.

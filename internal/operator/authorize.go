@@ -12,7 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
-// An Error says why a request is not served, as far as that may be told.
+// An Error says why a request is not served, as far as that may be shown.
 type Error struct {
 	Status     int
 	Type       string // stable

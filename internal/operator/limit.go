@@ -26,7 +26,7 @@ var (
 
 // guesses bound how often somebody can show a wrong token, by address and over
 // all addresses. Once there were too many failures, nothing that is shown is
-// compared with any token: an answer would tell whether it was right.
+// compared with any token: an answer would show whether it was right.
 type guesses struct {
 	mu     sync.Mutex
 	bad    limiters // by address

@@ -127,7 +127,7 @@ const (
 )
 
 // cookieName returns the full name of a cookie. It has the label of the gate in
-// it, since browsers do not tell the ports of a host apart. Browsers let only
+// it, since browsers do not distinguish the ports of a host. Browsers let only
 // this very host set one whose name begins with __Host-, and only over TLS.
 func (a *Auth) cookieName(r *http.Request, name string) string {
 	label, err := a.cfg.Ring.Label(r.Context())
@@ -142,7 +142,7 @@ func (a *Auth) cookieName(r *http.Request, name string) string {
 }
 
 // WithoutCookies takes the cookies of operators off the requests that next
-// serves. Browsers do not tell the ports of a host apart: they send a login of an
+// serves. Browsers do not distinguish the ports of a host: they send a login of an
 // operator to every listener of the host, and what is behind another one must not
 // get it.
 func WithoutCookies(next http.Handler) http.Handler {

@@ -26,7 +26,7 @@ func (a *Auth) try(r *http.Request, shown string) (t Token, ok bool, wait time.D
 	return t, ok, wait
 }
 
-// find returns the token that was shown. How long it takes tells nothing of the
+// find returns the token that was shown. The time that it takes shows nothing of the
 // tokens, not even their lengths.
 func (a *Auth) find(shown string) (found Token, ok bool) {
 	hash := bearer.HashOf(shown)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// An Explanation tells how a verdict came about. It is for the people who
+// An Explanation says how a verdict came about. It is for the people who
 // write the rules: it may hold what stands in the arguments. As JSON it is an
 // object with the names of its tags; [Explanation.Text] returns it as text.
 type Explanation struct {
@@ -22,7 +22,7 @@ type Explanation struct {
 	Approver  string       `json:"approver"` // what the approver sees, in words
 }
 
-// A RuleTrial tells whether a rule matched.
+// A RuleTrial says whether a rule matched.
 type RuleTrial struct {
 	Index   int    `json:"index"`
 	Label   string `json:"label"` // its name, or else its place
@@ -32,7 +32,7 @@ type RuleTrial struct {
 	Why     string `json:"why"`
 }
 
-// A CedarTrial tells of one of the policies that decided, or that failed.
+// A CedarTrial is about one of the policies that decided, or that failed.
 type CedarTrial struct {
 	ID    string `json:"id"`
 	Where string `json:"where"`
@@ -40,7 +40,7 @@ type CedarTrial struct {
 	Error string `json:"error,omitzero"` // why it could not be evaluated
 }
 
-// Explain judges c, and tells how the verdict came about.
+// Explain judges c, and says how the verdict came about.
 func (s *Snapshot) Explain(c Call) Explanation {
 	e := Explanation{Method: c.Method, Name: c.Name, Upstream: c.Upstream, Verdict: s.Judge(c)}
 	if !c.Principal.Anonymous {

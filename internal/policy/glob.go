@@ -89,7 +89,7 @@ func nextToken(pattern []rune) (token, int, error) {
 	}
 }
 
-// escapeHint tells how a pattern must spell a character that has a meaning.
+// escapeHint says how a pattern must spell a character that has a meaning.
 func escapeHint(c rune) string {
 	return "write `\\" + string(c) + "` for a literal `" + string(c) + "`"
 }

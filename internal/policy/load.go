@@ -108,7 +108,7 @@ func (s *policySet) leaveWorkflow() bool {
 	return slices.ContainsFunc(s.policies, func(p cedarPolicy) bool { return p.approval && p.workflow == "" })
 }
 
-// warnings tells of arguments that p reads without asking whether they are
+// warnings reports arguments that p reads without asking whether they are
 // there, although it is not about a single tool.
 func (p *cedarPolicy) warnings() []Problem {
 	if _, single := p.tree().Resource.(ast.ScopeTypeEq); single {

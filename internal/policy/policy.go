@@ -96,7 +96,7 @@ type Config struct {
 	Default   Rule                // for calls that no rule matches; only Action, Workflow, Reason and Observe may be set
 	Workflows map[string]Workflow // if there is none, a workflow called default exists
 	Cedar     []Source
-	Observe   bool           // forward every call, and only tell what would have happened
+	Observe   bool           // forward every call, and only report what would have happened
 	Zone      *time.Location // of context.hour and context.weekday; nil means UTC
 	Upstreams []string       // all there are; nil means that any name is one
 }
@@ -107,11 +107,11 @@ type Rule struct {
 	Match      string // glob for the name of the tool or prompt, or the URI of the resource
 	Action     Action
 	Workflow   string   // with approve, and with policy for an @approval without a name; empty means default
-	Reason     string   // for people; told to the agent
+	Reason     string   // for people; the agent reads it
 	Upstream   string   // glob for the name of the upstream; empty means any
 	Kind       Kind     // empty means any
 	Principals []string // globs for ids, or after "group:" for groups, that no anonymous principal matches; nil means anyone
-	Observe    bool     // forward what this rule would hold or deny, and only tell
+	Observe    bool     // forward what this rule would hold or deny, and only report that
 }
 
 // A Workflow holds what makes one workflow stricter than another.

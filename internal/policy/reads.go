@@ -70,7 +70,7 @@ func (r *reading) visit(n ast.IsNode) bool {
 }
 
 // record returns the record that n stands for, or nil if it is none of those
-// whose members are told apart.
+// whose members are distinguished.
 func (r *reading) record(n ast.IsNode) *reads {
 	if v, ok := n.(ast.NodeTypeVariable); ok && v.Name == "context" {
 		return &r.context

@@ -12,7 +12,7 @@ type rule struct {
 	Rule
 
 	where      Place  // its place: rules[3]
-	label      string // what people are told it is called: its name, or else its place
+	label      string // what people read as its name: the name, or else the place
 	match      glob
 	upstream   *glob // nil means any
 	principals []principalGlob

@@ -28,7 +28,7 @@ func (t TaskTerms) own() TaskSupport {
 	return TaskForbidden
 }
 
-// Published returns the task support of a tool that clients are told. It is
+// Published returns the task support of a tool that clients are shown. It is
 // the truth about the gate and the upstream together: what may be held can be
 // a task, because the gate keeps it, and need not be one, because the gate can
 // hold the request instead. If such a call may as well be forwarded, and the

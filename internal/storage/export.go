@@ -51,9 +51,9 @@ type exporter struct {
 	moved Moved
 }
 
-// Export writes everything that is in a store as lines of JSON. What is
-// encrypted stays so, unless it is to be plain. A little of it is in memory at
-// a time. Nobody should change the store meanwhile.
+// Export writes everything that is in a store as lines of JSON.
+// Encrypted values stay encrypted, unless form says otherwise. A little of the store is
+// in memory at a time. Nobody should change the store meanwhile.
 func Export(ctx context.Context, s *sealedstore.Store, w io.Writer, form Form) (Moved, error) {
 	e := exporter{from: s.Unwrap(), open: func(t task.Task) (task.Task, error) { return t, nil }, out: jsontext.NewEncoder(w)}
 	if form == Plain {

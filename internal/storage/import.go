@@ -49,7 +49,7 @@ type importer struct {
 // it has one, and nothing to what is there already. If it is interrupted, do it
 // again with a target that may be in use. The journal is chained anew where it
 // does not begin at its beginning or there is another one; a note, as of now,
-// then tells what it was.
+// then says what it was.
 func Import(ctx context.Context, s *sealedstore.Store, r io.Reader, target Target, now time.Time) (Moved, error) {
 	i := importer{to: s, target: target}
 	if err := i.prepare(ctx); err != nil {
@@ -226,7 +226,7 @@ func (i *importer) addNotes(ctx context.Context) error {
 	return err
 }
 
-// finish tells in the journal where it comes from, if its hashes do not.
+// finish notes in the journal where it comes from, if its hashes do not.
 func (i *importer) finish(ctx context.Context, now time.Time) error {
 	ends, err := i.to.Ends(ctx)
 	if err != nil || ends.Head == i.at || i.moved.Entries == 0 || i.target != Empty && !i.adding {

@@ -11,7 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// Migrated tells what opening the store has made of its tables.
+// Migrated says how opening the store has changed its tables.
 func Migrated(s task.GateStore) string {
 	store, ok := Backend(s).(interface{ Migration() (from, to int) })
 	if !ok {

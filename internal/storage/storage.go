@@ -31,11 +31,11 @@ type Settings struct {
 	MaxBytes    int64         // how large a file, or what is in memory, may become
 	Keys        string        // what to encrypt with; see [sealedstore.ParseKeys]
 
-	// Unreadable is told of tasks that cannot be read or decrypted; nobody is.
+	// Unreadable is called for tasks that cannot be read or decrypted; it may be nil.
 	Unreadable func(error)
 
-	// Doubtful is told, when a store is opened, that it may lose what it has
-	// acknowledged; nobody is.
+	// Doubtful is called when a store is opened that may lose what it has
+	// acknowledged; it may be nil.
 	Doubtful func(error)
 }
 
@@ -129,7 +129,7 @@ func opened[S task.GateStore](s S, err error) (task.GateStore, error) {
 }
 
 // Keep opens the store for a gate, which goes on without it: see package
-// steadystore. Changed is told when it gets into trouble and out of it. The
+// steadystore. Changed is called when the store gets into trouble and out of it. The
 // error is one that waiting would not mend.
 func (s Settings) Keep(ctx context.Context, changed func(trouble error)) (*steadystore.Store, error) {
 	return steadystore.Open(ctx, steadystore.Options{

@@ -20,7 +20,7 @@ func launch(c *exec.Cmd) (*process, error) {
 	p := &process{c.Process, make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = c.Wait() // servers end because they are told to
+		_ = c.Wait() // servers end on the signal
 	}()
 	return p, nil
 }

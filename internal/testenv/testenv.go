@@ -12,7 +12,7 @@ import (
 var ErrUnavailable = errors.New("not available on this machine")
 
 // Available reports whether err, from starting a server, is nil. If the server
-// cannot be had here, the test is told so and should return; in CI, and for
+// cannot be had here, Available logs that and the test should return; in CI, and for
 // any other error, it fails.
 func Available(t testing.TB, err error) bool {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package tracing tells an OpenTelemetry collector what happened to each
+// Package tracing reports to an OpenTelemetry collector what happened to each
 // request, and carries W3C trace context from the agent to the upstream.
 //
 // [New] ties the OpenTelemetry SDK, which samples and batches, to a small
@@ -197,7 +197,7 @@ type StepAttrs struct {
 	Path         string // how the call is made
 	UpstreamTask string
 	Bytes        int64 // of the result
-	Clients      int   // that are told what the upstream says
+	Clients      int   // that get what the upstream says
 }
 
 // SetStep describes the step of s.

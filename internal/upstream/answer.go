@@ -103,7 +103,7 @@ const longestList = time.Minute
 
 // readAnswer reads the answer to the request m, as far as it takes to tell what
 // it is. Resp is closed with the answer's Body, or when there
-// is no answer. Aside, which may be nil, is given what the upstream says before.
+// is no answer. Interim, which may be nil, is called with messages that come before.
 func readAnswer(resp *Response, m *jsonrpc.Message, interim func(message []byte)) (answer, error) {
 	id := m.ID.Bytes
 	find := findAnswer

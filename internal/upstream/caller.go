@@ -31,7 +31,7 @@ import (
 //
 // A legacy call is made as a task if the tool requires that, or allows it and
 // the client waits by a task itself: who waits in a request is served sooner by
-// a plain call. A modern upstream that has tasks is always told that the gate
+// a plain call. A modern upstream that has tasks always reads that the gate
 // understands them, and decides itself.
 type Caller struct {
 	upstream *Upstream
@@ -164,8 +164,8 @@ func (c *Caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, 
 	return readBatchOutcome(resp, packet)
 }
 
-// exchange sends a request and returns the answer to it. Aside is given what the
-// upstream says before; it may be nil.
+// exchange sends a request and returns the answer to it. Interim, which may be nil, is
+// called with messages that the upstream sends before the answer.
 func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, interim func([]byte)) (answer, error) {
 	resp, err := c.post(ctx, m, m.Raw)
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	if a.Error {
 		return approval.Report{}, taskError(&a)
 	}
-	if id, told := a.member("taskId").Text(); told && id != t.Execution.UpstreamTask {
+	if id, ok := a.member("taskId").Text(); ok && id != t.Execution.UpstreamTask {
 		a.close()
 		return approval.Report{}, errOtherTask()
 	}
@@ -216,7 +216,7 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	return report, err
 }
 
-// errOtherTask says that an upstream was asked for one task and told of another.
+// errOtherTask says that an upstream was asked for one task and answered with another.
 func errOtherTask() error {
 	return invalidAnswer(errors.New("the upstream answered about another task"))
 }
@@ -237,7 +237,7 @@ func pollOutcome(ctx context.Context, err error) string {
 	}
 }
 
-// Fetch implements [approval.Sender]. Modern upstreams tell the outcome when
+// Fetch implements [approval.Sender]. Modern upstreams send the outcome when
 // they are asked how the task stands.
 func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
@@ -275,7 +275,7 @@ type fetchedBody struct {
 	metrics *metrics.Metrics
 	read    int64
 	err     error             // of the last Read
-	end     func(bytes int64) // is told at last how much was read
+	end     func(bytes int64) // is called at the end with how much was read
 }
 
 // Read implements [io.Reader].

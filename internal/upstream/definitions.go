@@ -21,7 +21,7 @@ const learnTimeout = 5 * time.Second
 
 // takesTask reports whether a call is made as a task of the upstream's. If
 // nobody has asked the upstream yet what it says of the tool, or of itself, the
-// gate asks. The error says that nobody can tell whether the tool requires a
+// gate asks. The error says that it cannot be known whether the tool requires a
 // task; then the call must not be made.
 func (c *Caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
 	if m.Method != "tools/call" {
@@ -74,7 +74,7 @@ func unlisted(err error) error {
 
 // mayDoTasks asks a modern upstream whether it does tasks, and reports false if
 // it says that it does not. An upstream that fails to answer may do tasks: it is
-// told that the gate understands them, which an upstream without tasks ignores.
+// sent that the gate understands them, which an upstream without tasks ignores.
 func (c *Caller) mayDoTasks(ctx context.Context, call *jsonrpc.Message) bool {
 	ctx, stop := context.WithTimeout(ctx, learnTimeout)
 	defer stop()
@@ -160,7 +160,7 @@ func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
 }
 
 // Described returns the whole definition of the tool that m calls, or the zero
-// Tool if the upstream has none of it. The error says that nobody can tell.
+// Tool if the upstream has none of it. The error says that this cannot be known.
 func (c *Caller) Described(ctx context.Context, m *jsonrpc.Message) (gate.Tool, error) {
 	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
 	switch {

@@ -82,7 +82,7 @@ func taken(a *answer, era wire.Era) (approval.Report, error) {
 	case kind == string(mcptask.TaskResult):
 		r, err := ReadReport(result, era)
 		if r.State.Ended() {
-			r.State = task.UpstreamWorks // it tells the outcome when it is asked
+			r.State = task.UpstreamWorks // it sends the outcome when it is asked
 		}
 		return r, err
 	default:

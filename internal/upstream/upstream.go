@@ -1,5 +1,5 @@
 // Package upstream is what the gate itself asks of the MCP server behind it: to
-// make a held call, to tell how a task of its own stands, to list its tools. It
+// make a held call, to say how a task of its own stands, to list its tools. It
 // builds the gate's own messages and reads their answers, over any transport.
 package upstream
 

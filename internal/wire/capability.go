@@ -13,8 +13,8 @@ const ExtensionTasks = "io.modelcontextprotocol/tasks"
 // behind it can.
 type Abilities struct {
 	Tasks       bool
-	ListTasks   bool // legacy only: takes clients that can be told apart
-	ListChanged bool // tell clients when what they see of lists changes
+	ListTasks   bool // legacy only: needs clients that can be distinguished
+	ListChanged bool // notify clients when what they see of lists changes
 }
 
 // Declare returns the response m to initialize or server/discover with the

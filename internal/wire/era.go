@@ -1,5 +1,5 @@
 // Package wire knows what MCP looks like from outside: its protocol versions,
-// which parts of a message HTTP headers must repeat, and how a problem is told
+// which parts of a message HTTP headers must repeat, and how a problem is sent
 // to a client of each era. It reads messages and writes answers, and neither
 // sends nor receives anything.
 package wire
@@ -66,7 +66,7 @@ type Headers struct {
 	Name    []string // Mcp-Name
 }
 
-// Classify tells which era a packet belongs to and checks what that era
+// Classify returns which era a packet belongs to and checks what that era
 // demands of it before anybody may act on it. The error is a [*Problem]; the
 // era is right even then.
 func Classify(p jsonrpc.Packet, h Headers) (Era, error) {
@@ -117,7 +117,7 @@ func checkBatch(p jsonrpc.Packet, h Headers) error {
 		return &Problem{Type: InvalidRequest, Detail: "batches exist only in protocol version " + Version20250326}
 	}
 	if len(h.Method)+len(h.Name) > 0 {
-		return mismatch("Mcp-Method and Mcp-Name cannot tell of a batch")
+		return mismatch("Mcp-Method and Mcp-Name cannot describe a batch")
 	}
 	for i := range p.Messages {
 		m := &p.Messages[i]

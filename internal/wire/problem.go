@@ -54,7 +54,7 @@ const (
 // Upstream reports whether a problem of the type is a fault of an upstream's.
 func (t Type) Upstream() bool { return strings.HasPrefix(string(t), "upstream_") }
 
-// codes say how clients are told about one type of problem.
+// codes are the codes of one type of problem, for each kind of client.
 type codes struct {
 	legacy, modern int    // JSON-RPC codes
 	status         int    // HTTP status; 0 means inBand for requests and noRequest for all else
@@ -63,7 +63,7 @@ type codes struct {
 }
 
 // inBand is the HTTP status of an error that belongs to a request. Any other
-// would tell a legacy client that its session or the endpoint is gone.
+// would mean to a legacy client that its session or the endpoint is gone.
 const inBand = http.StatusOK
 
 // table is the one place where problems become codes.
@@ -115,17 +115,17 @@ const (
 	codeUnavailable        = -32013
 )
 
-// A Problem is something that the gate itself must tell a client. It is an
+// A Problem is an error of the gate's own for a client. It is an
 // error whose text may be shown; its cause is for the log.
-type Problem struct { //nolint:errname // it is more often told than returned
+type Problem struct { //nolint:errname // it is more often sent than returned
 	Type       Type
 	Detail     string // more precise than the table's message; must be safe to show
 	Tool       string // that was called, if it is about that
 	Hint       string // what the client could do
 	RetryAfter int    // seconds; 0 means that there is no use in saying
 	Cause      error
-	Meta       mcptask.Object // more metadata of a tool result that tells of it
-	Result     bool           // a tool result tells of it where there is a request, so that a model can read it
+	Meta       mcptask.Object // more metadata of a tool result that has it
+	Result     bool           // it is sent as a tool result where there is a request, so that a model can read it
 
 	extra  []byte // more members of data, as JSON without braces
 	status int    // instead of the table's
@@ -140,7 +140,7 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Cause }
 
-// Status returns the HTTP status that tells p, where request says whether
+// Status returns the HTTP status of p, where request says whether
 // there is a request that p answers.
 func (p *Problem) Status(request bool) int {
 	t := table[p.Type]
@@ -156,7 +156,7 @@ func (p *Problem) Status(request bool) int {
 	}
 }
 
-// AppendResponse appends the JSON-RPC response that tells p to a client of era
+// AppendResponse appends the JSON-RPC response with p for a client of era
 // e about the request with the given id, which may be nil.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
 	if p.Result && id != nil {

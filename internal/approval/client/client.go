@@ -193,7 +193,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	return nil, refusal(resp)
 }
 
-// unreachable tells less of an error than net/http does: the whole URL is of
+// unreachable shows less of an error than net/http does: the whole URL is of
 // no interest.
 func unreachable(err error, host string) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {

@@ -19,7 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An Event is what [Client.Watch] tells of a held call.
+// An Event is what [Client.Watch] reports of a held call.
 type Event struct {
 	Kind     Kind              `json:"event"`
 	Approval casefile.Approval `json:"approval"`
@@ -32,7 +32,7 @@ type Kind string
 const (
 	Pending Kind = "pending" // it waits for a decision, or has got another approval
 	Settled Kind = "settled" // it no longer waits
-	Gone    Kind = "gone"    // the gate no longer knows it: it was told of last before a gap
+	Gone    Kind = "gone"    // the gate no longer knows it: it was reported last before a gap
 )
 
 // A LostError reports a stream of events that broke off, and will be tried
@@ -51,9 +51,9 @@ func (e *LostError) Unwrap() error { return e.Err }
 // maxBackoff is the longest pause between two attempts.
 const maxBackoff = 15 * time.Second
 
-// Watch tells of every call that waits for a decision, and then of what becomes
-// of them. A stream that breaks off is told as a [LostError] and taken up again
-// without telling anything twice; what was settled meanwhile is then told. It
+// Watch reports every call that waits for a decision, and then what becomes
+// of them. A stream that breaks off is reported as a [LostError] and taken up again
+// without reporting anything twice; what was settled meanwhile is then reported. It
 // ends when ctx does, or with an error that is none of those: the gate refuses,
 // or could not be reached in the first place.
 func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
@@ -98,7 +98,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A watcher knows what it has told of: every pending call as it was then.
+// A watcher knows what it has reported: every pending call as it was then.
 type watcher struct {
 	client    *Client
 	known     map[task.ID]casefile.Approval
@@ -106,7 +106,7 @@ type watcher struct {
 	backoff   time.Duration
 }
 
-// follow tells of the events of one connection.
+// follow reports the events of one connection.
 func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) error {
 	streaming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -136,7 +136,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// catchUp tells what became of calls while there was no connection. The new one
+// catchUp reports what became of calls while there was no connection. The new one
 // is open already, so nothing falls between them.
 func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) error {
 	for id, before := range w.known {
@@ -161,14 +161,14 @@ func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) er
 // notify yields e unless it is known, and reports whether more is wanted.
 func (w *watcher) notify(e Event, yield func(Event, error) bool) bool {
 	id := e.Approval.ID
-	before, told := w.known[id]
+	before, reported := w.known[id]
 	if e.Kind != Pending {
 		delete(w.known, id)
-		return !told || yield(e, nil)
+		return !reported || yield(e, nil)
 	}
 	w.known[id] = e.Approval
 	same := func(a, b task.Decision) bool { return a.By == b.By && a.At.Equal(b.At) }
-	if told && slices.EqualFunc(before.Approvals, e.Approval.Approvals, same) {
+	if reported && slices.EqualFunc(before.Approvals, e.Approval.Approvals, same) {
 		return true
 	}
 	return yield(e, nil)

@@ -146,8 +146,8 @@ func link(q channel.Question) string {
 	return "What became of it:"
 }
 
-// cautions say what to look for. What exactly it is may be a part of the arguments, and
-// is on the page.
+// cautions say what kind of thing to look for. The page shows the thing itself, which may
+// be a part of the arguments.
 func cautions(q channel.Question) (text string) {
 	if q.Changed != nil {
 		text += "\nCaution: the tool has changed since it was last approved.\n"

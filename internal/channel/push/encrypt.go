@@ -22,7 +22,7 @@ const (
 
 // encrypt returns a message that only the browser of a subscription can read, as RFC
 // 8291 says. All texts up to messageSize become messages of the same size, so that
-// nobody between can tell them apart.
+// nobody between can distinguish them.
 func encrypt(text []byte, receiver *ecdh.PublicKey, secret []byte) ([]byte, error) {
 	if len(text) >= messageSize {
 		return nil, errors.New("push: the message is too long")

@@ -37,7 +37,7 @@ func summary(q channel.Question) string {
 	return cut(q.Stage.Headline()+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
 }
 
-// reminder is what people are told who have not decided yet. It has nothing of the
+// reminder is the text for people who have not decided yet. It has nothing of the
 // arguments.
 func reminder(q channel.Question) string {
 	a := q.Approval
@@ -186,7 +186,7 @@ func rejection(p pressed) slack.ModalViewRequest {
 	metadata, _ := json.Marshal(p) // two texts
 	input := slack.NewPlainTextInputBlockElement(nil, blockReason)
 	input.Multiline, input.MaxLength = true, casefile.MaxReason
-	reason := slack.NewInputBlock(blockReason, plainText("Why? The agent is told.", maxField), nil, input)
+	reason := slack.NewInputBlock(blockReason, plainText("Why? The agent will read this.", maxField), nil, input)
 	reason.Optional = true
 	return slack.ModalViewRequest{
 		Type: slack.VTModal, CallbackID: viewReject, PrivateMetadata: string(metadata),

@@ -60,7 +60,7 @@ func (s *Slack) submit(ctx context.Context, click slack.InteractionCallback) {
 }
 
 // decide makes a decision in the name of a user. The message changes when the outbox
-// sees how the call stands; a user whose decision does not count is told why.
+// sees how the call stands; a user whose decision does not count gets the reason.
 func (s *Slack) decide(ctx context.Context, user string, p pressed, r approval.Ruling) {
 	who, err := s.people.approver(ctx, user)
 	if err != nil {
@@ -84,9 +84,9 @@ func (s *Slack) whyNot(err error) string {
 	return s.redact(explained(err))
 }
 
-// answer tells a user something that nobody else sees.
+// answer sends a user a message that nobody else sees.
 func (s *Slack) answer(ctx context.Context, user, text string) {
 	if _, err := s.api.PostEphemeralContext(ctx, s.cfg.Channel, user, slack.MsgOptionText(text, true)); err != nil {
-		s.cfg.Log.WarnContext(ctx, "Slack user was not told", "error", s.redact(err), "text", text)
+		s.cfg.Log.WarnContext(ctx, "message to a Slack user not sent", "error", s.redact(err), "text", text)
 	}
 }

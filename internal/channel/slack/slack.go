@@ -256,13 +256,13 @@ func (s *Slack) connection(ctx context.Context, e socketmode.Event) {
 // clicksAtOnce is how many clicks are worked on at the same time.
 const clicksAtOnce = 16
 
-// acknowledge tells Slack that a click arrived, which it wants to know within three
+// acknowledge confirms to Slack that a click arrived, which it wants to know within three
 // seconds.
 func (s *Slack) acknowledge(ctx context.Context, socket *socketmode.Client, request *socketmode.Request) {
 	if request == nil {
 		return
 	}
 	if err := socket.Ack(*request); err != nil {
-		s.cfg.Log.WarnContext(ctx, "Slack was not told that a click arrived", "error", err)
+		s.cfg.Log.WarnContext(ctx, "click not acknowledged to Slack", "error", err)
 	}
 }

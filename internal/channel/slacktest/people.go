@@ -124,10 +124,10 @@ func (w *Workspace) Says(text string) {
 	})
 }
 
-// Told waits until so many users were told something alone, and returns the last of it.
+// Told waits until so many users got a message that only they see, and returns the last one.
 func (w *Workspace) Told(n int) string {
 	w.t.Helper()
-	w.await(fmt.Sprintf("%d users are told something", n), func() bool { return len(w.ephemerals) >= n })
+	w.await(fmt.Sprintf("%d users get a message of their own", n), func() bool { return len(w.ephemerals) >= n })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ephemerals[n-1]

@@ -19,7 +19,7 @@ type Span struct {
 	Attributes              map[string]string
 }
 
-// Traceparent returns how an upstream is told that s is its parent, without the flags.
+// Traceparent returns the header that names s as the parent, without the flags.
 func (s Span) Traceparent() string { return "00-" + s.Trace + "-" + s.ID + "-" }
 
 // A Collector is an OTLP server that keeps the spans it was sent.

@@ -127,8 +127,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// A server that floods its client and the log does no harm. What it says of others'
-// requests reaches nobody.
+// A server that floods its client and the log does no harm. Its
+// messages about the requests of others reach nobody.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "limits: {max_line: 1MB}\n")

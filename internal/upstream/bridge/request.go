@@ -43,7 +43,7 @@ func (r *request) takesEvents() bool {
 	return strings.Contains(strings.Join(r.http.Header["Accept"], ","), "text/event-stream")
 }
 
-// begin tells the trace of the request that its first byte is about to be sent.
+// begin informs the trace of the request that its first byte is about to be sent.
 func (r *request) begin() {
 	if trace := httptrace.ContextClientTrace(r.http.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})

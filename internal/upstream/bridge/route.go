@@ -52,8 +52,8 @@ func (b *Bridge) modern(r *request) (*http.Response, error) {
 	return b.serve(p, r)
 }
 
-// shared serves a legacy client of the process that all share. What is no request
-// concerns the session of the client with the server, and it has none.
+// shared serves a legacy client of the process that all share. A notification
+// or an answer concerns the session of the client with the server, and it has none.
 func (b *Bridge) shared(r *request) (*http.Response, error) {
 	if !r.asks() {
 		return accepted(), nil

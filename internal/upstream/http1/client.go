@@ -72,7 +72,7 @@ type Request struct {
 }
 
 // Do sends the request once and returns the answer, whose body must be closed. It
-// never sends anything twice. The trace in ctx is told of the connection before
+// never sends anything twice. The trace in ctx learns of the connection before
 // the first byte is sent. The error is that of ctx if ctx is done.
 func (c *Client) Do(ctx context.Context, r *Request) (*http.Response, error) {
 	if err := r.check(c.cfg.Host); err != nil {

@@ -87,7 +87,7 @@ func New(cfg Config) *Client {
 	c.calls.ResponseHeaderTimeout = cfg.CallTimeout
 	c.patient = c.transport.Clone()
 	c.patient.ResponseHeaderTimeout = 0
-	// Nobody can tell whether a kept connection still works until something was
+	// It is not known whether a kept connection still works until something was
 	// sent on it, and then the call must not be sent again.
 	c.patient.DisableKeepAlives = true
 	c.streams = c.transport.Clone()

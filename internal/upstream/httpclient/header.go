@@ -52,7 +52,7 @@ func subjectOf(m *jsonrpc.Message) jsonrpc.Value {
 	}
 }
 
-// continueTrace tells the upstream that the span in ctx is the parent of what it
+// continueTrace informs the upstream that the span in ctx is the parent of what it
 // does for the request m with that body, if there is one: in a header, and in the
 // metadata of a modern request. It returns the body to send.
 func continueTrace(ctx context.Context, header http.Header, m *jsonrpc.Message, body []byte) []byte {

@@ -18,7 +18,7 @@ import (
 const streamBuffer = 512
 
 // plainClients speak HTTP/1.1 with the server, for as long as that does not choose
-// HTTP/2. What they do not know is left to transports.
+// HTTP/2. Transports do the rest.
 type plainClients struct {
 	all, streams *http1.Client
 	http2        atomic.Bool // the server has chosen HTTP/2

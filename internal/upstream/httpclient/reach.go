@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Reach connects to the server and asks it nothing. The error tells why the
+// Reach connects to the server and asks it nothing. The error says why the
 // server cannot be reached.
 func (c *Client) Reach(ctx context.Context) error {
 	if c.cfg.Transport != nil {

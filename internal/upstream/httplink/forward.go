@@ -65,7 +65,7 @@ func (l *Link) cancels(f upstream.Forwarded) bool {
 	return true
 }
 
-// idKey returns what tells an id from others; see [jsonrpc.SameID].
+// idKey returns what distinguishes an id from others; see [jsonrpc.SameID].
 func idKey(id []byte) string {
 	if text, ok := (jsonrpc.Value{Bytes: id}).Text(); ok {
 		return `"` + text

@@ -44,7 +44,7 @@ type Link struct {
 	life    context.Context //nolint:containedctx // ends with Close, and belongs to no request
 	end     context.CancelFunc
 	running sync.WaitGroup
-	saying  sync.Mutex // held by the one who tells the receiver something
+	saying  sync.Mutex // held while the receiver is called
 
 	greeting sync.Mutex // held by the one who begins a session again
 	mu       sync.Mutex
@@ -116,7 +116,7 @@ func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte) {
 	return answered
 }
 
-// unanswered tells the receiver that the server does not answer.
+// unanswered informs the receiver that the server does not answer.
 func (l *Link) unanswered(ids [][]byte, err error) {
 	l.saying.Lock()
 	defer l.saying.Unlock()

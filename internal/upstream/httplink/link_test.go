@@ -24,7 +24,7 @@ import (
 // uses it up.
 const patience = time.Minute
 
-// A server is an MCP server over HTTP. What its tools do is said by their names.
+// A server is an MCP server over HTTP. The names of its tools say what they do.
 type server struct {
 	t *testing.T
 
@@ -300,8 +300,8 @@ func (s *site) approve() {
 	operate(http.MethodPost, "/api/approvals/"+id+"/approve", `{"reason":"fine","shownDigest":"`+shown+`"}`)
 }
 
-// A client of a pipe has a session with a server over HTTP, and ends it. What the
-// server asks and says unasked reaches the client.
+// A client of a pipe has a session with a server over HTTP, and ends it. The
+// server's requests and notifications reach the client.
 func TestLegacy(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)

@@ -226,7 +226,7 @@ func (l *Link) get(ctx context.Context, behind string) (*http.Response, error) {
 // endTime is how long a server may take to end a session.
 const endTime = 2 * time.Second
 
-// endSession tells the server that the session is over.
+// endSession sends the server the end of the session.
 func (l *Link) endSession() {
 	header, err := l.header()
 	l.mu.Lock()

@@ -27,7 +27,7 @@ type child struct {
 }
 
 // startChild starts the program. One goroutine starts it and waits for it, on one
-// thread: on Linux the program is told to end if that thread ends.
+// thread: on Linux the kernel ends the program if that thread ends.
 func startChild(cfg *Config) (*child, error) {
 	inRead, inWrite, err := os.Pipe()
 	if err != nil {

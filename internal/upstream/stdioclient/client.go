@@ -83,7 +83,7 @@ func (c *Client) Credentials() http.Header { return nil }
 // Upstream returns what the gate itself asks the server with.
 func (c *Client) Upstream() *upstream.Upstream { return c.asks }
 
-// Start starts the server. What it says to the client goes to receiver.
+// Start starts the server. Its messages to the client go to receiver.
 func (c *Client) Start(receiver upstream.Receiver) error {
 	c.receiver = receiver
 	ch, err := c.launch()
@@ -95,8 +95,8 @@ func (c *Client) Start(receiver upstream.Receiver) error {
 	return nil
 }
 
-// StartLater has the server started when it is first sent something. What it says
-// to the client goes to receiver. Initialize is the message with which the client
+// StartLater has the server started when it is first sent something. Its messages to
+// the client go to receiver. Initialize is the message with which the client
 // has once begun; nil if it is still to begin.
 func (c *Client) StartLater(receiver upstream.Receiver, initialize []byte) {
 	c.receiver = receiver
@@ -106,7 +106,7 @@ func (c *Client) StartLater(receiver upstream.Receiver, initialize []byte) {
 }
 
 // Over returns a channel that is closed when the server has ended and is not
-// started again. Err tells why.
+// started again. Err says why.
 func (c *Client) Over() <-chan struct{} { return c.over }
 
 // Err returns why the server has ended for good. It is valid once Over is closed.

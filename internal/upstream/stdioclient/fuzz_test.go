@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzOwnRequests: a request of the gate's own differs by nothing but its id from
-// what is sent, and its answer by nothing but its id from what came. What is no answer
+// what is sent, and its answer by nothing but its id from what came. A message that is no answer
 // to it is not taken.
 func FuzzOwnRequests(f *testing.F) {
 	f.Add(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"result":{"tools":[]}`)

@@ -130,7 +130,7 @@ func (a *Answers) Next() (message []byte, final bool, err error) {
 	return next.message, next.final, nil
 }
 
-// Close ends the request. If the server has not answered, it is told so.
+// Close ends the request. If the server has not answered, it gets a cancellation.
 func (a *Answers) Close() {
 	a.end(io.ErrClosedPipe)
 	a.onClose()

@@ -124,7 +124,7 @@ func unsent(ctx context.Context, err error) error {
 	}
 }
 
-// cancelTime is how long it may take to tell the server that nobody waits for its
+// cancelTime is how long it may take to send the server that nobody waits for its
 // answer any more.
 const cancelTime = 5 * time.Second
 
