@@ -310,12 +310,3 @@ func (s *screen) verified(r audit.Report) error {
 	}
 	return errors.New("the audit log does not verify")
 }
-
-// outcomeText returns the outcome of a step, and whether it was decided without
-// reading everything.
-func outcomeText(e task.Entry) string {
-	if e.UnreadBytes > 0 {
-		return fmt.Sprintf("%s (%d bytes not read)", e.Outcome, e.UnreadBytes)
-	}
-	return e.Outcome
-}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -49,4 +50,13 @@ func storyLine(e task.Entry) string {
 		text += " (" + oneLine(e.Reason, maxCell) + ")"
 	}
 	return text
+}
+
+// outcomeText returns the outcome of a step, and whether it was decided without
+// reading everything.
+func outcomeText(e task.Entry) string {
+	if e.UnreadBytes > 0 {
+		return fmt.Sprintf("%s (%d bytes not read)", e.Outcome, e.UnreadBytes)
+	}
+	return e.Outcome
 }

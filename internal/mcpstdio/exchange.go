@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
@@ -101,31 +99,6 @@ func (x *exchange) read(text []byte) bool {
 		return false
 	}
 	return true
-}
-
-// describe notes what the exchange is about.
-func (x *exchange) describe() {
-	if x.packet.Batch {
-		x.label = "batch"
-		x.a.cfg.Metrics.BatchSize(len(x.packet.Messages))
-		return
-	}
-	x.label = x.packet.Messages[0].Method
-	if x.isResponse() {
-		x.label = "response"
-	}
-}
-
-// trace starts the span of the exchange, as a child of the one that the client names
-// in the metadata of its message.
-func (x *exchange) trace() {
-	var parent tracing.Parent
-	if !x.packet.Batch {
-		meta := x.packet.Messages[0].Params.Meta
-		parent.Traceparent, _ = meta.Member(wire.MetaTraceparent).Text()
-		parent.Tracestate, _ = meta.Member(wire.MetaTracestate).Text()
-	}
-	x.ctx.Context, x.span = x.a.cfg.Tracing.StartRequest(x.ctx.Context, parent)
 }
 
 // isResponse reports whether the message is a client's answer to the server.
@@ -225,58 +198,6 @@ func (x *exchange) recovered(do func() error) (err error) {
 		}
 	}()
 	return do()
-}
-
-// end forgets the exchange, given how it ended, and counts and logs it.
-func (x *exchange) end(err error) {
-	x.settle()
-	if x.request != nil {
-		x.request.End()
-	}
-	x.cancel()
-	outcome := metrics.Success
-	if x.problem != nil || x.failed || err != nil {
-		outcome = metrics.Error
-	}
-	x.a.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))
-	if x.problem != nil {
-		x.a.cfg.Metrics.Refused(string(x.problem.Type))
-		x.span.Fail(string(x.problem.Type))
-	}
-	x.endSpans()
-	x.log(err)
-}
-
-func (x *exchange) endSpans() {
-	if x.a.cfg.Tracing == nil {
-		return
-	}
-	x.upstreamSpan.End()
-	x.span.SetAttrs(tracing.Attrs{Method: x.label, CorrelationID: x.Correlation(), TaskAugmented: x.augmented()})
-	x.span.End()
-}
-
-// augmented reports whether the client asks for a task.
-func (x *exchange) augmented() bool {
-	return len(x.packet.Messages) == 1 && x.packet.Messages[0].Params.Task.Present()
-}
-
-func (x *exchange) log(err error) {
-	level := slog.LevelDebug // success is counted, and logged only for debugging
-	if x.problem != nil {
-		level = slog.LevelWarn
-	}
-	if !x.a.cfg.Log.Enabled(x.ctx, level) {
-		return
-	}
-	attrs := []slog.Attr{
-		slog.String("method", x.label), slog.String("era", x.era.String()), slog.Duration("took", time.Since(x.start)),
-		slog.Bool("client_gone", errors.Is(err, conversation.ErrGone)),
-	}
-	if x.problem != nil {
-		attrs = append(attrs, slog.String("error_type", string(x.problem.Type)), slog.Any("cause", x.problem.Cause))
-	}
-	x.a.cfg.Log.LogAttrs(x.ctx, level, "request", attrs...)
 }
 
 // From implements [conversation.Client].
@@ -388,71 +309,8 @@ func (x *exchange) Compose(write func(io.Writer) error, note func()) error {
 	return x.a.out.sendNoted(message.Bytes(), note)
 }
 
-// Wait implements [conversation.Reply].
-func (x *exchange) Wait() (conversation.Stream, error) { return x.Listen(), nil }
-
-// Listen implements [conversation.Reply]. From now on the exchange ends when the
-// client leaves.
-func (x *exchange) Listen() conversation.Stream {
-	stop := context.AfterFunc(x.a.left, x.cancel)
-	context.AfterFunc(x.ctx, func() { stop() })
-	x.settle()
-	return &stream{x: x}
-}
-
-// A stream is the part of the pipe that belongs to one exchange.
-type stream struct {
-	x *exchange
-
-	mu     sync.Mutex
-	closed bool
-}
-
-// Early implements [conversation.Stream].
-func (s *stream) Early() bool { return true }
-
-// Send implements [conversation.Stream].
-func (s *stream) Send(message []byte) error {
-	if s.x.ctx.Err() != nil {
-		return conversation.ErrGone
-	}
-	if message == nil {
-		return nil
-	}
-	return s.x.a.out.send(message)
-}
-
-// Mark implements [conversation.Stream]. A pipe that is lost cannot be resumed.
-func (s *stream) Mark(string) error { return nil }
-
-// Beat implements [conversation.Stream]. A pipe has no signs of life but messages.
-func (s *stream) Beat(string) bool { return s.x.ctx.Err() == nil }
-
-// Insert implements [conversation.Stream].
-func (s *stream) Insert(write func(io.Writer) error) bool {
-	var message bytes.Buffer
-	if err := write(&message); err != nil {
-		return s.open() // nothing of it was sent
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed && s.Send(message.Bytes()) == nil
-}
-
-func (s *stream) open() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed
-}
-
-// Compose implements [conversation.Stream].
-func (s *stream) Compose(write func(io.Writer) error, note func()) error {
-	return s.x.Compose(write, note)
-}
-
-// Close implements [conversation.Stream].
-func (s *stream) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+// parts are the answers to a batch, of which the server gives some.
+type parts struct {
+	missing [][]byte // the ids that the server has not answered
+	answers [][]byte
 }

@@ -13,14 +13,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-const methodCancelled = "notifications/cancelled"
-
-// parts are the answers to a batch, of which the server gives some.
-type parts struct {
-	missing [][]byte // the ids that the server has not answered
-	answers [][]byte
-}
-
 // forward sends what passed of the message to the server.
 func (x *exchange) forward() error {
 	x.dropCancelled()

@@ -148,3 +148,5 @@ func (r *requests) all() (all []*exchange) {
 	}
 	return all
 }
+
+const methodCancelled = "notifications/cancelled"
