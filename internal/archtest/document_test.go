@@ -52,6 +52,11 @@ func TestDocumentNames(t *testing.T) {
 			t.Errorf("ARCHITECTURE.md names %s, which does not exist", m[1])
 		}
 	}
+	_, glossary, _ := strings.Cut(string(text), "| word | meaning |\n|---|---|\n")
+	glossary, _, _ = strings.Cut(glossary, "\n\n")
+	if n := strings.Count(glossary, "\n") + 1; n < 10 || n > 25 {
+		t.Errorf("the glossary of ARCHITECTURE.md has %d terms; want 25 at most", n)
+	}
 	if names < 50 {
 		t.Errorf("found %d names in ARCHITECTURE.md; the patterns of this test no longer match", names)
 	}
