@@ -42,7 +42,7 @@ func (c Call) Ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.Input
 	}
 	answers := make(object, len(given))
 	for _, m := range given {
-		answers[m.Name] = json.RawMessage(m.Value)
+		answers[m.Name] = m.Value
 	}
 	if text, err = json.Marshal(answers); err != nil {
 		return nil, err

@@ -113,7 +113,7 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	if err != nil {
 		return nil, toClient(d, err)
 	}
-	return &rawResult{text: json.RawMessage(text)}, nil
+	return &rawResult{text: text}, nil
 }
 
 // becomesTask reports whether a call becomes a task, or why it must not be made.
@@ -209,7 +209,7 @@ func (t *Tasks) manage(ctx context.Context, method string, r mcp.Request) (mcp.R
 	if err != nil {
 		return nil, toClient(d, err)
 	}
-	return &rawResult{text: json.RawMessage(text)}, nil
+	return &rawResult{text: text}, nil
 }
 
 // declared adds to what the server says of itself and its tools that it has tasks.
