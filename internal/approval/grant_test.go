@@ -289,7 +289,7 @@ func TestGrantRefused(t *testing.T) {
 		"unread":             {nil, alice, *terms(1), 5, "not read"},
 		"their own agent":    {nil, approval.Approver{Name: "carol", Aliases: []string{"ANN"}}, *terms(1), 0, "your own agent"},
 		"no definition":      {func(_ *office, c *approval.Call) { c.Tool.Digest = "" }, alice, *terms(1), 0, "definition"},
-		"nobody in special":  {func(_ *office, c *approval.Call) { c.Alone = true }, alice, *terms(1), 0, "tell the agent"},
+		"nobody in special":  {func(_ *office, c *approval.Call) { c.Alone = true }, alice, *terms(1), 0, "distinguish the agent"},
 		"a batch":            {func(_ *office, c *approval.Call) { c.Message = fmt.Appendf(nil, "[%s]", c.Message) }, alice, *terms(1), 0, "single calls"},
 		"somebody else":      {nil, approval.Approver{Name: "mallory"}, *terms(1), 0, "not an approver"},
 		"a rejection":        {nil, alice, *terms(1), -1, "rejection"},
