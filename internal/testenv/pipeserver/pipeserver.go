@@ -76,7 +76,7 @@ func (s *Server) take(m *jsonrpc.Message) {
 	}
 }
 
-func (s *Server) note(line string) { fmt.Fprintln(s.seen, s.Prefix+line) }
+func (s *Server) note(line string) { _, _ = fmt.Fprintln(s.seen, s.Prefix+line) }
 
 // Write writes a line to standard output.
 func (s *Server) Write(line string) {
