@@ -95,7 +95,7 @@ func filed(t *testing.T) *replicated {
 	open := func() *sqlitestore.Store {
 		s, err := sqlitestore.Open(context.WithoutCancel(t.Context()), sqlitestore.Options{File: file})
 		if err != nil {
-			t.Error(err)
+			panic(err) // the clients of the history have no store to go on with
 		}
 		return s
 	}

@@ -94,7 +94,7 @@ func (c *claim) turn() (done func() error, err error) {
 	for {
 		turn, err := lockFile(c.database.Name()+".turn", exclusive)
 		if err == nil {
-			return turn.Close, nil
+			return func() error { return unlockFile(turn) }, nil
 		}
 		if !errors.Is(err, ErrInUse) {
 			return nil, err
@@ -113,10 +113,11 @@ func (c *claim) release() error {
 		return nil
 	}
 	var errs []error
-	for _, file := range []*os.File{c.database, c.lock} {
-		if file != nil {
-			errs = append(errs, file.Close())
-		}
+	if c.database != nil {
+		errs = append(errs, unlockRange(c.database), c.database.Close())
+	}
+	if c.lock != nil {
+		errs = append(errs, unlockFile(c.lock))
 	}
 	return errors.Join(errs...)
 }

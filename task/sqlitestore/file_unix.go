@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile opens the file and locks it until it is closed.
+// lockFile opens the file and locks it until [unlockFile] closes it.
 func lockFile(name string, how sharing) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -26,6 +26,13 @@ func lockFile(name string, how sharing) (*os.File, error) {
 		err = ErrInUse
 	}
 	return nil, errors.Join(err, file.Close())
+}
+
+// unlockFile ends the lock, and closes the file. Closing alone would not end the
+// lock while a process that this one has just started still has its files, for
+// the moment until its program begins.
+func unlockFile(file *os.File) error {
+	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
 }
 
 // syncDir makes sure that the files in a directory are found again after a

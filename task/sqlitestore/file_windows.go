@@ -30,5 +30,8 @@ func lockFile(name string, how sharing) (*os.File, error) {
 	return os.NewFile(uintptr(handle), name), nil
 }
 
+// unlockFile ends the lock by closing the file.
+func unlockFile(file *os.File) error { return file.Close() }
+
 // syncDir has nothing to do: the file system keeps a journal of directories.
 func syncDir(string) error { return nil }
