@@ -123,7 +123,9 @@ func TestStepsAreTraced(t *testing.T) {
 		return strings.Contains(p.ask(legacyAbout("tasks/get", id), traced(nil, contact)...), `"status":"completed"`)
 	})
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", id), traced(nil, contact)...), "made it")
-	wantText(t, "metrics", scrape(p.gateway), `thoughtgate_upstream_result_streams_total{status="success"} 1`)
+	eventually(t, "the result is counted", func() bool { // the client may have it a moment before
+		return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_result_streams_total{status="success"} 1`)
+	})
 	size := p.state(id).Result.Size
 	end()
 
