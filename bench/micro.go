@@ -35,6 +35,12 @@ func suites() []suite {
 			{Name: "Parse/1KiB", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
 			{Name: "Parse/1KiB", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
 		}},
+		{module + "internal/mcphttp", "^BenchmarkForward$", []report.GoBudget{
+			{Name: "Forward/json", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 60},
+			{Name: "Forward/json", Metric: "B/op", Scale: 1, Unit: "B", Budget: 7500},
+			{Name: "Forward/modern", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 68},
+			{Name: "Forward/sse", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 84},
+		}},
 		{module + "task/memstore", all, []report.GoBudget{
 			{Name: "Create", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
 			{Name: "Create", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 50_000, Floor: true},

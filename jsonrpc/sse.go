@@ -37,7 +37,7 @@ type EventReader struct {
 // NewEventReader returns a reader of the events of r. Events whose fields have
 // more than maxSize bytes, and longer lines, are refused with [ErrTooLarge].
 func NewEventReader(r io.Reader, maxSize int) *EventReader {
-	return &EventReader{r: bufio.NewReader(r), max: maxSize}
+	return &EventReader{r: bufio.NewReaderSize(r, min(maxSize, 4<<10)), max: maxSize}
 }
 
 // Next returns the next event that has any field, comments left out. At the

@@ -9,17 +9,22 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 )
 
 // A Client uses what a [Pool] has: an identified principal, or everybody without
-// an identity at one address.
-type Client struct {
+// an identity at one address. It is a pointer, because each request looks for it in
+// several maps.
+type Client struct{ name unique.Handle[clientName] }
+
+// A clientName is what tells clients apart.
+type clientName struct {
 	principal string
 	network   netip.Prefix
 }
 
 // Principal returns the client that was identified as id.
-func Principal(id string) Client { return Client{principal: "id " + id} }
+func Principal(id string) Client { return Client{unique.Make(clientName{principal: "id " + id})} }
 
 // Address returns the client that is known by nothing but its address, which is
 // given as host:port. The addresses of one IPv6 network of 64 bits count as one,
@@ -34,24 +39,25 @@ func Address(remote string) Client {
 	if addr.Is6() {
 		bits = 64
 	}
-	return Client{network: netip.PrefixFrom(addr, bits).Masked()}
+	return Client{unique.Make(clientName{network: netip.PrefixFrom(addr, bits).Masked()})}
 }
 
 // Identified reports whether the client is a principal.
-func (c Client) Identified() bool { return c.principal != "" }
+func (c Client) Identified() bool { return c != Client{} && c.name.Value().principal != "" }
 
 // Network returns the address of an anonymous client as text, and nothing for a
 // principal.
 func (c Client) Network() string {
-	switch {
+	if c == (Client{}) {
+		return "unknown"
+	}
+	switch network := c.name.Value().network; {
 	case c.Identified():
 		return ""
-	case !c.network.IsValid():
-		return "unknown"
-	case c.network.IsSingleIP():
-		return c.network.Addr().String()
+	case network.IsSingleIP():
+		return network.Addr().String()
 	default:
-		return c.network.String()
+		return network.String()
 	}
 }
 
@@ -172,8 +178,10 @@ func (p *Pool) release(c Client, n int64) {
 	if !c.Identified() {
 		p.anonymous -= n
 	}
-	if p.byClient[c] -= n; p.byClient[c] == 0 {
+	if left := p.byClient[c] - n; left == 0 {
 		delete(p.byClient, c)
+	} else {
+		p.byClient[c] = left
 	}
 	if len(p.queue) > 0 {
 		p.grant()

@@ -173,19 +173,30 @@ func (r *Request) mayDeceive(text []byte) bool {
 	return r.hub.awaited.any(r.peer()) || r.CheckText().Pass(text) != nil
 }
 
-// Unasked returns the problem of a body that answers another request than it
-// belongs to.
-func (r *Request) Unasked(body []byte) *wire.Problem {
+// CheckAnswer reports whether a body is the answer to the request and tells of an
+// error. It returns the problem of one that answers another request than it belongs
+// to.
+func (r *Request) CheckAnswer(body []byte) (isError bool, problem *wire.Problem) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
-		return nil
+		return false, nil
 	}
 	packet, err := r.readPacket(body)
+	if err == nil && r.expectsAll(packet.Messages) {
+		return !packet.Batch && r.id != nil && r.IsAnswer(&packet.Messages[0]) && packet.Messages[0].Error.Present(), nil
+	}
 	if !MayAnswer(body) || err != nil && !r.mayDeceive(body) {
-		return nil
+		return false, nil
 	}
-	if err == nil && !slices.ContainsFunc(packet.Messages, func(m jsonrpc.Message) bool { return !r.Expects(&m) }) {
-		return nil
+	return false, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
+}
+
+// expectsAll reports whether the client expects all of the messages.
+func (r *Request) expectsAll(messages []jsonrpc.Message) bool {
+	for i := range messages {
+		if !r.Expects(&messages[i]) {
+			return false
+		}
 	}
-	return &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
+	return true
 }

@@ -151,6 +151,7 @@ type Request struct {
 
 	packet  jsonrpc.Packet
 	body    []byte
+	only    [1][]byte     // the room of ids if there is one
 	ids     [][]byte      // of all requests that the upstream, or the gate in its place, is to answer
 	listens bool          // the answer is a stream without an end of its own
 	asked   jsonrpc.Value // what a client that listens wants to hear of
@@ -186,7 +187,8 @@ func (h *Hub) Begin(c Client, reply Reply, m Message) *Request {
 		r.asked = one.Params.Member("notifications")
 	}
 	if one.Kind == jsonrpc.Request {
-		r.id, r.ids = one.ID.Bytes, [][]byte{one.ID.Bytes}
+		r.only[0] = one.ID.Bytes
+		r.id, r.ids = r.only[0], r.only[:]
 	}
 	return r
 }

@@ -27,17 +27,21 @@ const (
 // by a digest of the credentials that the upstream sees. It is empty where nothing
 // tells them apart.
 func ClientKey(p policy.Principal, session, credentials string) string {
-	var parts []string
-	if !p.Anonymous {
-		parts = append(parts, principalPrefix+strconv.Quote(p.ID))
-	}
+	key := ""
 	switch {
 	case session != "":
-		parts = append(parts, sessionPrefix+session)
+		key = sessionPrefix + session
 	case credentials != "":
-		parts = append(parts, credentialsPrefix+credentials)
+		key = credentialsPrefix + credentials
 	}
-	return strings.Join(parts, " ")
+	if p.Anonymous {
+		return key
+	}
+	principal := principalPrefix + strconv.Quote(p.ID)
+	if key == "" {
+		return principal
+	}
+	return principal + " " + key
 }
 
 // LocalHost returns what stands in the place of credentials for an agent host

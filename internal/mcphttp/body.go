@@ -29,14 +29,14 @@ type requestBody struct {
 	unread   bool             // whether the client may still be sending it
 }
 
-// expect gives the client limited time to send its body. The server reads
+// expect gives the client limited time from then on to send its body. The server reads
 // what the handler leaves of it, so this matters for refusals, too.
-func (b *requestBody) expect() error {
+func (b *requestBody) expect(from time.Time) error {
 	if b.r.ContentLength == 0 {
 		return nil
 	}
 	b.unread = true
-	if err := b.out.control.SetReadDeadline(time.Now().Add(b.limits.ReadTimeout)); err != nil {
+	if err := b.out.control.SetReadDeadline(from.Add(b.limits.ReadTimeout)); err != nil {
 		return conversation.ErrGone
 	}
 	return nil

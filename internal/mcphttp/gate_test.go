@@ -58,7 +58,7 @@ type handlerConfig struct {
 
 // startGate starts a gate in front of the upstream at target. The limits are
 // small enough for tests to reach them; adjust may change anything.
-func startGate(t *testing.T, target string, adjust func(settings)) *gateway {
+func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	t.Helper()
 	u, err := url.Parse(target)
 	if err != nil {

@@ -113,7 +113,7 @@ func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
 // whether that is another one: they put an underscore in place of everything that
 // is neither a letter nor a digit, as CGI does.
 func usualSpelling(name string) (string, bool) {
-	if strings.IndexFunc(name, isOdd) < 0 {
+	if isUsual(name) {
 		return name, false
 	}
 	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
@@ -122,6 +122,16 @@ func usualSpelling(name string) (string, bool) {
 		}
 		return r
 	}, name)), true
+}
+
+// isUsual reports whether name has only letters, digits and hyphens.
+func isUsual(name string) bool {
+	for i := range len(name) {
+		if isOdd(rune(name[i])) { // every byte of another rune is odd, too
+			return false
+		}
+	}
+	return true
 }
 
 // isOdd reports whether r is neither a letter nor a digit nor a hyphen.

@@ -126,7 +126,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers the request.
 func (x *exchange) serve() error {
-	if err := x.body.expect(); err != nil {
+	if err := x.body.expect(x.start); err != nil {
 		return err
 	}
 	events, problem := x.enter()

@@ -74,17 +74,19 @@ func (a relay) body(body io.Reader) error {
 	n, err := fill(body, piece[:])
 	whole := errors.Is(err, io.EOF)
 	problem := a.nonsense(piece[:n], err)
-	if problem == nil && a.x.h.cfg.Hub.Governs() {
-		if whole {
-			problem = a.x.request.Unasked(piece[:n])
-		} else {
-			body, problem = a.checked(piece[:n], body)
-		}
+	switch {
+	case problem != nil:
+	case !a.x.h.cfg.Hub.Governs():
+		a.noteAnswer(piece[:n])
+	case whole:
+		a.x.failed, problem = a.x.request.CheckAnswer(piece[:n])
+	default:
+		a.noteAnswer(piece[:n])
+		body, problem = a.checked(piece[:n], body)
 	}
 	if problem != nil {
 		return a.fail(problem)
 	}
-	a.noteAnswer(piece[:n])
 	if whole {
 		return a.whole(piece[:n])
 	}
@@ -95,9 +97,15 @@ func (a relay) body(body io.Reader) error {
 	return a.copy(body, piece[:], n)
 }
 
+// announced is how much of a body the server of net/http holds back to find out its
+// length. It announces the length of a shorter one itself.
+const announced = 2 << 10
+
 // whole passes on a body that is at hand.
 func (a relay) whole(body []byte) error {
-	a.x.out.header().Set("Content-Length", strconv.Itoa(len(body)))
+	if len(body) >= announced {
+		a.x.out.header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	a.x.out.begin(a.resp.StatusCode)
 	return a.x.out.write(body)
 }

@@ -36,6 +36,7 @@ type Metrics struct {
 	byErrorType map[string]prometheus.Counter // guarded by refusals
 
 	verdicts    *prometheus.CounterVec
+	byVerdict   map[verdict]prometheus.Counter // those that most messages get
 	overflows   *prometheus.CounterVec
 	invalidTask *prometheus.CounterVec
 	annotations *prometheus.GaugeVec
@@ -156,12 +157,23 @@ func (m *Metrics) Refused(errorType string) {
 	c.Inc()
 }
 
+// A verdict is the labels of what policy said of a message.
+type verdict struct {
+	kind, action string
+	observed     bool
+}
+
 // Verdict counts what policy said of one message about a kind of thing.
 // Observed says that it was forwarded all the same.
 func (m *Metrics) Verdict(kind, action string, observed bool) {
-	if m != nil {
-		m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
+	if m == nil {
+		return
 	}
+	c, ok := m.byVerdict[verdict{kind, action, observed}]
+	if !ok {
+		c = m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed))
+	}
+	c.Inc()
 }
 
 // CatalogOverflowed counts a list of an upstream of which not everything could

@@ -78,9 +78,10 @@ func (m *Metrics) registerPolicy() {
 	m.storeUp = register(r, prometheus.NewGauge(
 		gauge("store_up", "Whether the store of held calls can be used: 1, or 0.")))
 	m.storeUp.Set(1)
+	m.byVerdict = make(map[verdict]prometheus.Counter)
 	for _, kind := range []string{"tool", "resource", "prompt"} {
 		for _, action := range []string{"forward", "approve", "deny"} {
-			begin(m.verdicts, kind, action, "false")
+			m.byVerdict[verdict{kind: kind, action: action}] = m.verdicts.WithLabelValues(kind, action, "false")
 		}
 	}
 	for _, problem := range []string{TaskRequired, TaskMalformed} {

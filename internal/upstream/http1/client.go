@@ -64,8 +64,10 @@ func New(cfg Config) *Client {
 // A Request is one to be sent.
 type Request struct {
 	Method  string
-	Target  string      // path and query
-	Header  http.Header // without those that frame a message, which are left out
+	Target  string                 // path and query
+	Header  http.Header            // without those that frame a message, which are left out
+	Omit    func(name string) bool // says which of those are not sent; nil means that all are
+	Extra   http.Header            // is sent as well
 	Body    []byte
 	Timeout time.Duration // until the head of the answer, once the request was sent; 0 means any time
 	Fresh   bool          // use a new connection, and close it afterwards
@@ -75,11 +77,15 @@ type Request struct {
 // never sends anything twice. The trace in ctx learns of the connection before
 // the first byte is sent. The error is that of ctx if ctx is done.
 func (c *Client) Do(ctx context.Context, r *Request) (*http.Response, error) {
-	if err := r.check(c.cfg.Host); err != nil {
+	head := heads.Get().(*[]byte)
+	var err error
+	if *head, err = r.appendHead((*head)[:0], c.cfg.Host); err != nil {
+		heads.Put(head)
 		return nil, err
 	}
 	conn, err := c.connect(ctx, r.Fresh)
 	if err != nil {
+		heads.Put(head)
 		return nil, err
 	}
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
@@ -87,7 +93,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*http.Response, error) {
 	}
 	x := newExchange(c, conn, r)
 	x.stop = context.AfterFunc(ctx, func() { x.cancel(ctx.Err()) })
-	resp, err := x.run(r)
+	resp, err := x.run(r, head)
 	if err != nil {
 		x.breakOff()
 		return nil, x.cause(err)

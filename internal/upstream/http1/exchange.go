@@ -50,9 +50,9 @@ func newExchange(c *Client, on *conn, r *Request) *exchange {
 	return &exchange{client: c, conn: on, closes: r.Fresh}
 }
 
-// run sends the request and returns the answer.
-func (x *exchange) run(r *Request) (*http.Response, error) {
-	if err := x.send(r); err != nil {
+// run sends the request, whose head is given, and returns the answer.
+func (x *exchange) run(r *Request, head *[]byte) (*http.Response, error) {
+	if err := x.send(r, head); err != nil {
 		return nil, err
 	}
 	resp, err := x.receive(r.Method)
@@ -93,25 +93,22 @@ func (x *exchange) awaitAnswer(timeout time.Duration) error {
 
 // send sends the request. A large one is written by a goroutine of its own,
 // because the server may answer before it has read all of it.
-func (x *exchange) send(r *Request) error {
-	buffer := heads.Get().(*[]byte)
-	text := r.appendHead((*buffer)[:0], x.client.cfg.Host)
-	if len(text)+len(r.Body) > certainRoom {
-		*buffer = nil                                           // it is the writer's
+func (x *exchange) send(r *Request, head *[]byte) error {
+	defer heads.Put(head) // the answer may take long
+	if len(*head)+len(r.Body) > certainRoom {
 		if err := x.conn.SetDeadline(time.Time{}); err != nil { // the last exchange may have left one
 			return err
 		}
-		x.writer = newWriter(x, text, r)
+		x.writer = newWriter(x, *head, r)
+		*head = nil // it is the writer's
 		go x.writer.run()
 		return nil
 	}
-	defer heads.Put(buffer)
-	text = append(text, r.Body...)
-	*buffer = text
+	*head = append(*head, r.Body...)
 	if err := x.limit(r.Timeout); err != nil {
 		return err
 	}
-	_, err := x.conn.Write(text)
+	_, err := x.conn.Write(*head)
 	return err
 }
 

@@ -16,50 +16,27 @@ var (
 	errHost   = errors.New("the host of the request is not valid")
 )
 
-// check refuses what could be read as something else than one request.
-func (r *Request) check(host string) error {
-	switch {
-	case !isToken(r.Method):
-		return errMethod
-	case !strings.HasPrefix(r.Target, "/") || !isVisible(r.Target):
-		return errTarget
-	case host == "" || !isVisible(host):
-		return errHost
-	}
-	for name, values := range r.Header {
-		if !isToken(name) {
-			return fmt.Errorf("the name of header %q is not valid", name)
-		}
-		for _, value := range values {
-			if !isFieldValue(value) {
-				return fmt.Errorf("the value of header %q is not valid", name) // it may be a secret
-			}
-		}
-	}
-	return nil
-}
-
 // heads are buffers for what is sent in one write.
 var heads = sync.Pool{New: func() any { return new([]byte) }}
 
-// appendHead appends the head of the request to p.
-func (r *Request) appendHead(p []byte, host string) []byte {
+// appendHead appends the head of the request to p. It refuses what could be read as
+// something else than one request.
+func (r *Request) appendHead(p []byte, host string) ([]byte, error) {
+	if err := r.checkLine(host); err != nil {
+		return p, err
+	}
 	p = append(p, r.Method...)
 	p = append(p, ' ')
 	p = append(p, r.Target...)
 	p = append(p, " HTTP/1.1\r\nHost: "...)
 	p = append(p, host...)
 	p = append(p, "\r\n"...)
-	for name, values := range r.Header {
-		if frames(name) {
-			continue
-		}
-		for _, value := range values {
-			p = append(p, name...)
-			p = append(p, ": "...)
-			p = append(p, strings.Trim(value, " \t")...)
-			p = append(p, "\r\n"...)
-		}
+	p, err := appendFields(p, r.Header, r.Omit)
+	if err != nil {
+		return p, err
+	}
+	if p, err = appendFields(p, r.Extra, nil); err != nil {
+		return p, err
 	}
 	if len(r.Body) > 0 || r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
 		p = append(p, "Content-Length: "...)
@@ -69,7 +46,47 @@ func (r *Request) appendHead(p []byte, host string) []byte {
 	if r.Fresh {
 		p = append(p, "Connection: close\r\n"...)
 	}
-	return append(p, "\r\n"...)
+	return append(p, "\r\n"...), nil
+}
+
+// checkLine refuses a first line or a host that could be read as something else.
+func (r *Request) checkLine(host string) error {
+	switch {
+	case !isToken(r.Method):
+		return errMethod
+	case !strings.HasPrefix(r.Target, "/") || !isVisible(r.Target):
+		return errTarget
+	case host == "" || !isVisible(host):
+		return errHost
+	default:
+		return nil
+	}
+}
+
+// appendFields appends the headers that are sent to p, and checks all that are not
+// omitted.
+func appendFields(p []byte, header http.Header, omit func(name string) bool) ([]byte, error) {
+	for name, values := range header {
+		if omit != nil && omit(name) {
+			continue
+		}
+		if !isToken(name) {
+			return p, fmt.Errorf("the name of header %q is not valid", name)
+		}
+		sent := !frames(name)
+		for _, value := range values {
+			if !isFieldValue(value) {
+				return p, fmt.Errorf("the value of header %q is not valid", name) // it may be a secret
+			}
+			if sent {
+				p = append(p, name...)
+				p = append(p, ": "...)
+				p = append(p, strings.Trim(value, " \t")...)
+				p = append(p, "\r\n"...)
+			}
+		}
+	}
+	return p, nil
 }
 
 // frames reports whether a header decides where a message ends or what becomes of
@@ -94,14 +111,21 @@ func frames(name string) bool {
 // isToken reports whether s is a token of HTTP.
 func isToken(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !alphanumeric && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}
 	return s != ""
 }
+
+// tokenBytes are the characters of tokens.
+var tokenBytes = func() (is [256]bool) {
+	for c := range is {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		is[c] = alphanumeric || c < 0x80 && strings.IndexByte("!#$%&'*+-.^_`|~", byte(c)) >= 0
+	}
+	return is
+}()
 
 // isVisible reports whether s has only visible characters of ASCII.
 func isVisible(s string) bool {

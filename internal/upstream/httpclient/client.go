@@ -51,6 +51,7 @@ type Client struct {
 	patient   *http.Transport // for held calls: limited by their context alone, and each on a connection of its own
 	room      upstream.Room   // for answers that the gate has to see as a whole
 	streams   *http.Transport // for streams, most of which are idle, so with small buffers
+	uri       string          // the path and query of the server's URL
 	plain     *plainClients   // for HTTP/1.1, which needs no transport; nil if it does
 }
 
@@ -93,6 +94,9 @@ func New(cfg Config) *Client {
 	c.streams = c.transport.Clone()
 	c.streams.ReadBufferSize, c.streams.WriteBufferSize = 2<<10, 1<<10
 	c.plain = newPlainClients(&cfg, counted)
+	if cfg.URL != nil {
+		c.uri = cfg.URL.RequestURI()
+	}
 	cfg.Connections.onShortage(c.Close)
 	c.asks = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, Room: c.room, ListTimeout: cfg.ResponseTimeout, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
@@ -212,20 +216,22 @@ func useOf(r upstream.Request) Use {
 // is never repeated once a byte of it was sent. The error is a [*wire.Problem],
 // or that of a context which is done.
 func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) (*http.Response, error) {
-	target := *c.cfg.URL
+	target, uri := c.cfg.URL, c.uri
 	if r.URL.RawQuery != "" {
-		target.RawQuery = c.query(r.URL.RawQuery)
+		with := *target
+		with.RawQuery = c.query(r.URL.RawQuery)
+		target, uri = &with, with.RequestURI()
 	}
-	header := c.header(r.Header)
 	if c.plain.serves() {
 		resp, err := c.plain.do(ctx, by.Use, &http1.Request{
-			Method: r.Method, Target: target.RequestURI(), Header: header, Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == held,
+			Method: r.Method, Target: uri, Header: r.Header, Omit: c.omits(r.Header), Extra: c.cfg.Headers,
+			Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == held,
 		})
 		if !errors.Is(err, http1.ErrHTTP2) {
 			return resp, upstreamProblem(ctx, err)
 		}
 	}
-	return c.viaTransport(ctx, by, &http.Request{Method: r.Method, URL: &target, Header: header, Host: target.Host, Body: http.NoBody}, body)
+	return c.viaTransport(ctx, by, &http.Request{Method: r.Method, URL: target, Header: c.header(r.Header), Host: target.Host, Body: http.NoBody}, body)
 }
 
 // viaTransport makes a request that a transport must make.
@@ -288,36 +294,41 @@ func (c *Client) query(fromClient string) string {
 	return c.cfg.URL.RawQuery + "&" + passed.Encode()
 }
 
-// hopByHop are the headers that concern one connection only, and those that
+// isHopByHop reports whether a header concerns one connection only, or is one that
 // the transport sets itself.
-var hopByHop = map[string]bool{
-	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
-	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Content-Length": true, "Expect": true, "Host": true, "Accept-Encoding": true,
+func isHopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Content-Length", "Expect", "Host", "Accept-Encoding":
+		return true
+	default:
+		return false
+	}
+}
+
+// omits returns what tells which of a client's headers the upstream does not get.
+func (c *Client) omits(from http.Header) func(name string) bool {
+	named := from["Connection"]
+	return func(name string) bool {
+		_, replaced := c.cfg.Headers[name]
+		return replaced || isHopByHop(name) || named != nil && NamedIn(named, name) || name == "Authorization" && !c.cfg.ForwardAuthorization
+	}
 }
 
 // header returns what the upstream gets of a client's headers.
 func (c *Client) header(from http.Header) http.Header {
 	to := make(http.Header, len(from)+len(c.cfg.Headers)+1)
-	copyEndToEnd(to, from)
-	if !c.cfg.ForwardAuthorization {
-		delete(to, "Authorization")
+	omit := c.omits(from)
+	for name, values := range from {
+		if !omit(name) {
+			to[name] = values
+		}
 	}
 	maps.Copy(to, c.cfg.Headers)
 	if _, ok := to["User-Agent"]; !ok {
 		to["User-Agent"] = nil // keeps the transport from adding its own
 	}
 	return to
-}
-
-// copyEndToEnd copies all headers but those that concern one connection only.
-func copyEndToEnd(to, from http.Header) {
-	named := from["Connection"]
-	for name, values := range from {
-		if !hopByHop[name] && (named == nil || !NamedIn(named, name)) {
-			to[name] = values
-		}
-	}
 }
 
 // NamedIn reports whether the lines of a Connection header name another header,
