@@ -18,11 +18,11 @@ import (
 
 // start serves at a free address, with room for the given number of connections. It
 // returns the kinds of problems with which connections are refused.
-func start(t *testing.T, room int64) (*listener.Listener, <-chan wire.Type) {
+func start(t *testing.T, room int64, state func(net.Conn, http.ConnState)) (*listener.Listener, <-chan wire.Type) {
 	t.Helper()
 	refused := make(chan wire.Type, 8)
 	l, err := listener.Listen(listener.Config{
-		For: "tests", Address: "127.0.0.1:0", Room: admission.Limits{Total: room, Client: room}, MaxHeader: 1 << 16,
+		For: "tests", Address: "127.0.0.1:0", Room: admission.Limits{Total: room, Client: room}, MaxHeader: 1 << 16, State: state,
 		Refused: func(k wire.Type) { refused <- k }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (c client) read(t *testing.T) (int, string) {
 // A request that is being served keeps its handler, the next one of the same connection
 // gets the new one, and an end waits for requests.
 func TestHandlerIsReplaced(t *testing.T) {
-	l, _ := start(t, 4)
+	l, _ := start(t, 4, nil)
 	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	l.Handle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(began)
@@ -128,10 +128,16 @@ func TestHandlerIsReplaced(t *testing.T) {
 
 // An idle connection gives way to a new one; if all are in use, the new one is refused.
 func TestConnectionsGiveWay(t *testing.T) {
-	l, refused := start(t, 1)
+	rests := make(chan struct{}, 8)
+	l, refused := start(t, 1, func(_ net.Conn, state http.ConnState) {
+		if state == http.StateIdle {
+			rests <- struct{}{}
+		}
+	})
 	l.Handle(say("hello"))
 	idle := dial(t, l)
 	idle.get(t)
+	<-rests // the answer arrives a moment before
 	began, release := make(chan struct{}), make(chan struct{})
 	l.Handle(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(began)
