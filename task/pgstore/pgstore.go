@@ -1,8 +1,8 @@
 // Package pgstore keeps tasks in a PostgreSQL database, for any number of replicas.
 //
-// What is acknowledged is as durable as the server's commits are: it
-// must run with fsync and synchronous_commit on, which are the defaults, and
-// with synchronous replication if a standby is to take over without a loss. The
+// An acknowledged change is as durable as the server's commits are. The server must
+// run with fsync and synchronous_commit on, which are the defaults, and with
+// synchronous replication if a standby is to take over without a loss. The
 // replica that opens the database first makes the tables, or brings them up to date.
 //
 // # How changes are made

@@ -2,9 +2,9 @@
 // on the same machine that share it. It needs no C compiler and no other store's
 // driver.
 //
-// What Create, Swap and WriteChunk have acknowledged is on disk: it survives a crash
-// of the process and of the machine, as far as the disk does what it says when it is
-// told to flush. Most of a large answer is in a file of its own, beside the database,
+// A change that Create, Swap or WriteChunk has acknowledged is on disk. It survives a
+// crash of the process and of the machine, if the disk keeps what it was asked to
+// flush. Most of a large answer is in a file of its own, beside the database,
 // which is on disk before the task can be completed with it. The file must be on a
 // local disk, since network file systems lock and flush unreliably.
 //
