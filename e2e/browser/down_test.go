@@ -73,7 +73,7 @@ func TestDecisionAnswerLost(t *testing.T) {
 	b.swallow.Store(true)
 	alice.click("#approve")
 	alice.sees("it is not known whether this was decided")
-	b.swallow.Store(false)
+	b.rise()
 	alice.sees("You have approved this. 1 of 2 approvals, by alice.")
 	a, err := b.desk.Cases().Show(t.Context(), id)
 	if err != nil || len(a.Approvals) != 1 || a.Approvals[0].Reason != "as agreed" {

@@ -31,7 +31,7 @@ type bureau struct {
 	desk    *approval.Desk
 	server  *httptest.Server
 	silent  atomic.Bool // it answers nothing, and ends every connection
-	swallow atomic.Bool // it does what it is asked, and then ends the connection
+	swallow atomic.Bool // it makes the next change that it is asked for, and then falls silent
 }
 
 // serve lets the inbox answer, or does not.
@@ -40,6 +40,8 @@ func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handle
 	case b.silent.Load():
 	case b.swallow.Load() && r.Method == http.MethodPost:
 		pages.ServeHTTP(httptest.NewRecorder(), r)
+		b.swallow.Store(false)
+		b.fall()
 	default:
 		pages.ServeHTTP(w, r)
 		return
