@@ -76,11 +76,13 @@ func (b *bench) run(ctx context.Context) error {
 		if !slices.Contains(b.parts, p.name) {
 			continue
 		}
-		if err := p.run(b, ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p.name, err)) // the other parts still have something to say
-		}
-		if ctx.Err() != nil {
+		err := p.run(b, ctx)
+		if ctx.Err() != nil { // the servers have been stopped too, so what failed says nothing about them
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, context.Cause(ctx)))
 			break
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err)) // the other parts still have something to say
 		}
 	}
 	errs = append(errs, b.printf("\nBudgets. A ratio is the used share of the budget. %s\n\n%s\ntook %s\n",

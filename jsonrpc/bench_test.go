@@ -185,6 +185,7 @@ func BenchmarkLargeAnswer(b *testing.B) {
 	texts := map[string]string{
 		"text":    `{"content":[{"type":"text","text":"` + strings.Repeat("lorem ipsum dolor ", 1<<20/18) + `"}]}`,
 		"items":   `{"items":[` + strings.Repeat(`{"id":12345,"name":"item name","ok":true,"v":[1,2.5]},`, 1<<20/54) + `0]}`,
+		"prose":   `{"content":[{"type":"text","text":"` + strings.Repeat(`The north bridge carries 4,120 cars a day.\nIts \"winter\" load is lower, see C:\\data\\bridges. `, 1<<20/95) + `"}]}`,
 		"escapes": `{"content":[{"type":"text","text":"` + strings.Repeat(`{\"a\":\"b\",\n`, 1<<20/14) + `"}]}`,
 	}
 	for name, result := range texts {

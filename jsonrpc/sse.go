@@ -148,11 +148,11 @@ func (r *EventReader) withoutMark() []byte {
 }
 
 // lineEnd returns where the first line break of p is, or len(p). It looks at a
-// block at a time, so that a stream whose lines end with nothing but a carriage
-// return is not searched again for each of them.
+// small block first and at larger ones after it, so that a stream whose lines end
+// with nothing but a carriage return is not searched again for each of them.
 func lineEnd(p []byte) int {
-	const block = 256
-	for at := 0; at < len(p); at += block {
+	const largest = 8 << 10 // it stays in the processor's cache while it is searched twice
+	for at, block := 0, 256; at < len(p); at, block = at+block, min(2*block, largest) {
 		some := p[at:min(at+block, len(p))]
 		n := bytes.IndexByte(some, '\n')
 		if n < 0 {

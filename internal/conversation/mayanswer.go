@@ -36,7 +36,7 @@ func endsWithOutcome(text []byte) bool {
 			return false // the quote is part of a string
 		}
 	}
-	return spellsOutcome(nameAt(text[:end]))
+	return spellsOutcome(text[:end])
 }
 
 // isEscaped reports whether what follows text is escaped.
@@ -48,29 +48,38 @@ func isEscaped(text []byte) bool {
 	return n%2 == 1
 }
 
-// nameAt returns the letters at the end of text, and what may stand for letters.
-func nameAt(text []byte) []byte {
-	start := len(text)
-	for start > 0 {
-		c := text[start-1]
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c >= 0x80 || c == '\\' || c == '{' || c == '}'
-		if !letter {
-			break
-		}
-		start--
-	}
-	return text[start:]
-}
+// The kinds of bytes in a name.
+const (
+	otherByte  = iota // it is not part of a name
+	letterByte        // a letter, or a byte of an escape
+	anyLetter         // it begins an escape or a letter that is not of ASCII, which may be any letter
+)
 
-// spellsOutcome reports whether a name may be one of the two. Escapes, and letters
-// that are not of ASCII, may be any letter.
-func spellsOutcome(name []byte) bool {
-	for _, c := range name {
-		if c == '\\' || c >= 0x80 {
+var nameBytes = func() (kinds [256]byte) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}") {
+		kinds[c] = letterByte
+	}
+	kinds['\\'] = anyLetter
+	for c := 0x80; c < len(kinds); c++ {
+		kinds[c] = anyLetter
+	}
+	return kinds
+}()
+
+// spellsOutcome reports whether the name at the end of text may be one of the two.
+func spellsOutcome(text []byte) bool {
+	start := len(text)
+	for ; start > 0; start-- {
+		kind := nameBytes[text[start-1]]
+		if kind == anyLetter {
 			return true
 		}
+		if kind == otherByte {
+			break
+		}
 	}
-	return hasSuffixFold(name, "result") || hasSuffixFold(name, "error")
+	name := text[start:]
+	return len(name) >= len("error") && (hasSuffixFold(name, "result") || hasSuffixFold(name, "error"))
 }
 
 func hasSuffixFold(name []byte, word string) bool {

@@ -50,7 +50,7 @@ func (a relay) events(ctx context.Context) error {
 		body = patient
 	}
 	err = s.run(body)
-	a.noteEvents(s.last)
+	a.noteEvents(s.answer)
 	return a.ended(ctx, s, err)
 }
 
@@ -112,6 +112,7 @@ type eventRelay struct {
 	framer jsonrpc.Framer
 	huge   bool                // whether an event was too large to be held until it was complete
 	check  *conversation.Check // of the event that is too large to be held, while it passes
+	answer []byte              // the last events that may hold the answer to the request
 
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
@@ -171,7 +172,11 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if cut == 0 {
 			return 0, nil
 		}
-		return fresh + cut, s.send(p[:fresh+cut])
+		events := p[:fresh+cut]
+		if conversation.MayAnswer(events) {
+			s.keep(events)
+		}
+		return len(events), s.send(events)
 	}
 	sent, start, at := 0, 0, fresh // the events from sent to start are still to be sent, as they are
 	for at < len(p) {
@@ -252,6 +257,7 @@ func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
 	if !s.x.request.IsAnswer(m) {
 		return s.withoutUnasked(raw, event)
 	}
+	s.keep(raw)
 	return withData(raw, event, s.relay.plan.Rewrite(m)), nil
 }
 
@@ -266,6 +272,7 @@ func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, upstream.ErrUnchecked
 	}
+	s.keep(raw)
 	switch event.Data = bytes.TrimSpace(event.Data); {
 	case len(messages) == 0:
 		return placeOf(event), nil
@@ -300,7 +307,16 @@ func (s *eventRelay) answersOnly(raw []byte) ([]byte, error) {
 	if !conversation.MayAnswer(raw) {
 		return raw, nil
 	}
+	s.keep(raw)
 	return s.withoutUnasked(raw, eventOf(raw))
+}
+
+// keep keeps events that may hold the answer to the request, to look for it when
+// the stream ends.
+func (s *eventRelay) keep(events []byte) {
+	if s.x.id() != nil {
+		s.answer = append(s.answer[:0], events...)
+	}
 }
 
 // withoutUnasked returns an event without the responses in it that the client
@@ -420,9 +436,9 @@ func (s *eventRelay) cutOff(cause error) error {
 	return x.out.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }
 
-// answered reports whether the last events that were sent hold the response.
+// answered reports whether the client has been sent the response.
 func (s *eventRelay) answered() bool {
-	events := jsonrpc.NewEventReader(bytes.NewReader(s.last), len(s.last))
+	events := jsonrpc.NewEventReader(bytes.NewReader(s.answer), len(s.answer))
 	for {
 		event, err := events.Next()
 		if err != nil {

@@ -122,6 +122,7 @@ func TestStreamBreaksOff(t *testing.T) {
 		{"between events", progress, "upstream_invalid_response"},
 		{"within an event", progress + "data: {\"jsonr", "upstream_invalid_response"},
 		{"after the response", progress + response, ""},
+		{"after the response and one more event", padded(response, 300) + padded(progress, 400), ""},
 		{"in a stream that can be resumed", "id: 1\n" + progress, "broken"},
 		{"within a huge event", huge, "broken"},
 		{"after a huge event", huge + "\n\n", "broken"},
@@ -146,6 +147,10 @@ func TestStreamBreaksOff(t *testing.T) {
 		})
 	}
 }
+
+// padded returns an event behind a comment of n bytes, which has the gate send it apart
+// from others: at first it reads 512 bytes at a time.
+func padded(event string, n int) string { return ":" + strings.Repeat(".", n) + "\n" + event }
 
 // EC-MCP-011: a gate that is full says so before it reads a body.
 // CORE-003 NFR-003, backpressure.

@@ -19,7 +19,6 @@ type stream struct {
 	x      *exchange
 	out    *response
 	events bool   // it is a stream of events, and else JSON that white space may precede
-	last   []byte // the last events that were sent, of an answer to a request
 	after  func() // to be called once when the next event has been sent
 
 	mu     sync.Mutex  // guards what the client is sent
@@ -91,9 +90,6 @@ func (s *stream) send(p []byte) error {
 		return err
 	}
 	s.torn, s.queue = false, nil
-	if s.x.id() != nil {
-		s.last = append(s.last[:0], p...)
-	}
 	if s.after != nil {
 		s.after()
 		s.after = nil
