@@ -169,10 +169,13 @@ func (vs *visits) arrive(ctx context.Context, v *visit) (task.Task, error) {
 	return vs.look(ctx, v, vs.polling(v))
 }
 
-// depart ends a visit.
+// depart ends a visit. A client may have gone before its visit began.
 func (vs *visits) depart(ctx context.Context, v *visit) {
-	if v.joined {
+	switch {
+	case v.joined:
 		vs.leave(ctx, v.ref, v.last)
+	case errors.Is(ctx.Err(), context.Canceled):
+		vs.Gone(ctx, v.ref)
 	}
 }
 
@@ -271,8 +274,8 @@ func (vs *visits) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
 	return vs.noteWaiting(ctx, ref, t)
 }
 
-// gone is the poll interval of an owner that is not expected to ask.
-const gone = time.Microsecond
+// noPolls is the poll interval of an owner that is not expected to ask.
+const noPolls = time.Microsecond
 
 // leave ends a wait. The last one to leave notes that nobody waits here any more,
 // for whichever replica the decision comes to; and if its client has gone, that
@@ -281,15 +284,37 @@ func (vs *visits) leave(ctx context.Context, ref task.Ref, t task.Task) {
 	if !vs.contacts.leave(ref.ID) || ctx.Err() == nil || t.ID == "" || !unstarted(t) {
 		return
 	}
-	now := vs.cfg.Now()
-	c := task.Contact{WaitsUntil: now}
-	if errors.Is(ctx.Err(), context.Canceled) && vs.contacts.recentSender(ref.ID) == nil {
-		c.PollInterval = gone
-	}
+	gone := errors.Is(ctx.Err(), context.Canceled)
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
 	defer stop()
-	if _, err := vs.record(ctx, ref, c, now); err != nil {
+	if err := vs.noteLeft(ctx, ref, gone); err != nil {
 		vs.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
+	}
+}
+
+// noteLeft records that nobody waits for a task here any more, and if its client has
+// gone and did not ask by other means a moment ago, that nobody is expected to ask.
+func (vs *visits) noteLeft(ctx context.Context, ref task.Ref, gone bool) error {
+	now := vs.cfg.Now()
+	c := task.Contact{WaitsUntil: now}
+	if gone && vs.contacts.recentSender(ref.ID) == nil {
+		c.PollInterval = noPolls
+	}
+	_, err := vs.record(ctx, ref, c, now)
+	return err
+}
+
+// Gone notes that the client of a task has gone before it could wait for it, unless
+// another one waits. The context may have ended.
+func (vs *visits) Gone(ctx context.Context, ref task.Ref) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
+	defer stop()
+	t, err := vs.tasks.get(ctx, ref)
+	if err == nil && unstarted(t) && !vs.contacts.awaited(ref.ID) {
+		err = vs.noteLeft(ctx, ref, true)
+	}
+	if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrOwnerMismatch) {
+		vs.cfg.Log.WarnContext(ctx, "departure not noted", "task_id", ref.ID, "error", err)
 	}
 }
 
@@ -300,7 +325,5 @@ func (vs *visits) Leave(ctx context.Context, ref task.Ref) error {
 	if err != nil || !unstarted(t) || vs.contacts.awaited(ref.ID) {
 		return err
 	}
-	now := vs.cfg.Now()
-	_, err = vs.record(ctx, ref, task.Contact{WaitsUntil: now}, now)
-	return err
+	return vs.noteLeft(ctx, ref, false)
 }

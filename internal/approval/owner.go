@@ -62,7 +62,7 @@ func (d *Desk) Left(ctx context.Context, ref task.Ref, reason string) error {
 		n.Actor, n.Reason = n.Requester, plain.Text(reason, casefile.MaxReason)
 		return []task.Note{n}
 	}
-	_, err := clerk.Advance(ctx, ref, task.Contact{PollInterval: gone, WaitsUntil: now}, now)
+	_, err := clerk.Advance(ctx, ref, task.Contact{PollInterval: noPolls, WaitsUntil: now}, now)
 	return err
 }
 

@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -279,6 +280,30 @@ func TestWaitIsCheap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that goes before its wait has begun is gone, unless another one waits.
+func TestGoneBeforeItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		held := o.hold(t, call("ann", "/a"))
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		waits := func(want task.Presence) {
+			t.Helper()
+			if _, err := o.Wait(gone, mine(held), o.ledger.send); !errors.Is(err, task.ErrNotReady) {
+				t.Errorf("waiting: %v; want ErrNotReady", err)
+			}
+			pass(time.Second)
+			if now := o.now(t, held.ID).Presence(time.Now()); now != want {
+				t.Errorf("the owner is %s; want %s", now, want)
+			}
+		}
+		waits(task.OwnerGone)
+		go o.Wait(t.Context(), mine(held), o.ledger.send)
+		pass(time.Second)
+		waits(task.OwnerWaits)
+	})
 }
 
 // Contact with a task that has ended, or runs, only looks.

@@ -124,13 +124,8 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 			h.withdraw(ref, round)
 		}
 	}()
-	if err := w.begin(); err != nil {
-		return err
-	}
-	if err := w.greet(t); err != nil {
-		return err
-	}
-	if err := w.invite(t); err != nil {
+	if err := w.open(t); err != nil {
+		h.hub.cfg.Desk.Gone(ctx, ref)
 		return err
 	}
 	began := time.Now()

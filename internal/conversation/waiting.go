@@ -36,6 +36,18 @@ func (w *waiting) begin() (err error) {
 	return err
 }
 
+// open begins the answer to a client that will have to wait for t, and sends it what
+// it should see before.
+func (w *waiting) open(t task.Task) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	if err := w.greet(t); err != nil {
+		return err
+	}
+	return w.invite(t)
+}
+
 // greet sends a client at once what it waits for, if it wants to hear of progress,
 // and how to come back to this stream.
 func (w *waiting) greet(t task.Task) error {

@@ -153,11 +153,13 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	}
 	leave, err := b.EnterWaiting()
 	if err != nil {
+		b.leave(ctx, []task.ID{t.ID})
 		return b.answerEach(func(r *Request, i int) []byte { return r.pendingAnswer(ctx, t, b.messages[i].Method) })
 	}
 	defer leave()
 	w := &waiting{Request: b.Request}
 	if err := w.begin(); err != nil {
+		b.hub.cfg.Desk.Gone(ctx, b.ref(t.ID))
 		return err
 	}
 	began := time.Now()

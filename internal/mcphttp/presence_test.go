@@ -70,7 +70,7 @@ func TestClientToldToCallAgainPolls(t *testing.T) {
 // A client that has no room to wait does not wait.
 func TestClientWithoutRoomPolls(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
-	first := h.send(toolCall("1", "hold_x", ""))
+	first := h.sendHeld(toolCall("1", "hold_x", ""))
 	id := h.pending(1)[0]
 	h.see(id, task.OwnerWaits)
 	h.ask(toolCall("2", "hold_y", ""))

@@ -273,7 +273,13 @@ func TestManyPending(t *testing.T) {
 // that its client is kept waiting.
 func (h *fixture) begin(t *testing.T, message string, headers ...string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
+	return h.beginUntil(t.Context(), t, message, headers...)
+}
+
+// beginUntil is begin for a request that is given up when ctx ends.
+func (h *fixture) beginUntil(ctx context.Context, t *testing.T, message string, headers ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}

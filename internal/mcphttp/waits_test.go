@@ -402,8 +402,10 @@ func (h *fixture) pendingOf(host string) task.ID {
 // then on it can cancel the call.
 func (h *fixture) sendHeld(message string) *request {
 	h.t.Helper()
-	resp := h.begin(h.t, message, "Mcp-Session-Id", "s-1")
-	req := &request{done: make(chan struct{}), status: resp.StatusCode, cancel: func() { resp.Body.Close() }}
+	ctx, cancel := context.WithCancel(h.t.Context())
+	h.t.Cleanup(cancel)
+	resp := h.beginUntil(ctx, h.t, message, "Mcp-Session-Id", "s-1")
+	req := &request{done: make(chan struct{}), status: resp.StatusCode, cancel: cancel}
 	go func() {
 		defer close(req.done)
 		body, err := io.ReadAll(resp.Body)
