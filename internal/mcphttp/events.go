@@ -312,9 +312,9 @@ func (s *eventRelay) answersOnly(raw []byte) ([]byte, error) {
 }
 
 // keep keeps events that may hold the answer to the request, to look for it when
-// the stream ends.
+// the stream ends, until it has the answer.
 func (s *eventRelay) keep(events []byte) {
-	if s.x.id() != nil {
+	if s.x.id() != nil && !s.answered() {
 		s.answer = append(s.answer[:0], events...)
 	}
 }

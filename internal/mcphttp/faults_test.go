@@ -114,6 +114,7 @@ func TestStreamBreaksOff(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 	const progress = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n"
 	const response = "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"
+	const failure = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"error\":1}}\n\n"
 	huge := "data: " + strings.Repeat("x", 100<<10)
 	tests := []struct {
 		name, events string
@@ -123,6 +124,7 @@ func TestStreamBreaksOff(t *testing.T) {
 		{"within an event", progress + "data: {\"jsonr", "upstream_invalid_response"},
 		{"after the response", progress + response, ""},
 		{"after the response and one more event", padded(response, 300) + padded(progress, 400), ""},
+		{"after the response and one that resembles it", padded(response, 300) + padded(failure, 400), ""},
 		{"in a stream that can be resumed", "id: 1\n" + progress, "broken"},
 		{"within a huge event", huge, "broken"},
 		{"after a huge event", huge + "\n\n", "broken"},
