@@ -284,24 +284,32 @@ func (vs *visits) leave(ctx context.Context, ref task.Ref, t task.Task) {
 	if !vs.contacts.leave(ref.ID) || ctx.Err() == nil || t.ID == "" || !unstarted(t) {
 		return
 	}
-	gone := errors.Is(ctx.Err(), context.Canceled)
+	var polls time.Duration // as before
+	if errors.Is(ctx.Err(), context.Canceled) {
+		polls = vs.pollsWithoutClient(ref.ID)
+	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxSilence)
 	defer stop()
-	if err := vs.noteLeft(ctx, ref, gone); err != nil {
+	if err := vs.noteLeft(ctx, ref, polls); err != nil {
 		vs.cfg.Log.WarnContext(About(ctx, t), "departure not noted", "error", err)
 	}
 }
 
-// noteLeft records that nobody waits for a task here any more, and if its client has
-// gone and did not ask by other means a moment ago, that nobody is expected to ask.
-func (vs *visits) noteLeft(ctx context.Context, ref task.Ref, gone bool) error {
+// noteLeft records that nobody waits for a task here any more, and the owner's poll
+// interval from now on; 0 keeps the last one.
+func (vs *visits) noteLeft(ctx context.Context, ref task.Ref, polls time.Duration) error {
 	now := vs.cfg.Now()
-	c := task.Contact{WaitsUntil: now}
-	if gone && vs.contacts.recentSender(ref.ID) == nil {
-		c.PollInterval = noPolls
-	}
-	_, err := vs.record(ctx, ref, c, now)
+	_, err := vs.record(ctx, ref, task.Contact{PollInterval: polls, WaitsUntil: now}, now)
 	return err
+}
+
+// pollsWithoutClient returns the poll interval of an owner whose client has gone: it is
+// not expected to ask, unless it asked by other means a moment ago.
+func (vs *visits) pollsWithoutClient(id task.ID) time.Duration {
+	if vs.contacts.recentSender(id) != nil {
+		return 0
+	}
+	return noPolls
 }
 
 // Gone notes that the client of a task has gone before it could wait for it, unless
@@ -311,7 +319,7 @@ func (vs *visits) Gone(ctx context.Context, ref task.Ref) {
 	defer stop()
 	t, err := vs.tasks.get(ctx, ref)
 	if err == nil && unstarted(t) && !vs.contacts.awaited(ref.ID) {
-		err = vs.noteLeft(ctx, ref, true)
+		err = vs.noteLeft(ctx, ref, vs.pollsWithoutClient(ref.ID))
 	}
 	if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrOwnerMismatch) {
 		vs.cfg.Log.WarnContext(ctx, "departure not noted", "task_id", ref.ID, "error", err)
@@ -325,5 +333,5 @@ func (vs *visits) Leave(ctx context.Context, ref task.Ref) error {
 	if err != nil || !unstarted(t) || vs.contacts.awaited(ref.ID) {
 		return err
 	}
-	return vs.noteLeft(ctx, ref, false)
+	return vs.noteLeft(ctx, ref, 0)
 }

@@ -289,20 +289,22 @@ func TestGoneBeforeItWaits(t *testing.T) {
 		held := o.hold(t, call("ann", "/a"))
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		waits := func(want task.Presence) {
-			t.Helper()
+		waits := func() {
 			if _, err := o.Wait(gone, mine(held), o.ledger.send); !errors.Is(err, task.ErrNotReady) {
 				t.Errorf("waiting: %v; want ErrNotReady", err)
 			}
 			pass(time.Second)
-			if now := o.now(t, held.ID).Presence(time.Now()); now != want {
-				t.Errorf("the owner is %s; want %s", now, want)
-			}
 		}
-		waits(task.OwnerGone)
+		waits()
+		if now := o.now(t, held.ID).Presence(time.Now()); now != task.OwnerGone {
+			t.Errorf("the owner is %s; want it gone", now)
+		}
 		go o.Wait(t.Context(), mine(held), o.ledger.send)
 		pass(time.Second)
-		waits(task.OwnerWaits)
+		waits()
+		if now := o.now(t, held.ID).Presence(time.Now()); now != task.OwnerWaits {
+			t.Errorf("the owner is %s; want it waiting", now)
+		}
 	})
 }
 
