@@ -25,7 +25,8 @@ type Channel interface {
 	// the message again. The reference may be empty.
 	Ask(ctx context.Context, q Question) (ref string, err error)
 
-	// Update says how a question stands that was sent before.
+	// Update says how a question stands that was sent before, or may have been: then
+	// the reference is empty and [Question.Again] is set.
 	Update(ctx context.Context, ref string, q Question) error
 
 	// Remind says that a question which was sent before still waits: see

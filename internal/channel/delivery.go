@@ -21,7 +21,7 @@ type delivery struct {
 	Since    time.Time `json:"since,omitzero"`    // of the first of them
 	Next     time.Time `json:"next,omitzero"`     // not before this
 	Error    string    `json:"error,omitzero"`    // of the last of them
-	Claim    string    `json:"claim,omitzero"`    // the replica that is sending
+	Claim    string    `json:"claim,omitzero"`    // the replica that is sending, or whose message may have arrived
 	Until    time.Time `json:"until,omitzero"`    // when its claim ends
 }
 
@@ -35,6 +35,7 @@ type letter struct {
 	stage   Stage     // of the question now, if it has not ended
 	ends    time.Time // when its task does, if that is known
 	due     int       // how many nudges are due while it is pending
+	unsure  bool      // an earlier attempt may have arrived
 
 	escalated      string // see [Question.Escalated]
 	newlyEscalated bool   // one of the due nudges that were not sent says so
@@ -42,6 +43,9 @@ type letter struct {
 
 // reminds reports whether people are to be reminded of a question that is pending.
 func (l *letter) reminds() bool { return l.Sent == Pending && l.due > l.Nudged }
+
+// neverAsked reports whether the channel surely does not know of a question.
+func (l *letter) neverAsked() bool { return l.Sent == "" && l.Claim == "" }
 
 // known reports whether the channel knows all that is known here of a question.
 func (l *letter) known() bool { return l.stage == l.Sent && l.Sent != "" && !l.reminds() }

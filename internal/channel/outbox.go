@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
+	"net"
+	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -285,7 +289,7 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 		return err
 	}
 	switch {
-	case one.Sent == "" && q.Stage != Pending:
+	case one.neverAsked() && q.Stage != Pending:
 		// It was decided before the channel could ask: there is nothing to say.
 		return l.forget(ctx, one)
 	case q.Stage == one.Sent && !one.reminds():
@@ -293,7 +297,8 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 	case q.Stage == one.Sent:
 		q.Reminder, q.NewlyEscalated = one.due, one.newlyEscalated
 	}
-	q.Again = one.Claim != "" || one.Attempts > 0
+	one.unsure = one.Claim != ""
+	q.Again = one.unsure || one.Attempts > 0
 	if err := l.claim(ctx, one); errors.Is(err, task.ErrConcurrentModification) {
 		return nil // another replica sends it
 	} else if err != nil {
@@ -323,7 +328,7 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	defer cancel()
 	var err error
 	switch {
-	case one.Sent == "":
+	case one.Sent == "" && q.Stage == Pending:
 		one.Ref, err = l.channel.Ask(limited, q)
 	case q.Reminder > 0:
 		err = l.channel.Remind(limited, one.Ref, q)
@@ -334,7 +339,10 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	if stopping {
 		return l.release(ctx, one)
 	}
-	one.Claim, one.Until = "", time.Time{}
+	one.Until = time.Time{}
+	if !one.unsure && !mayHaveArrived(err) {
+		one.Claim = ""
+	}
 	l.cfg.Metrics.ChannelSent(l.name, err)
 	if err != nil {
 		l.failed(ctx, one, q, err)
@@ -342,6 +350,16 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via, Nudged: one.due}
 	}
 	return l.put(ctx, one)
+}
+
+// mayHaveArrived reports whether a message may have been sent although an error says that
+// it was not: the connection broke, or nobody answered in time.
+func mayHaveArrived(err error) bool {
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
+		return false
+	}
+	broken := func(cause error) bool { return errors.Is(err, cause) }
+	return slices.ContainsFunc([]error{context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET}, broken)
 }
 
 // release ends a claim because the gate is being stopped, so that another replica, or

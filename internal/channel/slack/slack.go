@@ -73,9 +73,15 @@ func (s *Slack) Ask(ctx context.Context, q channel.Question) (string, error) {
 	return stamp, explained(err)
 }
 
-// Update implements [channel.Channel]. A message that somebody has deleted needs no
-// update.
+// Update implements [channel.Channel]. A message that somebody has deleted, or that was
+// never posted, needs no update.
 func (s *Slack) Update(ctx context.Context, ref string, q channel.Question) error {
+	if ref == "" {
+		var err error
+		if ref, err = s.find(ctx, q); ref == "" {
+			return explained(err)
+		}
+	}
 	_, _, _, err := s.api.UpdateMessageContext(ctx, s.cfg.Channel, ref, s.message(q)...)
 	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Err == "message_not_found" {
 		return nil
@@ -137,10 +143,11 @@ const historySize = 200
 
 // find returns the time stamp of the message about q, if there is one.
 func (s *Slack) find(ctx context.Context, q channel.Question) (string, error) {
-	history, err := s.api.GetConversationHistoryContext(ctx, &slack.GetConversationHistoryParameters{
-		ChannelID: s.cfg.Channel, Limit: historySize, IncludeAllMetadata: true,
-		Oldest: fmt.Sprintf("%d.000000", q.Approval.CreatedAt.Add(-time.Minute).Unix()),
-	})
+	search := slack.GetConversationHistoryParameters{ChannelID: s.cfg.Channel, Limit: historySize, IncludeAllMetadata: true}
+	if held := q.Approval.CreatedAt; !held.IsZero() {
+		search.Oldest = fmt.Sprintf("%d.000000", held.Add(-time.Minute).Unix())
+	}
+	history, err := s.api.GetConversationHistoryContext(ctx, &search)
 	if err != nil {
 		return "", err
 	}

@@ -219,31 +219,63 @@ func TestRateLimited(t *testing.T) {
 	f.Posted(1)
 }
 
-// A gate that was killed after it had sent a message does not send it again.
+// A gate that was killed after it had sent a message does not send it again, and the
+// message says how the call ended, even if somebody decided before any gate knew of the
+// message.
 func TestFoundAgain(t *testing.T) {
-	f := open(t)
-	id := f.hold(`{}`)
-	f.Put(slacktest.Message{Stamp: "1700000000.000100", Metadata: fmt.Sprintf(`{"event_type":"thoughtgate_question","event_payload":{"task":%q}}`, id)})
-	if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"attempts":1}`)}); err != nil {
-		t.Fatal(err)
+	for name, decidedBefore := range map[string]bool{"decided later": false, "decided meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			id := f.hold(`{}`)
+			f.Put(slacktest.Message{Stamp: "1700000000.000100", Metadata: fmt.Sprintf(`{"event_type":"thoughtgate_question","event_payload":{"task":%q}}`, id)})
+			if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
+				t.Fatal(err)
+			}
+			if decidedBefore {
+				f.reject(id)
+			}
+			f.run()
+			if !decidedBefore {
+				f.Eventually("the message is found", func() bool { return strings.Contains(f.delivery(), "1700000000.000100") })
+				f.reject(id)
+			}
+			f.Says("Rejected: ")
+			f.Posted(1)
+		})
 	}
-	f.run()
-	f.Connected()
-	if _, err := f.desk.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
-		t.Fatal(err)
-	}
-	f.updatedOrGone()
-	f.Posted(1)
 }
 
-// updatedOrGone waits until the one message was changed, or its question forgotten
-// because it was decided before it could be asked.
-func (f *fixture) updatedOrGone() {
+// A question that was never asked because its gate died needs no message once it is
+// decided.
+func TestNotFound(t *testing.T) {
+	f := open(t)
+	id := f.hold(`{}`)
+	if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	f.reject(id)
+	f.run()
+	f.Eventually("the question is settled", func() bool { return strings.Contains(f.delivery(), `"sent":"rejected"`) })
+	if posted := f.Messages(); len(posted) > 0 {
+		t.Errorf("posted %v", posted)
+	}
+}
+
+func (f *fixture) reject(id task.ID) {
 	f.t.Helper()
-	f.Eventually("the message is changed", func() bool {
-		records, err := f.store.ListRecords(f.t.Context(), task.RecordQuery{Prefix: "channel/chat/", Limit: 10})
-		return err == nil && (len(records) == 0 || f.Messages()[0].Changes > 0)
-	})
+	if _, err := f.desk.Decide(f.t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// delivery returns what the store has of the one question.
+func (f *fixture) delivery() string {
+	f.t.Helper()
+	records, err := f.store.ListRecords(f.t.Context(), task.RecordQuery{Prefix: "channel/chat/", Limit: 10})
+	if err != nil || len(records) != 1 {
+		f.t.Fatalf("deliveries %v, %v", records, err)
+	}
+	return string(records[0].Value)
 }
 
 // Slack asks the gate to connect again now and then: clicks arrive afterwards. A

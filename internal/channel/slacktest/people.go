@@ -71,7 +71,7 @@ func (w *Workspace) Eventually(what string, condition func() bool) {
 	w.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(2 * time.Minute) // a gate that was killed may have claimed a message for 40 seconds, and others look every 30
+	deadline := time.NewTimer(2 * time.Minute) // a gate that was killed has claimed a message for 40 seconds
 	defer deadline.Stop()
 	for {
 		if condition() {
