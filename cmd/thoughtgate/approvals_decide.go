@@ -50,7 +50,11 @@ func newApprove(g gateFlags) *cobra.Command {
 		if err != nil {
 			return explained(err)
 		}
-		if err := confirm(cmd, a, *shown, grant); err != nil {
+		around, err := c.Context(cmd.Context(), id)
+		if err != nil {
+			return explained(err)
+		}
+		if err := confirm(cmd, a, around, *shown, grant); err != nil {
 			return err
 		}
 		if wish != nil {
@@ -63,7 +67,7 @@ func newApprove(g gateFlags) *cobra.Command {
 
 // confirm returns nil if the approver has seen a and means to approve it: the
 // approver names the digest of a, or answers yes to a as it is shown here.
-func confirm(cmd *cobra.Command, a casefile.Approval, shown string, grant *grantFlags) error {
+func confirm(cmd *cobra.Command, a casefile.Approval, around casefile.Context, shown string, grant *grantFlags) error {
 	switch {
 	case a.State != task.InputRequired:
 		return nil // the gate says what became of it
@@ -74,7 +78,8 @@ func confirm(cmd *cobra.Command, a casefile.Approval, shown string, grant *grant
 	case !isTerminal(os.Stdin):
 		return &usageError{cmd.CommandPath(), errors.New("pass --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
 	}
-	if err := newScreen(cmd.OutOrStdout()).show(a, time.Now()); err != nil {
+	out := newScreen(cmd.OutOrStdout())
+	if err := errors.Join(out.cautions(around), out.show(a, time.Now())); err != nil {
 		return err
 	}
 	if grant.length > 0 {

@@ -137,7 +137,7 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 	row := func(name, value string) { b.WriteString(row(name, value)) }
 	row("id", string(a.ID))
 	row("state", s.standing(a))
-	row("tool", markedName(a.Tool, maxText)+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
+	row("tool", markedName(a.Tool, len(a.Tool))+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
 	row("warning", s.warningText(a))
 	row("description", paragraph(a.Description))
 	row("risk", s.riskText(a.Hints.Risk()))

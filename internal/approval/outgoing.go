@@ -97,9 +97,19 @@ func unknownMeta(v jsonrpc.Value) object {
 	return meta
 }
 
-// CheckCarried returns why the call in m cannot be held, if it carries more
-// besides its arguments than approvers can be shown.
-func CheckCarried(m *jsonrpc.Message) error {
+// maxSubject is how many bytes the name of a tool or prompt, or the URI of a resource,
+// may have in a call that needs approval: every place where people approve shows that
+// much at once.
+const maxSubject = 2000
+
+// CheckCarried returns why the call in m, which is about the named subject, cannot be
+// held: its name is too long to be shown, or it carries more besides its arguments than
+// approvers can be shown.
+func CheckCarried(m *jsonrpc.Message, subject string) error {
+	if len(subject) > maxSubject {
+		return fmt.Errorf("a call that needs approval cannot have a %s of more than %d bytes, of which its approver might not see the end",
+			subjectMember(m.Method), maxSubject)
+	}
 	_, err := alsoSent(m)
 	return err
 }

@@ -53,7 +53,7 @@ const (
 	Pending   Stage = "pending"
 	Approved  Stage = "approved" // the call has not ended yet
 	Rejected  Stage = "rejected"
-	Expired   Stage = "expired"   // nobody decided in time
+	Expired   Stage = "expired"   // nobody decided in time, or its time was over later
 	Cancelled Stage = "cancelled" // the agent withdrew it
 	Completed Stage = "completed" // it ran, and the tool answered
 	Failed    Stage = "failed"    // it was approved, and did not run or failed
@@ -61,15 +61,6 @@ const (
 
 // Final reports whether a question stays at the stage.
 func (s Stage) Final() bool { return s != "" && s != Pending && s != Approved }
-
-// headlines begin a message at each stage.
-var headlines = map[Stage]string{
-	Pending: "Approval needed", Approved: "Approved", Rejected: "Rejected", Expired: "Expired: nobody decided in time",
-	Cancelled: "Withdrawn by the agent", Completed: "Approved, and it ran", Failed: "Approved, and it failed",
-}
-
-// Headline says how a question stands.
-func (s Stage) Headline() string { return headlines[s] }
 
 // stages has the stage of a task in each state.
 var stages = map[task.State]Stage{

@@ -121,7 +121,7 @@ func (j judge) holdable(m *jsonrpc.Message, judged gate.Judgement) *wire.Problem
 			}
 		}
 	}
-	if err := approval.CheckCarried(m); err != nil {
+	if err := approval.CheckCarried(m, judged.Name); err != nil {
 		detail = err.Error()
 	}
 	if detail == "" {

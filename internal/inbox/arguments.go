@@ -59,15 +59,16 @@ func (o outline) unread() int { return o.folded + o.left }
 
 // newOutline lays out the arguments of c, looking for find.
 func newOutline(c casefile.Case, find string) (outline, error) {
+	cut := nameUpTo(c.Name, maxTitle).cut
 	if len(c.Whole) == 0 {
-		return outline{root: node{kind: "object"}}, nil
+		return outline{root: node{kind: "object"}, left: cut}, nil
 	}
 	l := layout{
 		from: jsontext.NewDecoder(strings.NewReader(string(c.Whole))), redacted: c.Redacted, find: find,
 		nodes: maxNodes, bytes: maxPage,
 	}
 	root, err := l.value(0)
-	return outline{root: root, found: l.found, size: len(c.Whole), folded: l.folded, left: l.left + max(0, len(c.Name)-maxTitle)}, err
+	return outline{root: root, found: l.found, size: len(c.Whole), folded: l.folded, left: l.left + cut}, err
 }
 
 // A layout turns JSON into nodes, of which it makes a limited number.

@@ -112,7 +112,7 @@ func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int
 	case errors.Is(err, casefile.ErrNotShown), errors.Is(err, casefile.ErrViewChanged):
 		n.text = "The request has changed since you were shown it. Review it as it is now, and then decide."
 		return http.StatusConflict, n
-	case errors.Is(err, task.ErrExpired) || c.State == task.Expired:
+	case (errors.Is(err, task.ErrExpired) || c.State == task.Expired) && !decided(c.Approval):
 		n.text = "The time to decide ran out while this was open. The call did not run."
 		return http.StatusGone, n
 	default:

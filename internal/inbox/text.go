@@ -246,6 +246,7 @@ func hiddenName(r rune) string {
 type name struct {
 	runs    []run
 	warning string // says which characters of it may be taken for others; may be empty
+	cut     int    // bytes of it that are not shown
 }
 
 // maxName is about how many bytes are shown of a name.
@@ -253,17 +254,20 @@ const maxName = 400
 
 func newName(text string) name { return nameUpTo(text, maxName) }
 
-// maxTitle is about how many bytes are shown of the name of a call that is to be
-// decided on.
-const maxTitle = 16 << 10
+// maxTitle is about how many bytes the name of a call that is to be decided on takes on
+// its page. Every name that the gate accepts for approval fits, also one of characters
+// that are all spelled out.
+const maxTitle = 256 << 10
 
 func nameUpTo(text string, most int) name {
 	m := marker{odd: plain.Odd, most: most}
 	runs, whole := m.runs(text)
+	n := name{runs: runs, warning: plain.Warning(text)}
 	if !whole {
-		runs = append(runs, run{text: "…"})
+		n.cut = len(text) - shownBytes(runs)
+		n.runs = append(n.runs, run{text: "…"})
 	}
-	return name{runs: runs, warning: plain.Warning(text)}
+	return n
 }
 
 // indexFold is strings.Index that takes ASCII letters for the same in either

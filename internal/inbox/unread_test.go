@@ -37,6 +37,32 @@ func TestNothingHidden(t *testing.T) {
 	}
 }
 
+// The name of a call is shown whole, whatever letters it has. If there is no room for one,
+// the approver has to say that it was not read.
+func TestLongNames(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	for name, c := range map[string]struct {
+		tool  string
+		whole bool
+	}{
+		"Cyrillic":           {strings.Repeat("я", 990) + "_drop_all", true},
+		"invisible":          {strings.Repeat("\x01", 1990) + "_drop_all", true},
+		"longer than a page": {strings.Repeat("a", 300<<10) + "_drop_all", false},
+	} {
+		for _, args := range []string{`null`, `{"a":1}`} {
+			id := o.hold(t, held{tool: c.tool, args: args})
+			_, page, _ := strings.Cut(alice.get("/approvals/"+string(id)), "<body")
+			if whole := strings.Contains(read(page), "_drop_all"); whole != c.whole {
+				t.Errorf("%s name with %s is shown whole: %t", name, args, whole)
+			}
+			if noted := strings.Contains(page, `id="unread"`); noted == c.whole {
+				t.Errorf("%s name with %s is not read: %t", name, args, noted)
+			}
+		}
+	}
+}
+
 // Folded arguments need not be read if the approver says so, also if the call is
 // small enough for one view.
 func TestUnreadSmall(t *testing.T) {

@@ -169,11 +169,19 @@ func approvedLabel(a casefile.Approval) string {
 	return "Approved"
 }
 
+// decided reports whether a call was approved or rejected.
+func decided(a casefile.Approval) bool {
+	return a.Rejection != nil || len(a.Approvals) >= max(1, a.Quorum)
+}
+
 func expiredText(a casefile.Approval) string {
 	if a.NoApprovalNeeded {
 		return "It needed no approval, but the agent did not come back in time. " + ranText(a)
 	}
-	if len(a.Approvals) >= max(1, a.Quorum) {
+	if a.Failure != nil && a.Failure.Stage == task.StageExecutionTimeout {
+		return "It was approved, and had not ended when its time was over. " + ranText(a)
+	}
+	if decided(a) {
 		return "It was approved, but the agent did not come back in time. " + ranText(a)
 	}
 	return "Nobody decided in time. " + ranText(a)

@@ -51,6 +51,21 @@ func TestAmbiguousNames(t *testing.T) {
 	wantText(t, "a plain URI", h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///home/x"}}`), "done")
 }
 
+// TestLongNames: a call that needs approval is refused if its name is too long to be
+// shown at once wherever people approve. Others may have any name.
+func TestLongNames(t *testing.T) {
+	h := newOpenFixture(t)
+	read := func(uri string) string {
+		return h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"` + uri + `"}}`)
+	}
+	hidden := strings.Repeat("a", 2000)
+	wantText(t, "a long URI", read("docs://hold/"+hidden), `"code":-32602`, `"error_type":"invalid_params"`, "uri of more than 2000 bytes", "it did not run")
+	wantText(t, "in a batch", h.ask(batch(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"docs://hold/`+hidden+`"}}`)), `"error_type":"invalid_params"`)
+	wantText(t, "a long name", h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_`+hidden+`"}}`), "name of more than 2000 bytes")
+	h.wantRan()
+	wantText(t, "one that needs no approval", read("docs://free/"+hidden), "done")
+}
+
 // TestMisspelledMethods: a method that differs from one that the gate acts on
 // only by case, white space or invisible characters never reaches the upstream.
 func TestMisspelledMethods(t *testing.T) {

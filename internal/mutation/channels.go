@@ -73,7 +73,7 @@ var channelMutations = []mutation{
 	},
 	{
 		"a subject is sent as it is", "internal/channel/email/message.go",
-		`header("Subject", words(subject(q)))`, `header("Subject", q.Stage.Headline()+": "+q.Approval.Tool)`,
+		`header("Subject", words(subject(q)))`, `header("Subject", q.Headline()+": "+q.Approval.Tool)`,
 		"internal/channel/email", "^TestHostileNames$",
 	},
 	{

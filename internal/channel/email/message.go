@@ -83,7 +83,7 @@ func words(text string) string {
 }
 
 func subject(q channel.Question) string {
-	text := q.Stage.Headline() + ": " + q.Approval.Tool
+	text := q.Headline() + ": " + q.Approval.Tool
 	if q.Reminder > 0 {
 		text = "Reminder: " + text
 	}
@@ -135,7 +135,7 @@ func opening(q channel.Question) string {
 	case q.Stage == channel.Pending:
 		return "An agent wants to make this call, and waits for your decision."
 	default:
-		return q.Stage.Headline() + "."
+		return q.Headline() + "."
 	}
 }
 

@@ -117,7 +117,7 @@ const (
 // show returns the notification about q.
 func show(q channel.Question, now time.Time) notification {
 	a := q.Approval
-	n := notification{ID: a.ID, Title: q.Stage.Headline(), Body: plain.Name(a.Tool, maxName) + " for " + plain.Name(a.Principal, maxName)}
+	n := notification{ID: a.ID, Title: q.Headline(), Body: plain.Name(a.Tool, maxName) + " for " + plain.Name(a.Principal, maxName)}
 	switch {
 	case q.Stage != channel.Pending:
 		n.Silent = true

@@ -34,7 +34,7 @@ const (
 
 // summary is what a notification shows. It has nothing of the arguments.
 func summary(q channel.Question) string {
-	return cut(q.Stage.Headline()+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
+	return cut(q.Headline()+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
 }
 
 // reminder is the text for people who have not decided yet. It has nothing of the
@@ -53,7 +53,7 @@ func reminder(q channel.Question) string {
 func blocks(q channel.Question) []slack.Block {
 	a := q.Approval
 	all := []slack.Block{
-		slack.NewHeaderBlock(plainText(q.Stage.Headline()+": "+a.Tool, maxHeader)),
+		slack.NewHeaderBlock(plainText(q.Headline()+": "+a.Tool, maxHeader)),
 		slack.NewSectionBlock(nil, facts(q), nil),
 	}
 	if len(a.Warnings) > 0 {
