@@ -19,7 +19,8 @@ import (
 )
 
 // A Channel carries questions to people. Its methods are called by one goroutine
-// of one replica at a time for the same question.
+// of one replica at a time for the same question. An error of theirs is an [UnsentError]
+// if the message was surely not sent.
 type Channel interface {
 	// Ask sends a question, and returns a reference with which the channel finds
 	// the message again. The reference may be empty.
@@ -111,3 +112,21 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *RetryError) Unwrap() error { return e.Err }
+
+// An UnsentError says that a message was surely not sent. After any other error it may
+// have been.
+type UnsentError struct{ Err error }
+
+// Unsent returns err as an [UnsentError], and nil if there is none.
+func Unsent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &UnsentError{Err: err}
+}
+
+// Error implements error.
+func (e *UnsentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnsentError) Unwrap() error { return e.Err }

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -335,13 +332,13 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	default:
 		err = l.channel.Update(limited, one.Ref, q)
 	}
-	stopping := err != nil && ctx.Err() != nil
-	if stopping {
-		return l.release(ctx, one)
-	}
 	one.Until = time.Time{}
 	if !one.unsure && !mayHaveArrived(err) {
 		one.Claim = ""
+	}
+	stopping := err != nil && ctx.Err() != nil
+	if stopping {
+		return l.release(ctx, one)
 	}
 	l.cfg.Metrics.ChannelSent(l.name, err)
 	if err != nil {
@@ -352,21 +349,19 @@ func (l *lane) send(ctx context.Context, one *letter, q Question) error {
 	return l.put(ctx, one)
 }
 
-// mayHaveArrived reports whether a message may have been sent although an error says that
-// it was not: the connection broke, or nobody answered in time.
+// mayHaveArrived reports whether a message may have been sent although there was an error.
 func mayHaveArrived(err error) bool {
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
 		return false
 	}
-	broken := func(cause error) bool { return errors.Is(err, cause) }
-	return slices.ContainsFunc([]error{context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET}, broken)
+	_, unsent := errors.AsType[*UnsentError](err)
+	return !unsent
 }
 
-// release ends a claim because the gate is being stopped, so that another replica, or
-// the next process, need not wait for its end. The claim stays as a sign that the
-// message may have been sent.
+// release stores the end of a claim because the gate is being stopped, so that another
+// replica, or the next process, need not wait for it. If the message may have been sent,
+// the claim stays as a sign of that.
 func (l *lane) release(ctx context.Context, one *letter) error {
-	one.Until = time.Time{}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
 	defer cancel()
 	return l.put(ctx, one)

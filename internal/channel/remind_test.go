@@ -91,6 +91,7 @@ func TestEscalation(t *testing.T) {
 		f.plan.Escalate = channel.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "managers"}}
 		o := f.outboxWith("a", map[string]channel.Channel{"chat": f.chat, "managers": managers}, func(task.Task) bool { return true })
 		f.run(o)
+		synctest.Wait() // from now on it lets changes gather
 		id := f.hold("chat", 1)
 		f.reject(f.hold("chat", 2))
 		time.Sleep(29 * time.Minute)

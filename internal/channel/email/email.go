@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/mail"
 	"net/smtp"
+	"net/textproto"
 	"slices"
 	"strings"
 	"time"
@@ -78,41 +79,54 @@ func (m *Mailer) Update(ctx context.Context, _ string, q channel.Question) error
 	return m.send(ctx, q)
 }
 
-// send sends the mail about q.
-func (m *Mailer) send(ctx context.Context, q channel.Question) (err error) {
+// send sends the mail about q. The server takes it when it is told that the mail ends,
+// not before.
+func (m *Mailer) send(ctx context.Context, q channel.Question) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	conn, err := m.dial(ctx)
 	if err != nil {
-		return err
+		return channel.Unsent(err)
 	}
+	defer conn.Close()                                          //nolint:errcheck // nothing depends on it
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // net/smtp knows no context
 	defer stop()
-	defer func() {
-		_ = conn.Close()
-		if cause := ctx.Err(); err != nil && cause != nil {
-			err = fmt.Errorf("the mail server does not answer in time: %w", cause)
+	c, end, err := m.write(ctx, conn, q)
+	if err != nil {
+		return channel.Unsent(late(ctx, err))
+	}
+	if err := end(); err != nil {
+		if answer, ok := errors.AsType[*textproto.Error](err); ok && answer.Code >= 400 {
+			return channel.Unsent(err)
 		}
-	}()
-	c, err := m.greet(conn)
-	if err != nil {
-		return err
-	}
-	if err := m.address(ctx, c); err != nil {
-		return err
-	}
-	body, err := c.Data()
-	if err != nil {
-		return err
-	}
-	if _, err := body.Write(m.message(q)); err != nil {
-		return err
-	}
-	if err := body.Close(); err != nil {
-		return err
+		return late(ctx, err)
 	}
 	_ = c.Quit() // the mail was taken
 	return nil
+}
+
+// late returns err, or that it is due to the time that is over.
+func late(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		return fmt.Errorf("the mail server does not answer in time: %w", cause)
+	}
+	return err
+}
+
+// write gives the server all of the mail about q but its end, and returns what ends it.
+func (m *Mailer) write(ctx context.Context, conn net.Conn, q channel.Question) (c *smtp.Client, end func() error, err error) {
+	if c, err = m.greet(conn); err != nil {
+		return nil, nil, err
+	}
+	if err = m.address(ctx, c); err != nil {
+		return nil, nil, err
+	}
+	body, err := c.Data()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = body.Write(m.message(q))
+	return c, body.Close, err
 }
 
 // dial connects to the server.

@@ -2,10 +2,12 @@ package email_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"mime"
 	"mime/quotedprintable"
+	"net"
 	"net/mail"
 	"strings"
 	"testing"
@@ -229,4 +231,36 @@ func TestRefused(t *testing.T) {
 		t.Errorf("a silent server: %v", err)
 	}
 	s.last(1)
+}
+
+// A mail that the server surely did not take counts as such, so that nobody is told the
+// end of a question that nobody got.
+func TestSurelyNotSent(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for name, c := range map[string]struct {
+		server func(*server)
+		mailer func(*email.Config)
+		unsent bool
+	}{
+		"no server":           {mailer: func(c *email.Config) { c.Server = gone.Addr().String() }, unsent: true},
+		"a silent server":     {server: func(s *server) { s.hang = true }, mailer: func(c *email.Config) { c.Timeout = 100 * time.Millisecond }, unsent: true},
+		"no STARTTLS":         {server: func(s *server) { s.noStartTLS = true }, unsent: true},
+		"unknown certificate": {mailer: func(c *email.Config) { c.TLS = nil }, unsent: true},
+		"a wrong password":    {mailer: func(c *email.Config) { c.Password = "wrong" }, unsent: true},
+		"no recipient":        {server: func(s *server) { s.refused = []string{"@example.com"} }, unsent: true},
+		"the mail is refused": {server: func(s *server) { s.end = "554 spam" }, unsent: true},
+		"try again later":     {server: func(s *server) { s.end = "451 busy" }, unsent: true},
+		"no answer":           {server: func(s *server) { s.end = "-" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := mailer(newServer(t, c.server), c.mailer).Ask(t.Context(), question("a"))
+			if unsent := new(channel.UnsentError); err == nil || errors.As(err, &unsent) != c.unsent {
+				t.Errorf("surely not sent: %t, %v", !c.unsent, err)
+			}
+		})
+	}
 }

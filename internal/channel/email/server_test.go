@@ -33,6 +33,7 @@ type server struct {
 	mails []received
 	lines []string // all commands, of all connections
 	hang  bool     // it says nothing
+	end   string   // what it says once it has a mail, instead of taking it; "-" for nothing
 	conns sync.WaitGroup
 }
 
@@ -213,6 +214,15 @@ func (c *session) data() {
 	}
 	c.mail.text = text.String()
 	c.mu.Lock()
+	if end := c.end; end != "" {
+		c.mu.Unlock()
+		if end == "-" {
+			_ = c.Close()
+			return
+		}
+		c.say(end)
+		return
+	}
 	c.mails = append(c.mails, c.mail)
 	c.mu.Unlock()
 	c.say("250 taken")

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -136,42 +137,46 @@ const atOnce = 8
 // notify sends the notification about q to everybody who may decide. It fails if nobody
 // could be reached because of errors: what some have got is not sent to all again.
 func (p *Push) notify(ctx context.Context, q channel.Question) error {
-	s, err := p.signing(ctx)
+	m, err := p.message(ctx, q)
 	if err != nil {
+		return channel.Unsent(err)
+	}
+	to, err := p.receivers(ctx, q.Approval.ID)
+	if err != nil {
+		return channel.Unsent(err)
+	}
+	told, err := p.sendAll(ctx, m, to.known)
+	if told || err != nil {
 		return err
 	}
-	text, err := json.Marshal(show(q, p.cfg.Now()))
-	if err != nil {
-		return err
-	}
-	receivers, err := p.receivers(ctx, q.Approval.ID)
-	if err != nil {
-		return err
-	}
-	m := message{signer: s, text: text, ttl: keepFor, topic: topic(q.Approval.ID)}
-	if q.Stage == channel.Pending {
-		m.ttl = max(time.Minute, q.Approval.ExpiresAt.Sub(p.cfg.Now()))
-	}
-	return p.sendAll(ctx, m, receivers)
+	return channel.Unsent(to.leftOut)
 }
 
-// receivers returns the subscriptions of those who may decide about a call, each browser
-// once.
-func (p *Push) receivers(ctx context.Context, id task.ID) ([]kept, error) {
-	var all []kept
+// receivers are the subscriptions of those who may decide about a call, each browser once.
+type receivers struct {
+	known   []kept
+	leftOut error // why some may be missing; nil if none is
+}
+
+func (p *Push) receivers(ctx context.Context, id task.ID) (receivers, error) {
+	var to receivers
 	var failed error
 	seen := map[string]bool{}
-	err := p.each(ctx, func(k kept, who operator.Operator) {
+	err := p.each(ctx, func(k kept, who operator.Operator, unknown error) {
+		if unknown != nil {
+			to.leftOut = fmt.Errorf("it is not known who may be told: %w", unknown)
+			return
+		}
 		may, err := p.cfg.MayDecide(ctx, id, who)
 		if err != nil {
 			failed = err
 		}
 		if may && !seen[k.Endpoint] {
 			seen[k.Endpoint] = true
-			all = append(all, k)
+			to.known = append(to.known, k)
 		}
 	})
-	return all, errors.Join(err, failed)
+	return to, errors.Join(err, failed)
 }
 
 // topic returns a name for what is said of a call: a push service keeps only the last
@@ -189,48 +194,93 @@ type message struct {
 	topic  string
 }
 
-func (p *Push) sendAll(ctx context.Context, m message, to []kept) error {
+// message returns the message about q.
+func (p *Push) message(ctx context.Context, q channel.Question) (message, error) {
+	s, err := p.signing(ctx)
+	if err != nil {
+		return message{}, err
+	}
+	text, err := json.Marshal(show(q, p.cfg.Now()))
+	m := message{signer: s, text: text, ttl: keepFor, topic: topic(q.Approval.ID)}
+	if q.Stage == channel.Pending {
+		m.ttl = max(time.Minute, q.Approval.ExpiresAt.Sub(p.cfg.Now()))
+	}
+	return m, err
+}
+
+// sendAll sends a message to browsers, and reports whether any of them was told. If none
+// was, it returns an error after which one may have been, or else any error that there was.
+func (p *Push) sendAll(ctx context.Context, m message, to []kept) (bool, error) {
 	var sending errgroup.Group
 	sending.SetLimit(atOnce)
+	var told atomic.Bool
 	failures := make([]error, len(to))
 	for i, k := range to {
-		sending.Go(func() error { failures[i] = p.send(ctx, m, k); return nil })
+		sending.Go(func() error {
+			sent, err := p.send(ctx, m, k)
+			if sent {
+				told.Store(true)
+			}
+			failures[i] = err
+			return nil
+		})
 	}
 	_ = sending.Wait() // none returns an error
-	failed := 0
+	var failure error
 	for _, err := range failures {
-		if err != nil {
-			failed++
-			p.cfg.Log.WarnContext(ctx, "push message not sent", "error", err)
+		if err == nil {
+			continue
+		}
+		p.cfg.Log.WarnContext(ctx, "push message not sent", "error", err)
+		if _, unsent := errors.AsType[*channel.UnsentError](err); failure == nil || !unsent {
+			failure = err
 		}
 	}
-	if failed > 0 && failed == len(to) {
-		return failures[0]
+	if told.Load() {
+		return true, nil
 	}
-	return nil
+	return false, failure
 }
 
 // maxAnswer is how much of an answer is read so that its connection can be used again.
 const maxAnswer = 16 << 10
 
-// send sends a message to one browser. A subscription that the push service does not know
-// any more is removed.
-func (p *Push) send(ctx context.Context, m message, k kept) error {
+// send sends a message to one browser, and reports whether the push service took it. A
+// subscription that the push service does not know any more is removed.
+func (p *Push) send(ctx context.Context, m message, k kept) (bool, error) {
+	r, err := p.request(ctx, m, k)
+	if errors.Is(err, ErrEndpoint) {
+		return false, channel.Unsent(p.remove(ctx, k, "it leads to no push service"))
+	}
+	if err != nil {
+		return false, channel.Unsent(err)
+	}
+	res, err := webhook.Send(p.cfg.Client, r)
+	if err != nil {
+		return false, fmt.Errorf("the push service %s cannot be reached: %w", r.URL.Host, err)
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing depends on it
+	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
+	return res.StatusCode/100 == 2, p.answered(ctx, res, k)
+}
+
+// request returns the request that gives a push service a message for one browser.
+func (p *Push) request(ctx context.Context, m message, k kept) (*http.Request, error) {
 	endpoint, key, secret, err := k.parse()
 	if err != nil {
-		return p.remove(ctx, k, "it leads to no push service")
+		return nil, err
 	}
 	body, err := encrypt(m.text, key, secret)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	authorization, err := m.signer.authorization(endpoint, p.cfg.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, k.Endpoint, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name, value := range map[string]string{
 		"Authorization": authorization, "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
@@ -238,24 +288,20 @@ func (p *Push) send(ctx context.Context, m message, k kept) error {
 	} {
 		r.Header.Set(name, value)
 	}
-	res, err := p.cfg.Client.Do(r)
-	if err != nil {
-		return fmt.Errorf("the push service %s cannot be reached: %w", endpoint.Host, webhook.WithoutURL(err))
-	}
-	defer res.Body.Close() //nolint:errcheck // nothing depends on it
-	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
-	return p.answered(ctx, res, k)
+	return r, nil
 }
 
 // answered returns an error unless the push service took the message.
 func (p *Push) answered(ctx context.Context, res *http.Response, k kept) error {
+	err := fmt.Errorf("the push service %s answered %s", res.Request.URL.Host, res.Status)
 	switch {
 	case res.StatusCode/100 == 2:
 		return nil
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
-		return p.remove(ctx, k, "the push service does not know it any more")
+		return channel.Unsent(p.remove(ctx, k, "the push service does not know it any more"))
+	case res.StatusCode < 500:
+		err = channel.Unsent(err)
 	}
-	err := fmt.Errorf("the push service %s answered %s", res.Request.URL.Host, res.Status)
 	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
 		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
 	}

@@ -40,6 +40,7 @@ type fixture struct {
 	auth    *operator.Auth
 	push    *push.Push
 	may     map[string]bool // who may decide
+	unknown map[string]bool // who they are now cannot be asked
 	cookies map[string]*http.Cookie
 }
 
@@ -81,10 +82,18 @@ func (f *fixture) configure(tokens []operator.Token) {
 func (f *fixture) replica(client *http.Client) *push.Push {
 	return push.New(push.Config{
 		Records: f.store, Client: client, Contact: "mailto:ops@example.com",
-		Recall:    func(ctx context.Context, login string) (operator.Operator, error) { return f.auth.Recall(ctx, login) },
+		Recall:    f.recall,
 		MayDecide: func(_ context.Context, _ task.ID, who operator.Operator) (bool, error) { return f.may[who.Name], nil },
 		Now:       time.Now, Log: slog.New(slog.DiscardHandler),
 	})
+}
+
+func (f *fixture) recall(ctx context.Context, login string) (operator.Operator, error) {
+	who, err := f.auth.Recall(ctx, login)
+	if f.unknown[who.Name] {
+		return operator.Operator{}, &operator.Error{Type: operator.TypeUnavailable, Message: "the identity provider cannot be reached"}
+	}
+	return who, err
 }
 
 // login signs somebody in.
@@ -306,7 +315,7 @@ func TestServiceFails(t *testing.T) {
 	f.Answers("phone", http.StatusTooManyRequests)
 	_, err := f.push.Ask(t.Context(), question())
 	var later *channel.RetryError
-	if !errors.As(err, &later) || later.After != 7*time.Second {
+	if !errors.As(err, &later) || later.After != 7*time.Second || !surelyNotSent(err) {
 		t.Errorf("a busy service: %v", err)
 	}
 	f.subscribe("bob", "bobs")
@@ -316,5 +325,56 @@ func TestServiceFails(t *testing.T) {
 	}
 	if f.kept() != 2 {
 		t.Errorf("%d subscriptions", f.kept())
+	}
+}
+
+// surelyNotSent reports whether an error says that nobody was told.
+func surelyNotSent(err error) bool { return errors.As(err, new(*channel.UnsentError)) }
+
+// A service that fails may have told somebody. One that fails while another refuses may
+// have as well.
+func TestMayHaveTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		anns, bobs int
+		unsent     bool
+	}{
+		"both refuse": {http.StatusForbidden, http.StatusTooManyRequests, true},
+		"the first":   {http.StatusBadGateway, http.StatusForbidden, false},
+		"the second":  {http.StatusForbidden, http.StatusBadGateway, false},
+		"one is gone": {http.StatusBadGateway, http.StatusGone, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			f.subscribe("ann", "phone")
+			f.subscribe("bob", "bobs")
+			f.Answers("phone", c.anns)
+			f.Answers("bobs", c.bobs)
+			if _, err := f.push.Ask(t.Context(), question()); err == nil || surelyNotSent(err) != c.unsent {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Subscribers of whom nobody knows for the moment whether they may be told are told
+// later, unless somebody else could be.
+func TestNobodyKnown(t *testing.T) {
+	f := open(t)
+	f.subscribe("ann", "phone")
+	f.unknown = map[string]bool{"ann": true}
+	if _, err := f.push.Ask(t.Context(), question()); !surelyNotSent(err) || !strings.Contains(err.Error(), "identity provider") {
+		t.Errorf("nobody is known: %v", err)
+	}
+	f.subscribe("bob", "bobs")
+	f.Answers("bobs", http.StatusGone)
+	if _, err := f.push.Ask(t.Context(), question()); !surelyNotSent(err) {
+		t.Errorf("the only one who is known is gone: %v", err)
+	}
+	f.subscribe("bob", "new")
+	f.ask(question())
+	f.unknown = nil
+	f.ask(question())
+	if got := f.All(); len(got["phone"]) != 1 || len(got["new"]) != 2 || f.kept() != 2 {
+		t.Errorf("told %v", got)
 	}
 }

@@ -108,10 +108,10 @@ func (p *Push) Unsubscribe(ctx context.Context, who operator.Operator) error {
 // pageSize is how many subscriptions are read at a time.
 const pageSize = 100
 
-// each calls do with every subscription, and the one who made it as they are now. A
-// subscription whose login has ended, or whose owner may not decide any more, is
-// removed.
-func (p *Push) each(ctx context.Context, do func(kept, operator.Operator)) error {
+// each calls do with every subscription, and the one who made it as they are now, or the
+// error if that cannot be known now. A subscription whose login has ended, or whose owner
+// may not decide any more, is removed.
+func (p *Push) each(ctx context.Context, do func(k kept, who operator.Operator, unknown error)) error {
 	q := task.RecordQuery{Prefix: recordPrefix, Limit: pageSize}
 	for {
 		page, err := p.cfg.Records.ListRecords(ctx, q)
@@ -130,7 +130,7 @@ func (p *Push) each(ctx context.Context, do func(kept, operator.Operator)) error
 	}
 }
 
-func (p *Push) look(ctx context.Context, r task.Record, do func(kept, operator.Operator)) error {
+func (p *Push) look(ctx context.Context, r task.Record, do func(k kept, who operator.Operator, unknown error)) error {
 	k := kept{record: r.Name}
 	if json.Unmarshal(r.Value, &k) != nil {
 		return p.remove(ctx, k, "cannot be read")
@@ -139,14 +139,15 @@ func (p *Push) look(ctx context.Context, r task.Record, do func(kept, operator.O
 	refused, known := errors.AsType[*operator.Error](err)
 	switch {
 	case err == nil && who.Role.Includes(operator.Approver):
-		do(k, who)
+		do(k, who, nil)
 		return nil
 	case err == nil:
 		return p.remove(ctx, k, "its owner is no approver any more")
 	case known && refused.Type != operator.TypeUnavailable:
 		return p.remove(ctx, k, "its login has ended")
-	default: // it cannot be known now whose it is
+	default:
 		p.cfg.Log.WarnContext(ctx, "push subscription left out", "error", err)
+		do(k, operator.Operator{}, err)
 		return nil
 	}
 }

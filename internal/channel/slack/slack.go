@@ -66,7 +66,7 @@ const metadataType = "thoughtgate_question"
 func (s *Slack) Ask(ctx context.Context, q channel.Question) (string, error) {
 	if q.Again {
 		if ref, err := s.find(ctx, q); ref != "" || err != nil {
-			return ref, explained(err)
+			return ref, channel.Unsent(explained(err))
 		}
 	}
 	_, stamp, err := s.api.PostMessageContext(ctx, s.cfg.Channel, s.message(q)...)
@@ -159,14 +159,32 @@ func (s *Slack) find(ctx context.Context, q channel.Question) (string, error) {
 	return "", nil
 }
 
-// explained returns err as operators read it.
+// explained returns err as operators read it. It is a [channel.UnsentError] if Slack has
+// refused to do something.
 func explained(err error) error {
 	if err == nil {
 		return nil
 	}
 	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
-		return &channel.RetryError{After: limited.RetryAfter, Err: err}
+		return &channel.RetryError{After: limited.RetryAfter, Err: channel.Unsent(err)}
 	}
+	if refused(err) {
+		return channel.Unsent(advised(err))
+	}
+	return advised(err)
+}
+
+// refused reports whether Slack surely did not do what it was asked to.
+func refused(err error) bool {
+	if answer, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
+		return !slices.Contains([]string{"fatal_error", "internal_error", "service_unavailable"}, answer.Err) // it may have done a part
+	}
+	answer, ok := errors.AsType[slack.StatusCodeError](err)
+	return ok && answer.Code/100 == 4
+}
+
+// advised returns err with what to do about it, if that is known.
+func advised(err error) error {
 	code, needed := err.Error(), ""
 	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
 		code, needed = refused.Err, refused.Needed

@@ -2,7 +2,9 @@ package slack_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -242,6 +244,55 @@ func TestFoundAgain(t *testing.T) {
 			f.Says("Rejected: ")
 			f.Posted(1)
 		})
+	}
+}
+
+// Slack posts a message, and its answer gets lost on the way or says nothing certain. If
+// somebody decides before the gate tries again, the message says so.
+func TestAnswerLost(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"a gateway gives up":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) },
+		"Slack fails":         func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"ok":false,"error":"fatal_error"}`) },
+		"a page of a proxy":   func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+		"the connection ends": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			id := f.hold(`{}`)
+			f.Lose("chat.postMessage", func(w http.ResponseWriter, r *http.Request) {
+				if _, err := f.desk.Decide(r.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+					t.Error(err)
+				}
+				answer(w, r)
+			})
+			f.run()
+			f.Says("Rejected: ")
+			f.Posted(1)
+		})
+	}
+}
+
+// What Slack surely did not post is not looked for once it is decided.
+func TestSurelyNotPosted(t *testing.T) {
+	f := open(t)
+	q := channel.Question{Stage: channel.Pending}
+	for _, code := range []string{"is_archived", "token_revoked", "invalid_blocks", "ratelimited"} {
+		f.Refuse("chat.postMessage", code)
+		_, err := f.chat().Ask(t.Context(), q)
+		if unsent := new(channel.UnsentError); !errors.As(err, &unsent) || !strings.Contains(err.Error(), code) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+	f.Limit("chat.postMessage")
+	_, err := f.chat().Ask(t.Context(), q)
+	unsent, limited := new(channel.UnsentError), new(channel.RetryError)
+	if !errors.As(err, &unsent) || !errors.As(err, &limited) || limited.After != time.Second {
+		t.Errorf("too many: %v", err)
+	}
+	q.Again = true
+	f.Refuse("conversations.history", "fatal_error")
+	if _, err := f.chat().Ask(t.Context(), q); !errors.As(err, &unsent) {
+		t.Errorf("the search for the message fails: %v", err)
 	}
 }
 

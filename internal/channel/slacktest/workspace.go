@@ -32,7 +32,8 @@ type Workspace struct {
 	views      []string
 	sockets    []*websocket.Conn
 	acked      map[string]bool
-	refusals   map[string][]string // JSON of the next answers that refuse, by method
+	refusals   map[string][]string         // JSON of the next answers that refuse, by method
+	lost       map[string]http.HandlerFunc // answers the next request in the place of Slack, which obeys it, by method
 	botToken   string
 	appToken   string
 	deleted    bool // messages cannot be changed any more
@@ -62,7 +63,7 @@ var groups = map[string]string{"S1": `["U3","U4"]`}
 // New returns a workspace for which the tokens xoxb-bot and xapp-app are valid.
 func New(t *testing.T) *Workspace {
 	t.Helper()
-	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}}
+	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}, lost: map[string]http.HandlerFunc{}}
 	w.Rotate("xoxb-bot", "xapp-app")
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/{method}", w.serve)
@@ -97,6 +98,14 @@ func (w *Workspace) Limit(method string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refusals[method] = append(w.refusals[method], "")
+}
+
+// Lose has the next request for a method be obeyed, and answered by something between
+// Slack and the gate.
+func (w *Workspace) Lose(method string, answer http.HandlerFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost[method] = answer
 }
 
 // Delete deletes all messages, as far as the gate can see.
@@ -142,7 +151,13 @@ func (w *Workspace) serve(out http.ResponseWriter, r *http.Request) {
 		w.t.Errorf("unexpected request for %s", method)
 		return
 	}
-	_, _ = io.WriteString(out, answer(r, body))
+	text := answer(r, body)
+	if other := w.lost[method]; other != nil {
+		delete(w.lost, method)
+		other(out, r)
+		return
+	}
+	_, _ = io.WriteString(out, text)
 }
 
 // wait waits until changes of messages go on, and reports whether the client is still

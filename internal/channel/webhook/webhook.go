@@ -11,9 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -119,42 +121,50 @@ const maxAnswer = 64 << 10
 func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) error {
 	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval, q.Changed, q.Escalated}})
 	if err != nil {
-		return err
+		return channel.Unsent(err)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.cfg.URL.String(), bytes.NewReader(body))
 	if err != nil {
-		return err
+		return channel.Unsent(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "ThoughtGate")
 	w.cfg.Key.Sign(r.Header, q.MessageID(), w.cfg.Now(), body)
-	res, err := w.client.Do(r)
+	res, err := Send(w.client, r)
 	if err != nil {
-		return WithoutURL(err)
+		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // nothing depends on it
 	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
 	return refused(res)
 }
 
-// WithoutURL returns the error of a request without the URL, which may have a
-// secret in it.
-func WithoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
+// Send sends a request. The error does not have the URL, in which there may be a secret.
+// It is a [channel.UnsentError] if there was no connection over which to send anything.
+func Send(client *http.Client, r *http.Request) (*http.Response, error) {
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	res, err := client.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace))) //nolint:gosec // the client says which addresses may be reached
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
 	}
-	return err
+	if !connected.Load() {
+		err = channel.Unsent(err)
+	}
+	return res, err
 }
 
 // refused returns an error unless the receiver took the message.
 func refused(res *http.Response) error {
+	err := fmt.Errorf("the receiver answered %s", res.Status)
 	switch res.StatusCode / 100 {
 	case 2:
 		return nil
 	case 3:
-		return fmt.Errorf("the receiver answered %s: redirects are not followed", res.Status)
+		return channel.Unsent(fmt.Errorf("%w: redirects are not followed", err))
+	case 4:
+		err = channel.Unsent(err)
 	}
-	err := fmt.Errorf("the receiver answered %s", res.Status)
 	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
 		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
 	}

@@ -1,12 +1,22 @@
 package webhook
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 )
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -99,3 +109,55 @@ func TestPublicOnly(t *testing.T) {
 		}
 	}
 }
+
+// A question that the receiver surely did not take counts as such; one of which nobody
+// knows does not.
+func TestSurelyNotTaken(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for name, c := range map[string]struct {
+		serve  http.HandlerFunc
+		change func(*httptest.Server, *Webhook)
+		unsent bool
+	}{
+		"refused":             {serve: status(http.StatusForbidden), unsent: true},
+		"too many":            {serve: status(http.StatusTooManyRequests), unsent: true},
+		"a redirect":          {serve: status(http.StatusTemporaryRedirect), unsent: true},
+		"a failure":           {serve: status(http.StatusInternalServerError)},
+		"a gateway gives up":  {serve: status(http.StatusGatewayTimeout)},
+		"the connection ends": {serve: abort, change: func(_ *httptest.Server, w *Webhook) { transport(w).ForceAttemptHTTP2 = false }},
+		"the stream is reset": {serve: abort},
+		"no server":           {change: func(s *httptest.Server, _ *Webhook) { s.Close() }, unsent: true},
+		"unknown certificate": {change: func(_ *httptest.Server, w *Webhook) { transport(w).TLSClientConfig = nil }, unsent: true},
+		"no connection in time": {change: func(_ *httptest.Server, w *Webhook) {
+			transport(w).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+			w.client.Timeout = 10 * time.Millisecond
+		}, unsent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.serve == nil {
+				c.serve = func(http.ResponseWriter, *http.Request) { t.Error("the receiver got it") }
+			}
+			s := httptest.NewUnstartedServer(c.serve)
+			s.EnableHTTP2 = true
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			s.StartTLS()
+			t.Cleanup(s.Close)
+			at, _ := url.Parse(s.URL)
+			w := New(Config{URL: at, Private: true, Timeout: time.Minute, Now: time.Now})
+			t.Cleanup(w.client.CloseIdleConnections)
+			transport(w).TLSClientConfig = &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+			if c.change != nil {
+				c.change(s, w)
+			}
+			_, err := w.Ask(t.Context(), channel.Question{})
+			if unsent := new(channel.UnsentError); err == nil || errors.As(err, &unsent) != c.unsent || strings.Contains(err.Error(), s.URL) {
+				t.Errorf("surely not sent: %t, %v", !c.unsent, err)
+			}
+		})
+	}
+}
+
+func transport(w *Webhook) *http.Transport { return w.client.Transport.(*http.Transport) }
