@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -13,7 +14,7 @@ import (
 
 // A delivery is what the store keeps of a question on one channel.
 type delivery struct {
-	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was sent last
+	Sent     Stage     `json:"sent,omitzero"` // the stage that the channel was sent last, or unasked
 	Ref      string    `json:"ref,omitzero"`
 	Via      string    `json:"via,omitzero"`      // a digest of the address at which it was asked
 	Nudged   int       `json:"nudged,omitzero"`   // how many of the nudges the channel knows of
@@ -24,6 +25,10 @@ type delivery struct {
 	Claim    string    `json:"claim,omitzero"`    // the replica that is sending, or whose message may have arrived
 	Until    time.Time `json:"until,omitzero"`    // when its claim ends
 }
+
+// unasked is the stage of a question that was decided before the channel could be asked.
+// Nothing more is sent about it.
+const unasked Stage = "unasked"
 
 // A letter is a delivery with its place in the store.
 type letter struct {
@@ -62,6 +67,10 @@ const recordPrefix = "channel/"
 
 func recordName(channel string, id task.ID) string { return recordPrefix + channel + "/" + string(id) }
 
+// recordAt returns the name of the delivery of a question that was asked at another
+// address first. The record of that address has the name without the digest.
+func recordAt(name, via string) string { return name + "/" + via }
+
 // read reads a letter from the record that the store has of it.
 func (l *letter) read(r task.Record) error {
 	l.record, l.version = r.Name, r.Version
@@ -87,27 +96,33 @@ func (o *Outbox) put(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// open returns the letters of a channel whose question may change.
-func (o *Outbox) open(ctx context.Context, channel string) ([]letter, error) {
-	var found []letter
-	q := task.RecordQuery{Prefix: recordName(channel, ""), Limit: pageSize}
+// open returns the letters of the channel whose question may change, and which of these
+// questions were asked at another address.
+func (l *lane) open(ctx context.Context) (found []letter, elsewhere map[task.ID]bool, err error) {
+	elsewhere = map[task.ID]bool{}
+	q := task.RecordQuery{Prefix: recordName(l.name, ""), Limit: pageSize}
 	for {
-		page, err := o.cfg.Store.ListRecords(ctx, q)
+		page, err := l.cfg.Store.ListRecords(ctx, q)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, r := range page {
-			l := letter{id: task.ID(r.Name[len(q.Prefix):])}
-			if err := l.read(r); err != nil {
-				o.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "error", err)
+			id, _, _ := strings.Cut(r.Name[len(q.Prefix):], "/") // the digest of the address may follow
+			one := letter{id: task.ID(id)}
+			if err := one.read(r); err != nil {
+				l.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "error", err)
 				continue
 			}
-			if !l.Sent.Final() {
-				found = append(found, l)
+			switch {
+			case one.Sent.Final():
+			case one.Via != "" && one.Via != l.via:
+				elsewhere[one.id] = true
+			default:
+				found = append(found, one)
 			}
 		}
 		if len(page) < pageSize {
-			return found, nil
+			return found, elsewhere, nil
 		}
 		q.After = page[len(page)-1].Name
 	}

@@ -130,6 +130,8 @@ type lane struct {
 	eager   bool      // nothing was tried yet: what failed before need not wait
 	paused  time.Time // the channel asked to be left alone until then
 	next    time.Time // when the next question or nudge is due
+
+	failing map[task.ID]string // the errors of the last round that were no channel's, by question
 }
 
 func (l *lane) run(ctx context.Context) {
@@ -157,9 +159,14 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 	}
 	next := earlier(l.cfg.Now().Add(look), l.next)
 	status := Status{Channel: l.name}
+	failing := map[task.ID]string{}
 	for _, one := range due {
-		if err := l.deliver(ctx, &one); err != nil && ctx.Err() != nil {
-			return look, err
+		if err := l.deliver(ctx, &one); err != nil {
+			if ctx.Err() != nil {
+				return look, err
+			}
+			failing[one.id] = err.Error()
+			l.note(ctx, one.id, err)
 		}
 		if one.Attempts > 0 {
 			status.add(one)
@@ -169,13 +176,22 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 			next = earlier(next, one.Until) // in case that its replica has died
 		}
 	}
-	l.eager = false
+	l.eager, l.failing = false, failing
 	l.cfg.Metrics.ChannelWaiting(l.name, status.Waiting)
 	l.mu.Lock()
 	status.Deaf = l.status[l.name].Deaf
 	l.status[l.name] = status
 	l.mu.Unlock()
 	return next.Sub(l.cfg.Now()), nil
+}
+
+// note logs what keeps a message from being sent, if it is no failure of the channel and
+// is new. A store that is away is logged elsewhere.
+func (l *lane) note(ctx context.Context, id task.ID, err error) {
+	if errors.Is(err, task.ErrUnavailable) || l.failing[id] == err.Error() {
+		return
+	}
+	l.cfg.Log.ErrorContext(ctx, "channel", "channel", l.name, "task", id, "error", err)
 }
 
 func (s *Status) add(one letter) {
@@ -205,9 +221,10 @@ func later(a, b time.Time) time.Time {
 //
 // A question that another gate sent is that gate's, unless the channel leads to the
 // same place: then any gate may say how it ends. If the channel of this gate leads to
-// another place than before, its pending questions are asked there again.
+// another place than before, or than that of other replicas, its pending questions are
+// asked there once as well.
 func (l *lane) due(ctx context.Context) ([]letter, error) {
-	due, err := l.open(ctx, l.name)
+	due, elsewhere, err := l.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,18 +242,17 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 		if err != nil {
 			return nil, err
 		}
-		known := sent[t.ID]
-		if known != nil && !l.elsewhere(known) {
+		if known := sent[t.ID]; known != nil {
 			known.stage, known.ends = stages[t.State], t.ExpiresAt
 			l.nudge(known, t)
 		} else if one, ok := l.fresh(t); ok {
-			if known != nil {
-				one.version = known.version
+			if elsewhere[t.ID] {
+				one.record = recordAt(one.record, l.via)
 			}
 			fresh = append(fresh, one)
 		}
 	}
-	return append(slices.DeleteFunc(due, func(one letter) bool { return l.elsewhere(&one) }), fresh...), nil
+	return append(due, fresh...), nil
 }
 
 // fresh returns the letter about a task that is to be asked about on the channel.
@@ -270,10 +286,6 @@ func (l *lane) nudge(one *letter, t task.Task) {
 		one.newlyEscalated = one.newlyEscalated || n.escalation && one.due > one.Nudged
 	}
 }
-
-// elsewhere reports whether a question was asked at another address than the
-// channel's.
-func (l *lane) elsewhere(one *letter) bool { return one.Via != "" && one.Via != l.via }
 
 // deliver sends what the channel does not know of a question yet, unless another
 // replica does so or it is too early.
@@ -388,13 +400,18 @@ func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
 	}
 }
 
-// forget removes what the store has of a question.
+// forget settles a question about which there is nothing to say, unless another replica
+// has begun to ask it.
 func (l *lane) forget(ctx context.Context, one *letter) error {
-	one.Attempts = 0
+	one.delivery = delivery{Sent: unasked, Via: one.Via}
 	if one.version == 0 {
 		return nil
 	}
-	return l.cfg.Store.DeleteRecord(ctx, one.record)
+	err := l.put(ctx, one)
+	if errors.Is(err, task.ErrConcurrentModification) {
+		return nil
+	}
+	return err
 }
 
 // question returns the question as it stands.

@@ -1,11 +1,13 @@
 package channel_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -95,11 +97,14 @@ type fixture struct {
 	desk  *approval.Desk
 	chat  *chat
 	plan  channel.Plan // without its channels
+
+	between channel.Store // what outboxes use in the place of the store, if there is any
+	log     slog.Handler
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: memstore.New(memstore.Options{}), chat: &chat{}}
+	f := &fixture{t: t, store: memstore.New(memstore.Options{}), chat: &chat{}, log: slog.DiscardHandler}
 	t.Cleanup(func() { f.store.Close() })
 	var err error
 	f.desk, err = approval.New(approval.Config{
@@ -125,8 +130,12 @@ func (f *fixture) outboxTo(name string, to channel.Channel, mine func(task.Task)
 
 // outboxWith returns an outbox of a gate with several channels.
 func (f *fixture) outboxWith(name string, channels map[string]channel.Channel, mine func(task.Task) bool) *channel.Outbox {
+	var store channel.Store = f.store
+	if f.between != nil {
+		store = f.between
+	}
 	return channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: channels,
+		Store: store, Cases: f.desk.Cases(), Channels: channels,
 		Plan: func(t task.Task) channel.Plan {
 			if !mine(t) {
 				return channel.Plan{}
@@ -136,7 +145,7 @@ func (f *fixture) outboxWith(name string, channels map[string]channel.Channel, m
 			return p
 		},
 		Page: func(id task.ID) string { return "https://gate/approvals/" + string(id) },
-		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(f.log),
 	})
 }
 
@@ -375,7 +384,71 @@ func TestAddressChanged(t *testing.T) {
 		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
 			t.Error(diff)
 		}
+		f.run(f.outbox("b")) // the channel of this gate leads to the old place
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
 	})
+}
+
+// While replicas are given another address for a channel, some have the old one and some
+// have the new one: the question is asked once at each, and told its end there.
+func TestAddressesDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.plan.Remind = []float64{0.5}
+		moved := &chat{address: "another place"}
+		f.run(f.outbox("old"))
+		f.run(f.outboxTo("new", moved, func(task.Task) bool { return true }))
+		id := f.hold("chat", 1)
+		time.Sleep(40 * time.Minute)
+		f.reject(id)
+		time.Sleep(time.Minute)
+		for where, c := range map[string]*chat{"the old place": f.chat, "the new place": moved} {
+			if diff := cmp.Diff([]string{"pending", "reminder 1", "rejected"}, c.sent()); diff != "" {
+				t.Errorf("%s: %s", where, diff)
+			}
+		}
+	})
+}
+
+// A brokenStore cannot keep records.
+type brokenStore struct {
+	channel.Store
+
+	why error
+}
+
+func (s *brokenStore) PutRecord(context.Context, task.Record) error { return s.why }
+
+// What keeps a message from being sent is logged, once. A store that is away is not
+// logged here.
+func TestTroubleIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		why  error
+		want int
+	}{
+		"disk full":      {errors.New("disk full"), 1},
+		"store is away":  {&task.Error{Kind: task.KindUnavailable}, 0},
+		"others send it": {&task.Error{Kind: task.KindConcurrentModification}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				var out bytes.Buffer
+				f.log = slog.NewTextHandler(&out, nil)
+				f.between = &brokenStore{Store: f.store, why: c.why}
+				stop := f.run(f.outbox("a"))
+				f.hold("chat", 1)
+				time.Sleep(10 * time.Minute)
+				stop()
+				if n := strings.Count(out.String(), "disk full"); n != c.want || c.want == 0 && out.Len() > 0 {
+					t.Errorf("the log:\n%s", out.String())
+				}
+			})
+		})
+	}
 }
 
 // An outbox that is started tries at once what failed before: somebody may have put

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -79,4 +80,70 @@ func (f *fixture) askedInVain(err error) {
 	}
 	f.outbox("a").Run(ctx)
 	f.chat.fail = nil
+}
+
+// A slowStore has those who list records wait afterwards.
+type slowStore struct {
+	channel.Store
+
+	goOn chan struct{}
+}
+
+func (s *slowStore) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	found, err := s.Store.ListRecords(ctx, q)
+	<-s.goOn
+	return found, err
+}
+
+// A replica that has just seen a failure finds the call decided. Meanwhile another one,
+// which did not know of the decision yet, has begun to ask: it tells the end too.
+func TestDecidedWhileOtherAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.hold("chat", 1)
+		f.askedInVain(channel.Unsent(errors.New("no")))
+		slow := &slowStore{Store: f.store, goOn: make(chan struct{})}
+		f.between = slow
+		f.run(f.outbox("slow"))
+		synctest.Wait()
+		answer := make(chan struct{})
+		f.chat.fail = func(int) error { <-answer; return nil }
+		f.between = nil
+		f.run(f.outbox("asks"))
+		synctest.Wait()
+		f.reject(id)
+		close(slow.goOn)
+		synctest.Wait()
+		close(answer)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A question that was decided before the channel could be asked is settled: nothing is
+// said of it at any later stage.
+func TestApprovedBeforeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.hold("chat", 1)
+		f.askedInVain(channel.Unsent(errors.New("no")))
+		shown, _, err := f.desk.Cases().ShowToAsk(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.desk.Decide(t.Context(), id, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Approve, Shown: shown.ShownDigest}); err != nil {
+			t.Fatal(err)
+		}
+		o := f.outbox("b")
+		f.run(o)
+		time.Sleep(100 * time.Hour)
+		if got := f.chat.sent(); len(got) > 0 {
+			t.Errorf("told %v", got)
+		}
+		if s := o.Statuses(); len(s) != 1 || s[0].Waiting != 0 {
+			t.Errorf("status %+v", s)
+		}
+	})
 }
