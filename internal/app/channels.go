@@ -46,10 +46,10 @@ func (cs *channels) newAsker(cfg config.Config) (asker, error) {
 		return asker{}, nil
 	}
 	var made asker
-	all := map[string]channel.Channel{}
+	all, apps := map[string]channel.Channel{}, &slack.Apps{}
 	for _, settings := range cfg.Channels {
 		cs.metrics.CanSend(settings.Name)
-		one, err := cs.newChannel(settings)
+		one, err := cs.newChannel(settings, apps)
 		if err != nil {
 			return asker{}, err
 		}
@@ -65,8 +65,8 @@ func (cs *channels) newAsker(cfg config.Config) (asker, error) {
 	return made, nil
 }
 
-// newChannel returns the channel that c describes.
-func (cs *channels) newChannel(c config.Channel) (channel.Channel, error) {
+// newChannel returns the channel that c describes. Those of Slack are made by apps.
+func (cs *channels) newChannel(c config.Channel, apps *slack.Apps) (channel.Channel, error) {
 	if token := c.Slack.BotToken.Reveal(); token != "" {
 		chat := slack.Config{
 			BotToken: token, AppToken: c.Slack.AppToken.Reveal(), Channel: c.Slack.Channel, People: c.Slack.People, Groups: c.Slack.Groups,
@@ -75,7 +75,7 @@ func (cs *channels) newChannel(c config.Channel) (channel.Channel, error) {
 		if u := c.Slack.URL; u != nil {
 			chat.URL = strings.TrimSuffix(u.String(), "/") + "/"
 		}
-		return slack.New(chat), nil
+		return apps.Channel(chat), nil
 	}
 	if c.Email.Server != "" {
 		return cs.newMailer(c.Email)

@@ -19,8 +19,8 @@ import (
 )
 
 // chatOf returns the settings of a channel of Slack.
-func chatOf(w *slacktest.Workspace, bot, appToken string) string {
-	return fmt.Sprintf("chat: {slack: {bot_token: %s, app_token: %s, channel: %s, people: {U1: alice}, url: '%s'}}", bot, appToken, slacktest.ChannelID, w.URL)
+func chatOf(w *slacktest.Workspace) string {
+	return fmt.Sprintf("chat: {slack: {bot_token: xoxb-bot, app_token: xapp-app, channel: %s, people: {U1: alice}, url: '%s'}}", slacktest.ChannelID, w.URL)
 }
 
 // A decision in Slack, one in the inbox and one by a webhook at the same instant: one
@@ -28,7 +28,7 @@ func chatOf(w *slacktest.Workspace, bot, appToken string) string {
 func TestSameInstant(t *testing.T) {
 	const rounds = 5
 	space, r := slacktest.New(t), newReceiver(t)
-	h := startAsking(t, r, "memory:", "allow_private: true,", chatOf(space, "xoxb-bot", "xapp-app"))
+	h := startAsking(t, r, "memory:", "allow_private: true,", chatOf(space))
 	for n := range rounds {
 		answer := h.hold(fmt.Sprintf("hold_%d", n))
 		asked := h.await("the question", func(m received) bool { return m.stage == "pending" && m.approval.Tool == fmt.Sprintf("hold_%d", n) })
@@ -73,7 +73,7 @@ func TestSameInstant(t *testing.T) {
 func TestSlackTokenRotated(t *testing.T) {
 	space := slacktest.New(t)
 	r := startReloadable(t, "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\nworkflows: {default: {channels: [inbox, chat]}}\nchannels: {"+
-		chatOf(space, "xoxb-bot", "xapp-app")+"}\n", "token: secret-of-the-operators, ")
+		chatOf(space)+"}\n", "token: secret-of-the-operators, ")
 	space.Connected()
 	space.Rotate("xoxb-new", "xapp-new")
 	holdAt(t, r.AgentAddr(), "hold_x")
@@ -105,6 +105,32 @@ func TestSlackTokenRotated(t *testing.T) {
 		_, metrics := get(t, "http://"+r.OperatorAddr()+"/metrics")
 		return !strings.Contains(metrics, `thoughtgate_channel_listening{channel="chat"}`)
 	})
+}
+
+// Two channels of one app in Slack, for an escalation or for two workflows: clicks in both
+// count, whichever connection they come by. When one of them has moved to another channel
+// of Slack, a click on a message in the old one is answered.
+func TestSlackChannelsOfOneApp(t *testing.T) {
+	const managers, moved = "C0MANAGERS", "C0MOVED"
+	space := slacktest.New(t)
+	second := strings.NewReplacer("chat: ", "managers: ", slacktest.ChannelID, managers).Replace(chatOf(space))
+	r := startReloadable(t, "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\nworkflows: {default: {channels: [inbox, chat, managers]}}\nchannels: {"+
+		chatOf(space)+", "+second+"}\n", "token: secret-of-the-operators, ")
+	space.InTurn()
+	for i, where := range []string{slacktest.ChannelID, slacktest.ChannelID, managers, managers} {
+		holdAt(t, r.AgentAddr(), fmt.Sprintf("hold_%d", i))
+		m := space.PostedIn(where, i+1)
+		space.Click("U1", "approve", m.Value("approve"), where)
+		space.Eventually("the click in "+where+" counts", func() bool { return strings.Contains(space.PostedIn(where, i+1).Blocks, "Approved by alice") })
+	}
+	holdAt(t, r.AgentAddr(), "hold_moved")
+	old := space.PostedIn(managers, 5)
+	space.Reconnects(func() { r.write(strings.Replace(r.text(), managers, moved, 1)) })
+	space.PostedIn(moved, 1)
+	space.Click("U1", "approve", old.Value("approve"), managers)
+	if where, told := space.ToldIn(1); where != managers || !strings.Contains(told, "the gate takes no decisions in this Slack channel") {
+		t.Errorf("told %q in %s", told, where)
+	}
 }
 
 // holdAt makes a call that is held.

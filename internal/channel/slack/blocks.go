@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // Limits of Slack, in characters, and less where several texts share one.
@@ -150,7 +151,7 @@ func outcome(a casefile.Approval) []slack.Block {
 	if a.Rejection != nil {
 		lines = append(lines, "Rejected by "+a.Rejection.By+": "+a.Rejection.Reason)
 	}
-	if a.Failure != nil {
+	if a.Failure != nil && failed(a) {
 		lines = append(lines, "It failed: "+a.Failure.Reason)
 	}
 	if len(lines) == 0 {
@@ -159,10 +160,19 @@ func outcome(a casefile.Approval) []slack.Block {
 	return []slack.Block{slack.NewSectionBlock(plainText(strings.Join(lines, "\n"), maxSection), nil, nil)}
 }
 
-// A pressed is what a button says about its message.
+// failed reports whether a call failed or was not run in time, although nobody had
+// rejected or withdrawn it. What ended otherwise has a reason too, which is no failure.
+func failed(a casefile.Approval) bool {
+	approved := len(a.Approvals) >= max(1, a.Quorum)
+	return a.State == task.Failed || a.State == task.Expired && approved
+}
+
+// A pressed is what a button says about its message, and what the window for a reason
+// says about the button.
 type pressed struct {
-	ID    string `json:"id"`
-	Shown string `json:"shown"` // the digest of what the message shows
+	ID      string `json:"id"`
+	Shown   string `json:"shown"`            // the digest of what the message shows
+	Channel string `json:"channel,omitzero"` // the id of the message's channel; of a button, Slack itself says that
 }
 
 // approveButton is for a message that shows the whole call.
@@ -183,7 +193,7 @@ func otherButtons(q channel.Question, value string) []slack.BlockElement {
 
 // rejection returns the window in which people say why they reject a call.
 func rejection(p pressed) slack.ModalViewRequest {
-	metadata, _ := json.Marshal(p) // two texts
+	metadata, _ := json.Marshal(p) // texts
 	input := slack.NewPlainTextInputBlockElement(nil, blockReason)
 	input.Multiline, input.MaxLength = true, casefile.MaxReason
 	reason := slack.NewInputBlock(blockReason, plainText("Why? The agent will read this.", maxField), nil, input)

@@ -40,22 +40,12 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// A Slack is a channel of Slack.
+// A Slack is a channel of Slack. [Apps] makes it.
 type Slack struct {
 	cfg    Config
 	api    *slack.Client
 	people *people
-	report func(error) // of Run
-}
-
-// New returns a channel.
-func New(c Config) *Slack {
-	options := []slack.Option{slack.OptionAppLevelToken(c.AppToken)}
-	if c.URL != "" {
-		options = append(options, slack.OptionAPIURL(c.URL))
-	}
-	api := slack.New(c.BotToken, options...)
-	return &Slack{cfg: c, api: api, people: &people{names: c.People, teams: c.Groups, now: c.Now, api: api, members: map[string]membership{}}}
+	app    *app
 }
 
 // metadataType marks the messages of the gate, so that one which was sent before a
@@ -211,13 +201,19 @@ var advices = map[string]string{
 // reconnect is how long the channel waits before it connects again after a failure.
 const reconnect = 5 * time.Second
 
-// Run takes what people do in Slack until ctx ends.
+// Run takes what people do in Slack until ctx ends. All channels of an app must run, and
+// for the same time: one of them takes what people do in all.
 func (s *Slack) Run(ctx context.Context, report func(error)) {
-	s.report = report
+	s.app.join(s, report)
+	defer s.app.leave(s)
+	if s != s.app.listener() {
+		<-ctx.Done()
+		return
+	}
 	for ctx.Err() == nil {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "error", s.redact(err))
-			s.report(s.redacted(err))
+			s.app.report(s.redacted(err))
 		}
 		pause(ctx, reconnect)
 	}
@@ -270,10 +266,10 @@ func (s *Slack) connection(ctx context.Context, e socketmode.Event) {
 	switch data := e.Data.(type) {
 	case *slack.ConnectionErrorEvent:
 		s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "error", s.redact(data.ErrorObj), "next", data.Backoff)
-		s.report(s.redacted(data.ErrorObj))
+		s.app.report(s.redacted(data.ErrorObj))
 	default:
 		if e.Type == socketmode.EventTypeHello {
-			s.report(nil)
+			s.app.report(nil)
 		}
 	}
 }

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slacktest"
@@ -39,6 +41,9 @@ type fixture struct {
 	digest string // of its definition
 	outbox *channel.Outbox
 	plan   channel.Plan // without its channels
+	quorum int
+
+	channels map[string]channel.Channel // nil if there is one, named chat
 }
 
 func open(t *testing.T) *fixture {
@@ -51,7 +56,7 @@ func open(t *testing.T) *fixture {
 		Store: f.store,
 		Judge: func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Approve, Workflow: "chat"} },
 		Workflow: func(string) (approval.Workflow, bool) {
-			return approval.Workflow{Approvers: []string{"alice", "group:on-call", "ann"}, Timeout: time.Hour, Redact: []string{"arguments.password"}}, true
+			return approval.Workflow{Quorum: f.quorum, Approvers: []string{"alice", "group:on-call", "ann"}, Timeout: time.Hour, Redact: []string{"arguments.password"}}, true
 		},
 	})
 	if err != nil {
@@ -62,25 +67,35 @@ func open(t *testing.T) *fixture {
 
 // chat returns the channel.
 func (f *fixture) chat() *slack.Slack {
-	return slack.New(slack.Config{
+	return new(slack.Apps).Channel(f.settings())
+}
+
+func (f *fixture) settings() slack.Config {
+	return slack.Config{
 		URL: f.URL, BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: slacktest.ChannelID,
 		People: map[string]string{"U1": "alice", "U5": "ann", "U6": "robot"}, Groups: map[string]string{"S1": "on-call"},
 		Decide: f.desk.Decide, Explain: api.Message, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-	})
+	}
 }
 
-// run runs the outbox until the test ends.
-func (f *fixture) run() {
+// run runs the outbox until the test ends, or until the function that it returns is
+// called, which waits for its end.
+func (f *fixture) run() (stop func()) {
+	if f.channels == nil {
+		f.channels = map[string]channel.Channel{"chat": f.chat()}
+	}
 	f.outbox = channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: map[string]channel.Channel{"chat": f.chat()},
-		Plan: func(t task.Task) channel.Plan { p := f.plan; p.Channels = []string{t.Workflow}; return p },
+		Store: f.store, Cases: f.desk.Cases(), Channels: f.channels,
+		Plan: func(task.Task) channel.Plan { p := f.plan; p.Channels = slices.Sorted(maps.Keys(f.channels)); return p },
 		Page: func(id task.ID) string { return "https://gate.example.com/approvals/" + string(id) },
 		Name: "a", Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
 	go func() { f.outbox.Run(ctx); close(done) }()
-	f.t.Cleanup(func() { cancel(); <-done })
+	stop = func() { cancel(); <-done }
+	f.t.Cleanup(stop)
+	return stop
 }
 
 // counted is for those who count nothing.
@@ -145,10 +160,11 @@ func TestReject(t *testing.T) {
 	if window := f.Opened(); !strings.Contains(window, "thoughtgate_reject") {
 		t.Errorf("window %s", window)
 	}
-	metadata, _ := json.Marshal(m.Value("reject"))
-	f.Send(fmt.Sprintf(`{"type":"view_submission","user":{"id":"U3"},"view":{"callback_id":"thoughtgate_reject","private_metadata":%s,
-		"state":{"values":{"reason":{"reason":{"type":"plain_text_input","value":"not on a Friday"}}}}}}`, metadata))
+	f.Submit("U3", f.Opened(), "not on a Friday")
 	f.Says("Rejected by carol@example.com: not on a Friday")
+	if m := f.Posted(1); strings.Contains(m.Blocks, "It failed") {
+		t.Errorf("a call that was rejected also failed: %s", m.Blocks)
+	}
 	if got := f.state(id); got.State != task.Rejected || got.Approval.Rejection.Reason != "not on a Friday" {
 		t.Errorf("state %s", got.State)
 	}
@@ -174,8 +190,18 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s is told %q; want %q", c.user, got, c.why)
 		}
 	}
-	f.Click("U1", "approve", value, "C0OTHER")
 	f.Click("U1", "unknown", value, slacktest.ChannelID)
+	f.Click("U1", "reject", value, slacktest.ChannelID)
+	elsewhere := strings.ReplaceAll(f.Opened(), slacktest.ChannelID, "C0OTHER")
+	for i, act := range []func(){
+		func() { f.Click("U1", "approve", value, "C0OTHER") },
+		func() { f.Submit("U1", elsewhere, "") },
+	} {
+		act()
+		if where, got := f.ToldIn(6 + i); where != "C0OTHER" || !strings.Contains(got, "U1: Your decision does not count: the gate takes no decisions in this Slack channel") {
+			t.Errorf("U1 is told %q in %s", got, where)
+		}
+	}
 	if got := f.state(id); got.State != task.InputRequired || len(got.Approval.Approvals) > 0 {
 		t.Errorf("state %s with %d approvals", got.State, len(got.Approval.Approvals))
 	}
@@ -363,12 +389,12 @@ func TestToolChanged(t *testing.T) {
 	}
 }
 
-// status waits until operators see of the channel what they should.
+// status waits until operators see of each channel what they should.
 func (f *fixture) status(what string, seen func(channel.Status) bool) {
 	f.t.Helper()
 	f.Eventually(what, func() bool {
 		all := f.outbox.Statuses()
-		return len(all) == 1 && seen(all[0])
+		return len(all) == len(f.channels) && !slices.ContainsFunc(all, func(s channel.Status) bool { return !seen(s) })
 	})
 }
 
@@ -424,5 +450,132 @@ func TestRemind(t *testing.T) {
 	}
 	if m := f.Posted(3); !strings.Contains(m.Blocks, "The approvers of the workflow managers may decide now as well") {
 		t.Errorf("the escalation: %s", m.Blocks)
+	}
+}
+
+// Two channels of the gate use one app in Slack, which sends each click to any one of the
+// app's connections: each click counts for the channel that it was made in, with the
+// people of that channel, and operators see of both whether clicks arrive.
+func TestOneApp(t *testing.T) {
+	const managers = "C0MANAGERS"
+	f := open(t)
+	first, second := f.settings(), f.settings()
+	first.Groups, second.People, second.Channel = nil, nil, managers
+	var apps slack.Apps
+	f.channels = map[string]channel.Channel{"managers": apps.Channel(second), "ops": apps.Channel(first)}
+	f.run()
+	f.InTurn()
+	listening := func(s channel.Status) bool { return s.Deaf == "" }
+	f.status("clicks arrive", listening)
+	for i := range 4 {
+		id := f.hold(fmt.Sprintf(`{"n":%d}`, i))
+		user, where := "U1", slacktest.ChannelID
+		if i > 1 {
+			user, where = "U3", managers
+		}
+		f.Click(user, "approve", f.PostedIn(where, i+1).Value("approve"), where)
+		f.Eventually("a click counts in "+where, func() bool { return f.state(id).State == task.Approved })
+	}
+	id := f.hold(`{"n":"rejected"}`)
+	f.Click("U3", "reject", f.PostedIn(managers, 5).Value("reject"), managers)
+	f.Submit("U3", f.Opened(), "no")
+	f.Eventually("a reason counts", func() bool { return f.state(id).State == task.Rejected })
+	f.hold(`{"n":"others"}`)
+	f.Click("U1", "approve", f.PostedIn(managers, 6).Value("approve"), managers)
+	if where, told := f.ToldIn(1); where != managers || !strings.Contains(told, "not set up as an approver") {
+		t.Errorf("an approver of the other channel is told %q in %s", told, where)
+	}
+	if n := f.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	f.Rotate("xoxb-other", "xapp-other")
+	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.Deaf, "token_revoked") })
+	f.Rotate("xoxb-bot", "xapp-app")
+	f.status("clicks arrive again", listening)
+}
+
+// If two people must approve, the first is told that the approval counts.
+func TestQuorum(t *testing.T) {
+	f := open(t)
+	f.quorum = 2
+	f.run()
+	id := f.hold(`{}`)
+	value := f.Posted(1).Value("approve")
+	for i, want := range []string{"U1: Your approval is recorded: 1 of 2 approvals.", "U1: Your decision does not count: you have already approved this call"} {
+		f.Click("U1", "approve", value, slacktest.ChannelID)
+		if got := f.Told(i + 1); got != want {
+			t.Errorf("told %q; want %q", got, want)
+		}
+	}
+	f.Click("U3", "approve", value, slacktest.ChannelID)
+	f.Says("Approved by carol@example.com")
+	if got := f.state(id); got.State != task.Approved || f.Tellings() != 2 {
+		t.Errorf("state %s, %d messages to people", got.State, f.Tellings())
+	}
+}
+
+// A click that Slack was told has arrived counts, or the person is told that it does not,
+// also if the gate stops or takes another configuration at that moment, and if Slack does
+// not say who the person is.
+func TestStopsDuringClick(t *testing.T) {
+	for name, answers := range map[string]bool{"Slack answers": true, "Slack does not answer": false} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			stop := f.run()
+			id := f.hold(`{}`)
+			m := f.Posted(1)
+			resume := f.StallMethod("users.info")
+			defer resume()
+			f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
+			f.Stalled("users.info")
+			stopped := make(chan struct{})
+			go func() { stop(); close(stopped) }()
+			f.Disconnected()
+			if answers {
+				resume()
+			}
+			<-stopped
+			approved := f.state(id).State == task.Approved
+			if told := f.Tellings() > 0; approved == told || approved && !answers {
+				t.Fatalf("approved: %t, told: %t", approved, told)
+			}
+			if told := "U1: Your decision does not count: Slack did not answer in time"; !approved && !strings.HasPrefix(f.Told(1), told) {
+				t.Errorf("told %q", f.Told(1))
+			}
+		})
+	}
+}
+
+// A message says that a call failed if that happened after it was approved, and not if it
+// was rejected, withdrawn, or never decided.
+func TestFailed(t *testing.T) {
+	f := open(t)
+	chat := f.chat()
+	decided := casefile.Decisions{Quorum: 1, Approvals: []task.Decision{{By: "alice"}}}
+	for _, c := range []struct {
+		state  task.State
+		stage  channel.Stage
+		by     casefile.Decisions
+		failed bool
+	}{
+		{task.Failed, channel.Failed, decided, true},
+		{task.Expired, channel.Expired, decided, true},
+		{task.Expired, channel.Expired, casefile.Decisions{Quorum: 1}, false},
+		{task.Cancelled, channel.Cancelled, decided, false},
+		{task.Rejected, channel.Rejected, casefile.Decisions{Quorum: 1, Rejection: &task.Decision{By: "alice", Reason: "why"}}, false},
+	} {
+		q := channel.Question{Stage: channel.Pending, Approval: casefile.Approval{ID: "tg_1", Tool: "x"}}
+		ref, err := chat.Ask(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Stage, q.Approval.State, q.Approval.Decisions, q.Approval.Failure = c.stage, c.state, c.by, &task.Failure{Reason: "why"}
+		if err := chat.Update(t.Context(), ref, q); err != nil {
+			t.Fatal(err)
+		}
+		all := f.Messages()
+		if got := strings.Contains(all[len(all)-1].Blocks, "It failed: why"); got != c.failed {
+			t.Errorf("%s with %d approvals: the message says that it failed: %t", c.state, len(c.by.Approvals), got)
+		}
 	}
 }

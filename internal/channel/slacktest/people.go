@@ -18,13 +18,30 @@ func (w *Workspace) Send(payload string) {
 	w.mu.Lock()
 	w.envelopes++
 	id := fmt.Sprintf("e%d", w.envelopes)
-	err := w.sockets[len(w.sockets)-1].WriteMessage(websocket.TextMessage,
+	err := w.connection().WriteMessage(websocket.TextMessage,
 		fmt.Appendf(nil, `{"type":"interactive","envelope_id":%q,"accepts_response_payload":true,"payload":%s}`, id, payload))
 	w.mu.Unlock()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.await("the gate acknowledges a click", func() bool { return w.acked[id] })
+}
+
+// InTurn has each click from now on go to the next of the connections. The real Slack
+// takes one at random.
+func (w *Workspace) InTurn() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inTurn = true
+}
+
+// connection returns the connection to which the next click goes: the newest, if nothing
+// else was said.
+func (w *Workspace) connection() *websocket.Conn {
+	if w.inTurn {
+		return w.sockets[w.envelopes%len(w.sockets)]
+	}
+	return w.sockets[len(w.sockets)-1]
 }
 
 // Click has a user press a button of a message in a channel.
@@ -35,25 +52,73 @@ func (w *Workspace) Click(user, action, value, channel string) {
 		"actions":[{"type":"button","block_id":"decide","action_id":%q,"value":%s}]}`, user, channel, action, quoted))
 }
 
+// Submit has a user give a reason in a window that was opened, and press its button.
+func (w *Workspace) Submit(user, window, reason string) {
+	w.t.Helper()
+	var opened struct {
+		View struct {
+			Callback string `json:"callback_id"`
+			Metadata string `json:"private_metadata"`
+		} `json:"view"`
+	}
+	if err := json.Unmarshal([]byte(window), &opened); err != nil {
+		w.t.Fatal(err)
+	}
+	metadata, _ := json.Marshal(opened.View.Metadata) // a text
+	w.Send(fmt.Sprintf(`{"type":"view_submission","user":{"id":%q},"view":{"callback_id":%q,"private_metadata":%s,
+		"state":{"values":{"reason":{"reason":{"type":"plain_text_input","value":%q}}}}}}`, user, opened.View.Callback, metadata, reason))
+}
+
 // Refresh asks the gate to connect again, as Slack does now and then, and waits until
 // it has.
 func (w *Workspace) Refresh() {
 	w.t.Helper()
+	w.Reconnects(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err := w.sockets[0].WriteMessage(websocket.TextMessage, []byte(`{"type":"disconnect","reason":"refresh_requested","debug_info":{"host":"h"}}`)); err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+// Reconnects does something after which the gate connects anew, and waits until it has
+// and its earlier connections have ended.
+func (w *Workspace) Reconnects(why func()) {
+	w.t.Helper()
 	w.Connected()
 	w.mu.Lock()
-	first := w.sockets[0]
-	err := first.WriteMessage(websocket.TextMessage, []byte(`{"type":"disconnect","reason":"refresh_requested","debug_info":{"host":"h"}}`))
+	before := slices.Clone(w.sockets)
 	w.mu.Unlock()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.await("the gate connects again", func() bool { return len(w.sockets) > 0 && !slices.Contains(w.sockets, first) })
+	why()
+	w.await("the gate connects again", func() bool {
+		return len(w.sockets) > 0 && !slices.ContainsFunc(w.sockets, func(c *websocket.Conn) bool { return slices.Contains(before, c) })
+	})
 }
 
 // Connected waits until the gate is connected.
 func (w *Workspace) Connected() {
 	w.t.Helper()
 	w.await("the gate connects", func() bool { return len(w.sockets) > 0 })
+}
+
+// Disconnected waits until the gate is not connected.
+func (w *Workspace) Disconnected() {
+	w.t.Helper()
+	w.await("the gate disconnects", func() bool { return len(w.sockets) == 0 })
+}
+
+// Connections returns how many connections the gate has.
+func (w *Workspace) Connections() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.sockets)
+}
+
+// Stalled waits until a request for a method waits: see [Workspace.StallMethod].
+func (w *Workspace) Stalled(method string) {
+	w.t.Helper()
+	w.await("a request for "+method+" waits", func() bool { return w.stalled[method] > 0 })
 }
 
 // await waits for something that holds while nothing changes here.
@@ -92,8 +157,12 @@ func (w *Workspace) Messages() []Message {
 	return slices.Clone(w.messages)
 }
 
-// Put has a message be there that was posted earlier.
+// Put has a message be there that was posted earlier, in the channel with [ChannelID] if
+// it names none.
 func (w *Workspace) Put(m Message) {
+	if m.Channel == "" {
+		m.Channel = ChannelID
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.messages = append(w.messages, m)
@@ -124,13 +193,42 @@ func (w *Workspace) Says(text string) {
 	})
 }
 
+// PostedIn waits for a number of messages in a channel and returns the last.
+func (w *Workspace) PostedIn(channel string, n int) Message {
+	w.t.Helper()
+	var found []Message
+	w.await(fmt.Sprintf("%d messages are posted in %s", n, channel), func() bool {
+		found = slices.DeleteFunc(slices.Clone(w.messages), func(m Message) bool { return m.Channel != channel })
+		return len(found) >= n
+	})
+	if len(found) != n {
+		w.t.Errorf("%d messages in %s; want %d", len(found), channel, n)
+	}
+	return found[n-1]
+}
+
 // Told waits until so many users got a message that only they see, and returns the last one.
 func (w *Workspace) Told(n int) string {
+	w.t.Helper()
+	_, text := w.ToldIn(n)
+	return text
+}
+
+// ToldIn is Told with the channel in which the message is.
+func (w *Workspace) ToldIn(n int) (channel, text string) {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%d users get a message of their own", n), func() bool { return len(w.ephemerals) >= n })
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ephemerals[n-1]
+	last := w.ephemerals[n-1]
+	return last.channel, last.user + ": " + last.text
+}
+
+// Tellings returns how many messages users got that only they see.
+func (w *Workspace) Tellings() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ephemerals)
 }
 
 // Opened waits until a window is opened, and returns it.

@@ -16,10 +16,11 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// ChannelID is the id of the one channel.
+// ChannelID is the id of the channel that most tests use. The workspace has every other
+// channel as well.
 const ChannelID = "C024BE91L"
 
-// A Workspace is a Slack with one channel, in which these people are: alice (U1),
+// A Workspace is a Slack with one app, in which these people are: alice (U1),
 // mallory (U2), carol (U3) who is in the user group S1, U4 of that group whose
 // address is not confirmed, ann (U5), and a bot (U6).
 type Workspace struct {
@@ -28,7 +29,7 @@ type Workspace struct {
 
 	mu         sync.Mutex
 	messages   []Message
-	ephemerals []string // "user: text"
+	ephemerals []ephemeral
 	views      []string
 	sockets    []*websocket.Conn
 	acked      map[string]bool
@@ -36,15 +37,20 @@ type Workspace struct {
 	lost       map[string]http.HandlerFunc // answers the next request in the place of Slack, which obeys it, by method
 	botToken   string
 	appToken   string
-	deleted    bool // messages cannot be changed any more
-	stalled    chan struct{}
+	deleted    bool                     // messages cannot be changed any more
+	stalls     map[string]chan struct{} // closed when requests for a method go on, by method
+	stalled    map[string]int           // requests that wait, by method
+	inTurn     bool                     // clicks go to the connections in turn
 	envelopes  int
 }
 
+// An ephemeral is a message that only one user sees.
+type ephemeral struct{ channel, user, text string }
+
 // A Message is one that was posted, as it is now.
 type Message struct {
-	Stamp, Thread, Text, Blocks, Metadata string
-	Changes                               int
+	Channel, Stamp, Thread, Text, Blocks, Metadata string
+	Changes                                        int
 }
 
 // users are the people, as users.info describes them.
@@ -63,7 +69,10 @@ var groups = map[string]string{"S1": `["U3","U4"]`}
 // New returns a workspace for which the tokens xoxb-bot and xapp-app are valid.
 func New(t *testing.T) *Workspace {
 	t.Helper()
-	w := &Workspace{t: t, acked: map[string]bool{}, refusals: map[string][]string{}, lost: map[string]http.HandlerFunc{}}
+	w := &Workspace{
+		t: t, acked: map[string]bool{}, refusals: map[string][]string{}, lost: map[string]http.HandlerFunc{},
+		stalls: map[string]chan struct{}{}, stalled: map[string]int{},
+	}
 	w.Rotate("xoxb-bot", "xapp-app")
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/{method}", w.serve)
@@ -116,16 +125,19 @@ func (w *Workspace) Delete() {
 }
 
 // Stall has changes of messages wait until the function that it returns is called.
-func (w *Workspace) Stall() (resume func()) {
+func (w *Workspace) Stall() (resume func()) { return w.StallMethod("chat.update") }
+
+// StallMethod has requests for a method wait until the function that it returns is called.
+func (w *Workspace) StallMethod(method string) (resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stalled := make(chan struct{})
-	w.stalled = stalled
+	stall := make(chan struct{})
+	w.stalls[method] = stall
 	return sync.OnceFunc(func() {
 		w.mu.Lock()
-		w.stalled = nil
+		delete(w.stalls, method)
 		w.mu.Unlock()
-		close(stalled)
+		close(stall)
 	})
 }
 
@@ -137,7 +149,7 @@ func (w *Workspace) serve(out http.ResponseWriter, r *http.Request) {
 	if failed := r.ParseForm(); err != nil || failed != nil {
 		w.t.Errorf("%s: %v, %v", method, err, failed)
 	}
-	if method == "chat.update" && !w.wait(r) {
+	if !w.wait(r, method) {
 		return
 	}
 	w.mu.Lock()
@@ -160,17 +172,24 @@ func (w *Workspace) serve(out http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, text)
 }
 
-// wait waits until changes of messages go on, and reports whether the client is still
+// wait waits until requests for a method go on, and reports whether the client is still
 // there then.
-func (w *Workspace) wait(r *http.Request) bool {
+func (w *Workspace) wait(r *http.Request, method string) bool {
 	w.mu.Lock()
-	stalled := w.stalled
-	w.mu.Unlock()
-	if stalled == nil {
+	stall := w.stalls[method]
+	if stall == nil {
+		w.mu.Unlock()
 		return true
 	}
+	w.stalled[method]++
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stalled[method]--
+	}()
 	select {
-	case <-stalled:
+	case <-stall:
 		return true
 	case <-r.Context().Done():
 		return false
@@ -213,7 +232,7 @@ func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) stri
 		"chat.postMessage": func(r *http.Request, _ []byte) string { return w.post(r) },
 		"chat.update":      func(r *http.Request, _ []byte) string { return w.update(r) },
 		"chat.postEphemeral": func(r *http.Request, _ []byte) string {
-			w.ephemerals = append(w.ephemerals, r.Form.Get("user")+": "+r.Form.Get("text"))
+			w.ephemerals = append(w.ephemerals, ephemeral{r.Form.Get("channel"), r.Form.Get("user"), r.Form.Get("text")})
 			return `{"ok":true,"message_ts":"1.1"}`
 		},
 		"views.open": func(_ *http.Request, body []byte) string {
@@ -226,39 +245,39 @@ func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) stri
 		"usergroups.users.list": func(r *http.Request, _ []byte) string {
 			return fmt.Sprintf(`{"ok":true,"users":%s}`, groups[r.Form.Get("usergroup")])
 		},
-		"conversations.history": func(*http.Request, []byte) string { return w.history("") },
-		"conversations.replies": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("ts")) },
+		"conversations.history": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("channel"), "") },
+		"conversations.replies": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("channel"), r.Form.Get("ts")) },
 	}
 }
 
 func (w *Workspace) post(r *http.Request) string {
 	m := Message{
-		Stamp: fmt.Sprintf("%d.000100", 1700000000+len(w.messages)), Thread: r.Form.Get("thread_ts"),
+		Channel: r.Form.Get("channel"), Stamp: fmt.Sprintf("%d.000100", 1700000000+len(w.messages)), Thread: r.Form.Get("thread_ts"),
 		Text: r.Form.Get("text"), Blocks: r.Form.Get("blocks"), Metadata: r.Form.Get("metadata"),
 	}
 	if m.Blocks != "" {
 		checkBlocks(w.t, m.Blocks)
 	}
 	w.messages = append(w.messages, m)
-	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, ChannelID, m.Stamp)
+	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, m.Channel, m.Stamp)
 }
 
 func (w *Workspace) update(r *http.Request) string {
-	i := slices.IndexFunc(w.messages, func(m Message) bool { return m.Stamp == r.Form.Get("ts") })
+	i := slices.IndexFunc(w.messages, func(m Message) bool { return m.Channel == r.Form.Get("channel") && m.Stamp == r.Form.Get("ts") })
 	if i < 0 || w.deleted {
 		return `{"ok":false,"error":"message_not_found"}`
 	}
 	checkBlocks(w.t, r.Form.Get("blocks"))
 	w.messages[i].Blocks, w.messages[i].Text = r.Form.Get("blocks"), r.Form.Get("text")
 	w.messages[i].Changes++
-	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, ChannelID, r.Form.Get("ts"))
+	return fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, w.messages[i].Channel, w.messages[i].Stamp)
 }
 
-// history returns the messages of the channel, or of a thread.
-func (w *Workspace) history(thread string) string {
+// history returns the messages of a channel, or of a thread in it.
+func (w *Workspace) history(channel, thread string) string {
 	var all []string
 	for _, m := range w.messages {
-		if m.Thread == thread {
+		if m.Channel == channel && m.Thread == thread {
 			all = append(all, fmt.Sprintf(`{"type":"message","ts":%q,"text":"","metadata":%s}`, m.Stamp, m.Metadata))
 		}
 	}
