@@ -160,9 +160,34 @@ func (l *loader) checkChannel(at string, c *Channel) {
 	case "push":
 		l.checkPush(at+".push", c)
 	default:
-		l.need(at+".slack", "bot_token", c.Slack.BotToken.Reveal())
-		l.need(at+".slack", "app_token", c.Slack.AppToken.Reveal())
-		l.need(at+".slack", "channel", c.Slack.Channel)
+		l.checkSlack(at+".slack", c)
+	}
+}
+
+// checkSlack reports channels whose clicks could not be told apart, and apps with several
+// tokens: Slack sends each click to any one of the connections of an app, and the gate has
+// one for each token.
+func (l *loader) checkSlack(at string, c *Channel) {
+	bot, app := c.Slack.BotToken.Reveal(), c.Slack.AppToken.Reveal()
+	l.need(at, "bot_token", bot)
+	l.need(at, "app_token", app)
+	l.need(at, "channel", c.Slack.Channel)
+	if bot == "" || app == "" || c.Slack.Channel == "" {
+		return
+	}
+	for i := range l.cfg.Channels {
+		other := &l.cfg.Channels[i]
+		sameBot, sameApp := other.Slack.BotToken.Reveal() == bot, other.Slack.AppToken.Reveal() == app
+		switch {
+		case other == c:
+			return
+		case sameApp && other.Slack.Channel == c.Slack.Channel:
+			l.report(l.origin(at+".channel"), at+".channel", fmt.Sprintf("is the one of %q: give %q the people of both, and name it in the workflows of both", other.Name, other.Name))
+			return
+		case sameBot && !sameApp:
+			l.report(l.origin(at+".app_token"), at+".app_token", fmt.Sprintf("must be that of %q, which is the same app: it has the same bot_token", other.Name))
+			return
+		}
 	}
 }
 

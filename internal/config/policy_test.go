@@ -106,6 +106,12 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"two kinds", mailTo + "}, slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{"3:15: channels.c: needs one kind: webhook, slack, email or push"}},
 		{"push without a contact", "channels: {c: {push: {contact: ops}}}\n", []string{"3:32: channels.c.push.contact: must be mailto: and an address, or a URL with https"}},
 		{"push twice", "channels: {c: {push: {contact: 'mailto:a@b'}}, d: {push: {contact: 'https://c'}}}\n", []string{`3:58: channels.d.push: there can be one channel of this kind, and "c" is one`}},
+		{"one Slack channel twice", "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1}}, d: {slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{
+			`3:116: channels.d.slack.channel: is the one of "c": give "c" the people of both, and name it in the workflows of both`,
+		}},
+		{"two tokens of one app", "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1}}, d: {slack: {bot_token: b, app_token: z, channel: C2}}}\n", []string{
+			`3:104: channels.d.slack.app_token: must be that of "c", which is the same app: it has the same bot_token`,
+		}},
 		{"reminders of nobody", "workflows: {a: {remind: [50%]}}\n", []string{"3:25: workflows.a.remind: reminds nobody: the workflow has no channel besides the inbox"}},
 		{"reminders in disorder", hook + "workflows: {a: {remind: [50%, 50%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must rise from one entry to the next"}},
 		{"many reminders", hook + "workflows: {a: {remind: [1%, 2%, 3%, 4%, 5%, 6%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must not have more than 5 entries"}},
