@@ -1,10 +1,12 @@
 package app_test
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -140,7 +142,8 @@ func TestReloadCertificate(t *testing.T) {
 }
 
 // A token that is taken out of the configuration opens no door of operators any
-// more, and ends the streams that it opened, without a restart.
+// more, and ends the streams that it opened, without a restart. Nor does it serve for a
+// request that was begun before and whose body came afterwards.
 func TestReloadOperators(t *testing.T) {
 	const first, second = "tgo_0123456789abcdefghijklmnop", "tgo_ponmlkjihgfedcba9876543210"
 	r := startReloadable(t, onlyRead, "token: "+first+", ")
@@ -166,10 +169,22 @@ func TestReloadOperators(t *testing.T) {
 	}
 	stream := open(first, "/api/approvals/events")
 	defer stream.Body.Close()
-	r.write(strings.Replace(r.text(), first, second, 1))
-	eventually(t, "the new token is taken", func() bool { return status(second) == http.StatusOK })
+	finish := r.beginDecision(first)
+	change := func(text string) { // and does not ask with a wrong token meanwhile: those are limited
+		t.Helper()
+		before := r.reloads()
+		r.write(text)
+		eventually(t, "the configuration is reloaded", func() bool { return r.reloads() > before })
+	}
+	change(strings.Replace(r.text(), first, second, 1))
+	if got := status(second); got != http.StatusOK {
+		t.Errorf("the new token is answered %d", got)
+	}
 	if got := status(first); got != http.StatusUnauthorized {
 		t.Errorf("the removed token is answered %d", got)
+	}
+	if got := finish(); got != http.StatusUnauthorized {
+		t.Errorf("a decision that was begun with the removed token is answered %d", got)
 	}
 	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
 		t.Logf("the stream broke off: %v", err) // it must end; how does not matter
@@ -181,6 +196,33 @@ func TestReloadOperators(t *testing.T) {
 	eventually(t, "a configuration with which nobody can sign in is refused", func() bool {
 		return strings.Contains(r.readiness(), "no identity provider configured")
 	})
+}
+
+// beginDecision sends a decision without its body, and returns when the gate waits for
+// that. The function that it returns sends it, and returns the status of the answer.
+func (r *reloadable) beginDecision(token string) (finish func() int) {
+	r.t.Helper()
+	conn := connect(r.t, "127.0.0.1", r.OperatorAddr())
+	in := bufio.NewReader(conn)
+	fmt.Fprintf(conn, "POST /api/approvals/tg_x/approve HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", r.OperatorAddr(), token)
+	line, err := in.ReadString('\n')
+	if err != nil || !strings.Contains(line, "100 Continue") {
+		r.t.Fatalf("a decision that announces its body: %q, %v", line, err)
+	}
+	return func() int {
+		r.t.Helper()
+		io.WriteString(conn, "{}")
+		if _, err := in.ReadString('\n'); err != nil { // the end of the first answer
+			r.t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
 }
 
 func (r *reloadable) readiness() string {

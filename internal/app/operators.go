@@ -55,7 +55,7 @@ func (o *operators) bind(secure *tls.Config) (err error) {
 // listenerConfig says how operators are served.
 func (o *operators) listenerConfig(address string, secure *tls.Config) listener.Config {
 	l := o.base.listenerConfig("operators", address, secure)
-	l.Patience = o.cfg.Limits.WriteTimeout
+	l.Patience, l.Bodies = o.cfg.Limits.WriteTimeout, o.cfg.Limits.ReadTimeout
 	l.Room = admission.Limits{
 		Total: int64(o.room.operators), Client: int64(max(1, o.room.operators/2)), // one address is not everybody
 	}
@@ -104,10 +104,11 @@ func (o *operators) configure(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	if old := o.auth.Swap(auth); old != nil {
-		old.Replace(auth)
+	if old := o.auth.Load(); old != nil {
+		old.Replace(auth) // before anybody uses it
 	}
-	o.listener.Handle(listener.BodiesFirst(cfg.Limits.ReadTimeout, o.guard(cfg).Wrap(routes)))
+	o.auth.Store(auth)
+	o.listener.Handle(o.guard(cfg).Wrap(routes))
 	return nil
 }
 

@@ -73,21 +73,10 @@ func busy(next http.Handler) http.Handler {
 // maxOperatorBody is more than any request of an operator has.
 const maxOperatorBody = 64<<10 + 1
 
-// BodiesFirst reads the bodies of requests before next serves them. Each client
-// has limited time and limited memory for that, and meanwhile its connection gives
-// way to others: anybody can send a request, long before it is known who they are.
-// next gets what has arrived, and the error if that is not all.
-func BodiesFirst(patience time.Duration, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 && !readFirst(w, r, patience) {
-			panic(http.ErrAbortHandler)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// readFirst reads the body of a request into memory. It reports false if the
-// connection has given way, or is broken.
+// readFirst reads the body of a request into memory, or the first part of a large one.
+// Its client has limited time for that, and meanwhile the connection gives way to
+// others: anybody can send a request, long before it is known who they are. It reports
+// false if the connection has given way, or is broken.
 func readFirst(w http.ResponseWriter, r *http.Request, patience time.Duration) bool {
 	conn, ok := r.Context().Value(connKey{}).(*boundedConn)
 	if !ok || http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) != nil {

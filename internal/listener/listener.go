@@ -36,6 +36,12 @@ type Config struct {
 	Keepalive time.Duration
 	MaxHeader int // in bytes
 
+	// Bodies is within which time the body of a request is to arrive. It is read before
+	// the handler is chosen that serves the request, which gets what has arrived, and the
+	// error if that is not all; of a large body, the handler reads the rest. Zero leaves
+	// all of that to the handler.
+	Bodies time.Duration
+
 	Context func(context.Context, net.Conn) context.Context // of all requests of a connection; may be nil
 	State   func(net.Conn, http.ConnState)                  // is called when the state of a connection changes; may be nil
 	Refused func(wire.Type)                                 // is called for each connection that is refused
@@ -64,7 +70,7 @@ func Listen(c Config) (*Listener, error) {
 
 // New returns a listener that serves what connects to l.
 func New(l net.Listener, c Config) *Listener {
-	handler := new(liveHandler)
+	handler := &liveHandler{bodies: c.Bodies}
 	bound := &Listener{handler: handler, Listener: newBounded(l, c), server: &http.Server{
 		Handler:           busy(handler),
 		ConnContext:       c.withConn,
@@ -96,7 +102,8 @@ func newBounded(l net.Listener, c Config) *boundedListener {
 	}
 }
 
-// Handle replaces the handler. Requests that are being served keep the old one.
+// Handle replaces the handler. Requests that are being served keep the old one; those
+// whose body is still awaited (see [Config.Bodies]) get the new one.
 func (l *Listener) Handle(h http.Handler) { l.handler.set(h) }
 
 // ShowCertificate makes a listener that has TLS use another configuration of it for

@@ -22,7 +22,7 @@ func start(t *testing.T, room int64, state func(net.Conn, http.ConnState)) (*lis
 	t.Helper()
 	refused := make(chan wire.Type, 8)
 	l, err := listener.Listen(listener.Config{
-		For: "tests", Address: "127.0.0.1:0", Room: admission.Limits{Total: room, Client: room}, MaxHeader: 1 << 16, State: state,
+		For: "tests", Address: "127.0.0.1:0", Room: admission.Limits{Total: room, Client: room}, MaxHeader: 1 << 16, State: state, Bodies: time.Minute,
 		Refused: func(k wire.Type) { refused <- k }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -123,6 +123,31 @@ func TestHandlerIsReplaced(t *testing.T) {
 	case <-ended:
 	default:
 		t.Error("the end did not wait for a request")
+	}
+}
+
+// A request whose body arrives after the handler was replaced is served by the new one.
+func TestHandlerIsReplacedBeforeBody(t *testing.T) {
+	l, _ := start(t, 4, nil)
+	l.Handle(say("old"))
+	c := dial(t, l)
+	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // the body is awaited
+		if line, err := c.in.ReadString('\n'); err != nil || line != want {
+			t.Fatalf("answered %q, %v", line, err)
+		}
+	}
+	l.Handle(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, "new "+string(body))
+	}))
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := c.read(t); body != "new hello" {
+		t.Errorf("answered %q", body)
 	}
 }
 

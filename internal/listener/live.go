@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A liveHandler is a handler that can be replaced while requests are served, and that
 // knows when none is served any more.
 type liveHandler struct {
 	current atomic.Pointer[http.Handler]
+	bodies  time.Duration // within which a body is to arrive before its request is served; zero leaves that to the handler
 
 	mu      sync.Mutex
 	serving int
@@ -25,6 +27,9 @@ func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.serving++
 	l.mu.Unlock()
 	defer l.served()
+	if l.bodies > 0 && r.ContentLength != 0 && !readFirst(w, r, l.bodies) {
+		panic(http.ErrAbortHandler)
+	}
 	(*l.current.Load()).ServeHTTP(w, r)
 }
 

@@ -1,7 +1,9 @@
 package operator
 
 import (
+	"bytes"
 	"crypto/subtle"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -69,7 +71,7 @@ func (e *Error) WriteHeaders(h http.Header) {
 // It says nothing of what they may do, nor whether they meant to: use
 // [Auth.Authorize] for that.
 func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
-	o, err := a.recognise(r)
+	o, err := a.latest().recognise(r)
 	switch err {
 	case nil:
 		return o, nil
@@ -103,7 +105,12 @@ func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
 // Authorize returns who makes a request if they may do what role may, not too
 // often, and if it was them and not another site that had their browser send
 // it. An error is an [*Error].
+//
+// It reads the body of a request that changes something into memory, and goes by
+// what its sender may do after that: nothing is waited for between the check and
+// the change.
 func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
+	a = a.latest()
 	o, err := a.Authenticate(r)
 	if err != nil {
 		return o, err
@@ -118,11 +125,54 @@ func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
 	if !o.Role.Includes(role) {
 		return o, errForbidden
 	}
-	if o.Way != ByToken && !safe(r.Method) && (!a.sameSite(r) || !a.knowsForm(r, o)) {
+	if safe(r.Method) {
+		return o, nil
+	}
+	if o.Way != ByToken && !a.sameSite(r) {
+		return o, errCrossSite
+	}
+	o, why := a.afterBody(r, o, role)
+	if why != nil {
+		return o, why
+	}
+	if o.Way != ByToken && !a.knowsForm(r, o) {
 		return o, errCrossSite
 	}
 	return o, nil
 }
+
+// afterBody waits for the body of a request of o, for which its client can take some
+// time, and returns o as they are then, if they may still do what role may.
+func (a *Auth) afterBody(r *http.Request, o Operator, role Role) (Operator, *Error) {
+	if r.ContentLength == 0 {
+		return o, nil
+	}
+	readBody(r)
+	now, err := a.latest().again(r.Context(), o)
+	switch {
+	case err != nil:
+		return o, err
+	case !now.Role.Includes(role):
+		return now, errForbidden
+	}
+	return now, nil
+}
+
+// readBody reads the body of r into memory. Handlers then get it from there, and the
+// error if it is not complete or larger than [maxForm].
+func readBody(r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxForm))
+	if err == nil {
+		err = io.EOF
+	}
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failure{err}))
+}
+
+// A failure is a reader that has nothing but an error.
+type failure struct{ err error }
+
+// Read implements [io.Reader].
+func (f failure) Read([]byte) (int, error) { return 0, f.err }
 
 // safe reports whether requests with a method change nothing.
 func safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
@@ -163,7 +213,6 @@ const (
 func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
 	given := r.Header.Get(FormHeader)
 	if given == "" {
-		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 		given = r.PostFormValue(FormField)
 	}
 	want := a.FormToken(o)
@@ -179,7 +228,8 @@ type Refusal func(w http.ResponseWriter, r *http.Request, why *Error)
 
 // Handle returns a handler that serves those who may do what role may, and
 // refuses all others. It logs what operators do. A session that ends while it is
-// served ends the context of the request.
+// served ends the context of the request. If a has been replaced, what has replaced
+// it decides.
 func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
