@@ -142,6 +142,18 @@ func TestStrangersLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	cookie := h.cookies()
+	for n := range operator.MaxReturns + 100 { // some begin a login, and return without a code
+		w := h.from(stranger(n), http.MethodGet, "/login/oidc", "")
+		to, err := w.Result().Location()
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, _, _ := strings.Cut(w.Header().Get("Set-Cookie"), ";")
+		h.from(stranger(n), http.MethodGet, "/login/oidc/callback?error=no&state="+to.Query().Get("state"), "", "Cookie", began)
+	}
+	if n := h.auth.Returns(); n == 0 || n > operator.MaxReturns {
+		t.Errorf("%d returns are remembered", n)
+	}
 	for n := range operator.MaxLimiters + 5000 {
 		h.from(stranger(n), http.MethodGet, fmt.Sprintf("/login/oidc/callback?state=%d&code=x", n), "")
 		if n%100 == 0 {
@@ -150,7 +162,8 @@ func TestStrangersLeaveNothing(t *testing.T) {
 			h.from(stranger(n), http.MethodGet, "/login/oidc/callback?code=x&state="+back.Query().Get("state"), "", "Cookie", cookie)
 		}
 	}
-	h.want(403, "not verified", "GET", back.RequestURI(), "")
+	h.want(401, "not started here", "GET", back.RequestURI(), "") // somebody with a copy of the cookie was faster
+	h.want(403, "not verified", "GET", h.arrive(h.depart("/")), "")
 	if n := h.auth.Remembered(); n > operator.MaxLimiters {
 		t.Errorf("%d addresses are remembered", n)
 	}
@@ -161,13 +174,21 @@ func TestStrangersLeaveNothing(t *testing.T) {
 }
 
 // Callbacks that no login began are no guesses of tokens: they keep nobody else
-// from logging in.
+// from logging in, also if all come from the address of one proxy.
 func TestCallbacksLockNobodyOut(t *testing.T) {
 	h, issuer := elsewhere(t, nil)
 	issuer.LogIn(person(nil), nil)
+	const proxy = "127.0.0.1:5000" // which is the address of the person, too
 	for n := range 1000 {
 		h.from(stranger(n), http.MethodGet, "/login/oidc/callback?state=x&code=x", "")
+		h.from(proxy, http.MethodGet, "/login/oidc/callback?state=x&code=x", "")
 	}
+	h.depart("/")
+	for range 30 { // a stranger who has begun a login
+		h.from(proxy, http.MethodGet, "/login/oidc/callback?state=x&code=x", "", "Cookie", h.cookies())
+	}
+	h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+	h.browser()
 	h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	h.browser()
 	for n := range 1000 {

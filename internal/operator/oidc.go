@@ -187,10 +187,6 @@ func (a *Auth) leave(w http.ResponseWriter, r *http.Request) {
 func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 	sealed := a.cookie(r, loginCookie)
 	a.setCookie(w, r, loginCookie, "", 0)
-	if wait := a.returns.wait(addressOf(r), a.cfg.Now()); wait > 0 {
-		a.failed(w, r, wait, LoginPage{Next: "/"})
-		return
-	}
 	q := r.URL.Query()
 	d, known := a.departed(r.Context(), sealed, q.Get("state"))
 	if !known {
@@ -206,7 +202,13 @@ func (a *Auth) comeBack(w http.ResponseWriter, r *http.Request) {
 		a.unreachable(w, r, d.Next, err)
 		return
 	}
+	done, ok := a.returns.turn(r.Context())
+	if !ok {
+		a.failed(w, r, turnTime, LoginPage{Next: d.Next})
+		return
+	}
 	claims, refresh, err := a.redeem(r.Context(), found, q.Get("code"), d)
+	done()
 	if err != nil {
 		a.cfg.Log.WarnContext(logging.Limited(r.Context(), "unverified", addressOf(r)), "login with the identity provider failed", "error", redacted(err))
 		a.notBack(w, r, d.Next, "The answer from "+a.provider.Name+" could not be verified. Please sign in again.")
@@ -222,7 +224,8 @@ type arrival struct {
 	refresh string // the provider's refresh token, if it gave one
 }
 
-// departed returns what is known of somebody who says to come back.
+// departed returns what is known of somebody who says to come back. A login is good for
+// one return, whatever comes of that.
 func (a *Auth) departed(ctx context.Context, sealed, state string) (d departure, known bool) {
 	text, err := a.logins.Open(ctx, sealed)
 	if err != nil || json.Unmarshal([]byte(text), &d) != nil {
@@ -231,16 +234,19 @@ func (a *Auth) departed(ctx context.Context, sealed, state string) (d departure,
 	if d.State == "" || d.State != state || a.cfg.Now().Unix() >= d.Expires {
 		return departure{}, false
 	}
-	_, err = a.cfg.Records.GetRecord(ctx, d.record()) // there if somebody has come back before
+	if !a.returns.first(d.State, time.Unix(d.Expires, 0), a.cfg.Now()) {
+		return departure{}, false
+	}
+	_, err = a.cfg.Records.GetRecord(ctx, d.record()) // there if somebody has come back before, on any replica
 	return d, errors.Is(err, task.ErrNotFound)
 }
 
 // record returns the name of the record that says that somebody came back.
 func (d departure) record() string { return "login/" + digest(d.State) }
 
-// notBack counts a failure to log in elsewhere, and shows the page again.
+// notBack shows the page again to somebody who could not log in elsewhere. It limits
+// nobody: to say no costs little, and behind a proxy all come from one address.
 func (a *Auth) notBack(w http.ResponseWriter, r *http.Request, next, why string) {
-	a.returns.take(addressOf(r), a.cfg.Now())
 	a.failed(w, r, 0, LoginPage{Next: next, Error: why})
 }
 

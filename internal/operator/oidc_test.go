@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -262,5 +263,88 @@ func TestOIDCRightsAreThoseOfNow(t *testing.T) {
 				after.want(tt.status, "", "GET", "/", "", "Cookie", c.Name+"="+c.Value)
 			}
 		})
+	}
+}
+
+// A slowProvider holds back what asks for tokens until it is released.
+type slowProvider struct {
+	http.RoundTripper
+
+	asked, asking, most atomic.Int64
+	release             chan struct{}
+}
+
+func (p *slowProvider) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != "/token" {
+		return p.RoundTripper.RoundTrip(r)
+	}
+	p.asked.Add(1)
+	now := p.asking.Add(1)
+	defer p.asking.Add(-1)
+	for most := p.most.Load(); now > most && !p.most.CompareAndSwap(most, now); most = p.most.Load() {
+	}
+	<-p.release
+	return p.RoundTripper.RoundTrip(r)
+}
+
+// slowly serves a gate whose provider is slow.
+func slowly(t *testing.T) (*fixture, *slowProvider) {
+	t.Helper()
+	slow := &slowProvider{RoundTripper: &http.Transport{DisableKeepAlives: true}, release: make(chan struct{})}
+	h, issuer := elsewhere(t, func(o *operator.OIDC) { o.Client = &http.Client{Transport: slow} })
+	issuer.LogIn(person(nil), nil)
+	return h, slow
+}
+
+// One login makes the gate ask the provider once, however often its return is sent.
+func TestReturnAsksOnce(t *testing.T) {
+	h, slow := slowly(t)
+	back := h.arrive(h.depart("/"))
+	cookies := h.cookies()
+	const many = 20
+	answers := make(chan int, many)
+	for range many {
+		go func() { answers <- h.from("127.0.0.1:5000", http.MethodGet, back, "", "Cookie", cookies).Code }()
+	}
+	for range many - 1 {
+		select {
+		case status := <-answers:
+			if status != http.StatusUnauthorized {
+				t.Errorf("answered %d", status)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("the provider was asked %d times", slow.asked.Load())
+			close(slow.release)
+			return
+		}
+	}
+	close(slow.release)
+	if status := <-answers; status != http.StatusSeeOther || slow.asked.Load() != 1 {
+		t.Errorf("the first is answered %d; the provider was asked %d times", status, slow.asked.Load())
+	}
+}
+
+// Anybody can begin a login and return with a made-up code. The gate does not ask the
+// provider about more than a few codes at a time; others wait until it is their turn.
+func TestReturnsTakeTurns(t *testing.T) {
+	h, slow := slowly(t)
+	const more = 20
+	answers := make(chan int, operator.MaxRedeeming+more)
+	for range cap(answers) {
+		back := h.arrive(h.depart("/"))
+		cookies := h.cookies()
+		go func() { answers <- h.from("127.0.0.1:5000", http.MethodGet, back, "", "Cookie", cookies).Code }()
+	}
+	for limit := time.Now().Add(time.Minute); slow.asking.Load() < operator.MaxRedeeming && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	close(slow.release)
+	for range cap(answers) {
+		if status := <-answers; status != http.StatusSeeOther {
+			t.Errorf("answered %d", status)
+		}
+	}
+	if most := slow.most.Load(); most != operator.MaxRedeeming {
+		t.Errorf("the provider was asked about %d codes at a time; want %d", most, operator.MaxRedeeming)
 	}
 }

@@ -126,7 +126,7 @@ type Auth struct {
 	provider *provider      // nil if there is none
 	guesses  *guesses
 	ended    *endings
-	returns  limiters // failures to come back from the provider, by address; they are no guesses
+	returns  *returns
 	// By operator. Pages look by themselves whenever an agent does something, so
 	// that must not use up what is there to decide.
 	looks, changes limiters
@@ -150,7 +150,7 @@ func New(c Config) (*Auth, error) {
 	}
 	a := &Auth{
 		cfg: c, sessions: c.Ring.Sealer(keyring.Sessions), logins: c.Ring.Sealer(keyring.Logins),
-		guesses: newGuesses(), ended: new(endings), returns: newLimiters(failures), looks: newLimiters(requests), changes: newLimiters(requests),
+		guesses: newGuesses(), ended: new(endings), returns: newReturns(), looks: newLimiters(requests), changes: newLimiters(requests),
 	}
 	if c.OIDC != nil {
 		a.provider = newProvider(*c.OIDC, c.Now)
@@ -160,9 +160,9 @@ func New(c Config) (*Auth, error) {
 
 // Replace has next recognise operators from now on: whoever is still being served
 // by a is asked for by next, and next knows who failed to guess a token and which
-// sessions have ended.
+// sessions have ended. Nobody may have used next before.
 func (a *Auth) Replace(next *Auth) {
-	next.guesses, next.ended, next.looks, next.changes = a.guesses, a.ended, a.looks, a.changes
+	next.guesses, next.ended, next.returns, next.looks, next.changes = a.guesses, a.ended, a.returns, a.looks, a.changes
 	a.next.Store(next)
 }
 
