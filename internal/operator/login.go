@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -67,8 +68,12 @@ func (a *Auth) private(serve http.HandlerFunc) http.HandlerFunc {
 func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	next := local(q.Get("next"))
-	if !q.Has("token") {
+	if !q.Has("token") || !opensPage(r) {
 		a.page(w, r, LoginPage{Status: http.StatusOK, Next: next})
+		return
+	}
+	if !slices.ContainsFunc(a.cfg.Tokens, func(t Token) bool { return t.Link }) {
+		a.page(w, r, LoginPage{Status: http.StatusUnauthorized, Next: next, Error: "This sign-in link has expired."})
 		return
 	}
 	t, ok, wait := a.try(r, q.Get("token"))
@@ -77,6 +82,14 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.enter(w, r, t, next)
+}
+
+// opensPage reports whether r can be that of a person who opens a link. What another
+// site has the browser of an operator load, such as an image, is none of that: its
+// tokens are not tried, or any site could use up the attempts of the operator.
+func opensPage(r *http.Request) bool {
+	dest, mode := r.Header.Get("Sec-Fetch-Dest"), r.Header.Get("Sec-Fetch-Mode")
+	return (dest == "" || dest == "document") && (mode == "" || mode == "navigate")
 }
 
 // login takes the token in a form.
@@ -129,12 +142,11 @@ func (a *Auth) notBegun(w http.ResponseWriter, r *http.Request, next string, err
 // delete it, it has not ended, and the browser keeps it to try again.
 func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
 	if who.session.record != "" {
-		if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {
+		if err := a.drop(r.Context(), who.session.record); err != nil {
 			why := a.unavailable(r.Context(), err)
 			http.Error(w, "You are still signed in: "+why.Message+".", why.Status)
 			return
 		}
-		a.noteEnd(who.session.record)
 	}
 	a.setCookie(w, r, sessionCookie, "", 0)
 	http.Redirect(w, r, "/login", http.StatusSeeOther)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -208,6 +209,58 @@ func TestLoginLink(t *testing.T) {
 	h.want(401, "unauthorized", "GET", "/?token="+linkToken, "")
 	if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
 		t.Error("there is a cookie")
+	}
+}
+
+// Another site has the browser of an operator ask for the link with wrong tokens, which
+// needs no click. Those are no guesses, or the operator would be locked out.
+func TestLoginLinkFromOtherSites(t *testing.T) {
+	const dest, mode = "Sec-Fetch-Dest", "Sec-Fetch-Mode"
+	tests := map[string][]string{
+		"an image":                   {dest, "image", mode, "no-cors", sameOrigin, "cross-site"},
+		"a frame":                    {dest, "iframe", mode, "navigate", sameOrigin, "cross-site"},
+		"a script":                   {dest, "empty", mode, "cors", sameOrigin, "cross-site"},
+		"a browser that says little": {mode, "no-cors", sameOrigin, "cross-site"},
+	}
+	for name, headers := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := serve(t, nil)
+			for range 30 {
+				h.want(200, "name=token", "GET", "/login?token=x", "", headers...)
+			}
+			h.want(200, "name=token", "GET", "/login?token="+linkToken, "", headers...)
+			if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
+				t.Error("there is a session")
+			}
+			h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
+			h.want(303, "", "GET", "/login?token="+linkToken, "", dest, "document", mode, "navigate", sameOrigin, "cross-site") // a click
+		})
+	}
+	t.Run("no token for links", func(*testing.T) {
+		h := serve(t, func(c *operator.Config) { c.Tokens = c.Tokens[1:] })
+		for range 30 {
+			h.want(401, "link has expired", "GET", "/login?token=x", "")
+		}
+		h.want(401, "link has expired", "GET", "/login?token="+annToken, "")
+		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	})
+}
+
+// Whoever logs in again with the same browser has one session: the former one ends,
+// so that a logout ends all that the browser had.
+func TestLoginEndsFormer(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	former := h.cookie()
+	h.want(401, "Unknown token", "POST", "/login", "token=wrong", "Origin", h.url)
+	h.want(200, "ann", "GET", "/", "")
+	h.want(303, "", "POST", "/login", "token="+vicToken, "Origin", h.url)
+	h.want(200, "vic", "GET", "/", "")
+	h.replica(nil).want(401, "unauthorized", "GET", "/", "", "Cookie", former)
+	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
+	kept, err := h.config.Records.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 10})
+	if err != nil || len(kept) != 0 {
+		t.Errorf("%d sessions are left, %v", len(kept), err)
 	}
 }
 

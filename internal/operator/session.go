@@ -70,7 +70,7 @@ func digest(values ...string) string {
 const maxSessions = 20
 
 // begin starts a session: the store keeps it, and the browser gets a cookie that
-// names it.
+// names it, in place of the session that it may have had before.
 func (a *Auth) begin(w http.ResponseWriter, r *http.Request, s session) error {
 	ctx := r.Context()
 	if err := a.makeRoom(ctx, &s); err != nil {
@@ -86,7 +86,36 @@ func (a *Auth) begin(w http.ResponseWriter, r *http.Request, s session) error {
 	if err != nil {
 		return err
 	}
+	if err := a.endFormer(r); err != nil {
+		return err
+	}
 	a.setCookie(w, r, sessionCookie, sealed, a.cfg.Session)
+	return nil
+}
+
+// endFormer ends the session that the cookie of a request names, if there is one: no
+// logout could end it once the browser has another cookie.
+func (a *Auth) endFormer(r *http.Request) error {
+	former := a.cookie(r, sessionCookie)
+	if former == "" {
+		return nil
+	}
+	record, err := a.sessions.Open(r.Context(), former)
+	if errors.Is(err, keyring.ErrForeign) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return a.drop(r.Context(), record)
+}
+
+// drop ends a session, on every replica and for good.
+func (a *Auth) drop(ctx context.Context, record string) error {
+	if err := a.cfg.Records.DeleteRecord(ctx, record); err != nil {
+		return err
+	}
+	a.noteEnd(record)
 	return nil
 }
 
@@ -112,10 +141,9 @@ func (a *Auth) makeRoom(ctx context.Context, s *session) error {
 	}
 	slices.SortFunc(found, func(one, other task.Record) int { return one.Expires.Compare(other.Expires) })
 	for _, r := range found[:len(found)-maxSessions+1] {
-		if err := a.cfg.Records.DeleteRecord(ctx, r.Name); err != nil {
+		if err := a.drop(ctx, r.Name); err != nil {
 			return err
 		}
-		a.noteEnd(r.Name)
 	}
 	return nil
 }

@@ -125,10 +125,9 @@ func (a *Auth) renewed(ctx context.Context, s *session, claims claimSet, refresh
 // end ends a session for which the provider does not vouch any more.
 func (a *Auth) end(ctx context.Context, s *session, why string) *Error {
 	a.cfg.Log.WarnContext(ctx, "session ended", "by", s.Name, "why", why)
-	if err := a.cfg.Records.DeleteRecord(ctx, s.record); err != nil {
+	if err := a.drop(ctx, s.record); err != nil {
 		return a.unavailable(ctx, err)
 	}
-	a.noteEnd(s.record)
 	return errSessionEnded
 }
 
