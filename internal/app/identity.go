@@ -38,7 +38,7 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 		if o.madeToken == "" {
 			o.madeToken = operator.NewToken()
 		}
-		token, only.Link = o.madeToken, true
+		token, only.Link, only.Temporary = o.madeToken, true, o.local == nil // that of a desk stays
 	}
 	if token != "" {
 		only.Hash = operator.HashOf(token)

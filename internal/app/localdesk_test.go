@@ -212,6 +212,45 @@ func TestDeskOutdated(t *testing.T) {
 	}
 }
 
+// A browser stays signed in when all gates are restarted. Whoever replaces the token
+// because somebody else has it, ends the sessions that began with it.
+func TestDeskTokenReplaced(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	browser := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	state := t.TempDir()
+	var cookie string
+	// visit runs a gate for as long as it takes to ask for the approvals with the cookie.
+	visit := func(signIn bool) (status int) {
+		t.Helper()
+		a, stop := start(t, deskGate(state, "one", "http://127.0.0.1:1/", "{}"))
+		found(t, state)
+		if signIn {
+			_, _, header := request(t, browser, "GET", a.LoginLink(), "")
+			cookie, _, _ = strings.Cut(header.Get("Set-Cookie"), ";")
+		}
+		status, _, _ = request(t, browser, "GET", "http://"+a.OperatorAddr()+"/api/approvals", "", "Cookie", cookie)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		return status
+	}
+	if status := visit(true); status != http.StatusOK {
+		t.Fatalf("after signing in: %d", status)
+	}
+	if status := visit(false); status != http.StatusOK {
+		t.Errorf("after a restart: %d", status)
+	}
+	if err := os.Remove(filepath.Join(localdesk.Dir(state), "token")); err != nil {
+		t.Fatal(err)
+	}
+	if status := visit(false); status != http.StatusUnauthorized {
+		t.Errorf("after the token was replaced: %d", status)
+	}
+}
+
 // A desk that others can use is not used.
 func TestDeskNotPrivate(t *testing.T) {
 	state := t.TempDir()

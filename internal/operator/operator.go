@@ -90,10 +90,13 @@ type Token struct {
 	Name   string
 	Groups []string
 	Role   Role
-	// Link says that the token may come in a link, which is how the one that
-	// was made at the start is handed over. It outlives restarts in sessions,
-	// although the token itself is another one each time.
+	// Link says that the token may come in a link, which is how a token that
+	// nobody configured is handed over.
 	Link bool
+	// Temporary says that another token takes its place at each start. Sessions
+	// that began with any of them belong to the one of now, so that they outlive
+	// restarts. Sessions of other tokens end with the token.
+	Temporary bool
 }
 
 // A Config is what [New] needs to know. Records, Ring and Now must be given.

@@ -30,7 +30,7 @@ const (
 
 func tokens() []operator.Token {
 	return []operator.Token{
-		{Hash: operator.HashOf(linkToken), Name: "operator", Role: operator.Admin, Link: true},
+		{Hash: operator.HashOf(linkToken), Name: "operator", Role: operator.Admin, Link: true, Temporary: true},
 		{Hash: operator.HashOf(annToken), Name: "ann", Groups: []string{"oncall"}, Role: operator.Approver},
 		{Hash: operator.HashOf(vicToken), Name: "vic", Role: operator.Viewer},
 	}
@@ -395,6 +395,21 @@ func TestSessionEnds(t *testing.T) {
 	less.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
 	h.replica(nil).want(401, "unauthorized", "GET", "/", "", "Cookie", cookie) // after a restart
 	h.want(303, "", "POST", "/logout", "", sameOrigin, "same-origin")
+}
+
+// A session of a token that is another one at each start outlives it. A session of a
+// token that stays ends when another takes its place.
+func TestSessionOfReplacedToken(t *testing.T) {
+	for temporary, want := range map[bool]int{true: 200, false: 401} {
+		h := serve(t, func(c *operator.Config) { c.Tokens[0].Temporary = temporary })
+		h.want(303, "", "GET", "/login?token="+linkToken, "")
+		cookie := h.cookie()
+		h.replica(func(c *operator.Config) { c.Tokens[0].Temporary = temporary }).want(200, "operator", "GET", "/", "", "Cookie", cookie)
+		other := h.replica(func(c *operator.Config) {
+			c.Tokens[0].Temporary, c.Tokens[0].Hash = temporary, operator.HashOf("tgo_the-token-made-at-the-next-start")
+		})
+		other.want(want, "", "GET", "/", "", "Cookie", cookie)
+	}
 }
 
 // Nothing that is not exactly a session is taken for one.

@@ -38,13 +38,13 @@ type session struct {
 
 // Logins that are not those with a token of the configuration.
 const (
-	viaLink = "link" // the token that was made at the start
+	viaLink = "link" // a temporary token
 	viaOIDC = "oidc"
 )
 
 // via returns how sessions of t refer to it.
 func (t Token) via() string {
-	if t.Link {
+	if t.Temporary {
 		return viaLink
 	}
 	return hex.EncodeToString(t.Hash[:])
