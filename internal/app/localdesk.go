@@ -31,10 +31,13 @@ func (o *operators) joinDesk(secure *tls.Config) error {
 }
 
 // NewDesk builds the inbox that all gates of a user share, without a gate. It holds
-// no calls: others do. [App.RunDesk] takes part in serving it.
+// no calls: others do. [App.RunDesk] takes part in serving it. The desk has a token and
+// an address of its own: what cfg says of the operators of a gate does not count.
 func NewDesk(cfg config.Config, log *slog.Logger) (_ *App, err error) {
 	cfg.Store = config.NewSecret(config.DeskStore)
 	cfg.Upstreams = nil
+	o := cfg.Operators
+	cfg.Operators = config.Operators{Listen: o.Listen, Session: o.Session, MaxConnections: o.MaxConnections}
 	a, err := newApp(cfg, log)
 	if err != nil {
 		return nil, err
