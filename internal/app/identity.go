@@ -25,17 +25,15 @@ func askClient() *http.Client {
 	}
 }
 
-// newAuth returns what knows operators. A token is made if there is no other way
-// in.
+// newAuth returns what knows operators. When the gate starts, a token is made if there is
+// no other way in. Later none is made: then nobody can sign in, so that the last token can
+// be revoked while the gate runs.
 func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
 	c := operator.Config{Records: o.approvals.keep.GateStore, Ring: o.approvals.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: o.log}
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
-		if o.madeToken == "" && o.auth.Load() != nil {
-			return nil, errNoToken
-		}
-		if o.madeToken == "" {
+		if o.madeToken == "" && o.auth.Load() == nil {
 			o.madeToken = operator.NewToken()
 		}
 		token, only.Link, only.Temporary = o.madeToken, true, o.local == nil // that of a desk stays
@@ -57,7 +55,7 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	return operator.New(c)
 }
 
-// errNoToken reports a changed configuration with which nobody could sign in.
+// errNoToken reports a changed configuration with which nobody can sign in.
 var errNoToken = errors.New("operators: no token and no identity provider configured; a token is generated only at startup")
 
 func (o *operators) provider(cfg config.OIDC) *operator.OIDC {

@@ -143,7 +143,8 @@ func TestReloadCertificate(t *testing.T) {
 
 // A token that is taken out of the configuration opens no door of operators any
 // more, and ends the streams that it opened, without a restart. Nor does it serve for a
-// request that was begun before and whose body came afterwards.
+// request that was begun before and whose body came afterwards. The last one can be
+// taken out, too: then nobody gets in until there is another.
 func TestReloadOperators(t *testing.T) {
 	const first, second = "tgo_0123456789abcdefghijklmnop", "tgo_ponmlkjihgfedcba9876543210"
 	r := startReloadable(t, onlyRead, "token: "+first+", ")
@@ -192,10 +193,21 @@ func TestReloadOperators(t *testing.T) {
 	if body := r.readiness(); strings.Contains(body, "restart") {
 		t.Errorf("readiness page: %s", body)
 	}
-	r.write(strings.Replace(r.text(), "token: "+second+", ", "", 1))
-	eventually(t, "a configuration with which nobody can sign in is refused", func() bool {
-		return strings.Contains(r.readiness(), "no identity provider configured")
-	})
+	last := r.text()
+	change(strings.Replace(last, "token: "+second+", ", "", 1))
+	if got := status(second); got != http.StatusUnauthorized {
+		t.Errorf("the last token, which was removed, is answered %d", got)
+	}
+	if body := r.readiness(); !strings.Contains(body, "nobody can sign in: operators: no token and no identity provider configured") {
+		t.Errorf("readiness page: %s", body)
+	}
+	change(last)
+	if got := status(second); got != http.StatusOK {
+		t.Errorf("the token that was put back is answered %d", got)
+	}
+	if body := r.readiness(); strings.Contains(body, "sign in") {
+		t.Errorf("readiness page: %s", body)
+	}
 }
 
 // beginDecision sends a decision without its body, and returns when the gate waits for

@@ -108,6 +108,9 @@ func (o *operators) configure(cfg config.Config) error {
 		old.Replace(auth) // before anybody uses it
 	}
 	o.auth.Store(auth)
+	if !auth.CanSignIn() {
+		o.log.Error("nobody can sign in", "err", errNoToken)
+	}
 	o.listener.Handle(o.guard(cfg).Wrap(routes))
 	return nil
 }
@@ -172,6 +175,9 @@ func (o *operators) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	}
 	if problem := o.status.configProblem.Load(); problem != nil && *problem != nil {
 		_, _ = fmt.Fprintf(w, "the changed configuration was not loaded:\n%v\n", *problem)
+	}
+	if !o.auth.Load().CanSignIn() {
+		_, _ = fmt.Fprintf(w, "nobody can sign in: %v\n", errNoToken)
 	}
 	if settings := o.status.needsRestart(); len(settings) > 0 {
 		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(settings, ", "))

@@ -183,6 +183,9 @@ func (a *Auth) page(w http.ResponseWriter, r *http.Request, p LoginPage) {
 	if a.provider != nil {
 		p.OIDC = a.provider.Name
 	}
+	if p.Error == "" && !a.CanSignIn() {
+		p.Error = "Nobody can sign in: neither a token nor an identity provider is configured."
+	}
 	a.cfg.Page(w, r, p)
 }
 

@@ -169,6 +169,9 @@ func (a *Auth) Replace(next *Auth) {
 	a.next.Store(next)
 }
 
+// CanSignIn reports whether there is any way to sign in.
+func (a *Auth) CanSignIn() bool { return len(a.cfg.Tokens) > 0 || a.provider != nil }
+
 // latest returns the Auth that has replaced a in the end.
 func (a *Auth) latest() *Auth {
 	for next := a.next.Load(); next != nil; next = a.next.Load() {
