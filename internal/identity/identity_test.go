@@ -389,7 +389,8 @@ func TestProxy(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"10.2.0.1:99", "127.0.0.1:99", "[::1]:99", "@", ""} {
-		r, got, err := ask(address, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "admins", "X_Forwarded_User", "ann", "x-forwarded_user", "ann", "X-Other", "y")
+		r, got, err := ask(address, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "admins", "X_Forwarded_User", "ann", "x-forwarded_user", "ann",
+			"X.Forwarded.User", "ann", "X~Forwarded~User", "ann", "X!Forwarded'Groups", "admins", "X-Other", "y")
 		if err != nil || !got.Anonymous {
 			t.Errorf("%s: recognised %+v, %v", address, got, err)
 		}

@@ -3,6 +3,7 @@ package identity
 import (
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strings"
 
@@ -64,9 +65,44 @@ func (p *Proxy) strip(h http.Header, keep ...string) {
 	}
 }
 
-// sameHeader compares names as servers do that keep headers in variables, where
-// there is neither case nor any sign but the underscore.
+// sameHeader compares names as servers do that read a header by its usual spelling.
 func sameHeader(a, b string) bool {
-	plain := func(s string) string { return strings.ReplaceAll(s, "_", "-") }
-	return strings.EqualFold(plain(a), plain(b))
+	a, _ = UsualSpelling(a)
+	b, _ = UsualSpelling(b)
+	return strings.EqualFold(a, b)
+}
+
+// UsualSpelling returns the name that many servers take a header's name for, and
+// whether that is another one: they put an underscore in place of everything that
+// is neither a letter nor a digit, as CGI does.
+func UsualSpelling(name string) (usual string, other bool) {
+	if isUsual(name) {
+		return name, false
+	}
+	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
+		if isOdd(r) {
+			return '-'
+		}
+		return r
+	}, name)), true
+}
+
+// isUsual reports whether name has only letters, digits and hyphens.
+func isUsual(name string) bool {
+	for i := range len(name) {
+		if isOdd(rune(name[i])) { // every byte of another rune is odd, too
+			return false
+		}
+	}
+	return true
+}
+
+// isOdd reports whether r is neither a letter nor a digit nor a hyphen.
+func isOdd(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-':
+		return false
+	default:
+		return true
+	}
 }

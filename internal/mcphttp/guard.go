@@ -4,11 +4,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
@@ -102,46 +102,11 @@ func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
 		if connection != nil && endToEnd(name) && httpclient.NamedIn(connection, name) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
 		}
-		if usual, ok := usualSpelling(name); ok && (h[usual] != nil || endToEnd(usual) || meant(usual)) {
+		if usual, ok := identity.UsualSpelling(name); ok && (h[usual] != nil || endToEnd(usual) || meant(usual)) {
 			return &wire.Problem{Type: wire.InvalidRequest, Detail: "a header could be taken for " + usual}
 		}
 	}
 	return nil
-}
-
-// usualSpelling returns the name that many servers take a header's name for, and
-// whether that is another one: they put an underscore in place of everything that
-// is neither a letter nor a digit, as CGI does.
-func usualSpelling(name string) (string, bool) {
-	if isUsual(name) {
-		return name, false
-	}
-	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
-		if isOdd(r) {
-			return '-'
-		}
-		return r
-	}, name)), true
-}
-
-// isUsual reports whether name has only letters, digits and hyphens.
-func isUsual(name string) bool {
-	for i := range len(name) {
-		if isOdd(rune(name[i])) { // every byte of another rune is odd, too
-			return false
-		}
-	}
-	return true
-}
-
-// isOdd reports whether r is neither a letter nor a digit nor a hyphen.
-func isOdd(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-':
-		return false
-	default:
-		return true
-	}
 }
 
 // endToEnd reports whether the gate goes by a header, so that the upstream must
