@@ -1,19 +1,24 @@
 package app_test
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 )
 
 // An agent whose token is removed from the file is cut off at once: its stream
-// ends, its held request is answered, and its call does not run when it is
-// approved afterwards. Another agent, whose token stays, waits on.
+// ends, its held request is answered, its call does not run when it is approved
+// afterwards, and a request whose body is still on its way is refused. Another
+// agent, whose token stays, waits on.
 func TestReloadRevokes(t *testing.T) {
 	const operator, revoked, stays = "0123456789abcdefghijklmnop", "tga_0123456789abcdefghijklmnop", "tga_ponmlkjihgfedcba9876543210"
 	token := func(name, token string) string {
@@ -26,6 +31,7 @@ func TestReloadRevokes(t *testing.T) {
 	stream := r.open(http.MethodGet, revoked, "")
 	first, second := r.open(http.MethodPost, revoked, callOf("first")), r.open(http.MethodPost, stays, callOf("second"))
 	ids := r.pending(operator, 2)
+	late, inTime := r.beginRequest(revoked), r.beginRequest(stays)
 
 	r.write(strings.Replace(r.text(), both, token("cd", stays), 1))
 	if rest, err := io.ReadAll(stream); err != nil && !strings.Contains(err.Error(), "EOF") {
@@ -33,6 +39,15 @@ func TestReloadRevokes(t *testing.T) {
 	}
 	if answer, _ := io.ReadAll(first); !strings.Contains(string(answer), `"error_type":"unauthenticated"`) {
 		t.Errorf("the held request was answered %s", answer)
+	}
+	if status, answer := r.ask(revoked, "x"); status != http.StatusUnauthorized {
+		t.Fatalf("the removed token is answered %d %s", status, answer)
+	}
+	if status, answer := late("tools/list"); status != http.StatusUnauthorized || !strings.Contains(answer, `"error_type":"unauthenticated"`) {
+		t.Errorf("the request whose body came later was answered %d %s", status, answer)
+	}
+	if status, answer := inTime("tools/list"); status != http.StatusOK || !strings.Contains(answer, `"tools"`) {
+		t.Errorf("the request of the agent whose token stays was answered %d %s", status, answer)
 	}
 	r.approve(operator, ids["first"])
 	r.approve(operator, ids["second"])
@@ -69,6 +84,43 @@ func (r *reloadable) open(method, token, body string) io.Reader {
 		r.t.Fatalf("%s is answered %d", method, resp.StatusCode)
 	}
 	return resp.Body
+}
+
+// beginRequest sends the headers of a request, and waits until the gate reads its
+// body. The result sends a body with the given method and returns the answer.
+func (r *reloadable) beginRequest(token string) (finish func(method string) (int, string)) {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.AgentAddr())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"+
+		"Authorization: Bearer %s\r\nMcp-Session-Id: s-%s\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n", r.AgentAddr(), token, token)
+	answers := bufio.NewReader(conn)
+	if line, err := answers.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+		r.t.Fatalf("the gate does not ask for the body: %q, %v", line, err)
+	}
+	if line, err := answers.ReadString('\n'); err != nil || line != "\r\n" {
+		r.t.Fatalf("the gate does not ask for the body: %q, %v", line, err)
+	}
+	return func(method string) (int, string) {
+		r.t.Helper()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		body := `{"jsonrpc":"2.0","id":8,"method":"` + method + `"}`
+		fmt.Fprintf(conn, "%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
 }
 
 // api asks the operators' API about a call, or about all if it is not named.

@@ -43,6 +43,7 @@ type client struct {
 // recognise finds out who sends the request, and takes off what only the gate
 // was to see.
 func (c *client) recognise() *wire.Problem {
+	c.agent, c.ctx.principal = identity.Agent{}, anonymous
 	c.agent.Principal.Anonymous = true
 	c.since = c.h.current.Load()
 	recogniser := c.since.Identity
@@ -62,6 +63,18 @@ func (c *client) recognise() *wire.Problem {
 		c.r.Header.Del("Authorization")
 	}
 	return nil
+}
+
+// recogniseAgain recognises the sender once more if agents have been recognised in
+// another way since: meanwhile, what it showed may have been taken from it.
+func (c *client) recogniseAgain() *wire.Problem {
+	if c.h.current.Load().over == c.since.over {
+		return nil
+	}
+	if c.authorization != nil {
+		c.r.Header["Authorization"] = c.authorization
+	}
+	return c.recognise()
 }
 
 func (c *client) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {

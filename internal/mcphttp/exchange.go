@@ -78,6 +78,9 @@ func (x *exchange) post() error {
 // will read in the same way.
 func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 	body, problem := x.body.read(x.ctx)
+	if problem == nil {
+		problem = x.client.recogniseAgain() // the body may have taken its time
+	}
 	if problem != nil {
 		return jsonrpc.Packet{}, nil, problem
 	}
