@@ -2,6 +2,7 @@ package app
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"maps"
 	"net"
 	"net/http"
@@ -30,6 +31,8 @@ type agents struct {
 	hub       *conversation.Hub
 	identity  *identity.Recogniser
 
+	authorities *x509.CertPool // sign the certificates of agents; nil if certificates do not count
+
 	// These are nil if the one agent is at the other end of a pipe.
 	listener *listener.Listener
 	handler  *mcphttp.Handler
@@ -52,18 +55,19 @@ func (ag *agents) serve(routes map[string]*httpclient.Client) error {
 	ag.hub = conversation.NewHub(ag.hubConfig())
 	ag.handler = mcphttp.NewHandler(ag.handlerConfig(routes))
 	ag.paths = slices.Collect(maps.Keys(routes))
-	return ag.configure(ag.cfg, nil)
+	return ag.configure(ag.cfg, ag.authorities, nil)
 }
 
 // configure puts in force what cfg says of agents and of how they wait. The
-// recogniser is kept if it is given: it knows the keys of issuers.
-func (ag *agents) configure(cfg config.Config, recogniser *identity.Recogniser) (err error) {
+// authorities sign the certificates of agents. The recogniser is kept if it is
+// given: it knows the keys of issuers.
+func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, recogniser *identity.Recogniser) (err error) {
 	if recogniser == nil {
-		if recogniser, err = newRecogniser(cfg.Identity, ag.log); err != nil {
+		if recogniser, err = newRecogniser(cfg.Identity, authorities, ag.log); err != nil {
 			return err
 		}
 	}
-	ag.identity = recogniser
+	ag.identity, ag.authorities = recogniser, authorities
 	ag.hub.Configure(ag.waiting(cfg))
 	if ag.listener == nil {
 		return nil

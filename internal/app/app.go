@@ -90,6 +90,7 @@ func (a *App) bind() error {
 	if err != nil {
 		return err
 	}
+	a.agents.authorities = secure.authorities()
 	if err := a.agents.bind(secure.agents); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -76,8 +77,9 @@ func (o *operators) provider(cfg config.OIDC) *operator.OIDC {
 	return p
 }
 
-// newRecogniser returns what knows agents.
-func newRecogniser(cfg config.Identity, log *slog.Logger) (*identity.Recogniser, error) {
+// newRecogniser returns what knows agents. The authorities sign the certificates of
+// agents; they are nil if certificates do not count.
+func newRecogniser(cfg config.Identity, authorities *x509.CertPool, log *slog.Logger) (*identity.Recogniser, error) {
 	c := identity.Config{Anonymous: cfg.Anonymous, URL: cfg.URL, Client: askClient(), Now: time.Now, Log: log}
 	for _, t := range cfg.Tokens {
 		hash, err := bearer.ParseHash(t.Hash)
@@ -92,8 +94,8 @@ func newRecogniser(cfg config.Identity, log *slog.Logger) (*identity.Recogniser,
 			ID: j.IDClaim, Groups: j.GroupsClaim, Prefix: j.Prefix,
 		})
 	}
-	if cfg.MTLS.CAFile != "" {
-		c.Certificate = identity.Field(cfg.MTLS.Name)
+	if authorities != nil {
+		c.Certificate, c.Authorities = identity.Field(cfg.MTLS.Name), authorities
 	}
 	if len(cfg.Proxy.From) > 0 {
 		c.Proxy = &identity.Proxy{From: cfg.Proxy.From, Header: cfg.Proxy.Header, Groups: cfg.Proxy.GroupsHeader}

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +141,105 @@ func TestReloadCertificate(t *testing.T) {
 	}
 	renew(first.Add(time.Hour))
 	eventually(t, "the renewed certificate is shown", func() bool { return shown().Equal(first.Add(time.Hour)) })
+}
+
+// An agent whose authority is taken out of the file of authorities is cut off on
+// the connections that it has: its stream ends, and its next request is refused.
+// Another agent, whose authority stays, is served on its connection as before.
+func TestReloadAuthorities(t *testing.T) {
+	dir := t.TempDir()
+	stays, removed := newAuthority(t), newAuthority(t)
+	write := func(name string, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := stays.issue("gate", time.Now().Add(time.Hour), x509.ExtKeyUsageServerAuth)
+	write("cert.pem", cert)
+	write("key.pem", key)
+	write("ca.pem", slices.Concat(stays.pem, removed.pem))
+	r := startReloadable(t, onlyRead+"identity: {mtls: {ca_file: "+dir+"/ca.pem}}\nlisten_tls: {cert_file: "+dir+"/cert.pem, key_file: "+dir+"/key.pem}\n")
+	first, second := r.agentOf(stays, stays), r.agentOf(removed, stays)
+	if got := []int{first.ask(), second.ask()}; !slices.Equal(got, []int{http.StatusOK, http.StatusOK}) {
+		t.Fatalf("answered %d", got)
+	}
+	stream := r.agentOf(removed, stays).send(http.MethodGet, "")
+	if stream.StatusCode != http.StatusOK {
+		t.Fatalf("the stream is answered %d", stream.StatusCode)
+	}
+
+	write("ca.new", stays.pem)
+	if err := os.Rename(filepath.Join(dir, "ca.new"), filepath.Join(dir, "ca.pem")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed file is read", func() bool { return r.reloads() == 1 })
+	refused := second.send(http.MethodPost, call("read_x"))
+	if refused.StatusCode != http.StatusUnauthorized || !second.sameConnection {
+		t.Errorf("answered %d, on the same connection: %t", refused.StatusCode, second.sameConnection)
+	}
+	if !refused.Close {
+		t.Error("the connection stays open: an agent with a new certificate could not show it")
+	}
+	if got := first.ask(); got != http.StatusOK || !first.sameConnection {
+		t.Errorf("the agent whose authority stays is answered %d, on the same connection: %t", got, first.sameConnection)
+	}
+	defer time.AfterFunc(patience, func() { stream.Body.Close() }).Stop()
+	if rest, err := io.ReadAll(stream.Body); err != nil && !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("the stream ended with %q, %v", rest, err)
+	}
+}
+
+// A certifiedAgent sends requests on one connection, with a certificate.
+type certifiedAgent struct {
+	r      *reloadable
+	client *http.Client
+
+	sameConnection bool // whether the last request was sent on the connection of the one before
+}
+
+// agentOf returns an agent whose certificate is signed by an authority. The gate's
+// is signed by another one.
+func (r *reloadable) agentOf(by, gate *authority) *certifiedAgent {
+	r.t.Helper()
+	pair, err := tls.X509KeyPair(by.issue("ci", time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(gate.pem)
+	c := &tls.Config{RootCAs: roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
+	transport := &http.Transport{TLSClientConfig: c}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	return &certifiedAgent{r: r, client: &http.Client{Transport: transport}}
+}
+
+// ask makes a call, and returns the status of the answer.
+func (a *certifiedAgent) ask() int {
+	a.r.t.Helper()
+	resp := a.send(http.MethodPost, call("read_x"))
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		a.r.t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+func (a *certifiedAgent) send(method, body string) *http.Response {
+	a.r.t.Helper()
+	ctx := httptrace.WithClientTrace(a.r.t.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { a.sameConnection = info.Reused },
+	})
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+a.r.AgentAddr()+"/mcp", strings.NewReader(body))
+	if err != nil {
+		a.r.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		a.r.t.Fatal(err)
+	}
+	a.r.t.Cleanup(func() { resp.Body.Close() })
+	return resp
 }
 
 // A token that is taken out of the configuration opens no door of operators any

@@ -216,11 +216,11 @@ func (a *App) configure(cfg, old config.Config) error {
 			return err
 		}
 	}
-	recogniser := a.agents.identity
-	if !reflect.DeepEqual(old.Identity, cfg.Identity) {
+	recogniser, authorities := a.agents.identity, secure.authorities()
+	if !reflect.DeepEqual(old.Identity, cfg.Identity) || !a.agents.authorities.Equal(authorities) {
 		recogniser = nil
 	}
-	if err := a.agents.configure(cfg, recogniser); err != nil {
+	if err := a.agents.configure(cfg, authorities, recogniser); err != nil {
 		return err
 	}
 	if a.agents.listener != nil {

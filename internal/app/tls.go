@@ -14,6 +14,15 @@ import (
 // TLS has none.
 type certificates struct{ agents, operators *tls.Config }
 
+// authorities returns those that sign the certificates of agents, or nil if
+// certificates do not count.
+func (c certificates) authorities() *x509.CertPool {
+	if c.agents == nil {
+		return nil
+	}
+	return c.agents.ClientCAs
+}
+
 // readCertificates reads the certificates that cfg names.
 func readCertificates(cfg config.Config) (c certificates, err error) {
 	if c.agents, err = serverTLS(cfg.ListenTLS, cfg.Identity.MTLS.CAFile); err != nil {

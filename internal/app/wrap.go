@@ -85,7 +85,7 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err err
 		return nil, err
 	}
 	a.agents.hub = conversation.NewHub(a.agents.hubConfig())
-	if err := a.agents.configure(cfg, nil); err != nil {
+	if err := a.agents.configure(cfg, nil, nil); err != nil {
 		return nil, err
 	}
 	if err := a.operators.configure(cfg); err != nil {

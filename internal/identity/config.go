@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -51,7 +52,8 @@ type Config struct {
 	Anonymous   bool // who shows nothing may come in all the same
 	Tokens      []Token
 	Issuers     []Issuer
-	Certificate Field // empty if certificates do not count; the listener verifies them
+	Certificate Field          // empty if certificates do not count
+	Authorities *x509.CertPool // sign the certificates that count
 	Proxy       *Proxy
 
 	// URL is where agents reach the gate. If it is known, those that are not

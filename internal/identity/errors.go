@@ -22,3 +22,7 @@ var (
 	errNoName     = &Error{Reason: "the certificate does not name the agent", given: true}
 	errNotTrusted = &Error{Reason: "the certificate is not verified", given: true}
 )
+
+func badCertificate(cause error) *Error {
+	return &Error{Reason: "the certificate has expired, or its authority is not accepted any more", Cause: cause, given: true}
+}

@@ -6,11 +6,9 @@ package identity
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
@@ -22,13 +20,18 @@ import (
 type Recogniser struct {
 	cfg     Config
 	issuers issuers
-	known   cache
+	known   cache // of JWTs, by their hashes
+
+	certificates cache // by their hashes
 }
 
 // New returns a Recogniser.
 func New(c Config) (*Recogniser, error) {
 	if c.Now == nil || len(c.Issuers) > 0 && c.Client == nil {
 		return nil, errors.New("identity: needs a clock, and a client for issuers")
+	}
+	if c.Certificate != "" && c.Authorities == nil {
+		return nil, errors.New("identity: certificates need authorities")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -119,46 +122,4 @@ func (i *Recogniser) byJWT(ctx context.Context, token string, hash bearer.Hash) 
 	agent := Agent{Principal: c.principal, Spent: true}
 	i.known.put(hash, agent, c.until, now)
 	return agent, nil
-}
-
-func (i *Recogniser) byCertificate(r *http.Request) (Agent, *Error) {
-	if i.cfg.Certificate == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return Agent{}, errNothing
-	}
-	if len(r.TLS.VerifiedChains) == 0 {
-		return Agent{}, errNotTrusted // the listener should not have let it in
-	}
-	cert := r.TLS.VerifiedChains[0][0]
-	name := nameIn(cert, i.cfg.Certificate)
-	if name == "" {
-		return Agent{}, errNoName
-	}
-	p := policy.Principal{ID: name, Groups: cert.Subject.OrganizationalUnit}
-	p.Aliases = slices.DeleteFunc(append([]string{cert.Subject.CommonName}, cert.EmailAddresses...), func(other string) bool {
-		return other == "" || other == name
-	})
-	return Agent{Principal: p}, nil
-}
-
-// nameIn returns what a field says, if it says one thing.
-func nameIn(c *x509.Certificate, f Field) string {
-	var names []string
-	switch f {
-	case CommonName:
-		names = []string{c.Subject.CommonName}
-	case Subject:
-		names = []string{c.Subject.String()}
-	case DNSName:
-		names = c.DNSNames
-	case Email:
-		names = c.EmailAddresses
-	case URI:
-		for _, u := range c.URIs {
-			names = append(names, u.String())
-		}
-	}
-	if len(names) != 1 {
-		return ""
-	}
-	return names[0]
 }

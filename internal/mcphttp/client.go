@@ -83,6 +83,9 @@ func (c *client) unrecognised(recogniser *identity.Recogniser, err error) *wire.
 		c.out.header().Set("Retry-After", "10")
 		return &wire.Problem{Type: wire.IdentityDown, RetryAfter: 10, Cause: err}
 	}
+	if c.r.TLS != nil && len(c.r.TLS.PeerCertificates) > 0 {
+		c.out.header().Set("Connection", "close") // a client with a new certificate can show it on another connection
+	}
 	c.out.header().Set("WWW-Authenticate", recogniser.Challenge(c.r.URL.Path, why))
 	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
 }

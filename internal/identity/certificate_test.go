@@ -1,0 +1,133 @@
+package identity_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// A signer is a certificate with its key.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// sign makes a certificate for key that lasts so long, signed by an authority. It
+// signs itself if there is none.
+func sign(t *testing.T, name string, key *ecdsa.PrivateKey, lasts time.Duration, by *signer) *signer {
+	t.Helper()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{"bots"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		EmailAddresses: []string{name + "@example.com"},
+	}
+	if by == nil {
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+		by = &signer{c, key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, by.cert, key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signer{made, key}
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// connected returns a request on a connection that an agent opened when its
+// certificate was good.
+func connected(t *testing.T, agent, authority *signer) *http.Request {
+	t.Helper()
+	r := request(t, "")
+	r.TLS = &tls.ConnectionState{
+		PeerCertificates: []*x509.Certificate{agent.cert}, VerifiedChains: [][]*x509.Certificate{{agent.cert, authority.cert}},
+	}
+	return r
+}
+
+func openFor(t *testing.T, authorities ...*signer) *desk {
+	t.Helper()
+	return open(t, func(c *identity.Config) {
+		c.Issuers, c.Certificate, c.Authorities = nil, identity.CommonName, x509.NewCertPool()
+		for _, a := range authorities {
+			c.Authorities.AddCert(a.cert)
+		}
+	})
+}
+
+// A certificate counts on a connection that is open already for as long as it would
+// count on a new one: until it or its authority expires, or its authority is removed.
+func TestCertificateOfOpenConnection(t *testing.T) {
+	key := newKey(t)
+	short, long := sign(t, "authority", key, 4*time.Minute, nil), sign(t, "authority", key, 9*time.Hour, nil)
+	stranger := sign(t, "authority", newKey(t), 9*time.Hour, nil)
+	brief, lasting := sign(t, "ci", newKey(t), 2*time.Minute, short), sign(t, "cd", newKey(t), 9*time.Hour, short)
+	tests := map[string]struct {
+		gate  *desk
+		agent *signer
+		after time.Duration
+		want  string // the agent, nobody if empty
+	}{
+		"its time":                           {openFor(t, short), brief, time.Minute, "ci"},
+		"its time is over":                   {openFor(t, short), brief, 3 * time.Minute, ""},
+		"the authority's time":               {openFor(t, short), lasting, 3 * time.Minute, "cd"},
+		"the authority's time is over":       {openFor(t, short), lasting, 270 * time.Second, ""},
+		"the authority has been renewed":     {openFor(t, long), lasting, 270 * time.Second, "cd"},
+		"the authority is one of several":    {openFor(t, stranger, short), brief, 0, "ci"},
+		"the authority has been removed":     {openFor(t, stranger), brief, 0, ""},
+		"no authority, and not the system's": {openFor(t), brief, 0, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.after > 0 { // the gate remembers it for up to 5 minutes
+				if _, err := tt.gate.Recognise(t.Context(), connected(t, tt.agent, short)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tt.gate.ahead.Store(int64(tt.after / time.Second))
+			got, err := tt.gate.Recognise(t.Context(), connected(t, tt.agent, short))
+			if tt.want == "" {
+				if e, ok := errors.AsType[*identity.Error](err); !ok || !strings.Contains(e.Reason, "expired") {
+					t.Errorf("recognised %+v, %v", got, err)
+				}
+				return
+			}
+			want := identity.Agent{Principal: policy.Principal{ID: tt.want, Groups: []string{"bots"}, Aliases: []string{tt.want + "@example.com"}}}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Error(err, diff)
+			}
+		})
+	}
+}
+
+// Without authorities a certificate would be good if any public authority signed it.
+func TestCertificatesNeedAuthorities(t *testing.T) {
+	if _, err := identity.New(identity.Config{Now: time.Now, Certificate: identity.CommonName}); err == nil {
+		t.Error("certificates count without authorities")
+	}
+}
