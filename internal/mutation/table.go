@@ -285,6 +285,26 @@ var mutations = []mutation{
 		"internal/app", "^TestReloadRevokes$",
 	},
 	{
+		"a revoked agent is served once its body has arrived", "internal/mcphttp/exchange.go",
+		`problem = x.client.recogniseAgain()`, `problem = nil`,
+		"internal/app", "^TestReloadRevokes$",
+	},
+	{
+		"a removed authority counts on open connections", "internal/app/reload.go",
+		` || !a.agents.authorities.Equal(authorities) {`, ` {`,
+		"internal/app", "^TestReloadAuthorities$",
+	},
+	{
+		"a certificate counts after its end", "internal/identity/certificate.go",
+		`CurrentTime: now,`, `CurrentTime: shown[0].NotBefore,`,
+		"internal/identity", "^TestCertificateOfOpenConnection$",
+	},
+	{
+		"a stranger names itself in another spelling of the proxy's header", "internal/identity/proxy.go",
+		`a, _ = UsualSpelling(a)`, `a = strings.ReplaceAll(a, "_", "-")`,
+		"internal/identity", "^TestProxy$",
+	},
+	{
 		"a session goes on after the logout", "internal/operator/login.go",
 		`if err := a.cfg.Records.DeleteRecord(r.Context(), who.session.record); err != nil {`, `if err := r.Context().Err(); err != nil {`,
 		operatorPkg, "^TestSessionEnds$",
