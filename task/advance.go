@@ -92,7 +92,7 @@ func CompleteWithResult(ctx context.Context, s Store, ref Ref, c Complete, now t
 		return Advance(ctx, s, ref, c, now)
 	}
 	failure := Failure{Stage: StageUpstreamError, Reason: "the upstream answered with an error", Ran: RanYes}
-	return Advance(ctx, s, ref, Fail{By: c.By, Failure: failure, Result: &c.Result}, now)
+	return Advance(ctx, s, ref, Fail{By: c.By, Executor: c.Executor, Failure: failure, Result: &c.Result}, now)
 }
 
 // batch is how many tasks housekeeping takes at a time.

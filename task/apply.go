@@ -1,8 +1,10 @@
 package task
 
 import (
+	"cmp"
 	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // Reasons that a task gives for its own end.
@@ -64,10 +66,13 @@ func (e Claim) apply(t *Task, now time.Time) *Error {
 	if !lease.After(now) {
 		return &Error{Kind: KindInvalid, Detail: "the lease has no length"}
 	}
+	if !utf8.ValidString(e.Executor) {
+		return &Error{Kind: KindInvalid, Detail: "the executor's name is no valid UTF-8"}
+	}
 	if d, err := t.Call.Digest(); err != nil || d != t.CallDigest() {
 		return &Error{Kind: KindDigestMismatch, Err: err}
 	}
-	t.Execution = &Execution{Executor: e.By, StartedAt: now, LeaseUntil: lease}
+	t.Execution = &Execution{Executor: cmp.Or(e.Executor, e.By), StartedAt: now, LeaseUntil: lease}
 	return nil
 }
 
@@ -75,7 +80,7 @@ func (e Complete) apply(t *Task, _ time.Time) *Error {
 	if e.Result.Kind != ResultOK && e.Result.Kind != ResultToolError {
 		return &Error{Kind: KindInvalid, Detail: "a " + string(e.Result.Kind) + " completes nothing"}
 	}
-	if refused := t.runBy(e.By); refused != nil {
+	if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {
 		return refused
 	}
 	return t.keep(e.Result)
@@ -85,6 +90,11 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 	if refused := e.check(t.State); refused != nil {
 		return refused
 	}
+	if e.Executor != "" || e.Result != nil {
+		if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {
+			return refused
+		}
+	}
 	f := e.Failure
 	if f.Ran == "" {
 		f.Ran = t.ranSoFar()
@@ -93,9 +103,6 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 	t.Failure = &f
 	if e.Result == nil {
 		return nil
-	}
-	if refused := t.runBy(e.By); refused != nil {
-		return refused
 	}
 	return t.keep(*e.Result)
 }
@@ -200,7 +207,7 @@ func (Deliver) apply(t *Task, now time.Time) *Error {
 
 // runBy returns nil if executor is the one that runs t.
 func (t *Task) runBy(executor string) *Error {
-	if t.Execution.Executor != executor {
+	if t.Execution == nil || t.Execution.Executor != executor {
 		return &Error{Kind: KindNotExecutor}
 	}
 	return nil

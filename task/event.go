@@ -87,24 +87,27 @@ type (
 	// is not the one that was approved.
 	Claim struct {
 		By         string
+		Executor   string // the name of the run, if it has one: see [Execution]
 		LeaseUntil time.Time
 	}
 
 	// Complete ends a run with a result: [Executing] becomes [Completed]. Only
 	// the executor can do it.
 	Complete struct {
-		By     string
-		Result Result
+		By       string
+		Executor string // the one that claimed the task; By if empty
+		Result   Result
 	}
 
 	// Fail ends a task that cannot have a result: any pending state becomes
 	// [Failed]. Ran may be left empty; before a task executes it is always no,
 	// and afterwards unknown is assumed. A call that may have run is never retriable.
 	Fail struct {
-		By      string
-		From    State // if not empty, the only state that it ends; any other is [ErrConcurrentModification]
-		Failure Failure
-		Result  *Result // the JSON-RPC error that the upstream gave the executor, if it did
+		By       string
+		Executor string // if not empty, the only executor whose run it ends; any other is [ErrNotExecutor]
+		From     State  // if not empty, the only state that it ends; any other is [ErrConcurrentModification]
+		Failure  Failure
+		Result   *Result // the JSON-RPC error that the upstream gave the executor, if it did; the executor is By if Executor is empty
 	}
 
 	// Lapse ends a run whose executor has not renewed its lease: [Executing]
@@ -145,8 +148,8 @@ type (
 	// Progress records how far a run is, in the words of the one that does the
 	// work, and what it asks of the client. If an upstream does the work, it is
 	// also the task that the upstream has made of the call, which stays the same
-	// ever after. Only the executor can do it, or anybody if there is none that
-	// is alive.
+	// ever after. Only the executor can do it. If By is empty, it is what somebody
+	// else was told by the upstream, which counts if no executor is alive.
 	Progress struct {
 		By            string
 		UpstreamTask  string

@@ -39,7 +39,8 @@ type (
 
 	// Resume takes up a run that needed no process: to fetch the outcome of the
 	// upstream's task, or to call the upstream again once all it asked has been
-	// answered. It is refused with [ErrNotReady] while another process does it.
+	// answered. It is refused with [ErrNotReady] while another process does it. By is
+	// the [Execution]'s Executor from then on.
 	Resume struct {
 		By         string
 		LeaseUntil time.Time
@@ -48,7 +49,7 @@ type (
 	// CancelUpstream records that By is about to send the upstream the [Cancellation]
 	// of a task that has ended. It is refused with [ErrNotReady] while another process
 	// may be sending it, unless Now says that the owner is present, whose credentials
-	// it takes. UpstreamTask is the task that the upstream has made of the call, if
+	// it takes. The executor sends it first: By is its name if it is one. UpstreamTask is the task that the upstream has made of the call, if
 	// that was not known before.
 	CancelUpstream struct {
 		By           string

@@ -116,6 +116,9 @@ type Transition struct {
 //   - A process, the Executor, does the work and renews its lease. If the lease lapses,
 //     the process has died, and the outcome of the call is unknown.
 //
+// A process that may take up the same task more than once gives every run a name of its
+// own, and that is the Executor. What an earlier run does late is then refused.
+//
 // A gateway also has runs without a process:
 //
 //   - The upstream has made a task of the call, UpstreamTask. The gateway asks the
@@ -124,7 +127,7 @@ type Transition struct {
 //   - The upstream has answered with questions, and waits to be called again with the
 //     client's answers.
 type Execution struct {
-	Executor     string    `json:"executor,omitzero"` // the process that does the work now, if one does
+	Executor     string    `json:"executor,omitzero"` // the process, or its run, that does the work now, if one does
 	StartedAt    time.Time `json:"startedAt"`
 	LeaseUntil   time.Time `json:"leaseUntil,omitzero"`   // an executor that does not renew it has died
 	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one

@@ -12,8 +12,8 @@ import (
 
 func (e Progress) apply(t *Task, now time.Time) *Error {
 	x := t.Execution.clone()
-	if refused := t.runBy(e.By); refused != nil && !x.Detached() {
-		if !now.After(x.LeaseUntil) {
+	if refused := t.runBy(e.By); refused != nil {
+		if e.By != "" || !now.After(x.LeaseUntil) {
 			return refused
 		}
 		x.Executor, x.LeaseUntil = "", time.Time{} // whoever it was is dead

@@ -28,7 +28,8 @@ func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
 	if _, err := nested.Apply(task.Lapse{By: "gate-2"}, late); !errors.Is(err, task.ErrInvalidTransition) || nested.Lost(late) {
 		t.Errorf("lapse: err = %v, lost %t; want neither", err, nested.Lost(late))
 	}
-	noted := apply(t, nested, task.Progress{By: "gate-9", UpstreamTask: "u1", Upstream: task.UpstreamReady, Message: "done", PollInterval: time.Second})
+	mustRefuse(t, nested, created, task.ErrNotExecutor) // once more, by the one that has released it
+	noted := apply(t, nested, task.Progress{UpstreamTask: "u1", Upstream: task.UpstreamReady, Message: "done", PollInterval: time.Second})
 	if x := noted.Execution; x.Upstream != task.UpstreamReady || x.Message != "done" || x.PollInterval != time.Second {
 		t.Errorf("after a note by another replica: %+v", x)
 	}
@@ -44,6 +45,12 @@ func TestUpstreamTaskNeedsNoExecutor(t *testing.T) {
 	mustRefuse(t, taken, task.Progress{By: "gate-3", UpstreamTask: "u1"}, task.ErrNotExecutor)
 	if after, err := taken.Apply(other, late); err != nil || after.Execution.Executor != "gate-3" {
 		t.Errorf("after the first one died: %+v, %v", after.Execution, err)
+	}
+	if _, err := taken.Apply(created, late); !errors.Is(err, task.ErrNotExecutor) {
+		t.Errorf("an earlier executor speaks after the last one died: %v", err)
+	}
+	if after, err := taken.Apply(task.Progress{UpstreamTask: "u1"}, late); err != nil || !after.Execution.Detached() {
+		t.Errorf("somebody is told after the first one died: %+v, %v", after.Execution, err)
 	}
 	done := apply(t, taken, task.Complete{By: "gate-2", Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}})
 	if done.State != task.Completed {
@@ -102,11 +109,45 @@ func TestUpstreamRefusals(t *testing.T) {
 	mustRefuse(t, running, task.Progress{By: "gate-1", UpstreamTask: "\xff"}, task.ErrInvalid)
 	mustRefuse(t, running, task.Progress{By: "gate-1", UpstreamTask: "u", PollInterval: -1}, task.ErrInvalid)
 	nested := apply(t, running, created)
-	mustRefuse(t, nested, task.Progress{By: "gate-1", UpstreamTask: "u2"}, task.ErrInvalid)
+	mustRefuse(t, nested, task.Progress{UpstreamTask: "u2"}, task.ErrInvalid)
 	mustRefuse(t, nested, task.Answer{}, task.ErrInvalidTransition)
 	mustRefuse(t, nested, task.Resume{LeaseUntil: epoch.Add(lease)}, task.ErrInvalid)
 	mustRefuse(t, nested, task.Resume{By: "gate-1", LeaseUntil: epoch}, task.ErrInvalid)
 	mustRefuse(t, apply(t, running, asks), task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`{`)}}, task.ErrInvalid)
+}
+
+// The runs of one process have names of their own: an earlier one cannot end, undo
+// or prolong a later one. The trail names the process.
+func TestRunsOfOneProcess(t *testing.T) {
+	claim := task.Claim{By: "gate-1", Executor: "gate-1#1", LeaseUntil: epoch.Add(lease)}
+	running := apply(t, inState(t, task.Approved), claim)
+	if running.Execution.Executor != "gate-1#1" || running.Transitions[len(running.Transitions)-1].By != "gate-1" {
+		t.Errorf("claimed: %+v by %+v", running.Execution, running.Transitions)
+	}
+	first := task.Progress{By: "gate-1#1", RequestState: "s1", InputRequests: json.RawMessage(`{"a":{}}`), Release: true}
+	answered := apply(t, apply(t, running, first), task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1`)}})
+	mustRefuse(t, answered, first, task.ErrNotExecutor)
+	again := apply(t, answered, task.Resume{By: "gate-1#2", LeaseUntil: epoch.Add(lease)})
+	result := task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}
+	failure := task.Failure{Stage: task.StageUpstreamTimeout}
+	for _, e := range []task.Event{
+		first,
+		task.RenewLease{By: "gate-1#1", Until: epoch.Add(time.Hour)},
+		task.Complete{By: "gate-1", Executor: "gate-1#1", Result: result},
+		task.Complete{By: "gate-1", Result: result},
+		task.Fail{By: "gate-1", Executor: "gate-1#1", Failure: failure},
+	} {
+		mustRefuse(t, again, e, task.ErrNotExecutor)
+	}
+	mustRefuse(t, inState(t, task.Approved), task.Fail{By: "gate-1", Executor: "gate-1#1", Failure: failure}, task.ErrNotExecutor)
+	mustRefuse(t, inState(t, task.Approved), task.Claim{By: "gate-1", Executor: "\xff", LeaseUntil: epoch.Add(lease)}, task.ErrInvalid)
+	done := apply(t, again, task.Complete{By: "gate-1", Executor: "gate-1#2", Result: result})
+	if by := done.Transitions[len(done.Transitions)-1].By; done.State != task.Completed || by != "gate-1" {
+		t.Errorf("%s by %s", done.State, by)
+	}
+	if failed := apply(t, again, task.Fail{By: "gate-1", Executor: "gate-1#2", Failure: failure}); failed.State != task.Failed {
+		t.Errorf("%s; want its own failure to end it", failed.State)
+	}
 }
 
 // A call that ran is reported as such, even if nobody fetched its outcome.

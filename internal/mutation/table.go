@@ -65,7 +65,7 @@ var mutations = []mutation{
 	},
 	{
 		"another executor completes a run", "task/apply.go",
-		"	if refused := t.runBy(e.By); refused != nil {\n		return refused\n	}\n	return t.keep(e.Result)", `	return t.keep(e.Result)`,
+		"	if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {\n		return refused\n	}\n	return t.keep(e.Result)", `	return t.keep(e.Result)`,
 		taskPkg, "^TestRefusals$",
 	},
 	{
