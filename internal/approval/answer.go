@@ -13,7 +13,7 @@ import (
 // what is known of a call without one, or with the upstream having taken it.
 func (rn *runner) ending(ctx context.Context, t task.Task, o Outcome, failed error) task.Event {
 	if failed == nil && o.Report != nil {
-		return o.Report.note(rn.cfg.Name, true)
+		return o.Report.note(t.Execution.Executor, true)
 	}
 	if failed == nil && o.Body == nil {
 		failed = &SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: errors.New("no answer")}
@@ -44,7 +44,7 @@ func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Eve
 		kept.Kind = task.ResultRPCError
 		const reason = "the upstream answered with an error"
 		return task.Fail{
-			By: rn.cfg.Name, Result: &kept,
+			By: rn.cfg.Name, Executor: t.Execution.Executor, Result: &kept,
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanYes},
 		}
 	case object.Member(MemberIsError).IsTrue():
@@ -52,7 +52,7 @@ func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Eve
 	default:
 		kept.Kind = task.ResultOK
 	}
-	return task.Complete{By: rn.cfg.Name, Result: kept}
+	return task.Complete{By: rn.cfg.Name, Executor: t.Execution.Executor, Result: kept}
 }
 
 // MemberIsError is the member of a tool's result that says whether the tool has
@@ -110,7 +110,7 @@ func (rn *runner) failure(ctx context.Context, t task.Task, err error) task.Even
 		f.Stage = task.StageExecutorLost // only a shutdown interrupts a run that others have not ended
 	}
 	f.Retriable = f.Ran == task.RanNo
-	return task.Fail{By: rn.cfg.Name, Failure: f}
+	return task.Fail{By: rn.cfg.Name, Executor: t.Execution.Executor, Failure: f}
 }
 
 // errTooLarge reports an answer that is larger than what is kept.
@@ -140,16 +140,17 @@ func (s *source) Read(p []byte) (int, error) {
 // spooled returns where the chunks of the answer to t are kept, so that those
 // who wait for it hear of them. The first one lets them begin.
 func (rn *runner) spooled(t task.Task, failed bool) *spooler {
-	return &spooler{Blobs: rn.cfg.Store, runner: rn, id: t.ID, spool: &spool{failed: failed, moved: make(chan struct{})}}
+	return &spooler{Blobs: rn.cfg.Store, runner: rn, id: t.ID, executor: t.Execution.Executor, spool: &spool{failed: failed, moved: make(chan struct{})}}
 }
 
 // A spooler keeps the chunks of an answer, and wakes those who read it.
 type spooler struct {
 	task.Blobs
 
-	runner *runner
-	id     task.ID
-	spool  *spool
+	runner   *runner
+	id       task.ID
+	executor string
+	spool    *spool
 }
 
 // WriteChunk implements [task.Blobs].
@@ -172,7 +173,7 @@ func (s *spooler) discard(ctx context.Context) {
 	defer stop()
 	ref := task.AnyOwner().Ref(s.id)
 	s.spool.change(func() { s.spool.discarded = true }) // first: somebody may be reading it
-	if !s.runner.aloneAt(ctx, ref) {
+	if !s.runner.aloneAt(ctx, ref, s.executor) {
 		return
 	}
 	for n := s.spool.written - 1; n >= 0; n-- { // nobody else writes it
@@ -183,14 +184,14 @@ func (s *spooler) discard(ctx context.Context) {
 	}
 }
 
-// aloneAt reports whether no other replica can be keeping an answer to a task, or
+// aloneAt reports whether no other run can be keeping an answer to a task, or
 // have kept one, because this one was silent for too long.
-func (rn *runner) aloneAt(ctx context.Context, ref task.Ref) bool {
+func (rn *runner) aloneAt(ctx context.Context, ref task.Ref, executor string) bool {
 	t, err := rn.cfg.Store.Get(ctx, ref)
 	if err != nil || t.Result != nil || t.Execution == nil {
 		return false
 	}
-	return t.State.Terminal() || t.Execution.Executor == rn.cfg.Name && rn.busy(t)
+	return t.State.Terminal() || t.Execution.Executor == executor && rn.busy(t)
 }
 
 // openArriving returns a reader of an answer that is being kept.

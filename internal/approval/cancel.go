@@ -98,6 +98,9 @@ func (c *canceller) cancelIfDue(ctx context.Context, id task.ID) error {
 // upstream, and stores the outcome. It does nothing if another replica is doing
 // so, or has done it.
 func (c *canceller) cancel(ctx context.Context, t task.Task, send Sender, e task.CancelUpstream) error {
+	if c.runs(t.Execution.Executor) {
+		e.By = t.Execution.Executor
+	}
 	after, err := task.Advance(ctx, c.cfg.Store, task.AnyOwner().Ref(t.ID), e, c.cfg.Now())
 	switch {
 	case errors.Is(err, task.ErrNotReady), errors.Is(err, task.ErrInvalidTransition), errors.Is(err, task.ErrNotFound):

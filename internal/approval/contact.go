@@ -262,6 +262,9 @@ const maxSilence = 5 * time.Second
 // and often enough to stay in contact.
 func (vs *visits) lookAgain(t task.Task) time.Duration {
 	due := t.Due().Sub(vs.cfg.Now()) + time.Microsecond
+	if due <= 0 {
+		due = troubleBeat // its run is under way here, and is about to be stored
+	}
 	return max(time.Millisecond, min(maxSilence, vs.withInterval(t).PollInterval, due))
 }
 

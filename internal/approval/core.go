@@ -2,7 +2,9 @@ package approval
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,9 +78,22 @@ func (c *core) busy(t task.Task) bool {
 }
 
 // alive reports whether this desk is at work on t, so that its executor is not
-// dead, even if a clock that was set forward makes it seem so.
+// dead, even if a clock that was set forward, or a store that was out of reach,
+// makes it seem so.
 func (c *core) alive(t task.Task) bool {
-	return t.Execution != nil && t.Execution.Executor == c.cfg.Name && c.leases.held(t.ID)
+	return t.Execution != nil && c.leases.held(t.Execution.Executor)
+}
+
+// newExecutor returns the name of one more run of this desk. No other run has it, so
+// what an earlier run stores late is not taken for what the present one does.
+func (c *core) newExecutor() string { return c.cfg.Name + executorMark + rand.Text() }
+
+// executorMark is between the name of a replica and that of its run.
+const executorMark = "#"
+
+// runs reports whether executor is a run of this desk, be it over.
+func (c *core) runs(executor string) bool {
+	return strings.HasPrefix(executor, c.cfg.Name+executorMark)
 }
 
 // stale reports whether t was approved too long ago. A task past its own time
@@ -151,6 +166,12 @@ func (c *core) notReady(id task.ID, t task.Task, cause error) error {
 
 func closedError(id task.ID, a task.Action) error {
 	return &task.Error{Kind: task.KindClosed, ID: id, Action: a, Suggest: "try again in a moment"}
+}
+
+// unsure reports whether err leaves open if the store has made a change.
+func unsure(err error) bool {
+	_, refused := errors.AsType[*task.Error](err)
+	return err != nil && (!refused || errors.Is(err, task.ErrUnavailable))
 }
 
 // overtaken reports whether err means that somebody else was faster.

@@ -188,8 +188,13 @@ func (f *Following) await(ctx context.Context, most time.Duration) error {
 func (f *Following) lookAgain() time.Duration {
 	wait, now := followPoll, f.desk.cfg.Now()
 	for _, m := range f.known {
-		if !m.due.IsZero() {
-			wait = min(wait, m.due.Sub(now)+time.Microsecond)
+		due := m.due.Sub(now) + time.Microsecond
+		switch {
+		case m.due.IsZero():
+		case due > 0:
+			wait = min(wait, due)
+		default:
+			wait = min(wait, troubleBeat) // its run is under way here, and is about to be stored
 		}
 	}
 	return wait

@@ -156,9 +156,10 @@ func (rn *runner) claim(ctx context.Context, t task.Task) (task.Task, bool, erro
 	if !rn.work.enter() {
 		return t, false, closedError(t.ID, task.ActionResume)
 	}
-	now := rn.cfg.Now()
 	ref := task.AnyOwner().Ref(t.ID)
-	claimed, err := rn.updater().Advance(ctx, ref, task.Resume{By: rn.cfg.Name, LeaseUntil: now.Add(rn.cfg.Lease)}, now)
+	claimed, err := rn.begin(ctx, rn.updater(), ref, func(executor string, until time.Time) task.Event {
+		return task.Resume{By: executor, LeaseUntil: until}
+	})
 	if err == nil {
 		return claimed, true, nil
 	}
@@ -267,7 +268,7 @@ func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
 	rn.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
 	x := t.Execution
 	rn.settle(ctx, t, task.Progress{
-		By: rn.cfg.Name, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
+		By: x.Executor, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
 		InputRequests: x.InputRequests, RequestState: x.RequestState, Release: true,
 	})
 }

@@ -44,9 +44,9 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	if !rn.work.enter() {
 		return t, closedError(t.ID, task.ActionClaim)
 	}
-	now := rn.cfg.Now()
-	claim := task.Claim{By: rn.cfg.Name, LeaseUntil: now.Add(rn.cfg.Lease)}
-	claimed, err := rn.rechecker(verdict).Advance(ctx, ref, claim, now)
+	claimed, err := rn.begin(ctx, rn.rechecker(verdict), ref, func(executor string, until time.Time) task.Event {
+		return task.Claim{By: rn.cfg.Name, Executor: executor, LeaseUntil: until}
+	})
 	if err != nil {
 		rn.work.running.Done()
 		if overtaken(err) {
@@ -59,6 +59,71 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	go rn.run(context.WithoutCancel(ctx), claimed, send)
 	return claimed, nil
 }
+
+// claimTries is how often a store is asked to make a claim if it does not say whether
+// it has. A second one also keeps the first from being made later.
+const claimTries = 2
+
+// begin makes a new run of this desk the executor of a task, with the event that claim
+// returns, and returns the task as it is then. If the store does not say whether it
+// has made the change, begin finds out: a claim whose call is never made would count as
+// one that may have run. So begin does not end with ctx, but long before the lease does.
+func (rn *runner) begin(ctx context.Context, u task.Updater, ref task.Ref, claim func(executor string, until time.Time) task.Event) (task.Task, error) {
+	if err := ctx.Err(); err != nil {
+		return task.Task{}, err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rn.cfg.Lease/2)
+	defer stop()
+	executor := rn.newExecutor()
+	for tries := 1; ; tries++ {
+		now := rn.cfg.Now()
+		t, err := u.Advance(ctx, ref, claim(executor, now.Add(rn.cfg.Lease)), now)
+		unread := t.ID == "" // so there was nothing to change
+		switch {
+		case err == nil || isRunBy(t, executor):
+			return t, nil
+		case !unsure(err) || unread && tries == 1:
+			return t, err
+		}
+		stored, failed := rn.readAgain(ctx, ref)
+		switch {
+		case failed != nil:
+			return t, &task.Error{Kind: task.KindUnavailable, ID: ref.ID, Action: task.ActionClaim, Suggest: "try again in a moment", Err: failed}
+		case isRunBy(stored, executor):
+			return stored, nil
+		case tries == claimTries:
+			return t, err
+		}
+	}
+}
+
+// isRunBy reports whether executor is the one that runs t.
+func isRunBy(t task.Task, executor string) bool {
+	return t.State == task.Executing && t.Execution.Executor == executor
+}
+
+// readAgain returns a task as the store has it, once the store can be read, after a
+// moment. It fails if that is not before ctx or the desk ends.
+func (rn *runner) readAgain(ctx context.Context, ref task.Ref) (task.Task, error) {
+	for pause := firstPause; ; pause = nextPause(pause) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return task.Task{}, ctx.Err()
+		case <-rn.work.kill:
+			return task.Task{}, closedError(ref.ID, task.ActionClaim)
+		}
+		if t, err := rn.cfg.Store.Get(ctx, ref); !unsure(err) {
+			return t, err
+		}
+	}
+}
+
+// firstPause is how long to wait before a store that failed is tried again.
+const firstPause = 50 * time.Millisecond
+
+// nextPause returns how long to wait the next time.
+func nextPause(pause time.Duration) time.Duration { return min(2*pause, time.Second) }
 
 // recheck asks everything again that was asked when t was held, and returns
 // what the policy says now, if it was asked, and why t must not run, or nil if
@@ -144,8 +209,10 @@ func (rn *runner) run(ctx context.Context, t task.Task, send Sender) {
 	e := rn.ending(sending, t, outcome, err)
 	outcome.close()
 	interrupted := err != nil && sending.Err() != nil
+	rn.leases.count(t.Execution.Executor, 1) // this desk does not take the run for lost while it keeps the answer
 	stop()
 	settled := rn.settle(ctx, t, e)
+	rn.leases.count(t.Execution.Executor, -1)
 	rn.spools.end(t.ID, e)
 	upstreamTask := ""
 	if !settled && outcome.Report != nil {
@@ -171,11 +238,12 @@ func (rn *runner) working(ctx context.Context, t task.Task) (context.Context, fu
 	}
 }
 
-// during returns a context that ends with ctx, when t has ended, or when over
-// is closed, and what ends it. Meanwhile this desk's lease of t is kept.
+// during returns a context that ends with ctx, when t has ended or has another
+// executor, or when over is closed, and what ends it. Meanwhile this desk's lease of
+// t is kept, and this desk does not take the run for lost.
 func (rn *runner) during(ctx context.Context, t task.Task, over <-chan struct{}) (context.Context, func()) {
 	working, stop := context.WithCancel(ctx)
-	rn.leases.count(t.ID, 1)
+	rn.leases.count(t.Execution.Executor, 1)
 	var guard sync.WaitGroup
 	guard.Go(func() {
 		defer stop()
@@ -184,34 +252,43 @@ func (rn *runner) during(ctx context.Context, t task.Task, over <-chan struct{})
 	return working, func() {
 		stop()
 		guard.Wait()
-		rn.leases.count(t.ID, -1)
+		rn.leases.count(t.Execution.Executor, -1)
 	}
 }
 
-// guard keeps the lease of t until ctx or t has ended, or over is closed. An
-// answer that somebody reads is let finish, though t was cancelled.
+// guard keeps the lease of t until ctx or t has ended, t has another executor, or
+// over is closed.
 func (rn *runner) guard(ctx context.Context, t task.Task, over <-chan struct{}) {
 	ref := task.AnyOwner().Ref(t.ID)
 	changes := task.WatchChanges(ctx, rn.cfg.Store, rn.cfg.Lease/3, ref)
 	defer changes.Close()
 	ahead := rn.ahead(t)
-	for ended := rn.isOver(ctx, ref); !ended; {
+	for goesOn := rn.goesOn(ctx, t); goesOn; {
 		reason, err := changes.Next(ctx, nil, over)
 		switch {
 		case err != nil || reason == task.Ended:
 			return
 		case reason == task.Polled:
-			ended = !rn.renew(About(ctx, t), ref, ahead) && !rn.spools.of(t.ID).beingRead()
+			goesOn = rn.renew(About(ctx, t), t, ahead)
 		default:
-			ended = rn.isOver(ctx, ref) && !rn.spools.of(t.ID).beingRead()
+			goesOn = rn.goesOn(ctx, t)
 		}
 	}
 }
 
-// isOver reports whether a task is known to have ended.
-func (rn *runner) isOver(ctx context.Context, ref task.Ref) bool {
-	t, err := rn.cfg.Store.Get(ctx, ref)
-	return err == nil && t.State.Terminal() || errors.Is(err, task.ErrNotFound)
+// goesOn reports whether the run for which this desk has claimed t is still to go
+// on, as far as is known. An answer that somebody reads is let finish, though t was
+// cancelled; but not if another run keeps an answer to t by now.
+func (rn *runner) goesOn(ctx context.Context, t task.Task) bool {
+	now, err := rn.cfg.Store.Get(ctx, task.AnyOwner().Ref(t.ID))
+	switch {
+	case err == nil && now.State == task.Executing:
+		return isRunBy(now, t.Execution.Executor)
+	case err == nil || errors.Is(err, task.ErrNotFound):
+		return rn.spools.of(t.ID).beingRead()
+	default:
+		return true
+	}
 }
 
 // ahead returns by how much the time of t, which this desk has just claimed, is
@@ -222,42 +299,95 @@ func (rn *runner) ahead(t task.Task) time.Duration {
 	return max(0, t.Execution.LeaseUntil.Sub(rn.cfg.Now().Add(rn.cfg.Lease)))
 }
 
-// renew prolongs the lease of a task whose time is ahead of the desk's clock, and
-// reports whether it is still to run. A store that fails does not end a run:
+// renew prolongs the lease of t, whose time is ahead of the desk's clock, and
+// reports whether the run is still to go on. A store that fails does not end it:
 // others may, once the lease has lapsed.
-func (rn *runner) renew(ctx context.Context, ref task.Ref, ahead time.Duration) bool {
+func (rn *runner) renew(ctx context.Context, t task.Task, ahead time.Duration) bool {
 	now := rn.cfg.Now().Add(ahead)
-	_, err := task.Advance(ctx, rn.cfg.Store, ref, task.RenewLease{By: rn.cfg.Name, Until: now.Add(rn.cfg.Lease)}, now)
+	e := task.RenewLease{By: t.Execution.Executor, Until: now.Add(rn.cfg.Lease)}
+	_, err := task.Advance(ctx, rn.cfg.Store, task.AnyOwner().Ref(t.ID), e, now)
 	if err != nil && ctx.Err() == nil {
 		rn.cfg.Log.WarnContext(ctx, "lease not renewed", "error", err)
 	}
-	return !overtaken(err) && !errors.Is(err, task.ErrNotFound)
+	if overtaken(err) || errors.Is(err, task.ErrNotFound) {
+		return rn.spools.of(t.ID).beingRead()
+	}
+	return !errors.Is(err, task.ErrNotExecutor)
 }
 
-// settle ends the run of t, or hands it over, and reports whether t heard of
-// it. A store that fails is tried again as long as the lease can hold: what is
-// not recorded by then counts as unknown.
+// settle ends the run for which this desk has claimed t, or hands it over, and
+// reports whether t heard of it. A store that fails is tried again until a lease is
+// over. While the store cannot be reached, that lasts as long as t lives, unless
+// another replica takes the run for lost: an answer is worth it. But a desk that is
+// closed soon gives up, and so does one that fetches the outcome of an upstream's task:
+// the upstream has it for the next one.
 func (rn *runner) settle(ctx context.Context, t task.Task, e task.Event) bool {
-	ref := task.AnyOwner().Ref(t.ID)
-	ctx, stop := context.WithTimeout(ctx, rn.cfg.Lease)
-	defer stop()
-	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		after, err := rn.updater().Advance(ctx, ref, e, rn.cfg.Now())
-		if err == nil {
+	tryUntil := rn.cfg.Now().Add(rn.cfg.Lease)
+	for tries, pause := 1, firstPause; ; tries, pause = tries+1, nextPause(pause) {
+		after, err := rn.attempt(ctx, t, e)
+		if err == nil || endedWith(after, t, e) {
 			rn.settledAs(ctx, after)
+			return true
+		}
+		if handedOver(after, t, e) {
 			return true
 		}
 		if overtaken(err) || errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrNotExecutor) {
 			rn.cfg.Log.WarnContext(About(ctx, t), "answer dropped: the task has already ended, or another replica runs it", "state", after.State)
 			return false
 		}
-		rn.cfg.Log.ErrorContext(About(ctx, t), "answer not kept", "error", err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if tries&(tries-1) == 0 { // the 1st, the 2nd, the 4th time, and so on: it may last for hours
+			rn.cfg.Log.ErrorContext(About(ctx, t), "answer not kept", "error", err, "tries", tries)
+		}
+		now := rn.cfg.Now()
+		if unsure(err) && rn.mayWait(t, now) {
+			tryUntil = now.Add(rn.cfg.Lease)
+		}
+		if !now.Before(tryUntil) {
+			rn.cfg.Log.ErrorContext(About(ctx, t), "answer dropped: the store has not taken it in time", "error", err, "tries", tries)
 			return false
 		}
+		time.Sleep(pause)
 	}
+}
+
+// attempt stores e, which is what became of the run for which t was claimed.
+func (rn *runner) attempt(ctx context.Context, t task.Task, e task.Event) (task.Task, error) {
+	ctx, stop := context.WithTimeout(ctx, rn.cfg.Lease)
+	defer stop()
+	return rn.updater().Advance(ctx, task.AnyOwner().Ref(t.ID), e, rn.cfg.Now())
+}
+
+// mayWait reports whether the outcome of t's run may wait for a store that cannot be
+// reached.
+func (rn *runner) mayWait(t task.Task, now time.Time) bool {
+	return t.Execution.UpstreamTask == "" && now.Before(t.ExpiresAt) && !rn.work.isClosed()
+}
+
+// endedWith reports whether the run for which claimed was claimed has ended with e,
+// if the task is now as given: an attempt to store that has succeeded, and its answer
+// was lost.
+func endedWith(now, claimed task.Task, e task.Event) bool {
+	if now.Execution == nil || now.Execution.Executor != claimed.Execution.Executor {
+		return false
+	}
+	switch e := e.(type) {
+	case task.Complete:
+		return now.State == task.Completed
+	case task.Fail:
+		return now.Failure != nil && *now.Failure == e.Failure
+	default:
+		return false
+	}
+}
+
+// handedOver reports whether the call of a run, for which claimed was claimed, has
+// been handed over with e, if the task is now as given. Only the run itself can do
+// that. The task may have changed since then, and may run again.
+func handedOver(now, claimed task.Task, e task.Event) bool {
+	_, handing := e.(task.Progress)
+	return handing && claimed.Execution.UpstreamTask == "" &&
+		now.Execution != nil && now.Execution.Executor != claimed.Execution.Executor
 }
 
 // settledAs reports what became of a run.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // Work counts what a desk does in the background, and has it end when the desk is
@@ -75,28 +73,27 @@ func (w *work) drain(ctx context.Context, cancel time.Duration) error {
 	}
 }
 
-// Leases count the work that is under way here on tasks of which this desk has a
-// lease.
+// Leases count the work that is under way here for each executor that this desk is.
 type leases struct {
 	mu    sync.Mutex
-	under map[task.ID]int
+	under map[string]int
 }
 
-// count notes that work on a task begins or ends here.
-func (l *leases) count(id task.ID, n int) {
+// count notes that work of an executor begins or ends here.
+func (l *leases) count(executor string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.under == nil {
-		l.under = make(map[task.ID]int)
+		l.under = make(map[string]int)
 	}
-	if l.under[id] += n; l.under[id] == 0 {
-		delete(l.under, id)
+	if l.under[executor] += n; l.under[executor] == 0 {
+		delete(l.under, executor)
 	}
 }
 
-// held reports whether work on a task is under way here.
-func (l *leases) held(id task.ID) bool {
+// held reports whether work of an executor is under way here.
+func (l *leases) held(executor string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.under[id] > 0
+	return l.under[executor] > 0
 }

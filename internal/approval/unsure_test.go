@@ -1,0 +1,369 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// A lossyStore makes some changes, and then says that nobody knows whether it did.
+type lossyStore struct {
+	task.GateStore
+
+	loses func(task.Task) bool // whether the answer to this change is lost
+	until chan struct{}        // when that is noticed; nil for at once
+}
+
+// Swap implements [task.Store].
+func (s *lossyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	err := s.GateStore.Swap(ctx, t, notes...)
+	if err != nil || !s.loses(t) {
+		return err
+	}
+	if s.until != nil {
+		<-s.until
+	}
+	return &task.Error{Kind: task.KindUnavailable}
+}
+
+// once returns what, but true only once.
+func once(what func(task.Task) bool) func(task.Task) bool {
+	var was atomic.Bool
+	return func(t task.Task) bool { return what(t) && !was.Swap(true) }
+}
+
+// A run that has stored its upstream's question, and does not know it, does not ask
+// again once the client has answered and the upstream has been called again.
+func TestLostAnswerToQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		r.asks = json.RawMessage(`{"a":{}}`)
+		noticed, second := make(chan struct{}), make(chan struct{})
+		r.before = func() {
+			if r.count("call") == 2 {
+				<-second
+			}
+		}
+		o, held := approved(t, func(c *approval.Config) {
+			c.Store = &lossyStore{GateStore: c.Store, loses: once(task.Task.Asks), until: noticed}
+		})
+		if _, err := o.Contact(t.Context(), mine(held), r); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		respond := func() {
+			if _, err := o.Respond(t.Context(), mine(held), json.RawMessage(`{"a":1}`), r); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		respond()
+		close(noticed)
+		pass(5 * time.Second)
+		close(second)
+		synctest.Wait()
+		if o.now(t, held.ID).Asks() {
+			t.Error("the client is asked again")
+			respond()
+		}
+		mustState(t, o.now(t, held.ID), task.Completed)
+		if n := r.count("call"); n != 2 {
+			t.Errorf("the upstream was called %d times; want 2", n)
+		}
+	})
+}
+
+// A run that has stored which task the upstream made of its call, and does not know
+// it, leaves that task alone when another replica is at work on it.
+func TestLostAnswerToUpstreamTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		noticed, fetched := make(chan struct{}), make(chan struct{})
+		o, held := approved(t, func(c *approval.Config) {
+			first := once(func(t task.Task) bool { return t.Execution != nil && t.Execution.UpstreamTask != "" })
+			c.Store = &lossyStore{GateStore: c.Store, loses: first, until: noticed}
+		})
+		if _, err := o.Contact(t.Context(), mine(held), r); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+		r.outcome = func() (approval.Outcome, error) { <-fetched; return answer(`{"content":[]}`), nil }
+		w := branch(t, o.store, nil).wait(t.Context(), mine(held), r)
+		synctest.Wait()
+		close(noticed)
+		pass(5 * time.Second)
+		if n := r.count("cancel u1"); n != 0 {
+			t.Errorf("the upstream's task was cancelled %d times while its outcome was fetched", n)
+		}
+		close(fetched)
+		<-w.done
+		if w.err != nil {
+			t.Fatal(w.err)
+		}
+		mustState(t, w.task, task.Completed)
+	})
+}
+
+// A run that has stored its answer, and does not know it, is reported like any other.
+func TestLostAnswerToCompletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, held := approved(t, func(c *approval.Config) {
+			c.Store = &lossyStore{GateStore: c.Store, loses: func(t task.Task) bool { return t.State == task.Completed }}
+		})
+		if _, err := o.Contact(t.Context(), mine(held), o.ledger.send); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		mustState(t, o.now(t, held.ID), task.Completed)
+		if n := o.count(approval.Finished); n != 1 {
+			t.Errorf("its end was told %d times; want once", n)
+		}
+	})
+}
+
+// A gate that does not know whether it has claimed a call makes sure, and makes the
+// call if it has: once.
+func TestLostAnswerToClaim(t *testing.T) {
+	running := func(t task.Task) bool { return t.State == task.Executing }
+	again := func(t task.Task) bool { return running(t) && t.Execution.Answers != nil && !t.Execution.Detached() }
+	for name, tt := range map[string]struct {
+		loses func(task.Task) bool
+		asks  bool
+		calls int
+	}{
+		"the first call":              {once(running), false, 1},
+		"the first call, all changes": {running, false, 1},
+		"a call with answers":         {again, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, held := approved(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: tt.loses} })
+				defer o.runHousekeeping(t)()
+				r := newRemote()
+				r.asks = json.RawMessage(`{"a":{}}`)
+				send := o.ledger.send
+				if tt.asks {
+					send = r
+				}
+				w := o.wait(t.Context(), mine(held), send)
+				if tt.asks {
+					<-w.done
+					if _, err := o.Respond(t.Context(), mine(held), json.RawMessage(`{"a":1}`), r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass(time.Minute)
+				mustState(t, o.now(t, held.ID), task.Completed)
+				if n := len(o.ledger.entries()) + r.count("call"); n != tt.calls {
+					t.Errorf("the upstream was called %d times; want %d", n, tt.calls)
+				}
+			})
+		})
+	}
+}
+
+// A deafStore makes each change, and tells nobody whose context has ended meanwhile.
+type deafStore struct {
+	task.GateStore
+
+	meanwhile func(task.Task)
+}
+
+// Swap implements [task.Store].
+func (s *deafStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	s.meanwhile(t)
+	err := s.GateStore.Swap(context.WithoutCancel(ctx), t, notes...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// A client that goes while its approved call is claimed does not lose it.
+func TestClientGoesDuringClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		o, held := approved(t, func(c *approval.Config) {
+			c.Store = &deafStore{GateStore: c.Store, meanwhile: func(t task.Task) {
+				if t.State == task.Executing {
+					leave()
+				}
+			}}
+		})
+		o.Contact(ctx, mine(held), o.ledger.send)
+		synctest.Wait()
+		mustState(t, o.now(t, held.ID), task.Completed)
+		if runs := o.ledger.entries(); len(runs) != 1 {
+			t.Errorf("ran %v; want one call", runs)
+		}
+	})
+}
+
+// An answer that the gate has is kept when the store is back, however long that
+// takes: the gate does not take itself for dead meanwhile.
+func TestAnswerSurvivesLongTrouble(t *testing.T) {
+	for _, long := range []time.Duration{24 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+		t.Run(long.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(troubledStore)
+				o, held := approved(t, func(c *approval.Config) {
+					store.GateStore = c.Store
+					c.Store = store
+				})
+				defer o.runHousekeeping(t)()
+				w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
+					time.Sleep(9 * time.Second) // the lease is about to be renewed
+					store.down.Store(true)
+					return answer(`{"content":[]}`), nil
+				}))
+				pass(9*time.Second + long)
+				store.down.Store(false)
+				back := time.Now()
+				<-w.done
+				if w.err != nil {
+					t.Fatal(w.err)
+				}
+				mustState(t, w.task, task.Completed)
+				if late := time.Since(back); late > 2*time.Second {
+					t.Errorf("the answer was kept %v after the store was back", late)
+				}
+			})
+		})
+	}
+}
+
+// Those who wait for a call whose answer cannot be stored do not keep asking.
+func TestWaitForUnstoredAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store *touchStore
+		writes := new(lapsingStore)
+		o, held := approved(t, func(c *approval.Config) {
+			writes.GateStore = c.Store
+			store = &touchStore{GateStore: writes}
+			c.Store = store
+		})
+		store.about = held.ID
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		follower, err := o.Follow(ctx, "ann", []task.ID{held.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer follower.Close()
+		followed := make(chan struct{})
+		go func() {
+			defer close(followed)
+			for ctx.Err() == nil {
+				follower.Next(ctx, time.Hour)
+			}
+		}()
+		w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
+			writes.off.Store(true)
+			return answer(`{"content":[]}`), nil
+		}))
+		pass(3 * time.Minute) // of which the lease lasts for 30 seconds
+		if n := store.reads.Load(); n > 1000 {
+			t.Errorf("the task was read %d times in three minutes", n)
+		}
+		writes.off.Store(false)
+		<-w.done
+		if w.err != nil {
+			t.Fatal(w.err)
+		}
+		mustState(t, w.task, task.Completed)
+		stop()
+		<-followed
+	})
+}
+
+// A gate that is shut down does not wait for its store for ever.
+func TestCloseInTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(troubledStore)
+		o, held := approved(t, func(c *approval.Config) {
+			store.GateStore = c.Store
+			c.Store, c.Durable = store, true
+		})
+		o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
+			store.down.Store(true)
+			return answer(`{"content":[]}`), nil
+		}))
+		pass(2 * time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
+		defer stop()
+		began := time.Now()
+		if err := o.Close(ctx); err != nil {
+			t.Errorf("Close = %v; want it to wait for the end of the run", err)
+		}
+		if took := time.Since(began); took < 29*time.Second || took > 32*time.Second {
+			t.Errorf("Close took %v; want about a lease", took)
+		}
+		store.down.Store(false)
+		pass(time.Minute)
+		mustState(t, o.now(t, held.ID), task.Executing)
+		after, err := branch(t, o.store, nil).Contact(t.Context(), mine(held), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustState(t, after, task.Failed)
+	})
+}
+
+// A replica that lost its lease while it fetched an outcome stops when another
+// fetches it, and leaves alone what that one keeps.
+func TestReplacedFetcherStops(t *testing.T) {
+	for name, read := range map[string]bool{"nobody reads": false, "somebody reads": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := func(letter string) string { return `{"content":["` + strings.Repeat(letter, 300<<10) + `"]}` }
+				r := newRemote()
+				var store *lapsingStore
+				o, held := nested(t, r, func(c *approval.Config) {
+					store = &lapsingStore{GateStore: c.Store}
+					c.Store, c.Execution = store, 5*time.Minute
+				})
+				r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+				fetch := func(o *office, part string) (*waiter, *io.PipeWriter) {
+					body, upstream := io.Pipe()
+					r.outcome = func() (approval.Outcome, error) { return approval.Outcome{Body: body}, nil }
+					w := o.wait(t.Context(), mine(held), r)
+					io.WriteString(upstream, part)
+					<-w.done
+					return w, upstream
+				}
+				late, lateUpstream := fetch(o, text("x")[:100<<10])
+				if read {
+					reading, stop := context.WithCancel(t.Context())
+					defer stop()
+					o.Open(reading, late.task)
+				}
+				store.off.Store(true)
+				pass(31 * time.Second)
+				other := branch(t, o.store, func(c *approval.Config) { c.Execution = 5 * time.Minute })
+				_, upstream := fetch(other, text("y")[:290<<10])
+				store.off.Store(false)
+				pass(15 * time.Second) // it tries to renew its lease
+				go func() {
+					io.WriteString(lateUpstream, text("x")[100<<10:])
+					lateUpstream.Close()
+				}()
+				synctest.Wait()
+				io.WriteString(upstream, text("y")[290<<10:])
+				upstream.Close()
+				synctest.Wait()
+				if got, _, err := other.result(t, mine(held)); err != nil || got != text("y") {
+					t.Errorf("the outcome has %d bytes, %d of them of the replica that was replaced, %v", len(got), strings.Count(got, "x"), err)
+				}
+			})
+		})
+	}
+}
