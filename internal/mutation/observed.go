@@ -51,7 +51,7 @@ var observed = []mutation{
 	},
 	{
 		"a cancelled call runs on", "internal/approval/run.go",
-		`ended = rn.isOver(ctx, ref) && !rn.spools.of(t.ID).beingRead()`, `ended = false`,
+		`goesOn = rn.goesOn(ctx, t)`, `goesOn = true`,
 		approvalPkg, "^TestCancelExecuting$",
 	},
 	{

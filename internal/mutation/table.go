@@ -69,6 +69,16 @@ var mutations = []mutation{
 		taskPkg, "^TestRefusals$",
 	},
 	{
+		"an earlier run undoes what a later one did", "task/upstream.go",
+		`if e.By != "" || !now.After(x.LeaseUntil) {`, `if !now.After(x.LeaseUntil) {`,
+		taskPkg, "^TestRunsOfOneProcess$",
+	},
+	{
+		"a gate takes one of its runs for another", "internal/approval/core.go",
+		`return c.cfg.Name + executorMark + rand.Text()`, `return c.cfg.Name + executorMark + rand.Text()[:0]`,
+		approvalPkg, "^TestLostAnswerToQuestion$",
+	},
+	{
 		"every scope admits every owner", "task/store.go",
 		`return s.any || s.owner == owner && owner != ""`, `return true`,
 		"task/memstore", "^TestStore$",
