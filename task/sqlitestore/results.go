@@ -229,7 +229,7 @@ func (r *results) sync(id task.ID) (size int64, err error) {
 	root, err := r.open()
 	var file *os.File
 	if err == nil {
-		file, err = root.Open(name)
+		file, err = root.OpenFile(name, os.O_RDWR, 0) // Windows flushes no file that is open for reading alone
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
