@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
@@ -158,10 +159,11 @@ func (d *decider) checkShown(t task.Task, who Approver, r Ruling) error {
 	return err
 }
 
-// counts reports whether a ruling by who on t can still count.
+// counts reports whether a ruling by who on t can still count. A ruling is late if
+// [task.Task.Apply] says so, which compares times in whole microseconds.
 func (d *decider) counts(t task.Task, who Approver) bool {
-	inTime := t.Approval == nil || d.cfg.Now().Before(t.Approval.Deadline)
-	return t.State == task.InputRequired && inTime && !approvedBy(t, who)
+	late := d.cfg.Now().Truncate(time.Microsecond).After(t.Due())
+	return t.State == task.InputRequired && !late && !approvedBy(t, who)
 }
 
 // approved starts t if there is somebody to start it for, even if the approver

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
@@ -52,4 +54,25 @@ func TestApprovalNamesWhatWasShown(t *testing.T) {
 		t.Errorf("all of it: %v", err)
 	}
 	must("after it was decided", approve("", 0), task.ErrInvalidTransition)
+}
+
+// At the last moment at which an approval counts, it must name what was shown. Tasks
+// keep times in microseconds.
+func TestApprovalAtTheDeadline(t *testing.T) {
+	for late, want := range map[time.Duration]error{
+		0: casefile.ErrNotShown, 999 * time.Nanosecond: casefile.ErrNotShown, time.Microsecond: task.ErrExpired,
+	} {
+		var now atomic.Pointer[time.Time]
+		began := time.Now()
+		now.Store(&began)
+		o := open(t, func(c *approval.Config) { c.Now = func() time.Time { return *now.Load() } })
+		held := o.hold(t, call("ann", "/a"))
+		at := held.Approval.Deadline.Add(late)
+		now.Store(&at)
+		after, err := o.Decide(t.Context(), held.ID, alice, approval.Ruling{Decision: approval.Approve})
+		if !errors.Is(err, want) {
+			t.Errorf("%v after the deadline: %v, %s; want %v", late, err, after.State, want)
+		}
+		mustState(t, o.now(t, held.ID), task.InputRequired)
+	}
 }
