@@ -40,6 +40,15 @@ type Ruling struct {
 	Gives *task.GrantTerms
 }
 
+// A NotGivenError says why there is no standing approval although the approvers of a
+// call gave one. The call is approved.
+type NotGivenError struct{ Why string }
+
+// Error implements error.
+func (e *NotGivenError) Error() string {
+	return "the call was approved, but the standing approval was not made: " + e.Why
+}
+
 // A decider takes the decisions of approvers.
 type decider struct {
 	*core
@@ -60,7 +69,8 @@ type decider struct {
 // what would be approved, a [*casefile.NoGrantError] if the standing approval cannot be
 // given, and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
-// late.
+// late. After a [*NotGivenError] the call is approved, and the standing approval is
+// missing.
 //
 // An approved call runs as [Config.Start] says, if the policy still allows it then.
 func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
@@ -90,12 +100,24 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	d.looked(ctx, before) // who decides has looked
 	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
-		if err := d.grants.give(context.WithoutCancel(ctx), after); err != nil {
-			d.cfg.Log.ErrorContext(About(ctx, after), "standing approval not given", "error", err)
-		}
+		err = d.give(ctx, after)
 		d.approved(ctx, after)
 	}
-	return after, nil
+	return after, err
+}
+
+// give keeps the standing approval that the approvers of t gave, if they did. The error
+// is a [*NotGivenError].
+func (d *decider) give(ctx context.Context, t task.Task) error {
+	err := d.grants.give(context.WithoutCancel(ctx), t)
+	if err == nil {
+		return nil
+	}
+	d.cfg.Log.ErrorContext(About(ctx, t), "standing approval not given", "error", err)
+	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
+		return &NotGivenError{refused.Why}
+	}
+	return &NotGivenError{"the gate could not keep it"}
 }
 
 // event returns what r does to t.

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,7 +90,7 @@ func allIn(names, all []string) bool {
 }
 
 // give keeps the grant that the approvers of t gave, if all of them did. The journal
-// knows of it before it takes effect.
+// knows of it before it takes effect, and of none that is not kept.
 func (gs *grants) give(ctx context.Context, t task.Task) error {
 	terms, all := grantstore.Narrowest(t.Approval.Approvals)
 	if !all {
@@ -115,15 +116,29 @@ func (gs *grants) give(ctx context.Context, t task.Task) error {
 	n := note(t, Granted, g.GivenAt)
 	last := g.By[len(g.By)-1]
 	n.Actor, n.Approver, n.Grant, n.Outcome = last.By, last.By, g.ID, grantText(g)
-	if err := gs.cfg.Store.Append(ctx, n); err != nil {
-		return err
-	}
-	if err := gs.stored.Give(ctx, g); err != nil {
+	if err := gs.keep(ctx, g, n); err != nil {
 		return err
 	}
 	gs.cfg.Log.InfoContext(About(ctx, t), "standing approval given", "grant", g.ID, "by", last.By, "until", g.Until, "uses", g.MaxUses)
 	gs.observe(ctx, Event{Step: Granted, Task: t, By: last.By})
 	return nil
+}
+
+// keep keeps a new grant, of which n is the note for the journal. If the grant cannot
+// be put in force after that, the journal has it as revoked, like the store.
+func (gs *grants) keep(ctx context.Context, g grantstore.Grant, n task.Note) error {
+	noted := false
+	err := gs.stored.GiveRecorded(ctx, g, gs.cfg.Name, func() error {
+		err := gs.cfg.Store.Append(ctx, n)
+		noted = err == nil
+		return err
+	})
+	if err == nil || !noted {
+		return err
+	}
+	n.Step, n.Actor, n.Approver, n.Reason = string(Revoked), gs.cfg.Name, "", grantstore.NeverInForce
+	n.Outcome = fmt.Sprintf("used: 0 of %d", g.MaxUses)
+	return errors.Join(err, gs.cfg.Store.Append(ctx, n))
 }
 
 // grantText says how far g goes, for the journal. The names of arguments are not

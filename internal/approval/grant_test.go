@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -376,4 +377,80 @@ func TestGrantQuorum(t *testing.T) {
 		mustState(t, o.hold(t, two(`{"path":"/b","n":1}`)), task.Approved)
 		mustState(t, o.hold(t, two(`{"path":"/c","n":1}`)), task.InputRequired)
 	})
+}
+
+// An approver whose standing approval is not made is told so. The call is approved all
+// the same. The journal has no standing approval of which there is no record, and none
+// is in force that the journal does not have.
+func TestGrantNotGiven(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fail func(*grantlessStore)
+		kept int      // how many records there are
+		said []string // what the journal has of it
+	}{
+		"not kept":         {func(s *grantlessStore) { s.puts = 1 }, 0, nil},
+		"not recorded":     {func(s *grantlessStore) { s.appends = 1 }, 1, nil},
+		"not put in force": {func(s *grantlessStore) { s.puts = 2 }, 1, []string{"granted", "revoked"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &grantlessStore{}
+				o := open(t, func(c *approval.Config) { store.GateStore, c.Store = c.Store, store })
+				o.allowGrants("ops")
+				asked := o.hold(t, toolCall(`{"path":"/a"}`))
+				tt.fail(store)
+				after, err := o.ruleWith(t, asked.ID, alice, terms(2))
+				mustState(t, after, task.Approved)
+				if lost, ok := errors.AsType[*approval.NotGivenError](err); !ok || !strings.Contains(lost.Error(), "the gate could not keep it") {
+					t.Errorf("Decide = %v; want to know that there is no standing approval", err)
+				}
+				mustState(t, o.finish(t, asked), task.Completed)
+				all, err := o.Grants(t.Context(), true)
+				if err != nil || len(all) != tt.kept || len(all) == 1 && all[0].State != casefile.GrantRevoked {
+					t.Errorf("the grants are %+v, %v; want %d, not in force", all, err, tt.kept)
+				}
+				story, err := o.Story(t.Context(), asked.ID)
+				var said []string
+				for _, e := range story {
+					if e.Grant != "" {
+						said = append(said, e.Step)
+					}
+				}
+				if err != nil || !slices.Equal(said, tt.said) {
+					t.Errorf("the journal has %q of the grant, %v; want %q", said, err, tt.said)
+				}
+				mustState(t, o.hold(t, toolCall(`{"path":"/a"}`)), task.InputRequired)
+				if n := o.count(approval.Granted); n != 0 {
+					t.Errorf("%d grants were observed", n)
+				}
+			})
+		})
+	}
+}
+
+// A grantlessStore fails to keep a grant, or to record that one was given.
+type grantlessStore struct {
+	task.GateStore
+
+	puts, appends int // which one fails, counted from one; none if zero
+}
+
+// PutRecord implements [task.Records].
+func (s *grantlessStore) PutRecord(ctx context.Context, r task.Record) error {
+	if strings.HasPrefix(r.Name, "grant/") {
+		if s.puts--; s.puts == 0 {
+			return &task.Error{Kind: task.KindUnavailable}
+		}
+	}
+	return s.GateStore.PutRecord(ctx, r)
+}
+
+// Append implements [task.Journal].
+func (s *grantlessStore) Append(ctx context.Context, notes ...task.Note) error {
+	if notes[0].Step == string(approval.Granted) {
+		if s.appends--; s.appends == 0 {
+			return &task.Error{Kind: task.KindUnavailable}
+		}
+	}
+	return s.GateStore.Append(ctx, notes...)
 }

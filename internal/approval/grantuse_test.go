@@ -224,15 +224,18 @@ func TestGrantForged(t *testing.T) {
 	})
 }
 
-// TestGrantRoom: an agent has a limited number of grants for a tool.
+// TestGrantRoom: an agent has a limited number of grants for a tool. An approver who
+// gives one more is told that there is none.
 func TestGrantRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
 		for i := range 21 {
 			asked := o.hold(t, toolCall(fmt.Sprintf(`{"path":"/%d"}`, i)))
-			if _, err := o.ruleWith(t, asked.ID, alice, terms(1)); err != nil {
-				t.Fatal(err)
+			_, err := o.ruleWith(t, asked.ID, alice, terms(1))
+			full, ok := errors.AsType[*approval.NotGivenError](err)
+			if i < 20 && err != nil || i == 20 && (!ok || full.Why != "the agent has 20 for this tool already") {
+				t.Fatalf("grant %d: %v", i, err)
 			}
 			o.finish(t, asked)
 		}

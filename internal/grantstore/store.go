@@ -30,6 +30,30 @@ func (s Store) Give(ctx context.Context, grant Grant) error {
 	return s.put(ctx, grant, 1)
 }
 
+// NeverInForce is why a grant is revoked that was given and could not be recorded.
+const NeverInForce = "it never took effect: the gate could not record it"
+
+// GiveRecorded keeps a new grant, calls record, and then puts the grant in force. Until
+// then, and if record fails, the grant is kept as one that the gate with the given name
+// has revoked.
+func (s Store) GiveRecorded(ctx context.Context, grant Grant, gate string, record func() error) error {
+	waiting := grant
+	waiting.Revoked = &Revocation{By: gate, At: precise(grant.GivenAt), Reason: NeverInForce}
+	if err := s.Give(ctx, waiting); err != nil {
+		return err
+	}
+	if err := record(); err != nil {
+		return err
+	}
+	err := s.put(ctx, grant, 2)
+	if err != nil {
+		if kept, failed := s.Get(ctx, grant.ID); failed == nil && kept.Revoked == nil {
+			return nil // the store has it all the same
+		}
+	}
+	return err
+}
+
 // Use counts a use of a grant, for a task that is to be created with that ID, and
 // returns the grant as it is then. If several try to have the last use, one of them
 // does. The error is [ErrRevoked], [ErrExpired], [ErrSpent] or

@@ -77,9 +77,11 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 }
 
 // isOutcome reports whether err says that a decision came too late or from the
-// wrong person.
+// wrong person, or what did not come of it.
 func isOutcome(err error) bool {
-	if _, refused := errors.AsType[*casefile.NoGrantError](err); refused {
+	_, refused := errors.AsType[*casefile.NoGrantError](err)
+	_, notGiven := errors.AsType[*approval.NotGivenError](err)
+	if refused || notGiven {
 		return true
 	}
 	return slices.ContainsFunc([]error{
@@ -88,11 +90,16 @@ func isOutcome(err error) bool {
 	}, func(known error) bool { return errors.Is(err, known) })
 }
 
-// outcome says in words why a decision on c does not count.
+// outcome says in words why a decision on c does not count, or not in full.
 func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int, *notice) {
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
 	refused, ok := errors.AsType[*casefile.NoGrantError](err)
+	lost, approved := errors.AsType[*approval.NotGivenError](err)
 	switch {
+	case approved:
+		n.title = "Your approval was recorded, but more calls are not allowed"
+		n.text = "This call is approved. The standing approval was not made: " + lost.Why + "."
+		return http.StatusConflict, n
 	case ok:
 		n.text = "More calls like this one cannot be allowed: " + refused.Why + "."
 		return http.StatusUnprocessableEntity, n

@@ -113,6 +113,22 @@ func TestGrantNotGiven(t *testing.T) {
 	mustHave(t, alice.get("/grants?state=all"), "There are none.")
 }
 
+// TestGrantNotKept: an approver whose standing approval cannot be kept is told so, and
+// that the call is approved.
+func TestGrantNotKept(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, again)
+	o.store.noRecords.Store(true)
+	status, page := alice.decideSeeing("/approvals/"+string(id), id, "approve", allowing("path"))
+	if status != http.StatusConflict || o.state(t, id) != task.Approved {
+		t.Errorf("approve: %d, and the call is %s", status, o.state(t, id))
+	}
+	mustHave(t, page, "Your approval was recorded, but more calls are not allowed", "The standing approval was not made: the gate could not keep it.")
+	mustLack(t, page, "Standing approval given", "not recorded")
+	mustHave(t, alice.get("/grants?state=all"), "There are none.")
+}
+
 // TestGrantByTwo: the second approver sees what the first allows.
 func TestGrantByTwo(t *testing.T) {
 	o := open(t)

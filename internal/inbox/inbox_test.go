@@ -34,9 +34,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An office is a served inbox with a clock that can be set.
 type office struct {
-	desk *approval.Desk
-	url  string
-	gets atomic.Int64 // how often a task was read
+	desk  *approval.Desk
+	store *countingStore
+	url   string
+	gets  atomic.Int64 // how often a task was read
 
 	mu      sync.Mutex
 	late    time.Duration
@@ -76,6 +77,7 @@ func open(t *testing.T) *office {
 	t.Helper()
 	o := &office{verdict: policy.Verdict{Action: policy.Deny}}
 	store := &countingStore{GateStore: memstore.New(memstore.Options{}), gets: &o.gets}
+	o.store = store
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},

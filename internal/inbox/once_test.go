@@ -15,7 +15,15 @@ import (
 type countingStore struct {
 	task.GateStore
 
-	gets *atomic.Int64
+	gets      *atomic.Int64
+	noRecords atomic.Bool // whether records cannot be kept
+}
+
+func (s *countingStore) PutRecord(ctx context.Context, r task.Record) error {
+	if s.noRecords.Load() {
+		return &task.Error{Kind: task.KindUnavailable}
+	}
+	return s.GateStore.PutRecord(ctx, r)
 }
 
 func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {

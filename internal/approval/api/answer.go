@@ -108,6 +108,9 @@ func explain(err error) *problem {
 	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
 		return &problem{http.StatusUnprocessableEntity, "grant_refused", refused.Error()}
 	}
+	if lost, ok := errors.AsType[*approval.NotGivenError](err); ok {
+		return &problem{http.StatusConflict, "grant_not_given", lost.Error()}
+	}
 	for _, known := range problems {
 		if errors.Is(err, known.err) {
 			return &known.problem
@@ -122,7 +125,7 @@ func Message(err error) string { return explain(err).Message }
 // refusal is the body of every answer that is not a success.
 type refusal struct {
 	Error    *problem           `json:"error"`
-	Approval *casefile.Approval `json:"approval,omitzero"` // as it is now, if a decision about it was refused
+	Approval *casefile.Approval `json:"approval,omitzero"` // as it is now, if the answer is about a decision
 }
 
 const retryAfter = 5 * time.Second

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -56,6 +57,7 @@ func open(t *testing.T) *office {
 		"two":    {Quorum: 2},
 		"others": {Approvers: []string{"bob"}},
 		"brief":  {Timeout: time.Millisecond},
+		"again":  {Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
 	}
 	desk, err := approval.New(approval.Config{
 		Store: store,
@@ -529,6 +531,8 @@ type failingStore struct {
 
 	fails    atomic.Bool
 	readOnly atomic.Bool
+
+	noRecords atomic.Bool
 }
 
 func (s *failingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {

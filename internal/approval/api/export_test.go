@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
@@ -35,7 +36,7 @@ func ErrorTypes() []string {
 		operator.TypeUnauthorized, operator.TypeForbidden, operator.TypeCrossSite, operator.TypeRateLimited, operator.TypeUnavailable,
 		explain(errors.New("unknown")).Type,
 	}
-	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &casefile.NoGrantError{}} {
+	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &casefile.NoGrantError{}, &approval.NotGivenError{}} {
 		types = append(types, explain(err).Type)
 	}
 	for _, p := range problems {
