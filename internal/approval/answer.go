@@ -109,9 +109,16 @@ func (rn *runner) failure(ctx context.Context, t task.Task, err error) task.Even
 	case ctx.Err() != nil:
 		f.Stage = task.StageExecutorLost // only a shutdown interrupts a run that others have not ended
 	}
+	if f.Ran == task.RanNo && begun(t) {
+		f.Ran = task.RanUnknown
+	}
 	f.Retriable = f.Ran == task.RanNo
 	return task.Fail{By: rn.cfg.Name, Executor: t.Execution.Executor, Failure: f}
 }
+
+// begun reports whether the upstream began with the call of t before: it asked the
+// client something, or made a task of the call. Nobody knows what it has done since.
+func begun(t task.Task) bool { return t.Execution.Answers != nil || t.Execution.UpstreamTask != "" }
 
 // errTooLarge reports an answer that is larger than what is kept.
 var errTooLarge = errors.New("the answer is too large to be kept")
