@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -162,14 +163,40 @@ type spooler struct {
 
 // WriteChunk implements [task.Blobs].
 func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	err := s.Blobs.WriteChunk(ctx, ref, n, data)
-	if err != nil {
+	if err := s.write(ctx, ref, n, data); err != nil {
 		return err
 	}
 	if s.spool.kept(n) {
 		s.runner.spools.begin(s.id, s.spool)
 	}
 	return nil
+}
+
+// write writes a chunk, which is safe to repeat. A store that fails is tried again
+// for as long as [runner.settle] tries it with a small answer. Meanwhile no more of
+// the answer is read than before.
+func (s *spooler) write(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	limited, stop := context.WithTimeout(ctx, s.runner.cfg.Lease)
+	defer stop()
+	for pause := 50 * time.Millisecond; ; pause *= 2 {
+		err := s.Blobs.WriteChunk(ctx, ref, n, data)
+		if err == nil || !maySucceedLater(err) {
+			return err
+		}
+		s.runner.cfg.Log.WarnContext(ctx, "part of an answer not kept", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-limited.Done():
+			return err
+		}
+	}
+}
+
+// maySucceedLater reports whether a store that failed with err may do the same later:
+// it failed, and did not refuse.
+func maySucceedLater(err error) bool {
+	refused, ok := errors.AsType[*task.Error](err)
+	return !ok || refused.Kind == task.KindUnavailable
 }
 
 // discard frees the room of an answer that will not be whole, which may be all

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,4 +253,88 @@ func (f *flakyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) 
 		return errors.New("disk on fire")
 	}
 	return f.GateStore.Swap(ctx, t, notes...)
+}
+
+// An answer that is kept in chunks survives a store that fails to write some of
+// them, as a small answer does. The outcome of an upstream's task is fetched again
+// if the store fails for longer than that.
+func TestLargeAnswerSurvivesStoreFailure(t *testing.T) {
+	large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
+	for name, tt := range map[string]struct {
+		nested bool
+		once   bool          // whether one write fails, or all of them
+		during time.Duration // since the answer came
+		state  task.State
+	}{
+		"plain, once":             {false, true, time.Minute, task.Completed},
+		"plain, for a while":      {false, false, 20 * time.Second, task.Completed},
+		"plain, for too long":     {false, false, time.Minute, task.Failed},
+		"nested, once":            {true, true, time.Minute, task.Completed},
+		"nested, for a while":     {true, false, 20 * time.Second, task.Completed},
+		"nested, for a long time": {true, false, time.Minute, task.Completed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &chunklessStore{once: tt.once}
+				change := func(c *approval.Config) { store.GateStore, c.Store = c.Store, store }
+				r := newRemote()
+				r.outcome = func() (approval.Outcome, error) {
+					store.failFor(tt.during)
+					return answer(large), nil
+				}
+				var o *office
+				var held task.Task
+				if tt.nested {
+					r.report.State = task.UpstreamReady
+					o, held = nested(t, r, change)
+					w := o.wait(t.Context(), mine(held), r)
+					defer func() { <-w.done }()
+				} else {
+					o, held = approved(t, change)
+					o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return r.outcome() }))
+				}
+				pass(3 * time.Minute)
+				if store.failures.Load() == 0 {
+					t.Error("the store did not fail")
+				}
+				after := o.now(t, held.ID)
+				mustState(t, after, tt.state)
+				if tt.state == task.Failed {
+					if f := after.Failure; f.Stage != task.StageExecutorLost || f.Ran != task.RanYes || f.Retriable {
+						t.Errorf("failure %+v", f)
+					}
+					return
+				}
+				if text, _, err := o.result(t, mine(held)); err != nil || text != large {
+					t.Errorf("the answer has %d of %d bytes, %v", len(text), len(large), err)
+				}
+			})
+		})
+	}
+}
+
+// A chunklessStore fails to write chunks for a while.
+type chunklessStore struct {
+	task.GateStore
+
+	once     bool // it fails once
+	begin    sync.Once
+	until    atomic.Pointer[time.Time]
+	failures atomic.Int64
+}
+
+// failFor has the store fail from now on, if it has not done so before.
+func (s *chunklessStore) failFor(long time.Duration) {
+	s.begin.Do(func() {
+		until := time.Now().Add(long)
+		s.until.Store(&until)
+	})
+}
+
+// WriteChunk implements [task.Blobs].
+func (s *chunklessStore) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
+	if until := s.until.Load(); until != nil && time.Now().Before(*until) && (s.failures.Add(1) == 1 || !s.once) {
+		return errors.New("disk on fire")
+	}
+	return s.GateStore.WriteChunk(ctx, ref, n, data)
 }

@@ -246,15 +246,21 @@ func (rn *runner) collect(ctx, working context.Context, t task.Task, send Sender
 }
 
 // keep keeps the outcome of the upstream's task, or leaves it to the next one
-// if it breaks off.
+// if it breaks off or the store fails.
 func (rn *runner) keep(ctx, working context.Context, t task.Task, o Outcome) {
 	e := rn.ending(working, t, o, nil)
 	defer rn.spools.end(t.ID, e)
-	if fail, failed := e.(task.Fail); failed && fail.Result == nil && fail.Failure.Ran == task.RanUnknown {
+	if fail, failed := e.(task.Fail); failed && mayFetchAgain(fail) {
 		rn.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
 		return
 	}
 	rn.settle(ctx, t, e)
+}
+
+// mayFetchAgain reports whether the outcome of the upstream's task may be had by
+// fetching it again: it broke off, or the store failed while it was kept.
+func mayFetchAgain(fail task.Fail) bool {
+	return fail.Result == nil && (fail.Failure.Ran == task.RanUnknown || fail.Failure.Stage == task.StageExecutorLost)
 }
 
 // release gives up being at work on t, for another to try.
