@@ -10,9 +10,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// ending returns how the run of t ends: with the answer, which it keeps, with
+// ending returns how the run of t ends: with the answer, which the spooler keeps, with
 // what is known of a call without one, or with the upstream having taken it.
-func (rn *runner) ending(ctx context.Context, t task.Task, o Outcome, failed error) task.Event {
+func (rn *runner) ending(ctx context.Context, in *spooler, t task.Task, o Outcome, failed error) task.Event {
 	if failed == nil && o.Report != nil {
 		return o.Report.note(t.Execution.Executor, true)
 	}
@@ -22,14 +22,13 @@ func (rn *runner) ending(ctx context.Context, t task.Task, o Outcome, failed err
 	if failed != nil {
 		return rn.failure(ctx, t, failed)
 	}
-	return rn.answered(ctx, t, o)
+	return rn.answered(ctx, in, t, o)
 }
 
 // answered keeps the answer to t, and returns how the run ends with it.
-func (rn *runner) answered(ctx context.Context, t task.Task, o Outcome) task.Event {
+func (rn *runner) answered(ctx context.Context, spooler *spooler, t task.Task, o Outcome) task.Event {
 	object := objectIn(o.Body)
 	answer := &source{Reader: object, left: rn.settings().MaxResult}
-	spooler := rn.spooled(t, o.Error)
 	kept, err := task.WriteResult(ctx, spooler, task.AnyOwner().Ref(t.ID), answer)
 	if err != nil {
 		spooler.discard(ctx)
@@ -148,7 +147,10 @@ func (s *source) Read(p []byte) (int, error) {
 // spooled returns where the chunks of the answer to t are kept, so that those
 // who wait for it hear of them. The first one lets them begin.
 func (rn *runner) spooled(t task.Task, failed bool) *spooler {
-	return &spooler{Blobs: rn.cfg.Store, runner: rn, id: t.ID, executor: t.Execution.Executor, spool: &spool{failed: failed, moved: make(chan struct{})}}
+	return &spooler{
+		Blobs: rn.cfg.Store, runner: rn, id: t.ID, executor: t.Execution.Executor,
+		spool: &spool{failed: failed, moved: make(chan struct{})},
+	}
 }
 
 // A spooler keeps the chunks of an answer, and wakes those who read it.
@@ -218,8 +220,9 @@ func (s *spooler) discard(ctx context.Context) {
 	}
 }
 
-// aloneAt reports whether no other run can be keeping an answer to a task, or
-// have kept one, because this one was silent for too long.
+// aloneAt reports whether no other run can be keeping an answer to a task, or have kept
+// one: that of another replica, because this one was silent for too long, or another one
+// here, because the clock was set forward.
 func (rn *runner) aloneAt(ctx context.Context, ref task.Ref, executor string) bool {
 	t, err := rn.cfg.Store.Get(ctx, ref)
 	if err != nil || t.Result != nil || t.Execution == nil {

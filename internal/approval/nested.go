@@ -248,8 +248,9 @@ func (rn *runner) collect(ctx, working context.Context, t task.Task, send Sender
 // keep keeps the outcome of the upstream's task, or leaves it to the next one
 // if it breaks off or the store fails.
 func (rn *runner) keep(ctx, working context.Context, t task.Task, o Outcome) {
-	e := rn.ending(working, t, o, nil)
-	defer rn.spools.end(t.ID, e)
+	in := rn.spooled(t, o.Error)
+	e := rn.ending(working, in, t, o, nil)
+	defer rn.spools.end(t.ID, in.spool, e)
 	if fail, failed := e.(task.Fail); failed && mayFetchAgain(fail) {
 		rn.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
 		return

@@ -206,14 +206,15 @@ func (rn *runner) run(ctx context.Context, t task.Task, send Sender) {
 	defer rn.work.running.Done()
 	sending, stop := rn.working(ctx, t)
 	outcome, err := send.Call(sending, t)
-	e := rn.ending(sending, t, outcome, err)
+	in := rn.spooled(t, outcome.Error)
+	e := rn.ending(sending, in, t, outcome, err)
 	outcome.close()
 	interrupted := err != nil && sending.Err() != nil
 	rn.leases.count(t.Execution.Executor, 1) // this desk does not take the run for lost while it keeps the answer
 	stop()
 	settled := rn.settle(ctx, t, e)
 	rn.leases.count(t.Execution.Executor, -1)
-	rn.spools.end(t.ID, e)
+	rn.spools.end(t.ID, in.spool, e)
 	upstreamTask := ""
 	if !settled && outcome.Report != nil {
 		upstreamTask = outcome.Report.Task // which nobody else knows of

@@ -126,14 +126,13 @@ func (s *spools) of(id task.ID) *spool {
 	return s.open[id]
 }
 
-// end ends the answer to a task, which is whole if e has it.
-func (s *spools) end(id task.ID, e task.Event) {
-	one := s.of(id)
-	if one == nil {
-		return
-	}
+// end ends one answer to a task, which is whole if e has it. Another one may be
+// kept at the same time, and may be the one that is open.
+func (s *spools) end(id task.ID, one *spool, e task.Event) {
 	s.mu.Lock()
-	delete(s.open, id)
+	if s.open[id] == one {
+		delete(s.open, id)
+	}
 	s.mu.Unlock()
 	_, whole := e.(task.Complete)
 	if fail, failed := e.(task.Fail); failed {

@@ -414,3 +414,78 @@ func TestLateFetcherLeavesTheOutcome(t *testing.T) {
 		}
 	})
 }
+
+// Two fetches of one outcome run on one desk if its clock is set forward: the
+// lease of the first seems to have lapsed. Whoever reads what one of them keeps
+// gets all of it, whichever of the two ends first, and however the other ends.
+func TestTwoFetchesOnOneDesk(t *testing.T) {
+	for name, broken := range map[string]error{"both end well": nil, "one breaks off": errors.New("cut off")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { fetchTwice(t, broken) })
+		})
+	}
+}
+
+// fetchTwice has an outcome fetched twice at the same time. The second fetch breaks
+// off if broken is not nil.
+func fetchTwice(t *testing.T, broken error) {
+	var clock wall
+	r := newRemote()
+	o, held := nested(t, r, func(c *approval.Config) { c.Now, c.Execution = clock.now, 5*time.Minute })
+	r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+	bodies := make(chan *io.PipeReader, 2)
+	var upstream [2]*io.PipeWriter
+	for i := range upstream {
+		var body *io.PipeReader
+		body, upstream[i] = io.Pipe()
+		bodies <- body
+	}
+	r.outcome = func() (approval.Outcome, error) { return approval.Outcome{Body: <-bodies}, nil }
+	first := o.wait(t.Context(), mine(held), r)
+	synctest.Wait()
+	clock.set(time.Minute)
+	second := o.wait(t.Context(), mine(held), r)
+	synctest.Wait()
+	if n := r.count("fetch"); n != 2 {
+		t.Fatalf("%d fetches; want two at the same time", n)
+	}
+
+	large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
+	reading, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	write := func(i int, text string) {
+		if _, err := io.WriteString(upstream[i], text); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+	}
+	whole := func(what string, from io.Reader) {
+		if text, err := io.ReadAll(from); err != nil || string(text) != large {
+			t.Errorf("%s has %d of %d bytes, %v", what, len(text), len(large), err)
+		}
+	}
+	write(0, large[:200<<10])
+	<-first.done
+	<-second.done
+	ofFirst := o.Open(reading, first.task)
+	write(1, large[:200<<10])
+	ofSecond := o.Open(reading, second.task)
+	if broken != nil {
+		upstream[1].CloseWithError(broken)
+		synctest.Wait()
+	}
+	write(0, large[200<<10:])
+	upstream[0].Close()
+	whole("the first", ofFirst)
+	if broken != nil {
+		if _, err := io.ReadAll(ofSecond); !errors.Is(err, approval.ErrBrokenOff) {
+			t.Errorf("the second ends with %v; want to know that it broke off", err)
+		}
+		return
+	}
+	write(1, large[200<<10:])
+	upstream[1].Close()
+	whole("the second", ofSecond)
+	synctest.Wait()
+	mustState(t, o.now(t, held.ID), task.Completed)
+}
