@@ -277,7 +277,7 @@ func (l *lane) nudge(one *letter, t task.Task) {
 	}
 	now, plan := l.cfg.Now(), l.cfg.Plan(t)
 	one.escalated = plan.escalated(t, now)
-	for i, n := range plan.nudges(t) {
+	for i, n := range plan.nudges(t, l.name) {
 		if now.Before(n.at) {
 			l.next = earlier(l.next, n.at)
 			return

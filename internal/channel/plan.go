@@ -63,22 +63,27 @@ func share(t task.Task, part float64) time.Time {
 	return t.CreatedAt.Add(time.Duration(part * float64(t.Approval.Deadline.Sub(t.CreatedAt))))
 }
 
-// nudges returns the nudges about t in their order. A nudge of quiet hours comes at
-// their end, if there is still time then.
-func (p Plan) nudges(t task.Task) (all []nudge) {
+// nudges returns the nudges about t on a channel, in their order. A nudge of quiet hours
+// comes at their end, if there is still time then. An escalation waits for no quiet hours
+// on a channel of the workflow to which t is escalated: there it is the question.
+func (p Plan) nudges(t task.Task, channel string) (all []nudge) {
 	if t.Approval == nil {
 		return nil
 	}
-	add := func(part float64, escalation bool) {
-		if at := p.Quiet.until(share(t, part)); at.Before(t.Approval.Deadline) {
+	add := func(at time.Time, escalation bool) {
+		if at.Before(t.Approval.Deadline) {
 			all = append(all, nudge{at, escalation})
 		}
 	}
 	for _, part := range p.Remind {
-		add(part, false)
+		add(p.Quiet.until(share(t, part)), false)
 	}
 	if p.Escalate.After > 0 {
-		add(p.Escalate.After, true)
+		at := share(t, p.Escalate.After)
+		if !slices.Contains(p.Escalate.Channels, channel) {
+			at = p.Quiet.until(at)
+		}
+		add(at, true)
 	}
 	slices.SortStableFunc(all, func(a, b nudge) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	return all

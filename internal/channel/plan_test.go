@@ -3,6 +3,10 @@ package channel
 import (
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // Quiet hours end at the time of day that people read on their clocks, also when
@@ -36,6 +40,42 @@ func TestQuietHours(t *testing.T) {
 		}
 		if got := c.quiet.until(at.UTC()).In(vienna).Format("2006-01-02T15:04"); got != c.want {
 			t.Errorf("%s: until %s; want %s", c.at, got, c.want)
+		}
+	}
+}
+
+// In quiet hours nobody is reminded, and those who were asked first are not told of an
+// escalation. Those to whom a call is escalated are asked at once, also on a channel on
+// which it was asked before.
+func TestEscalationInQuietHours(t *testing.T) {
+	night := Quiet{From: 22 * time.Hour, To: 7 * time.Hour, Zone: time.UTC}
+	plan := Plan{
+		Channels: []string{"inbox", "team", "phone"}, Remind: []float64{0.25}, Quiet: night,
+		Escalate: Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "phone", "pager"}},
+	}
+	begin := time.Date(2026, 11, 16, 23, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name, channel string
+		time          time.Duration // that people have
+		want          []string
+	}{
+		{"those who were asked first", "team", 10 * time.Hour, []string{"07:00", "07:00 escalation"}},
+		{"both", "phone", 10 * time.Hour, []string{"04:00 escalation", "07:00"}},
+		{"the others", "pager", 10 * time.Hour, []string{"04:00 escalation", "07:00"}},
+		{"those who were asked first, until the night ends", "team", 4 * time.Hour, nil},
+		{"both, until the night ends", "phone", 4 * time.Hour, []string{"01:00 escalation"}},
+	} {
+		var got []string
+		held := task.Task{CreatedAt: begin, HeldCall: task.HeldCall{Approval: &task.Approval{Deadline: begin.Add(c.time)}}}
+		for _, n := range plan.nudges(held, c.channel) {
+			text := n.at.Format("15:04")
+			if n.escalation {
+				text += " escalation"
+			}
+			got = append(got, text)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
 		}
 	}
 }

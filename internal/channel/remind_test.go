@@ -141,3 +141,29 @@ func TestRemindersInQuietHours(t *testing.T) {
 		}
 	})
 }
+
+// A call that is escalated in quiet hours is escalated at once on a channel that both
+// workflows have. A channel that only the second has is asked, and not told of the
+// escalation again when the hours end.
+func TestEscalatedInQuietHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t) // at midnight of 1 January 2000, UTC
+		managers := &chat{}
+		f.plan.Remind = []float64{0.2}
+		f.plan.Escalate = channel.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"chat", "managers"}}
+		f.plan.Quiet = channel.Quiet{From: 0, To: 55 * time.Minute, Zone: time.UTC}
+		f.run(f.outboxWith("a", map[string]channel.Channel{"chat": f.chat, "managers": managers}, func(task.Task) bool { return true }))
+		f.hold("chat", 1)
+		time.Sleep(31 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 1 escalated to managers"}, f.chat.sent()); diff != "" {
+			t.Errorf("in quiet hours: %s", diff)
+		}
+		time.Sleep(28 * time.Minute)
+		if diff := cmp.Diff([]string{"pending", "reminder 1 escalated to managers", "reminder 2"}, f.chat.sent()); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"pending", "reminder 2"}, managers.sent()); diff != "" {
+			t.Errorf("managers: %s", diff)
+		}
+	})
+}
