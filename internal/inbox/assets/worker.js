@@ -6,7 +6,9 @@ self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim(
 
 self.addEventListener("push", (event) => {
   const { id, title, body, silent = false } = event.data.json();
-  event.waitUntil(self.registration.showNotification(title, { body, tag: id, data: id, silent, icon: "/assets/icon-192.png" }));
+  // A reminder replaces the notification of the call, and alerts people again.
+  const options = { body, tag: id, data: id, silent, renotify: !silent, icon: "/assets/icon-192.png" };
+  event.waitUntil(self.registration.showNotification(title, options));
 });
 
 self.addEventListener("notificationclick", (event) => {
