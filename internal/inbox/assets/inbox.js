@@ -107,6 +107,7 @@ async function refresh() {
 // adopt takes over what is new in a fresh copy of this page, and leaves alone
 // what somebody may be reading, ticking or writing.
 function adopt(page) {
+  if (!adoptLogin(page)) { location.reload(); return; }
   document.body.dataset.waiting = page.body.dataset.waiting;
   const count = $("#count", page);
   if (count) $("#count").replaceWith(count);
@@ -125,6 +126,18 @@ function adopt(page) {
   else if (!$("form#bulk", old) || !$("form#bulk", fresh)) swapContent(old, fresh);
   reveal();
   tick();
+}
+
+// adoptLogin has the forms of this page belong to the session of a fresh copy, if
+// somebody has signed in again in another tab. It does not, and reports false, if that
+// was another person: this page was made for somebody else.
+function adoptLogin(page) {
+  const login = $(".account [name=csrf]", page)?.value;
+  if (!login || login === $(".account [name=csrf]").value) return true;
+  if ($(".who", page).title !== $(".who").title) return false;
+  for (const field of all("[name=csrf]")) field.value = login;
+  document.body.dataset.device = page.body.dataset.device;
+  return true;
 }
 
 function adoptPager(old, fresh) {
@@ -247,8 +260,8 @@ function badge() {
 
 function sessionEnded() {
   ended = true;
-  stream?.close();
-  clearTimeout(silence);
+  stop();
+  release();
   const lost = $("#lost");
   const link = document.createElement("a");
   link.href = "/login?next=" + encodeURIComponent(document.body.dataset.self);
@@ -283,24 +296,43 @@ function reached(up) {
 }
 
 // A browser has few connections to one gate, so that of all tabs only one
-// listens, and tells the others.
+// listens, and tells the others. It is the one that holds a lock. Where browsers
+// have no locks, which is without encryption, every tab that is looked at listens.
 
 const known = new Set(all(".row").map((row) => row.dataset.id));
 const others = new BroadcastChannel("inbox");
-let stream;
+let stream, listens = !navigator.locks;
+
+// release gives up the lock.
+let release = () => {};
 
 // A stream that is cut off without a word looks like one on which nothing happens.
-// So the gate sends a beat now and then: after two that are missing, the page asks
-// whether the gate is there, and listens anew.
+// So the gate sends a beat now and then, which the tab that listens passes on. After
+// two that are missing, that tab asks whether the gate is there, and listens anew;
+// after three, another tab takes over, because that one hangs or is frozen.
 let beat = 15000, silence = 0;
 
 function heard() {
   clearTimeout(silence);
-  silence = setTimeout(() => {
-    stream.close();
-    refresh();
-    listen();
-  }, 2 * beat);
+  silence = setTimeout(listens ? listenAnew : takeOver, (listens ? 2 : 3) * beat);
+}
+
+function listenAnew() {
+  others.postMessage({ silent: true });
+  refresh();
+  listen();
+}
+
+// takeOver takes the lock from the tab that holds it. The next that waits gets it.
+function takeOver() {
+  heard();
+  refresh();
+  navigator.locks.request("inbox", { steal: true }, () => {}).catch(() => {});
+}
+
+function stop() {
+  stream?.close();
+  clearTimeout(silence);
 }
 
 function changed(e, leads) {
@@ -311,20 +343,35 @@ function changed(e, leads) {
 }
 
 others.onmessage = ({ data }) => {
-  if ("up" in data) connection(data.up);
-  else changed(data, false);
+  if (ended) return;
+  if (!listens) { beat = data.beat || beat; heard(); }
+  if ("up" in data) reconnected(data.up);
+  else if ("id" in data) changed(data, false);
+  else if (data.silent) refresh();
 };
 
-function reachable(up) {
+// reconnected notes whether events arrive. What changed while they did not was not
+// told.
+function reconnected(up) {
   connection(up);
+  if (up) refreshSoon();
+}
+
+function reachable(up) {
+  reconnected(up);
   others.postMessage({ up });
 }
 
 function listen() {
+  stop();
   stream = new EventSource("/events");
   heard();
   stream.onopen = () => { heard(); reachable(true); };
-  stream.addEventListener("beat", (message) => { beat = Number(message.data) || beat; heard(); });
+  stream.addEventListener("beat", (message) => {
+    beat = Number(message.data) || beat;
+    heard();
+    others.postMessage({ beat });
+  });
   stream.onmessage = (message) => {
     heard();
     const e = JSON.parse(message.data);
@@ -333,26 +380,39 @@ function listen() {
   };
   stream.onerror = () => {
     reachable(false);
-    if (stream.readyState === EventSource.CLOSED) {
-      clearTimeout(silence);
-      refresh(); // says whether it is the session or the gate
-      setTimeout(() => { if (!ended) listen(); }, 3000);
-    }
+    if (stream.readyState !== EventSource.CLOSED) return;
+    refresh(); // says whether it is the session or the gate
+    clearTimeout(silence);
+    silence = setTimeout(listen, 3000);
   };
 }
 
-// lead listens once no other tab does. Where browsers have no locks, which is
-// without encryption, a tab that is not looked at does not listen.
+// follow listens once no other tab does.
+function follow() {
+  listens = false;
+  heard();
+  navigator.locks.request("inbox", () => {
+    if (ended) return null;
+    listens = true;
+    listen();
+    return new Promise((done) => { release = done; });
+  }).catch(() => {
+    // Another tab took over from this one. A page that is left before its turn
+    // comes has nothing to listen for.
+    if (!listens || ended) return;
+    stop();
+    follow();
+  });
+}
+
 function lead() {
   if (navigator.locks) {
-    // A page that is left before its turn comes has nothing to listen for.
-    navigator.locks.request("inbox", () => { listen(); return new Promise(() => {}); }).catch(() => {});
+    follow();
     refreshSoon(); // what has changed since the page was made
     return;
   }
   const look = () => {
-    stream?.close();
-    clearTimeout(silence);
+    stop();
     if (!document.hidden && !ended) listen();
   };
   document.addEventListener("visibilitychange", look);
