@@ -450,10 +450,10 @@ func fetchTwice(t *testing.T, broken error) {
 		t.Fatalf("%d fetches; want two at the same time", n)
 	}
 
-	if _, err := io.WriteString(upstream[0], "{"); err == nil {
+	large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
+	if _, err := io.WriteString(upstream[0], large); err == nil {
 		t.Error("the first fetch goes on")
 	}
-	large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
 	half := len(large) / 2
 	go func() {
 		_, _ = io.WriteString(upstream[1], large[:half])
