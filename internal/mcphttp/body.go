@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"os"
 	"slices"
@@ -42,12 +41,17 @@ func (b *requestBody) expect(from time.Time) error {
 	return nil
 }
 
+// jsonType is the Content-Type of every body that goes to an upstream.
+const jsonType = "application/json"
+
 // read reads the whole body, and refuses what the upstream might decode
-// into something else than the gate sees.
+// into something else than the gate sees. The upstream is told [jsonType],
+// however the client has written that.
 func (b *requestBody) read(ctx context.Context) ([]byte, *wire.Problem) {
 	if !plainJSON(b.r.Header) {
 		return nil, &wire.Problem{Type: wire.MediaType}
 	}
+	b.r.Header["Content-Type"][0] = jsonType
 	if b.r.ContentLength > b.limits.Body {
 		return nil, &wire.Problem{Type: wire.BodyTooLarge}
 	}
@@ -169,13 +173,22 @@ func plainJSON(h http.Header) bool {
 		}
 	}
 	contentType := h["Content-Type"]
-	if len(contentType) != 1 {
+	return len(contentType) == 1 && (contentType[0] == jsonType || isJSON(contentType[0]))
+}
+
+// isJSON reports whether a Content-Type is that of JSON in UTF-8. It knows no other
+// parameter than one charset: with charset* or a second charset, the upstream might
+// go by another encoding than the gate.
+func isJSON(contentType string) bool {
+	media, parameter, _ := strings.Cut(strings.TrimRight(contentType, "; \t"), ";")
+	if !strings.EqualFold(strings.Trim(media, " \t"), jsonType) {
 		return false
 	}
-	if contentType[0] == "application/json" {
+	if parameter == "" {
 		return true
 	}
-	media, params, err := mime.ParseMediaType(contentType[0])
-	charset, given := params["charset"]
-	return err == nil && media == "application/json" && (!given || strings.EqualFold(charset, "utf-8"))
+	name, charset, _ := strings.Cut(parameter, "=")
+	charset = strings.Trim(charset, " \t")
+	return strings.EqualFold(strings.Trim(name, " \t"), "charset") &&
+		(strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, `"utf-8"`))
 }
