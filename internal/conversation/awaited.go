@@ -67,21 +67,25 @@ func (a *awaited) has(peer string, id []byte) bool {
 }
 
 // alike reports whether some client takes two ids for the same: there are those
-// that make a number of every id.
+// that make a number of every id, and each reads texts in its own way. No honest
+// server answers a number with a text.
 func alike(a, b []byte) bool {
-	if jsonrpc.SameID(a, b) {
+	one, isText := jsonrpc.Value{Bytes: a}.Text()
+	other, isTextToo := jsonrpc.Value{Bytes: b}.Text()
+	switch {
+	case isText != isTextToo:
 		return true
+	case isText:
+		return one == other || sameNumber(strings.TrimSpace(one), strings.TrimSpace(other))
+	default:
+		return bytes.Equal(a, b) || sameNumber(string(a), string(b))
 	}
-	one, err := strconv.ParseFloat(idText(a), 64)
-	other, otherErr := strconv.ParseFloat(idText(b), 64)
-	return err == nil && otherErr == nil && one == other
 }
 
-func idText(id []byte) string {
-	if text, ok := (jsonrpc.Value{Bytes: id}).Text(); ok {
-		return strings.TrimSpace(text)
-	}
-	return string(id)
+func sameNumber(a, b string) bool {
+	one, err := strconv.ParseFloat(a, 64)
+	other, otherErr := strconv.ParseFloat(b, 64)
+	return err == nil && otherErr == nil && one == other
 }
 
 // claimAnswer notes that the gate itself is going to answer these requests.
