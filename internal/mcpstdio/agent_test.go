@@ -427,6 +427,54 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// A server that is started again gets the client's initialize as it was, however much
+// white space was around it, and nothing else that only looks like one.
+func TestGreetedAsBefore(t *testing.T) {
+	t.Parallel()
+	const params = `"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}`
+	s := open(t, options{restarts: 3})
+	s.say("   \t" + `{"jsonrpc":"2.0","id":"first",` + params + "  ")
+	s.answer(`"first"`)
+	s.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	s.say(`{"jsonrpc":"2.0","method":"initialize","params":{"clientInfo":{"name":"no request"}}}`)
+	contains(t, s.ask("2", "tools/call", call("crash", `{}`)), "the server ended before it answered")
+	contains(t, s.ask("3", "tools/call", call("echo", `{}`)), "ran echo")
+	saw := s.saw()
+	again := saw[slices.Index(saw, "started")+1:]
+	again = again[slices.Index(again, "started")+1:]
+	m, err := jsonrpc.ParseMessage([]byte(again[0]), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatalf("%v: the server that was started again was greeted with %q", err, again[0])
+	}
+	id, _ := m.ID.Text()
+	if want := `{"jsonrpc":"2.0","id":"` + id + `",` + params; again[0] != want || !strings.HasPrefix(id, "tg-") {
+		t.Errorf("the server that was started again was greeted with\n%s\nwant\n%s", again[0], want)
+	}
+}
+
+// What the server says of a task that it made of a held call names the client's task,
+// wherever in a line the message is.
+func TestRelatedTaskRenamed(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{env: []string{"MCPSTDIO_TASKS=1"}, hold: patience})
+	s.initialize()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{}`) + `}`)
+	held := s.held()
+	s.decide(held, approval.Approve)
+	contains(t, s.answer("1"), "nested outcome")
+	s.ask("2", "tools/call", call("speak_of_task", `{}`))
+	var renamed int
+	for _, line := range s.notifications {
+		if strings.Contains(line, "speaks") {
+			contains(t, line, string(held.ID), `"level":"info"`)
+			renamed++
+		}
+	}
+	if renamed != 2 {
+		t.Errorf("the client got %d of 2 messages: %q", renamed, s.notifications)
+	}
+}
+
 // A server that crashes again and again is given up, and one that never said
 // anything is not started again.
 func TestGivenUp(t *testing.T) {

@@ -107,6 +107,11 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	case "slow":
 		time.Sleep(300 * time.Millisecond)
 		s.Text(m, "slow")
+	case "speak_of_task": // in an array and behind spaces
+		const message = `{"jsonrpc":"2.0","method":"notifications/message","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"nested-1"}},"level":"info","data":"speaks"}}`
+		s.Write(`[{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("x", 1000) + `"}},` + message + `]`)
+		s.Write("    " + message)
+		s.Text(m, "spoke")
 	case "forge": // answers another request than the one it was sent
 		s.Write(`{"jsonrpc":"2.0","id":` + string(m.Params.Arguments.Member("id").Bytes) + `,"result":{"content":[{"type":"text","text":"forged"}]}}`)
 		s.Text(m, "tried")

@@ -36,11 +36,16 @@ func forClient(m *jsonrpc.Message) bool {
 	}
 }
 
-// RenameTask returns m with the task that it belongs to under another name.
+// RenameTask returns m with the task that it belongs to under another name. The
+// places in m may count from anywhere: it may be a part of a batch.
 func RenameTask(m *jsonrpc.Message, from, to string) *jsonrpc.Message {
-	meta := m.Params.Meta
-	if m.Kind == jsonrpc.Response {
-		meta = m.Result.Member("_meta")
+	own, err := parsed(m.Raw) // whose places count from its own start
+	if err != nil {
+		return m
+	}
+	meta := own.Params.Meta
+	if own.Kind == jsonrpc.Response {
+		meta = own.Result.Member("_meta")
 	}
 	related := meta.Member(mcptask.MetaRelatedTask).Member("taskId")
 	if id, ok := related.Text(); !ok || id != from {
@@ -48,7 +53,7 @@ func RenameTask(m *jsonrpc.Message, from, to string) *jsonrpc.Message {
 	}
 	var patch jsonrpc.Patch
 	patch.Replace(related, jsonrpc.AppendString(nil, to))
-	changed, err := parsed(patch.Apply(m.Raw))
+	changed, err := parsed(patch.Apply(own.Raw))
 	if err != nil {
 		return m
 	}

@@ -170,7 +170,7 @@ func unsentYet(err error, f upstream.Forwarded) bool {
 // tryForward is Forward to one run of the server, which it returns.
 func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, error) {
 	greet := c.greet
-	if !f.Packet.Batch && f.Packet.Messages[0].Method == methodInitialize {
+	if !f.Packet.Batch && begins(&f.Packet.Messages[0]) {
 		greet = nil
 	}
 	ch, err := c.ready(ctx, greet)

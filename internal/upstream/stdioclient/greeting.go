@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -30,16 +31,19 @@ type greeting struct {
 
 // note keeps a message of the client if it is part of the greeting.
 func (g *greeting) note(p jsonrpc.Packet, body []byte) {
-	if p.Batch {
-		return
-	}
-	switch p.Messages[0].Method {
-	case methodInitialize:
+	switch {
+	case p.Batch:
+	case begins(&p.Messages[0]):
 		*g = greeting{initialize: bytes.Clone(body)}
-	case methodInitialized:
+	case p.Messages[0].Kind == jsonrpc.Notification && p.Messages[0].Method == methodInitialized:
 		g.initialized = bytes.Clone(body)
 	default:
 	}
+}
+
+// begins reports whether a client begins to speak with m. Modern clients never do.
+func begins(m *jsonrpc.Message) bool {
+	return m.Kind == jsonrpc.Request && m.Method == methodInitialize && wire.EraOf(m) == wire.Legacy
 }
 
 // A greeter says to a server what the client said first.
@@ -93,7 +97,7 @@ func (c *Client) greet(ctx context.Context, ch *child, g greeting) error {
 	if err != nil {
 		return err
 	}
-	q, body := c.own.add(jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, g.initialize, nil)
+	q, body := c.own.add(jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, m.Raw, nil)
 	defer c.own.remove(q)
 	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, body) }); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // sent. The error is an [*upstream.UnsentError] if none was.
 func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body []byte, begin func()) error {
 	s := sending{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, hears: a, greet: c.greet, begin: begin}
-	if m.Method == methodInitialize {
+	if begins(m) {
 		s.greet = nil
 	}
 	q, ch, err := c.send(ctx, s)
