@@ -287,6 +287,9 @@ func (s *AnswerScanner) endName() error {
 
 // kindOf returns what a member with the given name, in quotes, is.
 func kindOf(quoted []byte) (memberKind, error) {
+	if bytes.Contains(quoted[:min(len(quoted), maxName)], []byte(`\u0000`)) {
+		return memberUnclear, nil // see hasNUL
+	}
 	if len(quoted) > maxName {
 		return memberOther, nil
 	}

@@ -48,6 +48,8 @@ func TestAnswerScanner(t *testing.T) {
 		{`[]`, ""},
 		{"", ""},
 		{`{"__proto__":{"id":7,"result":{}}}`, unclear},
+		{`{"id\u0000":7,"result":{}}`, unclear},
+		{`{"id\u0000` + strings.Repeat("x", 100) + `":7,"result":{}}`, unclear},
 		{`[[{"id":7,"result":{}}]]`, unclear},
 		{`{'id':7,"result":{}}`, unclear},
 		{`{id:7,"result":{}}`, unclear},

@@ -4,9 +4,10 @@
 // A program that judges messages on their way from one party to another must
 // read them exactly as the receiver will. So [Parse] refuses whatever two
 // parsers could read differently (duplicate member names, case variants of the
-// members it looks at, requests with a member called __proto__, invalid UTF-8,
-// excessive depth) and keeps the bytes as they came: members are found as a [Value], a range of the received bytes,
-// and changed by a [Patch], which leaves every other byte alone.
+// members it looks at, requests with a member called __proto__ or with U+0000 in a
+// name, invalid UTF-8, excessive depth) and keeps the bytes as they came: members are
+// found as a [Value], a range of the received bytes, and changed by a [Patch], which
+// leaves every other byte alone.
 //
 // The package also frames messages: [EventReader] and [AppendEvent] for
 // Server-Sent Events, [Framer] for relaying such streams, and [LineReader] for

@@ -32,6 +32,7 @@ func (s *scanner) name(i int) int {
 		// It has been checked, so it can be unquoted.
 		s.unquoted, _ = jsontext.AppendUnquote(s.unquoted, s.data[start:end])
 		n.end = len(s.unquoted)
+		s.cut = s.cut || hasNUL(s.spelled(n))
 	}
 	n.mark = mark(s.spelled(n))
 	s.inherits = s.inherits || n.mark == prototypeMark && string(s.spelled(n)) == prototype
@@ -41,6 +42,10 @@ func (s *scanner) name(i int) int {
 	}
 	return i + 1
 }
+
+// hasNUL reports whether a name has U+0000 in it. Some programs in C end it there, and
+// so take it for another one. It must be escaped in JSON.
+func hasNUL(name []byte) bool { return bytes.IndexByte(name, 0) >= 0 }
 
 // prototype is the name of a member that some JavaScript programs copy in such a
 // way that it becomes the prototype of an object: what stands in it then counts as

@@ -97,12 +97,14 @@ type envelope struct {
 	version, method Value
 	variant         bool // whether a name differs from a known one only by case
 	inherits        bool // whether a member is called __proto__
+	cut             bool // whether a name has U+0000 in it
 }
 
 // unknown takes note of the name of a member that is not known.
 func (e *envelope) unknown(name []byte) {
 	e.variant = e.variant || variantOf(name, topNames)
 	e.inherits = e.inherits || string(name) == prototype
+	e.cut = e.cut || hasNUL(name)
 }
 
 // message reads one message into m, which must be zero.
@@ -113,7 +115,7 @@ func (s *scanner) message(i int, m *Message) int {
 		return s.skip(start)
 	}
 	e := envelope{Message: m}
-	s.inherits = false
+	s.inherits, s.cut = false, false
 	around := len(s.open)
 	i, more := s.enter(start)
 	for more {
@@ -240,6 +242,9 @@ func (s *scanner) assemble(e envelope) {
 	}
 	if e.inherits || s.inherits && e.method.Present() {
 		s.invalid(e.ID, "a member is called "+prototype+", which some servers read as members of the object around it")
+	}
+	if e.cut || s.cut && e.method.Present() {
+		s.invalid(e.ID, "the name of a member has U+0000 in it, where some servers end it")
 	}
 	if e.method.Present() {
 		s.assembleCall(e)

@@ -154,6 +154,7 @@ func TestParseRefusesShape(t *testing.T) {
 		both    = "a message with a method has no result and no error"
 		params  = "params must be an object or an array"
 		proto   = "a member is called __proto__, which some servers read as members of the object around it"
+		cut     = "the name of a member has U+0000 in it, where some servers end it"
 	)
 	tests := []struct{ name, in, want, wantID string }{
 		{"EC-MCP-003 no jsonrpc", `{"id":1,"method":"m"}`, version, "1"},
@@ -181,6 +182,11 @@ func TestParseRefusesShape(t *testing.T) {
 		{"prototype of params", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"__proto__":{}}}`, proto, "1"},
 		{"prototype deep inside, escaped", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[{"__pr\u006fto__":1}]}}`, proto, "1"},
 		{"prototype in a batch", `[{"jsonrpc":"2.0","id":1,"method":"m","params":{"__proto__":{}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`, proto, "1"},
+		{"U+0000 in a name", `{"jsonrpc":"2.0","id":1,"method\u0000":"m","method":"n"}`, cut, "1"},
+		{"U+0000 in a name of a response", `{"jsonrpc":"2.0","id":1,"result\u0000":{},"result":{}}`, cut, "1"},
+		{"U+0000 in a name of params", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"name\u0000x":1}}`, cut, "1"},
+		{"U+0000 in a name deep inside", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[{"\u0000":1}]}}`, cut, "1"},
+		{"U+0000 in a name in a batch", `[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a\u0000":{}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`, cut, "1"},
 		{"id null", `{"jsonrpc":"2.0","id":null,"method":"m"}`, id, ""},
 		{"id true", `{"jsonrpc":"2.0","id":true,"method":"m"}`, id, ""},
 		{"id as object", `{"jsonrpc":"2.0","id":{},"method":"m"}`, id, ""},
@@ -209,7 +215,7 @@ func TestParseRefusesShape(t *testing.T) {
 
 // Answers are for clients to read, so they may have members of any name.
 func TestPrototypeInResult(t *testing.T) {
-	in := `[{"jsonrpc":"2.0","id":1,"result":{"__proto__":{"a":1}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`
+	in := `[{"jsonrpc":"2.0","id":1,"result":{"__proto__":{"a\u0000":1}}},{"jsonrpc":"2.0","id":2,"method":"m"}]`
 	if _, err := jsonrpc.Parse([]byte(in), jsonrpc.Limits{}); err != nil {
 		t.Error(err)
 	}

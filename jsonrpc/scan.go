@@ -23,6 +23,7 @@ type scanner struct {
 	names    []memberName // of the members of those objects that came before it
 	unquoted []byte       // those of the names that have escapes, without them
 	inherits bool         // whether a member is called __proto__
+	cut      bool         // whether a name has U+0000 in it
 	syntax   *ParseError  // why data is refused
 	shape    *ParseError  // why a message in it is no JSON-RPC; counts if syntax is nil
 }

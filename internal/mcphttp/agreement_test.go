@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,51 @@ func goReadings(body []byte) []reading {
 		_ = json.Unmarshal(one, &readings[i]) // keeps what it could read
 	}
 	return readings
+}
+
+// cReadings returns what a C program reads whose texts end at U+0000: the first of two
+// members, names in any case.
+func cReadings(body []byte) []reading {
+	var batch []json.RawMessage
+	if json.Unmarshal(body, &batch) != nil {
+		batch = []json.RawMessage{body}
+	}
+	readings := make([]reading, len(batch))
+	for i, m := range batch {
+		r, params := &readings[i], cMember(m, "params")
+		arguments := cMember(params, "arguments")
+		r.Method, r.Params.Name, r.Params.URI = cText(cMember(m, "method")), cText(cMember(params, "name")), cText(cMember(params, "uri"))
+		r.Params.Arguments.Path = cText(cMember(arguments, "path"))
+		_ = json.Unmarshal(cMember(arguments, "account"), &r.Params.Arguments.Account)
+	}
+	return readings
+}
+
+// cMember returns the first member of an object with a name.
+func cMember(object json.RawMessage, name string) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if token, err := d.Token(); err != nil || token != json.Delim('{') {
+		return nil
+	}
+	for d.More() {
+		var value json.RawMessage
+		token, err := d.Token()
+		if err != nil || d.Decode(&value) != nil {
+			return nil
+		}
+		key, _ := token.(string)
+		if key, _, _ = strings.Cut(key, "\x00"); strings.EqualFold(key, name) {
+			return value
+		}
+	}
+	return nil
+}
+
+func cText(value json.RawMessage) string {
+	var text string
+	_ = json.Unmarshal(value, &text)
+	text, _, _ = strings.Cut(text, "\x00")
+	return text
 }
 
 // nodeReader prints what a JavaScript program reads: as it is, and from copies by
@@ -146,8 +192,8 @@ forbid (principal, action, resource) when { context.arguments has account && con
 }
 
 // TestReadersAgree sends calls that are written in odd ways. Whatever reaches the
-// upstream is nothing that is denied, or held and not approved, to a program in Go
-// and to one in JavaScript.
+// upstream is nothing that is denied, or held and not approved, to a program in Go,
+// to one in C and to one in JavaScript.
 func TestReadersAgree(t *testing.T) {
 	var mu sync.Mutex
 	var received [][]byte
@@ -173,7 +219,7 @@ func TestReadersAgree(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, body := range received {
-			for _, r := range append(goReadings(body), javaScript(body)...) {
+			for _, r := range slices.Concat(goReadings(body), cReadings(body), javaScript(body)) {
 				if r.forbidden() {
 					t.Fatalf("the upstream got %q and reads %+v", body, r)
 				}

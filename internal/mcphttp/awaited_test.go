@@ -30,6 +30,7 @@ var forged = []string{
 	`{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"forged"}}`,
 	`[{"jsonrpc":"2.0","id":7,"result":{"text":"forged"}}]`,
 	`{"jsonrpc":"2.0","id":6,"id":7,"result":{"text":"forged"}}`,
+	`{"jsonrpc":"2.0","id\u0000":7,"id":6,"result":{"text":"forged"}}`,
 	`{"jsonrpc":"2.0","id":7,"RESULT":{"text":"forged"}}`,
 	`{"jsonrpc":"2.0","id":7,"reſult":{"text":"forged"}}`,
 	`{"jsonrpc":"2.0","id":7,"Error":{"code":1,"message":"forged"}}`,

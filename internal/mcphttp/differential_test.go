@@ -136,6 +136,9 @@ func TestDisguisedCalls(t *testing.T) {
 		{"two messages", denied(`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME"}}`)},
 		{"sealed state of nobody", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","requestState":"tg1.AAAA"}}`)},
 		{"name of a tool that passes, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME\u0000get_x"}}`)},
+		{"two names, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name\u0000":"NAME","name":"get_x"}}`)},
+		{"two methods, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method\u0000":"tools/call","method":"ping","params":{"name":"NAME"}}`)},
+		{"two params, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"params\u0000x":{"name":"NAME"},"method":"tools/call","params":{"name":"get_x"}}`)},
 		{"held as a notification", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"hold_x"}}`},
 		{"task of a denied tool", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","task":{}}}`)},
 	}

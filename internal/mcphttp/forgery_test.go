@@ -53,6 +53,7 @@ var slowlyForged = [][2]string{
 	{`{"jsonrpc":"2.0","result":{"pad":"PAD`, `"},"id":"\u0037"}`},
 	{`{"jsonrpc":"2.0","id":9,"result":{"pad":"PAD`, `"},"id":7}`},
 	{`{"jsonrpc":"2.0","id":9,"result":{"pad":"PAD`, `"},"ID":7}`},
+	{`{"jsonrpc":"2.0","id\u0000":7,"id":9,"result":{"pad":"PAD`, `"}}`},
 	{`{"jsonrpc":"2.0","id":9,"RESULT":{"pad":"PAD`, `"},"Id":7}`},
 	{`{"jsonrpc":"2.0","id":9,"pad":"PAD`, `","__proto__":{"id":7,"result":{}}}`},
 	{`{"jsonrpc":"2.0","id":9,"result":{"pad":"PAD`, `"}}{"jsonrpc":"2.0","id":7,"result":{}}`},

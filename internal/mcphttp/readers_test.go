@@ -34,8 +34,8 @@ forbid (principal, action, resource) when { context.arguments has options && con
 
 // TestArgumentsThatServersReadOtherwise: Cedar policies judge what the upstream
 // acts on. JavaScript rounds large numbers, many decoders ignore the case of
-// names, and some copy a member called __proto__ into the prototype of what they
-// read, where its members count as the object's own.
+// names, those in C end names at U+0000, and some copy a member called __proto__ into
+// the prototype of what they read, where its members count as the object's own.
 func TestArgumentsThatServersReadOtherwise(t *testing.T) {
 	h := newArgumentFixture(t)
 	call := func(params string) string {
@@ -51,6 +51,8 @@ func TestArgumentsThatServersReadOtherwise(t *testing.T) {
 		`"arguments":{"__proto__":{"path":"/etc/passwd"}}`,
 		`"arguments":{"options":{"__proto__":{"force":true}}}`,
 		`"arguments":{"options":{"\u005f_proto__":{"force":true}}}`,
+		`"arguments":{"path\u0000":"/etc/passwd","path":"/tmp/x"}`,
+		`"arguments":{"options":{"force\u0000x":true}}`,
 		`"__proto__":{"arguments":{"path":"/etc/passwd"}}`,
 		`"_meta":{"__proto__":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}},"arguments":{}`,
 	} {
@@ -66,6 +68,7 @@ func TestArgumentsThatServersReadOtherwise(t *testing.T) {
 		`"arguments":{"account":9007199254740991}`,
 		`"arguments":{"account":0.1}`,
 		`"arguments":{"text":"__proto__"}`,
+		`"arguments":{"text":"a\u0000b"}`,
 	} {
 		wantText(t, params, h.ask(call(params)), "done write")
 	}
