@@ -17,7 +17,8 @@ import (
 // could answer a call that it was never sent, while that waits for approval. What
 // it answers is therefore passed on only where it was asked: on the stream, or in
 // the body, that belongs to the request; and on a stream that the client has
-// taken up again, unless the gate itself owes the client that answer.
+// taken up again, if the request is one of those in [resumable] and the gate itself
+// does not owe the client that answer.
 
 // awaited are the ids of the requests that the gate itself is going to answer, by
 // client.
@@ -107,7 +108,7 @@ func (r *Request) Expects(m *jsonrpc.Message) bool {
 	case m.Kind != jsonrpc.Response:
 		return true
 	case r.unasked:
-		return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)
+		return r.resumed && r.hub.resumable.has(r.peer(), m.ID.Bytes) && !r.hub.awaited.has(r.peer(), m.ID.Bytes)
 	case !m.ID.Present() || m.ID.IsNull():
 		return true // that the request could not be read
 	default:

@@ -250,6 +250,7 @@ func (r *Request) expect(ctx context.Context, m *jsonrpc.Message, ids ...[]byte)
 // if the session alone shows who the client is, all of its calls: nobody can ask
 // for them any more. A call that runs already goes on, as after a disconnect.
 func (r *Request) EndSession(ctx context.Context) {
+	r.hub.resumable.forget(r.peer())
 	if !r.hub.Holds() {
 		return
 	}

@@ -74,6 +74,7 @@ type Hub struct {
 	listeners listeners
 	held      heldRequests
 	awaited   awaited
+	resumable resumable
 	waiters   waiters
 	watchers  waiters // of the events of one task
 

@@ -47,10 +47,26 @@ func (h *fixture) listenFor(headers ...string) string {
 	return request.body
 }
 
+// beginStreams makes calls that the upstream answers with streams which the client can
+// take up again.
+func (h *fixture) beginStreams(ids ...string) {
+	h.t.Helper()
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "id: theirs\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"text\":\"streamed\"}}\n\n", id)
+	}
+	for _, id := range ids {
+		wantText(h.t, id, h.ask(toolCall(id, "get_x", "")), "streamed")
+	}
+	h.answer = nil
+}
+
 // TestForgedAnswers: while a call waits for approval, the upstream cannot answer
-// it, on no stream on which it can speak to the client.
+// it, on no stream on which it can speak to the client, even if the client uses the
+// id of an earlier request again.
 func TestForgedAnswers(t *testing.T) {
 	h := newFixture(t, nil)
+	h.beginStreams("7", "8")
 	held := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	const harmless = `{"jsonrpc":"2.0","method":"notifications/message","params":{"text":"a result, an error"}}`
@@ -86,6 +102,43 @@ func TestForgedAnswers(t *testing.T) {
 	h.answer = nil
 	h.approve(id)
 	wantText(t, "the client", held.wait(t), `"id":7`, "done hold_x")
+}
+
+// On a stream that the client has taken up again, the upstream answers only requests
+// which this gate has sent it, and which it has begun to answer with a stream: it
+// cannot know what another replica holds.
+func TestForgedAnswerAtOtherReplica(t *testing.T) {
+	h := newFixture(t, nil)
+	other := &fixture{t: t, gateway: startGate(t, h.target, func(s settings) {
+		s.handler.Gate, s.handler.Desk, s.handler.Records, s.handler.Waiting = h.gate, h.desk, h.store, h.waiting
+	})}
+	h.beginStreams("8")
+	wantText(t, "not streamed", h.ask(toolCall("9", "get_x", "")), "done get_x")
+	held := h.send(toolCall("7", "hold_x", ""))
+	h.pending(1)
+	var saying string
+	h.get = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "id: 1\ndata: %s\n\n", saying)
+	}
+	for _, text := range append(forged, `{"jsonrpc":"2.0","id":8,"result":{"text":"forged"}}`) {
+		saying = text
+		if got := other.listenFor("Last-Event-ID", "theirs"); strings.Contains(got, "forged") {
+			t.Errorf("%.90s: at another replica the client got %s", text, got)
+		}
+	}
+	for answered, want := range map[string]bool{"8": true, "9": false, "10": false} {
+		saying = `{"jsonrpc":"2.0","id":` + answered + `,"result":{"text":"late"}}`
+		if got := h.listenFor("Last-Event-ID", "theirs"); strings.Contains(got, "late") != want {
+			t.Errorf("%s: the client got %s; want the answer: %t", answered, got, want)
+		}
+	}
+	h.sendAs(http.MethodDelete, "").wait(t)
+	saying = `{"jsonrpc":"2.0","id":8,"result":{"text":"late"}}`
+	if got := h.listenFor("Last-Event-ID", "theirs"); strings.Contains(got, "late") {
+		t.Errorf("after the end of the session the client got %s", got)
+	}
+	held.wait(t)
 }
 
 // TestForgedAnswerInBatch: the upstream cannot answer those messages of a batch

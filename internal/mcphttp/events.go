@@ -49,7 +49,11 @@ func (a relay) events(ctx context.Context) error {
 		defer patient.stop()
 		body = patient
 	}
+	forget := a.x.request.BeginEvents()
 	err = s.run(body)
+	if !s.resumable {
+		forget()
+	}
 	a.noteEvents(s.answer)
 	return a.ended(ctx, s, err)
 }
@@ -114,6 +118,8 @@ type eventRelay struct {
 	check  *conversation.Check // of the event that is too large to be held, while it passes
 	answer []byte              // the last events that may hold the answer to the request
 
+	resumable bool // whether an event may have an id, so that the client can take up the stream from there
+
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
 	merged bool                         // events of the gate's own are merged into the stream
@@ -128,6 +134,7 @@ func (s *eventRelay) run(body io.Reader) error {
 	defer buffer.giveBack()
 	for {
 		err := buffer.read(body)
+		s.resumable = s.resumable || bytes.Contains(buffer.text()[max(0, buffer.fresh-len(eventID)+1):], []byte(eventID))
 		sent, passErr := s.pass(buffer.text(), buffer.fresh)
 		if passErr != nil {
 			return passErr
@@ -155,6 +162,9 @@ func (s *eventRelay) run(body io.Reader) error {
 		}
 	}
 }
+
+// eventID begins the line of an event with its id.
+const eventID = "id:"
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {

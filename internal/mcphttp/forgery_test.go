@@ -110,9 +110,10 @@ func TestSlowForgery(t *testing.T) {
 }
 
 // The same on a stream that the client has taken up again, where events may be
-// answers to any request that the gate does not hold.
+// answers to earlier requests.
 func TestSlowForgeryOnResumedStream(t *testing.T) {
 	h := newFixture(t, nil)
+	h.beginStreams("7", "9")
 	pad := strings.Repeat("x", 17<<20)
 	resume := func(ctx context.Context) *http.Response {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+"/mcp", nil)

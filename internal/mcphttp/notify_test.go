@@ -387,6 +387,7 @@ func TestListOnResumedStream(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}
+	h.beginStreams("1", "2", "3")
 	next := h.stream(t, http.MethodGet, "", "Last-Event-Id", "a")
 	list := next()
 	wantText(t, "the list", list, `{"name":"get_x"`, `"taskSupport":"optional"`)

@@ -532,7 +532,12 @@ var mutations = []mutation{
 	},
 	{
 		"an upstream answers for the gate", "internal/conversation/awaited.go",
-		`return r.resumed && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, `return r.resumed`,
+		` && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, ``,
+		mcphttpPkg, "^TestForgedAnswer",
+	},
+	{
+		"an upstream answers what another replica holds", "internal/conversation/awaited.go",
+		`r.hub.resumable.has(r.peer(), m.ID.Bytes) && `, ``,
 		mcphttpPkg, "^TestForgedAnswer",
 	},
 }
