@@ -205,24 +205,55 @@ func (w *Wrapped) Run(ctx context.Context) error {
 // serve serves the agent, and returns why that ended unless the agent or a signal
 // ended it.
 func (w *Wrapped) serve(ctx, alive context.Context) error {
-	ctx, end := context.WithCancel(ctx)
+	serving, end := context.WithCancel(ctx)
 	defer end()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		w.agent.Serve(ctx)
+		w.agent.Serve(serving)
 	}()
+	failed := w.untilEnd(ctx, alive, stopped)
+	end()
 	select {
 	case <-stopped:
-		return nil
-	case <-alive.Done():
-		end()
+	case <-time.After(grace): // the server reads nothing
+		w.log.WarnContext(ctx, "the server does not take what the agent said; it is ended")
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.shutdown.Load().Drain)
+		defer cancel()
+		w.closeDesk(drain)
+		w.server.Close()
 		<-stopped
-		return nil // serving says why
-	case <-w.server.Over():
-		end()
-		<-stopped
-		return w.server.Err()
+	}
+	return failed
+}
+
+// closeDesk ends held calls. Those that run have until ctx ends. It is safe to repeat.
+func (w *Wrapped) closeDesk(ctx context.Context) {
+	if err := w.approvals.desk.Close(ctx); err != nil {
+		w.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
+	}
+}
+
+// untilEnd waits until the agent has been served, or is not to be served any more, and
+// returns why unless the agent or a signal is the reason. An agent that has left is
+// served for as long as calls may take to finish.
+func (w *Wrapped) untilEnd(ctx, alive context.Context, stopped <-chan struct{}) error {
+	left, late := w.agent.InputEnded(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-left:
+			left, late = nil, time.After(w.shutdown.Load().Drain)
+		case <-w.server.Over():
+			return w.server.Err()
+		case <-stopped:
+			return nil
+		case <-alive.Done():
+			return nil // serving says why
+		case <-ctx.Done():
+			return nil
+		case <-late:
+			return nil
+		}
 	}
 }
 
@@ -240,9 +271,7 @@ func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
 		w.agent.Finish(answering)
 		stop()
 	}
-	if err := w.approvals.desk.Close(drain); err != nil {
-		w.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
-	}
+	w.closeDesk(drain)
 	w.server.Close()
 	w.agents.hub.Close()
 	w.operators.listener.Cut()

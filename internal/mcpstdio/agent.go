@@ -67,16 +67,17 @@ type Agent struct {
 
 	left    context.Context //nolint:containedctx // ends when the client closes its end of the pipe, and belongs to no request
 	leave   context.CancelFunc
-	running tally    // answers of the gate's own, and streams
-	pending requests // that the server is to answer
-	own     requests // that the gate is answering
+	ended   chan struct{} // closed when the client has said the last of what it says
+	running tally         // answers of the gate's own, and streams
+	pending requests      // that the server is to answer
+	own     requests      // that the gate is answering
 
 	filter *conversation.StreamFilter // of what the server says unasked
 }
 
 // New returns the agent at the other end of cfg's pipe.
 func New(cfg Config) *Agent {
-	a := &Agent{cfg: cfg}
+	a := &Agent{cfg: cfg, ended: make(chan struct{})}
 	a.left, a.leave = context.WithCancel(context.Background())
 	a.out = output{w: cfg.Out, lost: a.leave}
 	a.sender = gate.Client{
@@ -95,8 +96,13 @@ func (a *Agent) Owner() string {
 	return owner
 }
 
+// InputEnded returns a channel that is closed when the client has closed its end of the
+// pipe. What it said before may still have to be served.
+func (a *Agent) InputEnded() <-chan struct{} { return a.ended }
+
 // Serve takes what the client says until it closes either end of the pipe, and the
-// server has taken the last of it, or until ctx ends.
+// server has taken the last of it, or until ctx ends. It waits for a server that reads
+// nothing until the server is closed.
 func (a *Agent) Serve(ctx context.Context) {
 	// Requests that have been read are answered, even if ctx ends before.
 	answering := context.WithoutCancel(ctx)
@@ -104,6 +110,7 @@ func (a *Agent) Serve(ctx context.Context) {
 	go func() { // ends with the pipe, which may be long after ctx has ended
 		defer close(messages)
 		a.read(answering, messages)
+		close(a.ended)
 	}()
 	for {
 		select {
@@ -124,8 +131,9 @@ func (a *Agent) Serve(ctx context.Context) {
 
 // queued is how many messages may be read before the one before them has been
 // planned. Answers of the client to the server do not wait in this queue: the
-// server may need one before it says what the gate asks it in order to plan.
-const queued = 64
+// server may need one before it says what the gate asks it in order to plan. While
+// the queue is full, the gate cannot see that the client has left.
+const queued = 256
 
 // read reads messages until the client closes its end of the pipe.
 func (a *Agent) read(ctx context.Context, messages chan<- *exchange) {
