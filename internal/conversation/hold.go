@@ -278,11 +278,16 @@ func (r *Request) Resume(ctx context.Context, place string) error {
 	if err != nil {
 		return r.answerFailure(err)
 	}
-	if t.State == task.Cancelled || r.hub.givenUp.has(requestOf(t.ID, r.id)) || t.State.Terminal() && r.hub.resumed.add(t.ID) > 1 {
+	one, ended := requestOf(t.ID, r.id), t.State.Terminal()
+	if t.State == task.Cancelled || r.hub.givenUp.has(one) || ended && r.hub.resumed.has(one) {
 		// There are clients that come back for ever as long as they are answered.
 		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
 	}
-	return hold{r}.awaitAgain(ctx, new(jsonrpc.Message), t, 0)
+	err = hold{r}.awaitAgain(ctx, new(jsonrpc.Message), t, 0)
+	if err == nil && ended {
+		r.hub.resumed.add(one)
+	}
+	return err
 }
 
 // waitResult says, for metrics, how a wait ended.

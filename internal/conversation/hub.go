@@ -81,7 +81,7 @@ type Hub struct {
 	eventClients eventClients
 	pending      counts // how often a client got the answer that a task still waits
 	invitations  invitations
-	resumed      counts // how often a stream was taken up again whose call had ended
+	resumed      counts // the requests, as requestOf names them, that were answered on a stream taken up again after their call had ended
 	givenUp      counts // the requests, as requestOf names them, whose hosts' time was up
 	upstreams    subscriptions
 	reports      *reports

@@ -98,25 +98,82 @@ func (h *fixture) cancelTask(id task.ID) {
 // come back once a second for ever.
 func TestEndedCallIsResumedOnce(t *testing.T) {
 	h := waitingFixture(t, func(*conversation.Waiting) {})
-	resp := h.begin(t, toolCall("7", "hold_x", ""), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
-	place := ""
-	for lines := bufio.NewScanner(resp.Body); place == "" && lines.Scan(); {
-		place, _ = strings.CutPrefix(lines.Text(), "id: ")
-		if !strings.HasPrefix(lines.Text(), "id: ") {
-			place = ""
-		}
-	}
-	resp.Body.Close()
+	place, leave := h.beginResumable("7")
+	leave()
 	h.reject(h.pending(1)[0], "no")
-	back := h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+	back := h.resume(place)
 	wantText(t, "resumed", back.wait(t), `"id":7,"result":{`, "Rejected by an approver")
 	if strings.Contains(back.body, "id: tg1.") {
 		t.Errorf("it is told to come back: %q", back.body)
 	}
 	for range 3 {
-		again := h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+		again := h.resume(place)
 		if again.wait(t); again.status != http.StatusMethodNotAllowed {
 			t.Errorf("resumed again: %d %s; want 405", again.status, again.body)
+		}
+	}
+}
+
+// beginResumable makes a call that is held, and returns the place from which its stream
+// can be taken up, and what leaves it.
+func (h *fixture) beginResumable(id string) (place string, leave func()) {
+	h.t.Helper()
+	resp := h.begin(h.t, toolCall(id, "hold_x", ""), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if place, found := strings.CutPrefix(lines.Text(), "id: "); found {
+			return place, func() { resp.Body.Close() }
+		}
+	}
+	h.t.Fatal("the stream cannot be resumed")
+	return "", nil
+}
+
+// resume takes a stream up.
+func (h *fixture) resume(place string) *request {
+	return h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+}
+
+// Each of several requests that wait for one call gets its answer when it comes back
+// to its stream, also if the stream breaks before the answer is complete.
+func TestEachRequestIsResumed(t *testing.T) {
+	h := waitingFixture(t, func(*conversation.Waiting) {})
+	large := strings.Repeat("x", 32<<20) // more than connections hold
+	h.answer = func(w http.ResponseWriter, id string) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, textResult(id, large+"end"))
+	}
+	lost, leave := h.beginResumable("7")
+	leave()
+	also, leave := h.beginResumable("8")
+	leave()
+	waits := h.send(toolCall("9", "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	wantText(t, "the one that waited", waits.wait(t)[:200], `"id":9`)
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/mcp", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"Accept": asEvents, "Mcp-Session-Id": "s-1", "Last-Event-Id": lost, "MCP-Protocol-Version": "2025-11-25"} {
+			r.Header.Set(name, value)
+		}
+		resp, err := h.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := resp.Body.Read(make([]byte, 10)); n == 0 || resp.StatusCode != http.StatusOK {
+			t.Fatalf("resumed: %s, %v", resp.Status, err)
+		}
+		resp.Body.Close()
+		eventually(t, "the gate has noticed that the stream broke", func() bool { return h.handler.Used()["requests"]+h.handler.Used()["waiting"] == 0 })
+	}
+	for id, place := range map[string]string{"7": lost, "8": also} {
+		back := h.resume(place)
+		if back.wait(t); back.status != http.StatusOK || !strings.Contains(back.body, `"id":`+id) || !strings.Contains(back.body, "xend") {
+			t.Errorf("request %s: %d %.200s", id, back.status, back.body)
+		}
+		if back = h.resume(place); back.wait(t) != "" && back.status != http.StatusMethodNotAllowed {
+			t.Errorf("request %s, resumed again: %d %.200s; want 405", id, back.status, back.body)
 		}
 	}
 }
