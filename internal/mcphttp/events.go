@@ -119,6 +119,7 @@ type eventRelay struct {
 	answer []byte              // the last events that may hold the answer to the request
 
 	resumable bool // whether an event may have an id, so that the client can take up the stream from there
+	searched  int  // bytes that were searched for one
 
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
 	strict bool                         // nothing may pass that change has not seen
@@ -134,7 +135,7 @@ func (s *eventRelay) run(body io.Reader) error {
 	defer buffer.giveBack()
 	for {
 		err := buffer.read(body)
-		s.resumable = s.resumable || bytes.Contains(buffer.text()[max(0, buffer.fresh-len(eventID)+1):], []byte(eventID))
+		s.lookForID(buffer)
 		sent, passErr := s.pass(buffer.text(), buffer.fresh)
 		if passErr != nil {
 			return passErr
@@ -163,8 +164,21 @@ func (s *eventRelay) run(body io.Reader) error {
 	}
 }
 
-// eventID begins the line of an event with its id.
-const eventID = "id:"
+// eventID begins the line of an event with its id. A server that gives ids gives one to
+// its first events, so the rest of a long stream is not searched.
+const (
+	eventID   = "id:"
+	idsWithin = 64 << 10
+)
+
+// lookForID notes whether what was read last has an id.
+func (s *eventRelay) lookForID(b *eventBuffer) {
+	if s.resumable || s.searched > idsWithin {
+		return
+	}
+	s.searched += len(b.text()) - b.fresh
+	s.resumable = bytes.Contains(b.text()[max(0, b.fresh-len(eventID)+1):], []byte(eventID))
+}
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
