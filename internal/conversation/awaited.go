@@ -106,7 +106,7 @@ func (r *Request) claimAnswer() {
 func (r *Request) Expects(m *jsonrpc.Message) bool {
 	switch {
 	case m.Kind != jsonrpc.Response:
-		return true
+		return !tellsOfOwnTask(m)
 	case r.unasked:
 		return r.resumed && r.hub.resumable.has(r.peer(), m.ID.Bytes) && !r.hub.awaited.has(r.peer(), m.ID.Bytes)
 	case !m.ID.Present() || m.ID.IsNull():
@@ -121,11 +121,11 @@ func (r *Request) IsAnswer(m *jsonrpc.Message) bool {
 	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, r.id)
 }
 
-// Dropped counts and logs an answer that nobody asked for.
+// Dropped counts and logs an answer that nobody asked for, or what is the gate's to say.
 func (r *Request) Dropped() {
 	r.hub.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
 	r.hub.cfg.Log.WarnContext(logging.Limited(r.reply.Context(), string(wire.UpstreamUnasked), r.upstream()),
-		"the upstream sent an answer to no request of this client; it was dropped", "upstream", r.upstream())
+		"the upstream sent an answer to no request of this client, or spoke of a task of the gate's; it was dropped", "upstream", r.upstream())
 }
 
 // A Remainder is what a client gets of a text of the upstream's.

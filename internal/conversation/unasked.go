@@ -32,15 +32,27 @@ func (r *Request) Filter() *StreamFilter { return &StreamFilter{Request: r} }
 // Concerns reports whether a text may hold a message that the filter has to see.
 // A text with escapes may be anything.
 func (f *StreamFilter) Concerns(text []byte) bool {
-	return f.resumed || MayAnswer(text) || bytes.IndexByte(text, '\\') >= 0 ||
-		bytes.Contains(text, []byte("tasks/status")) || bytes.Contains(text, []byte("related-task"))
+	return f.resumed || MayAnswer(text) || MayTellOfOwnTask(text) || bytes.Contains(text, []byte("related-task"))
+}
+
+// MayTellOfOwnTask reports whether a text may hold a notification about a task of the
+// gate's own. A text with escapes may be anything.
+func MayTellOfOwnTask(text []byte) bool {
+	return bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("notifications/tasks"))
+}
+
+// tellsOfOwnTask reports whether a message of the upstream's is a notification about a
+// task of the gate's own. The gate alone knows how that stands.
+func tellsOfOwnTask(m *jsonrpc.Message) bool {
+	id, _ := m.Params.TaskID.Text()
+	return (m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026) && task.ID(id).Own()
 }
 
 // Shown returns what the client sees of a message that it may expect, and false if
 // that is nothing.
 func (f *StreamFilter) Shown(m *jsonrpc.Message) (message []byte, shown bool) {
 	switch {
-	case m.Method == mcptask.MethodStatus2025 && f.isOwn(m):
+	case tellsOfOwnTask(m), m.Method == mcptask.MethodStatus2025 && f.isOwn(m):
 		return nil, false
 	case m.Kind == jsonrpc.Response && f.resumed:
 		return f.listIn(m), true

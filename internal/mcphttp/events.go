@@ -335,6 +335,24 @@ func (s *eventRelay) answersOnly(raw []byte) ([]byte, error) {
 	return s.withoutUnasked(raw, eventOf(raw))
 }
 
+// withoutOwnTasks is answersOnly for a stream on which the gate speaks of its own
+// tasks: the upstream must not. What cannot be read might do so.
+func (s *eventRelay) withoutOwnTasks(raw []byte) ([]byte, error) {
+	if conversation.MayTellOfOwnTask(raw) {
+		if event := eventOf(raw); len(event.Data) > 0 && !s.isExpected(event.Data) {
+			s.x.request.Dropped()
+			return placeOf(event), nil
+		}
+	}
+	return s.answersOnly(raw)
+}
+
+// isExpected reports whether a text is a message that the upstream may send.
+func (s *eventRelay) isExpected(text []byte) bool {
+	m, err := s.x.readMessage(text)
+	return err == nil && s.x.request.Expects(m)
+}
+
 // keep keeps events that may hold the answer to the request, to look for it when
 // the stream ends, until it has the answer.
 func (s *eventRelay) keep(events []byte) {
@@ -409,13 +427,13 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 			return nil, upstream.ErrRefused
 		case err == nil && conversation.IsAcknowledgement(m):
 			known := request.Listening().Known(ctx, s.relay.plan.Own)
-			s.change, s.after = s.answersOnly, func() {
+			s.change, s.after = s.withoutOwnTasks, func() {
 				following.Go(func() { request.Listening().FollowTasks(ctx, s, known) })
 			}
 			event.Data = conversation.Acknowledged(m, known)
 			return jsonrpc.AppendEvent(nil, event), nil
 		default:
-			return s.answersOnly(raw)
+			return s.withoutOwnTasks(raw)
 		}
 	}
 	return func() {

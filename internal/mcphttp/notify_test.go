@@ -1,6 +1,7 @@
 package mcphttp_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -273,23 +274,28 @@ func listenFor(wishes string) (string, []string) {
 // both on one stream; the upstream never sees ids of the gate's own.
 func TestSubscriptionMerged(t *testing.T) {
 	h := newFixture(t, nil)
-	release := make(chan struct{})
+	release, id := make(chan struct{}), ""
 	h.listen = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, ": hi\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":\"l1\"},\"notifications\":{\"toolsListChanged\":true,\"taskIds\":[\"theirs\"]}}}\n\ndata: {\"half")
 		w.(http.Flusher).Flush()
 		<-release
 		io.WriteString(w, "\":1}\n\n")
+		for _, task := range []string{id, `\u0074` + id[1:], `x","taskId":"` + id} { // which the gate alone speaks of
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{\"taskId\":\"%s\",\"status\":\"completed\"}}\n\n", task)
+		}
+		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{\"taskId\":\"theirs\",\"statusMessage\":\"\\u00e9\"}}\n\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}
-	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	id = taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["theirs","` + id + `","tg_unknown","` + id + `"]`)
 	next := h.stream(t, http.MethodPost, listen, headers...)
 	wantText(t, "acknowledgement", next(), `"notifications":{"toolsListChanged":true,"taskIds":["theirs","`+id+`"]}`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
 	wantText(t, "how it stands", next(), id, "Waiting for approval", `"io.modelcontextprotocol/subscriptionId":"l1"`)
 	close(release)
 	wantText(t, "the upstream's event", next(), `{"half":1}`)
+	wantText(t, "the upstream's task", next(), `"theirs"`)
 	h.hub.ListsChanged()
 	wantText(t, "lists", next(), "tools/list_changed")
 	h.approve(task.ID(id))
