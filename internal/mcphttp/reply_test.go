@@ -107,6 +107,7 @@ func TestImproperReplies(t *testing.T) {
 		if status != http.StatusOK || !strings.Contains(got, `"error_type":"`+kind+`"`) || !strings.Contains(got, `"id":1`) {
 			t.Errorf("%q: %d %s; want an answer with %s", text, status, got, kind)
 		}
+		g = startGate(t, raw(t, text), nil) // without the connection that the upstream is closing
 		status, got = g.call(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		if status != http.StatusBadGateway || !strings.Contains(got, kind) {
 			t.Errorf("%q: a notification was answered %d %s", text, status, got)
