@@ -53,6 +53,11 @@ func main() {
 	}
 }
 
+// all returns the changes of all tables.
+func all() []mutation {
+	return slices.Concat(mutations, operatorMutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams, library)
+}
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutation", flag.ContinueOnError)
 	if err := flags.Parse(args); err != nil {
@@ -64,7 +69,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	tried, bad := 0, 0
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams, library) {
+	for _, m := range all() {
 		if !strings.Contains(m.name+" "+m.file, flags.Arg(0)) {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
@@ -12,7 +11,7 @@ import (
 // changes themselves are tried by make mutate.
 func TestTableApplies(t *testing.T) {
 	names := map[string]bool{}
-	for _, m := range slices.Concat(mutations, bridgeMutations, channelMutations, grantMutations, observed, kept, upstreams, library) {
+	for _, m := range all() {
 		text, err := os.ReadFile(filepath.Join("..", "..", m.file))
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)

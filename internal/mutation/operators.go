@@ -1,0 +1,55 @@
+package main
+
+// operatorMutations let operators do what they may not, or others in their place.
+var operatorMutations = []mutation{
+	{
+		"a session that is put back goes on", "internal/operator/session.go",
+		`if a.ended.has(record) {`, `if false {`,
+		operatorPkg, "^TestReplayedSession$",
+	},
+	{
+		"a request outlives its session", "internal/operator/session.go",
+		`if ends := o.Expires(); !ends.IsZero() {`, `if ends := o.Expires(); !ends.IsZero() && false {`,
+		operatorPkg, "^TestSessionEndsWithoutStore$",
+	},
+	{
+		"a session goes on after the logout", "internal/operator/login.go",
+		`if err := a.drop(r.Context(), who.session.record); err != nil {`, `if err := r.Context().Err(); err != nil {`,
+		operatorPkg, "^TestSessionEnds$",
+	},
+	{
+		"a session never ends", "internal/operator/session.go",
+		` || a.cfg.Now().Unix() >= s.Expires {`, ` {`,
+		operatorPkg, "^TestSessionEnds$",
+	},
+	{
+		"an operator's short token is good", "internal/operator/token.go",
+		`if hash.Equal(t.Hash) && len(shown) >= bearer.Shortest {`, `if hash.Equal(t.Hash) {`,
+		operatorPkg, "^TestShortTokens$",
+	},
+	{
+		"a role includes those above it", "internal/operator/operator.go",
+		`return theirs >= 0 && mine >= theirs`, `return theirs >= 0 && mine >= 0`,
+		operatorPkg, "^TestRoles$",
+	},
+	{
+		"roles are not checked", "internal/operator/authorize.go",
+		`if !o.Role.Includes(role) {`, `if false {`,
+		operatorPkg, "^TestRoles$",
+	},
+	{
+		"other sites send forms", "internal/operator/authorize.go",
+		`if o.Way != ByToken && !a.sameSite(r) {`, `if o.Way != ByToken && !a.sameSite(r) && !a.knowsForm(r, o) {`,
+		operatorPkg, "^TestCrossSite$",
+	},
+	{
+		"forms need no token", "internal/operator/authorize.go",
+		`if o.Way != ByToken && !a.knowsForm(r, o) {`, `if o.Way != ByToken && !a.knowsForm(r, o) && !a.sameSite(r) {`,
+		operatorPkg, "^TestCrossSite$",
+	},
+	{
+		"rights that end while a body arrives count", "internal/operator/authorize.go",
+		`now, err := a.latest().again(r.Context(), o)`, `now, err := o, (*Error)(nil)`,
+		operatorPkg, "^TestRightsEndDuringBody$",
+	},
+}
