@@ -273,7 +273,7 @@ var mutations = []mutation{
 		"internal/admission", "^TestPlace$",
 	},
 
-	// Operators.
+	// Agents whose access has ended.
 	{
 		"a revoked agent is there", "internal/approval/contacts.go",
 		`if r, ok := p.send.(Revocable); ok && r.Revoked() {`, `if r, ok := p.send.(Revocable); ok && r == nil {`,
