@@ -49,8 +49,9 @@ type (
 	// CancelUpstream records that By is about to send the upstream the [Cancellation]
 	// of a task that has ended. It is refused with [ErrNotReady] while another process
 	// may be sending it, unless Now says that the owner is present, whose credentials
-	// it takes. The executor sends it first: By is its name if it is one. UpstreamTask is the task that the upstream has made of the call, if
-	// that was not known before.
+	// it takes. While the lease of the executor holds, only the executor may send it;
+	// then By is its name. UpstreamTask is the task that the upstream has made of the
+	// call, if that was not known before.
 	CancelUpstream struct {
 		By           string
 		Now          bool

@@ -50,11 +50,7 @@ func newApprove(g gateFlags) *cobra.Command {
 		if err != nil {
 			return explained(err)
 		}
-		around, err := c.Context(cmd.Context(), id)
-		if err != nil {
-			return explained(err)
-		}
-		if err := confirm(cmd, a, around, *shown, grant); err != nil {
+		if err := confirm(cmd, c, a, *shown, grant); err != nil {
 			return err
 		}
 		if wish != nil {
@@ -67,7 +63,7 @@ func newApprove(g gateFlags) *cobra.Command {
 
 // confirm returns nil if the approver has seen a and means to approve it: the
 // approver names the digest of a, or answers yes to a as it is shown here.
-func confirm(cmd *cobra.Command, a casefile.Approval, around casefile.Context, shown string, grant *grantFlags) error {
+func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown string, grant *grantFlags) error {
 	switch {
 	case a.State != task.InputRequired:
 		return nil // the gate says what became of it
@@ -77,6 +73,10 @@ func confirm(cmd *cobra.Command, a casefile.Approval, around casefile.Context, s
 		return fmt.Errorf("this call differs from the one you were shown; run \"thoughtgate approvals show %s\"", a.ID)
 	case !isTerminal(os.Stdin):
 		return &usageError{cmd.CommandPath(), errors.New("pass --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
+	}
+	around, err := c.Context(cmd.Context(), a.ID)
+	if err != nil {
+		return explained(err)
 	}
 	out := newScreen(cmd.OutOrStdout())
 	if err := errors.Join(out.cautions(around), out.show(a, time.Now())); err != nil {

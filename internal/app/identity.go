@@ -26,6 +26,11 @@ func askClient() *http.Client {
 	}
 }
 
+// configured reports whether cfg has a way to sign in.
+func configured(cfg config.Operators) bool {
+	return cfg.Token.Reveal() != "" || len(cfg.Tokens) > 0 || cfg.OIDC.Issuer != ""
+}
+
 // newAuth returns what knows operators. When the gate starts, a token is made if there is
 // no other way in. Later none is made: then nobody can sign in, so that the last token can
 // be revoked while the gate runs.
@@ -33,7 +38,7 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	c := operator.Config{Records: o.approvals.keep.GateStore, Ring: o.approvals.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: o.log}
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
-	if token == "" && len(cfg.Tokens) == 0 && cfg.OIDC.Issuer == "" {
+	if !configured(cfg) {
 		if o.madeToken == "" && o.auth.Load() == nil {
 			o.madeToken = operator.NewToken()
 		}

@@ -311,6 +311,37 @@ func TestReloadOperators(t *testing.T) {
 	}
 }
 
+// A token that was made at the start ends for good when another way to sign in is
+// configured, also if that is removed later.
+func TestMadeTokenEnds(t *testing.T) {
+	r := startReloadable(t, onlyRead, "")
+	made, bare := r.MadeToken(), r.text()
+	status := func() int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.OperatorAddr()+"/api/approvals", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+made)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	if got := status(); got != http.StatusOK {
+		t.Fatalf("the token that was made is answered %d", got)
+	}
+	for _, text := range []string{strings.Replace(bare, "operators: {", "operators: {token: tgo_0123456789abcdefghijklmnop, ", 1), bare} {
+		before := r.reloads()
+		r.write(text)
+		eventually(t, "the configuration is reloaded", func() bool { return r.reloads() > before })
+		if got := status(); got != http.StatusUnauthorized {
+			t.Errorf("the token that was made is answered %d", got)
+		}
+	}
+}
+
 // beginDecision sends a decision without its body, and returns when the gate waits for
 // that. The function that it returns sends it, and returns the status of the answer.
 func (r *reloadable) beginDecision(token string) (finish func() int) {

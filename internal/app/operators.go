@@ -108,6 +108,9 @@ func (o *operators) configure(cfg config.Config) error {
 		old.Replace(auth) // before anybody uses it
 	}
 	o.auth.Store(auth)
+	if configured(cfg.Operators) && o.local == nil {
+		o.madeToken = "" // it is not good again if that is removed
+	}
 	if !auth.CanSignIn() {
 		o.log.Error("nobody can sign in", "err", errNoToken)
 	}

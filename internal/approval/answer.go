@@ -175,14 +175,13 @@ func (s *spooler) WriteChunk(ctx context.Context, ref task.Ref, n int, data []by
 }
 
 // write writes a chunk, which is safe to repeat. A store that fails is tried again
-// for as long as [runner.settle] tries it with a small answer. Meanwhile no more of
-// the answer is read than before.
+// until a lease is over. Meanwhile no more of the answer is read than before.
 func (s *spooler) write(ctx context.Context, ref task.Ref, n int, data []byte) error {
 	limited, stop := context.WithTimeout(ctx, s.runner.cfg.Lease)
 	defer stop()
-	for pause := 50 * time.Millisecond; ; pause *= 2 {
+	for pause := firstPause; ; pause = nextPause(pause) {
 		err := s.Blobs.WriteChunk(ctx, ref, n, data)
-		if err == nil || !maySucceedLater(err) {
+		if !unsure(err) {
 			return err
 		}
 		s.runner.cfg.Log.WarnContext(ctx, "part of an answer not kept", "error", err)
@@ -191,14 +190,10 @@ func (s *spooler) write(ctx context.Context, ref task.Ref, n int, data []byte) e
 		case <-limited.Done():
 			return err
 		}
+		if !s.runner.goesOn(ctx, s.id, s.executor) {
+			return err // another run may have kept an answer meanwhile
+		}
 	}
-}
-
-// maySucceedLater reports whether a store that failed with err may do the same later:
-// it failed, and did not refuse.
-func maySucceedLater(err error) bool {
-	refused, ok := errors.AsType[*task.Error](err)
-	return !ok || refused.Kind == task.KindUnavailable
 }
 
 // discard frees the room of an answer that will not be whole, which may be all

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -40,13 +41,24 @@ type Ruling struct {
 	Gives *task.GrantTerms
 }
 
-// A NotGivenError says why there is no standing approval although the approvers of a
-// call gave one. The call is approved.
-type NotGivenError struct{ Why string }
+// A NotGivenError says why there is no standing approval, or may be none, although the
+// approvers of a call gave one. The call is approved.
+type NotGivenError struct {
+	Why     string
+	Unknown bool // whether it was made
+}
 
 // Error implements error.
 func (e *NotGivenError) Error() string {
-	return "the call was approved, but the standing approval was not made: " + e.Why
+	return "the call was approved, but " + e.Outcome() + ": " + e.Why
+}
+
+// Outcome says what became of the standing approval.
+func (e *NotGivenError) Outcome() string {
+	if e.Unknown {
+		return "it is not known whether the standing approval was made"
+	}
+	return "the standing approval was not made"
 }
 
 // A decider takes the decisions of approvers.
@@ -115,9 +127,12 @@ func (d *decider) give(ctx context.Context, t task.Task) error {
 	}
 	d.cfg.Log.ErrorContext(About(ctx, t), "standing approval not given", "error", err)
 	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
-		return &NotGivenError{refused.Why}
+		return &NotGivenError{Why: refused.Why}
 	}
-	return &NotGivenError{"the gate could not keep it"}
+	if errors.Is(err, grantstore.ErrUncertain) {
+		return &NotGivenError{Why: "look at the list of standing approvals", Unknown: true}
+	}
+	return &NotGivenError{Why: "the gate could not keep it"}
 }
 
 // event returns what r does to t.

@@ -125,7 +125,9 @@ func (gs *grants) give(ctx context.Context, t task.Task) error {
 }
 
 // keep keeps a new grant, of which n is the note for the journal. If the grant cannot
-// be put in force after that, the journal has it as revoked, like the store.
+// be put in force after that, the journal has it as revoked, like the store, unless the
+// gate is killed meanwhile, or does not hear that the journal has the note: then the
+// journal says that it was given, and it is not in force.
 func (gs *grants) keep(ctx context.Context, g grantstore.Grant, n task.Note) error {
 	noted := false
 	err := gs.stored.GiveRecorded(ctx, g, gs.cfg.Name, func() error {
@@ -133,7 +135,7 @@ func (gs *grants) keep(ctx context.Context, g grantstore.Grant, n task.Note) err
 		noted = err == nil
 		return err
 	})
-	if err == nil || !noted {
+	if err == nil || !noted || errors.Is(err, grantstore.ErrUncertain) {
 		return err
 	}
 	n.Step, n.Actor, n.Approver, n.Reason = string(Revoked), gs.cfg.Name, "", grantstore.NeverInForce

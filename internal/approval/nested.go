@@ -152,13 +152,16 @@ func (r Report) note(by string, release bool) task.Progress {
 
 // claim makes this desk the executor of t, whose run needed none. It reports
 // false, and how t stands, if somebody else was faster.
-func (rn *runner) claim(ctx context.Context, t task.Task) (task.Task, bool, error) {
+//
+// If the claim takes long, still reports whether the run may go on all the same.
+func (rn *runner) claim(ctx context.Context, t task.Task, still func(context.Context) bool) (task.Task, bool, error) {
 	if !rn.work.enter() {
 		return t, false, closedError(t.ID, task.ActionResume)
 	}
 	ref := task.AnyOwner().Ref(t.ID)
-	claimed, err := rn.begin(ctx, rn.updater(), ref, func(executor string, until time.Time) task.Event {
-		return task.Resume{By: executor, LeaseUntil: until}
+	claimed, err := rn.begin(ctx, beginning{
+		updater: rn.updater(), ref: ref, still: still,
+		event: func(executor string, until time.Time) task.Event { return task.Resume{By: executor, LeaseUntil: until} },
 	})
 	if err == nil {
 		return claimed, true, nil
@@ -170,6 +173,9 @@ func (rn *runner) claim(ctx context.Context, t task.Task) (task.Task, bool, erro
 	return t, false, err
 }
 
+// always is for runs that fetch what a call came to, which nothing forbids.
+func always(context.Context) bool { return true }
+
 // resume calls the upstream again with the client's answers. It is the same
 // call, which the upstream interrupted to ask; policy may have changed since.
 func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
@@ -177,7 +183,10 @@ func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Ta
 		drift.Ran, drift.Retriable = task.RanUnknown, false
 		return rn.fail(ctx, t, *drift)
 	}
-	claimed, ok, err := rn.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t, func(context.Context) bool {
+		_, drift := rn.recheck(t)
+		return drift == nil
+	})
 	if !ok {
 		return claimed, err
 	}
@@ -189,7 +198,7 @@ func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Ta
 // keeping it, this one is dropped.
 func (rn *runner) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
 	defer o.close()
-	claimed, ok, err := rn.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t, always)
 	if !ok {
 		return claimed, err
 	}
@@ -205,7 +214,7 @@ func (rn *runner) take(ctx context.Context, t task.Task, o Outcome) (task.Task, 
 // fetch has the outcome of the upstream's task kept, as work of the desk's own:
 // it goes on when ctx ends, so that others who wait for it get it too.
 func (rn *runner) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := rn.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t, always)
 	if !ok {
 		return claimed, err
 	}
@@ -222,7 +231,7 @@ func (rn *runner) fetch(ctx context.Context, t task.Task, send Sender) (task.Tas
 // attend has the outcome of the upstream's task kept while the owner is there
 // to answer what the upstream asks before that, which ends with ctx.
 func (rn *runner) attend(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := rn.claim(ctx, t)
+	claimed, ok, err := rn.claim(ctx, t, always)
 	if !ok {
 		return claimed, err
 	}

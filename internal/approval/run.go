@@ -29,14 +29,9 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	if err != nil || t.State != task.Approved {
 		return t, err
 	}
-	verdict, drift := rn.recheck(t)
-	if drift == nil {
-		drift = toolDrift(ctx, t, send)
-	}
-	if drift == nil {
-		if drift, err = rn.grants.drift(ctx, t); err != nil {
-			return t, err
-		}
+	verdict, drift, err := rn.recheckAll(ctx, t, send)
+	if err != nil {
+		return t, err
 	}
 	if drift != nil {
 		return rn.refuse(ctx, ref, *drift, verdict)
@@ -44,8 +39,15 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	if !rn.work.enter() {
 		return t, closedError(t.ID, task.ActionClaim)
 	}
-	claimed, err := rn.begin(ctx, rn.rechecker(verdict), ref, func(executor string, until time.Time) task.Event {
-		return task.Claim{By: rn.cfg.Name, Executor: executor, LeaseUntil: until}
+	claimed, err := rn.begin(ctx, beginning{
+		updater: rn.rechecker(verdict), ref: ref,
+		event: func(executor string, until time.Time) task.Event {
+			return task.Claim{By: rn.cfg.Name, Executor: executor, LeaseUntil: until}
+		},
+		still: func(ctx context.Context) bool {
+			_, drift, err := rn.recheckAll(ctx, t, send)
+			return err == nil && drift == nil
+		},
 	})
 	if err != nil {
 		rn.work.running.Done()
@@ -60,24 +62,47 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	return claimed, nil
 }
 
+// recheckAll asks everything again that was asked when t was held or approved. It returns
+// what the policy says now, and why t must not run, or nil if it may.
+func (rn *runner) recheckAll(ctx context.Context, t task.Task, send Sender) (policy.Verdict, *task.Failure, error) {
+	verdict, drift := rn.recheck(t)
+	if drift == nil {
+		drift = toolDrift(ctx, t, send)
+	}
+	if drift != nil {
+		return verdict, drift, nil
+	}
+	drift, err := rn.grants.drift(ctx, t)
+	return verdict, drift, err
+}
+
 // claimTries is how often a store is asked to make a claim if it does not say whether
-// it has. A second one also keeps the first from being made later.
+// it has. A second claim that is made also keeps the first from being made later,
+// because it changes the version of the task.
 const claimTries = 2
 
-// begin makes a new run of this desk the executor of a task, with the event that claim
-// returns, and returns the task as it is then. If the store does not say whether it
+// A beginning is how a run of a task begins.
+type beginning struct {
+	updater task.Updater
+	ref     task.Ref
+	event   func(executor string, until time.Time) task.Event
+	still   func(context.Context) bool // whether the run may still begin if the claim has taken long
+}
+
+// begin makes a new run of this desk the executor of a task, and returns the task as it is
+// then. If the store does not say whether it
 // has made the change, begin finds out: a claim whose call is never made would count as
 // one that may have run. So begin does not end with ctx, but long before the lease does.
-func (rn *runner) begin(ctx context.Context, u task.Updater, ref task.Ref, claim func(executor string, until time.Time) task.Event) (task.Task, error) {
+func (rn *runner) begin(ctx context.Context, b beginning) (task.Task, error) {
 	if err := ctx.Err(); err != nil {
 		return task.Task{}, err
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rn.cfg.Lease/2)
+	ctx, stop := rn.beforeKill(ctx, rn.cfg.Lease/2)
 	defer stop()
 	executor := rn.newExecutor()
 	for tries := 1; ; tries++ {
 		now := rn.cfg.Now()
-		t, err := u.Advance(ctx, ref, claim(executor, now.Add(rn.cfg.Lease)), now)
+		t, err := b.updater.Advance(ctx, b.ref, b.event(executor, now.Add(rn.cfg.Lease)), now)
 		unread := t.ID == "" // so there was nothing to change
 		switch {
 		case err == nil || isRunBy(t, executor):
@@ -85,16 +110,30 @@ func (rn *runner) begin(ctx context.Context, u task.Updater, ref task.Ref, claim
 		case !unsure(err) || unread && tries == 1:
 			return t, err
 		}
-		stored, failed := rn.readAgain(ctx, ref)
+		stored, failed := rn.readAgain(ctx, b.ref)
 		switch {
 		case failed != nil:
-			return t, &task.Error{Kind: task.KindUnavailable, ID: ref.ID, Action: task.ActionClaim, Suggest: "try again in a moment", Err: failed}
+			return t, &task.Error{Kind: task.KindUnavailable, ID: b.ref.ID, Action: task.ActionClaim, Suggest: "try again in a moment", Err: failed}
 		case isRunBy(stored, executor):
 			return stored, nil
-		case tries == claimTries:
+		case tries == claimTries || !b.still(ctx):
 			return t, err
 		}
 	}
+}
+
+// beforeKill returns a context that does not end with ctx, but after the given time or when
+// the desk cannot wait any longer, and what ends it.
+func (rn *runner) beforeKill(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), after)
+	go func() {
+		defer stop()
+		select {
+		case <-rn.work.kill:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
 }
 
 // isRunBy reports whether executor is the one that runs t.
@@ -212,7 +251,9 @@ func (rn *runner) run(ctx context.Context, t task.Task, send Sender) {
 	interrupted := err != nil && sending.Err() != nil
 	rn.leases.count(t.Execution.Executor, 1) // this desk does not take the run for lost while it keeps the answer
 	stop()
+	late := time.AfterFunc(rn.cfg.Lease, func() { rn.spools.end(t.ID, in.spool, e) }) // those who read the answer do not wait for the store for ever
 	settled := rn.settle(ctx, t, e)
+	late.Stop()
 	rn.leases.count(t.Execution.Executor, -1)
 	rn.spools.end(t.ID, in.spool, e)
 	upstreamTask := ""
@@ -264,29 +305,29 @@ func (rn *runner) guard(ctx context.Context, t task.Task, over <-chan struct{}) 
 	changes := task.WatchChanges(ctx, rn.cfg.Store, rn.cfg.Lease/3, ref)
 	defer changes.Close()
 	ahead := rn.ahead(t)
-	for goesOn := rn.goesOn(ctx, t); goesOn; {
+	for more := rn.goesOn(ctx, t.ID, t.Execution.Executor); more; {
 		reason, err := changes.Next(ctx, nil, over)
 		switch {
 		case err != nil || reason == task.Ended:
 			return
 		case reason == task.Polled:
-			goesOn = rn.renew(About(ctx, t), t, ahead)
+			more = rn.renew(About(ctx, t), t, ahead)
 		default:
-			goesOn = rn.goesOn(ctx, t)
+			more = rn.goesOn(ctx, t.ID, t.Execution.Executor)
 		}
 	}
 }
 
-// goesOn reports whether the run for which this desk has claimed t is still to go
-// on, as far as is known. An answer that somebody reads is let finish, though t was
-// cancelled; but not if another run keeps an answer to t by now.
-func (rn *runner) goesOn(ctx context.Context, t task.Task) bool {
-	now, err := rn.cfg.Store.Get(ctx, task.AnyOwner().Ref(t.ID))
+// goesOn reports whether the run of a task by an executor is still to go on, as far as
+// is known. An answer that somebody reads is let finish, though the task was cancelled;
+// but not if another run keeps an answer by now, or has kept one.
+func (rn *runner) goesOn(ctx context.Context, id task.ID, executor string) bool {
+	now, err := rn.cfg.Store.Get(ctx, task.AnyOwner().Ref(id))
 	switch {
-	case err == nil && now.State == task.Executing:
-		return isRunBy(now, t.Execution.Executor)
+	case err == nil && (now.Result != nil || now.State == task.Executing):
+		return isRunBy(now, executor)
 	case err == nil || errors.Is(err, task.ErrNotFound):
-		return rn.spools.of(t.ID).beingRead()
+		return rn.spools.of(id).beingRead()
 	default:
 		return true
 	}
@@ -310,18 +351,14 @@ func (rn *runner) renew(ctx context.Context, t task.Task, ahead time.Duration) b
 	if err != nil && ctx.Err() == nil {
 		rn.cfg.Log.WarnContext(ctx, "lease not renewed", "error", err)
 	}
-	if overtaken(err) || errors.Is(err, task.ErrNotFound) {
-		return rn.spools.of(t.ID).beingRead()
-	}
-	return !errors.Is(err, task.ErrNotExecutor)
+	return err == nil || rn.goesOn(ctx, t.ID, t.Execution.Executor)
 }
 
 // settle ends the run for which this desk has claimed t, or hands it over, and
-// reports whether t heard of it. A store that fails is tried again until a lease is
-// over. While the store cannot be reached, that lasts as long as t lives, unless
-// another replica takes the run for lost: an answer is worth it. But a desk that is
-// closed soon gives up, and so does one that fetches the outcome of an upstream's task:
-// the upstream has it for the next one.
+// reports whether t heard of it. While the store does not answer, it is tried again for
+// as long as t lives, unless another replica takes the run for lost: an answer is worth
+// it. It is tried for one lease only if the store refuses, if the desk is closed, and if
+// the answer is the outcome of an upstream's task: the upstream has it for the next one.
 func (rn *runner) settle(ctx context.Context, t task.Task, e task.Event) bool {
 	tryUntil := rn.cfg.Now().Add(rn.cfg.Lease)
 	for tries, pause := 1, firstPause; ; tries, pause = tries+1, nextPause(pause) {

@@ -3,6 +3,7 @@ package approval_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -171,6 +173,54 @@ func TestLostAnswerToClaim(t *testing.T) {
 	}
 }
 
+// A refusingStore does not make changes for a moment, and does not say so.
+type refusingStore struct {
+	task.GateStore
+
+	refuse func(task.Task) bool
+}
+
+// Swap implements [task.Store].
+func (s *refusingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if s.refuse(t) {
+		return errors.New("no answer")
+	}
+	return s.GateStore.Swap(ctx, t, notes...)
+}
+
+// A call that could not be claimed at once is not made if the policy forbids it by then.
+func TestDeniedDuringClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var denied atomic.Bool
+		running := once(func(t task.Task) bool { return t.State == task.Executing })
+		o, held := approved(t, func(c *approval.Config) {
+			judge := c.Judge
+			c.Judge = func(call policy.Call) policy.Verdict {
+				if denied.Load() {
+					return policy.Verdict{Action: policy.Deny}
+				}
+				return judge(call)
+			}
+			c.Store = &refusingStore{GateStore: c.Store, refuse: func(t task.Task) bool {
+				refused := running(t)
+				if refused {
+					denied.Store(true)
+				}
+				return refused
+			}}
+		})
+		defer o.runHousekeeping(t)()
+		o.wait(t.Context(), mine(held), o.ledger.send)
+		pass(time.Minute)
+		o.Contact(t.Context(), mine(held), o.ledger.send)
+		synctest.Wait()
+		if runs := o.ledger.entries(); len(runs) != 0 {
+			t.Errorf("ran %v; want no call", runs)
+		}
+		mustState(t, o.now(t, held.ID), task.Failed)
+	})
+}
+
 // A deafStore makes each change, and tells nobody whose context has ended meanwhile.
 type deafStore struct {
 	task.GateStore
@@ -321,7 +371,10 @@ func TestCloseInTrouble(t *testing.T) {
 // A replica that lost its lease while it fetched an outcome stops when another
 // fetches it, and leaves alone what that one keeps.
 func TestReplacedFetcherStops(t *testing.T) {
-	for name, read := range map[string]bool{"nobody reads": false, "somebody reads": true} {
+	for name, tt := range map[string]struct{ read, done bool }{
+		"nobody reads": {}, "somebody reads": {read: true},
+		"nobody reads, the other is done": {done: true}, "somebody reads, the other is done": {read: true, done: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				text := func(letter string) string { return `{"content":["` + strings.Repeat(letter, 300<<10) + `"]}` }
@@ -341,7 +394,7 @@ func TestReplacedFetcherStops(t *testing.T) {
 					return w, upstream
 				}
 				late, lateUpstream := fetch(o, text("x")[:100<<10])
-				if read {
+				if tt.read {
 					reading, stop := context.WithCancel(t.Context())
 					defer stop()
 					o.Open(reading, late.task)
@@ -350,6 +403,14 @@ func TestReplacedFetcherStops(t *testing.T) {
 				pass(31 * time.Second)
 				other := branch(t, o.store, func(c *approval.Config) { c.Execution = 5 * time.Minute })
 				_, upstream := fetch(other, text("y")[:290<<10])
+				end := func() {
+					io.WriteString(upstream, text("y")[290<<10:])
+					upstream.Close()
+					synctest.Wait()
+				}
+				if tt.done {
+					end()
+				}
 				store.off.Store(false)
 				pass(15 * time.Second) // it tries to renew its lease
 				go func() {
@@ -357,9 +418,9 @@ func TestReplacedFetcherStops(t *testing.T) {
 					lateUpstream.Close()
 				}()
 				synctest.Wait()
-				io.WriteString(upstream, text("y")[290<<10:])
-				upstream.Close()
-				synctest.Wait()
+				if !tt.done {
+					end()
+				}
 				if got, _, err := other.result(t, mine(held)); err != nil || got != text("y") {
 					t.Errorf("the outcome has %d bytes, %d of them of the replica that was replaced, %v", len(got), strings.Count(got, "x"), err)
 				}

@@ -22,7 +22,7 @@ type resumable struct {
 // Bounds of what is remembered. If there is more for one client, the oldest is
 // forgotten; if there is more for all, everything is.
 const (
-	maxResumable   = 64
+	maxResumable   = 512
 	maxResumables  = 50_000
 	maxResumableID = 128 // bytes
 )

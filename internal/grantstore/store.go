@@ -31,7 +31,7 @@ func (s Store) Give(ctx context.Context, grant Grant) error {
 }
 
 // NeverInForce is why a grant is revoked that was given and could not be recorded.
-const NeverInForce = "it never took effect: the gate could not record it"
+const NeverInForce = "it never took effect: the gate could not keep it"
 
 // GiveRecorded keeps a new grant, calls record, and then puts the grant in force. Until
 // then, and if record fails, the grant is kept as one that the gate with the given name
@@ -46,13 +46,49 @@ func (s Store) GiveRecorded(ctx context.Context, grant Grant, gate string, recor
 		return err
 	}
 	err := s.put(ctx, grant, 2)
-	if err != nil {
-		if kept, failed := s.Get(ctx, grant.ID); failed == nil && kept.Revoked == nil {
-			return nil // the store has it all the same
+	if err == nil {
+		return nil
+	}
+	return s.takeBack(ctx, waiting, err)
+}
+
+// ErrUncertain says that a grant was given, and that the store does not say whether it is
+// in force.
+var ErrUncertain = errors.New("grantstore: it is not known whether the grant is in force")
+
+// takeBack makes sure that a grant is not in force which could not be put in force because
+// of cause, and returns cause. It returns nil if the grant is in force all the same, and
+// [ErrUncertain] if the store does not answer in time.
+func (s Store) takeBack(ctx context.Context, waiting Grant, cause error) error {
+	ctx, stop := context.WithTimeout(ctx, takeBackTime)
+	defer stop()
+	again := time.NewTicker(takeBackPause)
+	defer again.Stop()
+	for {
+		err := s.put(ctx, waiting, 2)
+		if err == nil {
+			return cause
+		}
+		if errors.Is(err, task.ErrConcurrentModification) {
+			if kept, failed := s.Get(ctx, waiting.ID); failed == nil && kept.Revoked == nil {
+				return nil
+			} else if failed == nil {
+				return cause // it was taken back, or somebody has revoked it
+			}
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return errors.Join(ErrUncertain, cause)
 		}
 	}
-	return err
 }
+
+// How long [Store.takeBack] tries, and how long it waits in between.
+const (
+	takeBackTime  = 10 * time.Second
+	takeBackPause = 200 * time.Millisecond
+)
 
 // Use counts a use of a grant, for a task that is to be created with that ID, and
 // returns the grant as it is then. If several try to have the last use, one of them
@@ -72,10 +108,11 @@ func (s Store) Return(ctx context.Context, id task.GrantID, of task.ID) error {
 	return err
 }
 
-// Revoke ends a grant. A grant that was revoked before stays as it is.
+// Revoke ends a grant. A grant that was revoked before stays as it is, unless it is only
+// about to be put in force.
 func (s Store) Revoke(ctx context.Context, id task.GrantID, r Revocation) (Grant, error) {
 	return s.change(ctx, id, func(grant Grant) (Grant, error) {
-		if grant.Revoked != nil {
+		if was := grant.Revoked; was != nil && was.Reason != NeverInForce {
 			return grant, ErrRevoked
 		}
 		r.At = precise(r.At)

@@ -97,8 +97,8 @@ func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int
 	lost, approved := errors.AsType[*approval.NotGivenError](err)
 	switch {
 	case approved:
-		n.title = "Your approval was recorded, but more calls are not allowed"
-		n.text = "This call is approved. The standing approval was not made: " + lost.Why + "."
+		n.title = "Your approval was recorded, but more calls may not be allowed"
+		n.text = "This call is approved, but " + lost.Outcome() + ": " + lost.Why + "."
 		return http.StatusConflict, n
 	case ok:
 		n.text = "More calls like this one cannot be allowed: " + refused.Why + "."

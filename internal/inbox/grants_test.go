@@ -124,7 +124,7 @@ func TestGrantNotKept(t *testing.T) {
 	if status != http.StatusConflict || o.state(t, id) != task.Approved {
 		t.Errorf("approve: %d, and the call is %s", status, o.state(t, id))
 	}
-	mustHave(t, page, "Your approval was recorded, but more calls are not allowed", "The standing approval was not made: the gate could not keep it.")
+	mustHave(t, page, "Your approval was recorded, but more calls may not be allowed", "the standing approval was not made: the gate could not keep it.")
 	mustLack(t, page, "Standing approval given", "not recorded")
 	mustHave(t, alice.get("/grants?state=all"), "There are none.")
 }

@@ -51,7 +51,7 @@ var observed = []mutation{
 	},
 	{
 		"a cancelled call runs on", "internal/approval/run.go",
-		`goesOn = rn.goesOn(ctx, t)`, `goesOn = true`,
+		`more = rn.goesOn(ctx, t.ID, t.Execution.Executor)`, `more = true`,
 		approvalPkg, "^TestCancelExecuting$",
 	},
 	{
