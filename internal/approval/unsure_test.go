@@ -368,6 +368,17 @@ func TestCloseInTrouble(t *testing.T) {
 	})
 }
 
+// A cutOffStore cannot be read either while it is off.
+type cutOffStore struct{ lapsingStore }
+
+// Get implements [task.Store].
+func (s *cutOffStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if s.off.Load() {
+		return task.Task{}, errors.New("cut off")
+	}
+	return s.GateStore.Get(ctx, ref)
+}
+
 // A replica that lost its lease while it fetched an outcome stops when another
 // fetches it, and leaves alone what that one keeps.
 func TestReplacedFetcherStops(t *testing.T) {
@@ -379,9 +390,9 @@ func TestReplacedFetcherStops(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				text := func(letter string) string { return `{"content":["` + strings.Repeat(letter, 300<<10) + `"]}` }
 				r := newRemote()
-				var store *lapsingStore
+				var store *cutOffStore
 				o, held := nested(t, r, func(c *approval.Config) {
-					store = &lapsingStore{GateStore: c.Store}
+					store = &cutOffStore{lapsingStore{GateStore: c.Store}}
 					c.Store, c.Execution = store, 5*time.Minute
 				})
 				r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
