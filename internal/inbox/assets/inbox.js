@@ -83,11 +83,13 @@ async function ask(where, options, patience) {
 }
 
 async function refresh() {
+  if (ended) return; // somebody may have signed in again in another tab: this page stays as it is
   if (busy) { again = true; return; }
   busy = true;
   try {
     const { answer, text } = await ask(document.body.dataset.self, { headers: { Accept: "text/html" }, cache: "no-store" }, 8000);
     const where = new URL(answer.url).pathname;
+    if (ended) return;
     if (answer.status === 401 || where.startsWith("/login")) { sessionEnded(); return; }
     if (answer.status === 404 && $("[data-case]")) { location.reload(); return; }
     if (answer.status === 429 || answer.status >= 500) { refreshSoon(3000); return; }
@@ -273,6 +275,7 @@ function sessionEnded() {
 }
 
 function connection(up, text) {
+  if (ended && !text) return; // a page that is signed out stays so
   if (down === up && !ended) reached(up);
   const live = $("#live");
   if (!live) return;
