@@ -251,7 +251,8 @@ func (rn *runner) run(ctx context.Context, t task.Task, send Sender) {
 	interrupted := err != nil && sending.Err() != nil
 	rn.leases.count(t.Execution.Executor, 1) // this desk does not take the run for lost while it keeps the answer
 	stop()
-	late := time.AfterFunc(rn.cfg.Lease, func() { rn.spools.end(t.ID, in.spool, e) }) // those who read the answer do not wait for the store for ever
+	// Those who read the answer do not wait for the store for ever.
+	late := time.AfterFunc(rn.cfg.Lease, func() { rn.spools.end(t.ID, in.spool, e) })
 	settled := rn.settle(ctx, t, e)
 	late.Stop()
 	rn.leases.count(t.Execution.Executor, -1)

@@ -3,6 +3,11 @@ package main
 // channelMutations are about asking people elsewhere than in the inbox.
 var channelMutations = []mutation{
 	{
+		"a message that may have arrived is forgotten", "internal/channel/outbox.go",
+		`return !unsent`, `return !unsent && err == nil`,
+		"internal/channel", "^TestDecidedWhileUnsure$",
+	},
+	{
 		"an unsigned answer decides", "internal/channel/webhook/sign.go",
 		`if !valid || id == "" {`, `if !valid && id == "" {`,
 		"internal/channel/webhook", "^TestVerify$",

@@ -3,6 +3,11 @@ package main
 // operatorMutations let operators do what they may not, or others in their place.
 var operatorMutations = []mutation{
 	{
+		"a generated token comes back", "internal/app/operators.go",
+		`o.madeToken = "" // it`, `o.log.Debug("") // it`,
+		appPkg, "^TestMadeTokenEnds$",
+	},
+	{
 		"a session that is put back goes on", "internal/operator/session.go",
 		`if a.ended.has(record) {`, `if false {`,
 		operatorPkg, "^TestReplayedSession$",

@@ -16,6 +16,11 @@ const (
 var mutations = []mutation{
 	// Messages that two parsers could read differently.
 	{
+		"another charset is taken for UTF-8", "internal/mcphttp/body.go",
+		`(contentType[0] == jsonType || isJSON(contentType[0]))`, `strings.HasPrefix(contentType[0], jsonType)`,
+		mcphttpPkg, "^TestMediaTypeOfRequests$",
+	},
+	{
 		"duplicate names are read", "jsonrpc/scan.go",
 		`if !s.distinct(s.names[outer:]) {`, `if false {`,
 		"jsonrpc", "^TestParseRefusesText$",
