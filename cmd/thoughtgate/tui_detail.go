@@ -121,6 +121,7 @@ func (t *tui) detail() (head string, body []string, keys string) {
 // detailKey does what a key says while a call is shown.
 func (t *tui) detailKey(key string) tea.Cmd {
 	d := t.open
+	notice := t.notice
 	t.notice = ""
 	switch key {
 	case "esc", "q", "left", "h":
@@ -139,6 +140,8 @@ func (t *tui) detailKey(key string) tea.Cmd {
 		d.top = len(d.lines)
 	case "a", "w", "r":
 		t.ask(key)
+	default:
+		t.notice = notice // of a decision for which enter was pressed twice, for example
 	}
 	return nil
 }

@@ -112,6 +112,25 @@ func TestHastyEnter(t *testing.T) {
 	}
 }
 
+// An approver who presses enter again while the gate is deciding still reads what
+// came of it. The next key that does something removes it.
+func TestNoticeStays(t *testing.T) {
+	screen := opened(t, longCall("one"))
+	after := longCall("one")
+	after.State = task.Failed
+	press(screen, "r")
+	screen.Update(decidedMsg{id: after.ID, what: approval.Reject, after: after})
+	screen.Update(shownMsg{id: after.ID, now: after})
+	press(screen, "enter")
+	if want := "rejected; the call does not run"; screen.notice != want {
+		t.Errorf("the notice is %q, not %q", screen.notice, want)
+	}
+	press(screen, "space")
+	if screen.notice != "" {
+		t.Errorf("the notice %q stays", screen.notice)
+	}
+}
+
 // Only names of ours begin at the left, however wide the screen is and whatever
 // the agent writes.
 func TestMargin(t *testing.T) {
