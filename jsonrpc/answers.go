@@ -17,6 +17,10 @@ import (
 // their readings count: every member that some client takes for an id is one.
 // The zero AnswerScanner stands at the start of a text.
 type AnswerScanner struct {
+	// Method, if it is not nil, is called with the method of each message that has
+	// one, before the message ends. Its error ends the scan.
+	Method func(method string) error
+
 	depth   int  // how many brackets are open
 	level   int  // how many are around the members of a message; 0 before the text begins
 	foreign bool // the text is neither an object nor an array, and so no message
@@ -40,12 +44,16 @@ const (
 	memberOther memberKind = iota
 	memberID
 	memberAnswer
+	memberMethod
 	memberUnclear
 )
 
-// maxName is how long a name can be that is one of those that matter, all of
-// its characters escaped.
-const maxName = 64
+// How long a name, and a method, can be that matters, all of its characters
+// escaped.
+const (
+	maxName   = 64
+	maxMethod = 256
+)
 
 var errUnclear = &ParseError{Code: CodeParse, Reason: "clients may read the message in different ways"}
 
@@ -264,6 +272,8 @@ func (s *AnswerScanner) keep(p []byte) error {
 			return ErrTooLarge
 		}
 		s.token = append(s.token, p...)
+	case s.member == memberMethod && len(s.token) <= maxMethod:
+		s.token = append(s.token, p...)
 	}
 	return nil
 }
@@ -280,7 +290,7 @@ func (s *AnswerScanner) endName() error {
 		return errUnclear
 	case memberAnswer:
 		s.answers = true
-	case memberID, memberOther:
+	case memberID, memberMethod, memberOther:
 	}
 	return nil
 }
@@ -301,6 +311,8 @@ func kindOf(quoted []byte) (memberKind, error) {
 		return memberID, nil
 	case bytes.EqualFold(name, []byte("result")), bytes.EqualFold(name, []byte("error")):
 		return memberAnswer, nil
+	case bytes.EqualFold(name, []byte("method")):
+		return memberMethod, nil
 	case bytes.EqualFold(name, []byte(prototype)):
 		return memberUnclear, nil
 	default:
@@ -313,11 +325,28 @@ func (s *AnswerScanner) endMember() error {
 	if !s.named {
 		return errUnclear
 	}
-	if s.member == memberID {
+	switch {
+	case s.member == memberID:
 		s.ids = append(s.ids, bytes.Clone(s.token))
+	case s.member == memberMethod && s.Method != nil:
+		if err := s.endMethod(); err != nil {
+			return err
+		}
 	}
 	s.named, s.member, s.token = false, memberOther, s.token[:0]
 	return nil
+}
+
+// endMethod takes note of the method of the message. One that is no string is none.
+func (s *AnswerScanner) endMethod() error {
+	if len(s.token) > maxMethod || !bytes.HasPrefix(s.token, []byte(`"`)) {
+		return nil
+	}
+	method, err := jsontext.AppendUnquote(nil, s.token)
+	if err != nil {
+		return errUnclear
+	}
+	return s.Method(string(method))
 }
 
 // endMessage takes note that a message has ended.

@@ -70,6 +70,33 @@ func TestAnswerScanner(t *testing.T) {
 	}
 }
 
+// The methods of messages are known before the messages end.
+func TestMethods(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{`{"method":"a/b","params":{"method":"x"}}`, "a/b"},
+		{`{"params":{"method":"x"},"method":"a\/\u0062","id":1}`, "a/b"},
+		{`{"METHOD":"a","method":"b"}`, "a b"},
+		{`[{"method":"a"},{"id":1,"result":{"method":"x"}},{"method":"b"}]`, "a b"},
+		{`{"method":null,"id":1,"result":"method"}`, ""},
+		{`{"method":["a"],"method":7,"method":{"method":"x"}}`, ""},
+		{`{"method":"` + strings.Repeat("x", 300) + `"}`, ""},
+	}
+	for _, tt := range tests {
+		for _, size := range []int{1, 2, 7, 1 << 20} {
+			var found []string
+			s := jsonrpc.AnswerScanner{Method: func(m string) error { found = append(found, m); return nil }}
+			scanInPieces(tt.text, size, s.Scan, s.IDs)
+			if got := strings.Join(found, " "); got != tt.want {
+				t.Errorf("%.80s in pieces of %d: %s; want %s", tt.text, size, got, tt.want)
+			}
+		}
+	}
+	refused := jsonrpc.AnswerScanner{Method: func(string) error { return jsonrpc.ErrTooLarge }}
+	if got := scanInPieces(`{"method":"a"}`, 1, refused.Scan, refused.IDs); got != unclear {
+		t.Errorf("a refused method: %s", got)
+	}
+}
+
 func TestEventScanner(t *testing.T) {
 	tests := []struct{ text, want string }{
 		{"data: {\"id\":7,\"result\":{}}\n\n", "7"},

@@ -159,14 +159,15 @@ func (r *Request) readPacket(text []byte) (jsonrpc.Packet, error) {
 }
 
 // unreadable is WithoutUnasked for a text that the gate cannot read, and that
-// another parser may take for a response.
+// another parser may take for a response or for a notification about a task.
 func (r *Request) unreadable(text []byte) (Remainder, error) {
+	answers := MayAnswer(text)
 	switch {
-	case r.unasked && MayAnswer(text):
+	case answers && !r.unasked && r.mayDeceive(text):
+		return Remainder{}, upstream.ErrUnchecked
+	case answers && r.unasked, !answers && MayReport(text) && r.CheckText().Pass(text) != nil:
 		r.Dropped()
 		return Remainder{}, nil
-	case !r.unasked && r.mayDeceive(text):
-		return Remainder{}, upstream.ErrUnchecked
 	default:
 		return Remainder{All: true}, nil
 	}
@@ -187,13 +188,14 @@ func (r *Request) CheckAnswer(body []byte) (isError bool, problem *wire.Problem)
 		return false, nil
 	}
 	packet, err := r.readPacket(body)
-	if err == nil && r.expectsAll(packet.Messages) {
+	switch {
+	case err == nil && r.expectsAll(packet.Messages):
 		return !packet.Batch && r.id != nil && r.IsAnswer(&packet.Messages[0]) && packet.Messages[0].Error.Present(), nil
-	}
-	if !MayAnswer(body) || err != nil && !r.mayDeceive(body) {
+	case err != nil && (!MayAnswer(body) && !MayReport(body) || !r.mayDeceive(body)):
 		return false, nil
+	default:
+		return false, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
 	}
-	return false, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}
 }
 
 // expectsAll reports whether the client expects all of the messages.

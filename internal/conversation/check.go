@@ -5,6 +5,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask"
 )
 
 // A scan reads pieces of a text for the ids of the responses in it.
@@ -14,7 +15,8 @@ type scan interface {
 }
 
 // A Check makes sure that a text which is too large to be held answers no request
-// that it does not belong to. A client that is given only pieces which have passed
+// that it does not belong to, and reports on no task, which may be one of the
+// gate's. A client that is given only pieces which have passed
 // never has the end of another answer. Which calls the gate holds when the text
 // begins does not matter, for the upstream chooses when it ends.
 type Check struct {
@@ -24,10 +26,24 @@ type Check struct {
 }
 
 // CheckText returns the check of a JSON text.
-func (r *Request) CheckText() *Check { return &Check{request: r, scan: new(jsonrpc.AnswerScanner)} }
+func (r *Request) CheckText() *Check {
+	return &Check{request: r, scan: &jsonrpc.AnswerScanner{Method: refuseReports}}
+}
 
 // CheckEvent returns the check of an event.
-func (r *Request) CheckEvent() *Check { return &Check{request: r, scan: new(jsonrpc.EventScanner)} }
+func (r *Request) CheckEvent() *Check {
+	return &Check{request: r, scan: &jsonrpc.EventScanner{AnswerScanner: jsonrpc.AnswerScanner{Method: refuseReports}}}
+}
+
+var errReport = errors.New("a notification about a task is too large to be checked")
+
+// refuseReports refuses the methods of notifications about tasks.
+func refuseReports(method string) error {
+	if method == mcptask.MethodStatus2025 || method == mcptask.MethodStatus2026 {
+		return errReport
+	}
+	return nil
+}
 
 // Pass returns an error if the client must not be given a piece of the text.
 func (c *Check) Pass(piece []byte) error {

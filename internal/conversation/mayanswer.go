@@ -6,21 +6,25 @@ import "bytes"
 // hold a response for some client: whether a name in it may be "result" or "error",
 // for a client that ignores the case of names or reads more than JSON. It is asked
 // of every event of a stream, so it looks only at what precedes colons: a name does.
-func MayAnswer(text []byte) bool {
+func MayAnswer(text []byte) bool { return mayHave(text, "result", "error") }
+
+// mayHave reports whether some client may read a text as one with a member that has
+// one of the names.
+func mayHave(text []byte, names ...string) bool {
 	for colon := 0; ; colon++ {
 		n := bytes.IndexByte(text[colon:], ':')
 		if n < 0 {
 			return false
 		}
-		if colon += n; endsWithOutcome(text[:colon]) {
+		if colon += n; endsWith(text[:colon], names) {
 			return true
 		}
 	}
 }
 
-// endsWithOutcome reports whether text, which a colon follows, may end with one of
+// endsWith reports whether text, which a colon follows, may end with one of
 // the names. If it is not clear where a name ends or what it spells, it may.
-func endsWithOutcome(text []byte) bool {
+func endsWith(text []byte, names []string) bool {
 	end := len(text)
 	for end > 0 && text[end-1] <= ' ' {
 		end--
@@ -36,7 +40,7 @@ func endsWithOutcome(text []byte) bool {
 			return false // the quote is part of a string
 		}
 	}
-	return spellsOutcome(text[:end])
+	return spells(text[:end], names)
 }
 
 // isEscaped reports whether what follows text is escaped.
@@ -66,8 +70,8 @@ var nameBytes = func() (kinds [256]byte) {
 	return kinds
 }()
 
-// spellsOutcome reports whether the name at the end of text may be one of the two.
-func spellsOutcome(text []byte) bool {
+// spells reports whether the name at the end of text may be one of names.
+func spells(text []byte, names []string) bool {
 	start := len(text)
 	for ; start > 0; start-- {
 		kind := nameBytes[text[start-1]]
@@ -78,8 +82,12 @@ func spellsOutcome(text []byte) bool {
 			break
 		}
 	}
-	name := text[start:]
-	return len(name) >= len("error") && (hasSuffixFold(name, "result") || hasSuffixFold(name, "error"))
+	for _, name := range names {
+		if hasSuffixFold(text[start:], name) {
+			return true
+		}
+	}
+	return false
 }
 
 func hasSuffixFold(name []byte, word string) bool {

@@ -45,6 +45,24 @@ func TestMayAnswer(t *testing.T) {
 	}
 }
 
+func TestMayReport(t *testing.T) {
+	tests := map[string]bool{
+		`{"method":"notifications/tasks"}`:                         true,
+		`{"Method" : "notifications/tasks/status"}`:                true,
+		`{"method":"notifications\/tasks"}`:                        true,
+		`{"m\u0065thod":"notifications/tasks"}`:                    true,
+		`{"method":"notifications/message","params":"a\nb"}`:       true, // the method is not worth more thought
+		`{"method":"notifications/message","params":"a"}`:          false,
+		`{"result":{"text":"one\ntwo"}}`:                           false,
+		`{"result":{"text":"\"method\":\"notifications/tasks\""}}`: false,
+	}
+	for text, want := range tests {
+		if got := conversation.MayReport([]byte(text)); got != want {
+			t.Errorf("MayReport(%s) = %v", text, got)
+		}
+	}
+}
+
 // FuzzMayAnswer: whatever a parser that ignores the case of names takes for a
 // response may be an answer, alone and as the data of an event.
 func FuzzMayAnswer(f *testing.F) {

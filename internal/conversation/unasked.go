@@ -32,13 +32,13 @@ func (r *Request) Filter() *StreamFilter { return &StreamFilter{Request: r} }
 // Concerns reports whether a text may hold a message that the filter has to see.
 // A text with escapes may be anything.
 func (f *StreamFilter) Concerns(text []byte) bool {
-	return f.resumed || MayAnswer(text) || MayTellOfOwnTask(text) || bytes.Contains(text, []byte("related-task"))
+	return f.resumed || MayAnswer(text) || MayReport(text) || bytes.Contains(text, []byte("related-task"))
 }
 
-// MayTellOfOwnTask reports whether a text may hold a notification about a task of the
-// gate's own. A text with escapes may be anything.
-func MayTellOfOwnTask(text []byte) bool {
-	return bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("notifications/tasks"))
+// MayReport reports whether a text may hold a notification about a task. With escapes,
+// a method may be any.
+func MayReport(text []byte) bool {
+	return (bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("notifications/tasks"))) && mayHave(text, "method")
 }
 
 // tellsOfOwnTask reports whether a message of the upstream's is a notification about a

@@ -70,7 +70,7 @@ func (a relay) newEventRelay() *eventRelay {
 		filter := a.x.request.Filter()
 		s.change = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }
 	case a.x.h.cfg.Hub.Governs():
-		s.change = s.answersOnly
+		s.change = s.expectedOnly
 	}
 	return s
 }
@@ -182,7 +182,7 @@ func (s *eventRelay) lookForID(b *eventBuffer) {
 
 // room is how large an event may be to be held until it is complete.
 func (s *eventRelay) room() int {
-	if s.strict || s.merged || s.change != nil && s.x.r.Method == http.MethodGet {
+	if s.strict || s.merged || s.change != nil && (s.x.r.Method == http.MethodGet || s.x.request.Listens()) {
 		return upstream.MaxWhole
 	}
 	return upstream.PieceSize
@@ -325,32 +325,17 @@ func (s *eventRelay) filtered(f *conversation.StreamFilter, raw []byte) ([]byte,
 	return withData(raw, event, message), nil
 }
 
-// answersOnly returns an event on the stream that answers a request without
-// responses to any other request.
-func (s *eventRelay) answersOnly(raw []byte) ([]byte, error) {
-	if !conversation.MayAnswer(raw) {
+// expectedOnly returns an event on the stream that answers a request without
+// responses to any other request, and without notifications about tasks of the
+// gate's own.
+func (s *eventRelay) expectedOnly(raw []byte) ([]byte, error) {
+	switch {
+	case conversation.MayAnswer(raw):
+		s.keep(raw)
+	case !conversation.MayReport(raw):
 		return raw, nil
 	}
-	s.keep(raw)
 	return s.withoutUnasked(raw, eventOf(raw))
-}
-
-// withoutOwnTasks is answersOnly for a stream on which the gate speaks of its own
-// tasks: the upstream must not. What cannot be read might do so.
-func (s *eventRelay) withoutOwnTasks(raw []byte) ([]byte, error) {
-	if conversation.MayTellOfOwnTask(raw) {
-		if event := eventOf(raw); len(event.Data) > 0 && !s.isExpected(event.Data) {
-			s.x.request.Dropped()
-			return placeOf(event), nil
-		}
-	}
-	return s.answersOnly(raw)
-}
-
-// isExpected reports whether a text is a message that the upstream may send.
-func (s *eventRelay) isExpected(text []byte) bool {
-	m, err := s.x.readMessage(text)
-	return err == nil && s.x.request.Expects(m)
 }
 
 // keep keeps events that may hold the answer to the request, to look for it when
@@ -427,13 +412,13 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 			return nil, upstream.ErrRefused
 		case err == nil && conversation.IsAcknowledgement(m):
 			known := request.Listening().Known(ctx, s.relay.plan.Own)
-			s.change, s.after = s.withoutOwnTasks, func() {
+			s.change, s.after = s.expectedOnly, func() {
 				following.Go(func() { request.Listening().FollowTasks(ctx, s, known) })
 			}
 			event.Data = conversation.Acknowledged(m, known)
 			return jsonrpc.AppendEvent(nil, event), nil
 		default:
-			return s.withoutOwnTasks(raw)
+			return s.expectedOnly(raw)
 		}
 	}
 	return func() {

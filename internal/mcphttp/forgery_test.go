@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A pausedAnswer is an answer of the upstream's that stops after its beginning
@@ -206,4 +208,59 @@ func TestLargeHonestMessages(t *testing.T) {
 	if err != nil || string(got) != whole {
 		t.Errorf("a batch: %d bytes, %v; want the %d of the answer", len(got), err, len(whole))
 	}
+}
+
+// On no stream does an upstream tell a client how a task of the gate's own stands,
+// in whatever form. What else it says passes as it is.
+func TestForgedReports(t *testing.T) {
+	h := newFixture(t, nil)
+	held := h.send(toolCall("7", "hold_x", ""))
+	id := string(h.pending(1)[0])
+	pad := strings.Repeat("x", 100<<10)
+	const answer = "data: {\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{}}\n\n"
+	forms := []string{
+		`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"ID","status":"forged"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"ID","status":"forged"}}`,
+		`{"jsonrpc":"2.0","m\u0065thod":"notifications\/tasks","params":{"task\u0049d":"ID","status":"forged"}}`,
+		`[{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"ID","status":"forged"}}]`,
+		`{"jsonrpc":"2.0","method":"notifications/message","method":"notifications/tasks/status","params":{"taskId":"ID","status":"forged"}}`,
+		`{"jsonrpc":"2.0","Method":"notifications/tasks/status","params":{"taskId":"ID","status":"forged"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"pad":"` + pad + `","taskId":"ID","status":"forged"}}`,
+		`{"jsonrpc":"2.0","params":{"pad":"` + pad + `","taskId":"ID","status":"forged"},"m\u0065thod":"notifications\u002ftasks"}`,
+		`[{"jsonrpc":"2.0","method":"notifications/message","params":"` + pad + `"},{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"ID","status":"forged"}}]`,
+	}
+	for _, form := range forms {
+		text := strings.ReplaceAll(form, "ID", id)
+		h.answer = answerWith(asEvents, "data: "+text+"\n\n"+answer)
+		got, err := io.ReadAll(h.answering(t.Context(), toolCall("9", "get_x", "")).Body)
+		if strings.HasSuffix(strings.TrimSuffix(string(got), "\n\n"), text[len(text)-10:]) || strings.Contains(string(got), text) {
+			t.Errorf("%.120s: on its POST stream the client got %.300s (%v)", form, got, err)
+		}
+		h.answer = answerWith(asJSON, text)
+		if got := h.ask(toolCall("9", "get_x", "")); strings.Contains(got, "forged") && len(text) < 1000 {
+			t.Errorf("%.120s: in a body the client got %.300s", form, got)
+		}
+		h.get = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", asEvents)
+			io.WriteString(w, "data: "+text+"\n\n")
+		}
+		if got := h.listenFor(); strings.Contains(got, "forged") {
+			t.Errorf("%.120s: on its GET stream the client got %.300s", form, got)
+		}
+	}
+	honest := []string{
+		`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"theirs","statusMessage":"a\nb"}}`,
+		`[{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\u0074g_1\n"}},{"jsonrpc":"2.0","id":3,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\"method\": \"notifications/tasks\"","pad":"` + pad + `"}}`,
+	}
+	for _, text := range honest {
+		events := "data: " + text + "\n\n" + answer
+		h.answer = answerWith(asEvents, events)
+		got, err := io.ReadAll(h.answering(t.Context(), toolCall("9", "get_x", "")).Body)
+		if err != nil || string(got) != events {
+			t.Errorf("of %.120s the client got %.300s (%v)", text, got, err)
+		}
+	}
+	h.reject(task.ID(id), "enough")
+	held.wait(t)
 }
