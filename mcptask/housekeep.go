@@ -152,7 +152,7 @@ func (s *Server) takeOver(ctx context.Context, t task.Task, work Work) error {
 	}
 	now := s.Now()
 	restart := task.Restart{By: s.runner(), LeaseUntil: now.Add(s.lease())}
-	t, err = task.Advance(ctx, s.Store, task.AnyOwner().Ref(t.ID), restart, now)
+	t, err = s.begin(ctx, task.AnyOwner().Ref(t.ID), restart, now)
 	if err != nil {
 		end()
 		if errors.Is(err, task.ErrNotReady) || errors.Is(err, task.ErrExpired) {

@@ -117,7 +117,24 @@ func (s *Server) claim(ctx context.Context, ref task.Ref) (task.Task, error) {
 		}
 	}
 	now := s.Now()
-	return task.Advance(ctx, s.Store, ref, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}, now)
+	return s.begin(ctx, ref, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}, now)
+}
+
+// begin makes this process the executor of a task. A store that did not say whether it
+// has made the change is asked, so that no task waits for a work that never begins. The
+// task is one from enter: nothing else in this process runs it.
+func (s *Server) begin(ctx context.Context, ref task.Ref, e task.Event, now time.Time) (task.Task, error) {
+	t, err := task.Advance(ctx, s.Store, ref, e, now)
+	if !task.Unsure(err) {
+		return t, err
+	}
+	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), s.lease()/leaseParts)
+	defer stop()
+	stored, failed := s.Store.Get(asking, ref)
+	if failed == nil && stored.State == task.Executing && stored.Execution.Executor == s.runner() {
+		return stored, nil
+	}
+	return t, err
 }
 
 // Why the context of a work ends before the work has.

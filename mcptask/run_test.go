@@ -62,6 +62,34 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A lossyStore makes changes of tasks that run, and does not say so the first time.
+type lossyStore struct {
+	task.Store
+
+	lost bool
+}
+
+// Swap implements [task.Store].
+func (s *lossyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	err := s.Store.Swap(ctx, t, notes...)
+	if err == nil && t.State == task.Executing && !s.lost {
+		s.lost = true
+		return &task.Error{Kind: task.KindUnavailable}
+	}
+	return err
+}
+
+// A task is run that the store has given to this process without saying so.
+func TestRunAfterLostAnswer(t *testing.T) {
+	b := newBench(t)
+	lossy := &lossyStore{Store: b.Store}
+	b.Store = lossy
+	done, err := b.Run(t.Context(), b.start(), func(context.Context) ([]byte, error) { return []byte(`{"content":[]}`), nil })
+	if err != nil || done.State != task.Completed || !lossy.lost {
+		t.Errorf("state %s, %v", done.State, err)
+	}
+}
+
 var errAny = errors.New("any")
 
 // A task that is cancelled stops its work, and stays cancelled.

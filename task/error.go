@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"strings"
 	"time"
 )
@@ -90,6 +91,12 @@ var (
 type kindError Kind
 
 func (k kindError) Error() string { return "task: " + strings.ReplaceAll(string(k), "_", " ") }
+
+// Unsure reports whether err leaves open if the store has made a change.
+func Unsure(err error) bool {
+	_, refused := errors.AsType[*Error](err)
+	return err != nil && (!refused || errors.Is(err, ErrUnavailable))
+}
 
 // suggestions holds what a caller may do about an error of each kind.
 var suggestions = map[Kind]string{

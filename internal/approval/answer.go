@@ -181,7 +181,7 @@ func (s *spooler) write(ctx context.Context, ref task.Ref, n int, data []byte) e
 	defer stop()
 	for pause := firstPause; ; pause = nextPause(pause) {
 		err := s.Blobs.WriteChunk(ctx, ref, n, data)
-		if !unsure(err) {
+		if !task.Unsure(err) {
 			return err
 		}
 		s.runner.cfg.Log.WarnContext(ctx, "part of an answer not kept", "error", err)

@@ -168,12 +168,6 @@ func closedError(id task.ID, a task.Action) error {
 	return &task.Error{Kind: task.KindClosed, ID: id, Action: a, Suggest: "try again in a moment"}
 }
 
-// unsure reports whether err leaves open if the store has made a change.
-func unsure(err error) bool {
-	_, refused := errors.AsType[*task.Error](err)
-	return err != nil && (!refused || errors.Is(err, task.ErrUnavailable))
-}
-
 // overtaken reports whether err means that somebody else was faster.
 func overtaken(err error) bool {
 	return errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrInvalidTransition) ||

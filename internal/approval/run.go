@@ -107,7 +107,7 @@ func (rn *runner) begin(ctx context.Context, b beginning) (task.Task, error) {
 		switch {
 		case err == nil || isRunBy(t, executor):
 			return t, nil
-		case !unsure(err) || unread && tries == 1:
+		case !task.Unsure(err) || unread && tries == 1:
 			return t, err
 		}
 		stored, failed := rn.readAgain(ctx, b.ref)
@@ -152,7 +152,7 @@ func (rn *runner) readAgain(ctx context.Context, ref task.Ref) (task.Task, error
 		case <-rn.work.kill:
 			return task.Task{}, closedError(ref.ID, task.ActionClaim)
 		}
-		if t, err := rn.cfg.Store.Get(ctx, ref); !unsure(err) {
+		if t, err := rn.cfg.Store.Get(ctx, ref); !task.Unsure(err) {
 			return t, err
 		}
 	}
@@ -379,7 +379,7 @@ func (rn *runner) settle(ctx context.Context, t task.Task, e task.Event) bool {
 			rn.cfg.Log.ErrorContext(About(ctx, t), "answer not kept", "error", err, "tries", tries)
 		}
 		now := rn.cfg.Now()
-		if unsure(err) && rn.mayWait(t, now) {
+		if task.Unsure(err) && rn.mayWait(t, now) {
 			tryUntil = now.Add(rn.cfg.Lease)
 		}
 		if !now.Before(tryUntil) {
