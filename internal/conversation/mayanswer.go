@@ -6,18 +6,43 @@ import "bytes"
 // hold a response for some client: whether a name in it may be "result" or "error",
 // for a client that ignores the case of names or reads more than JSON. It is asked
 // of every event of a stream, so it looks only at what precedes colons: a name does.
-func MayAnswer(text []byte) bool { return mayHave(text, "result", "error") }
+func MayAnswer(text []byte) bool { return valueOf(text, "result", "error") != nil }
 
-// mayHave reports whether some client may read a text as one with a member that has
-// one of the names.
-func mayHave(text []byte, names ...string) bool {
+// MayReport reports whether a text, which may be an event as it was received, may hold
+// a notification about a task for some client.
+func MayReport(text []byte) bool {
+	if bytes.IndexByte(text, '\\') < 0 && !bytes.Contains(text, []byte(reportMethod)) {
+		return false
+	}
+	for value := valueOf(text, "method"); value != nil; value = valueOf(value, "method") {
+		if isReport(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// reportMethod begins the methods of notifications about tasks.
+const reportMethod = "notifications/tasks"
+
+// isReport reports whether text may begin with such a method. If it does not begin with
+// a string that has no escapes, it may.
+func isReport(text []byte) bool {
+	text, quoted := bytes.CutPrefix(bytes.TrimLeft(text, " \t"), []byte(`"`))
+	method, _, ends := bytes.Cut(text, []byte(`"`))
+	return !quoted || !ends || bytes.IndexByte(method, '\\') >= 0 || bytes.HasPrefix(method, []byte(reportMethod))
+}
+
+// valueOf returns what follows the first name in a text, and its colon, that some client
+// may read as one of names. It is nil if there is none.
+func valueOf(text []byte, names ...string) []byte {
 	for colon := 0; ; colon++ {
 		n := bytes.IndexByte(text[colon:], ':')
 		if n < 0 {
-			return false
+			return nil
 		}
 		if colon += n; endsWith(text[:colon], names) {
-			return true
+			return text[colon+1:]
 		}
 	}
 }

@@ -47,20 +47,54 @@ func TestMayAnswer(t *testing.T) {
 
 func TestMayReport(t *testing.T) {
 	tests := map[string]bool{
-		`{"method":"notifications/tasks"}`:                         true,
-		`{"Method" : "notifications/tasks/status"}`:                true,
-		`{"method":"notifications\/tasks"}`:                        true,
-		`{"m\u0065thod":"notifications/tasks"}`:                    true,
-		`{"method":"notifications/message","params":"a\nb"}`:       true, // the method is not worth more thought
-		`{"method":"notifications/message","params":"a"}`:          false,
-		`{"result":{"text":"one\ntwo"}}`:                           false,
-		`{"result":{"text":"\"method\":\"notifications/tasks\""}}`: false,
+		`{"method":"notifications/tasks"}`:                                     true,
+		`{"Method" : "notifications/tasks/status"}`:                            true,
+		`{"method":"notifications\/tasks"}`:                                    true,
+		`{"m\u0065thod":"notifications/tasks"}`:                                true,
+		`{"method":"ping","method":"notifications/tasks"}`:                     true,
+		`{"text":"\n","params":{"method":"x"},"method":"notifications/tasks"}`: true,
+		`{"method":/* */"notifications/tasks"}`:                                true,
+		`{'method':'notifications/tasks'}`:                                     true,
+		"data: {\"method\":\ndata:\"notifications/tasks\"}\n\n":                true,
+		`{"method":"notifications/message","params":"a\nb"}`:                   false,
+		`{"method":"notifications/message","params":"notifications/tasks"}`:    false,
+		`{"result":{"text":"one\ntwo"}}`:                                       false,
+		`{"result":{"text":"\"method\":\"notifications/tasks\""}}`:             false,
 	}
 	for text, want := range tests {
 		if got := conversation.MayReport([]byte(text)); got != want {
 			t.Errorf("MayReport(%s) = %v", text, got)
 		}
 	}
+}
+
+// FuzzMayReport: whatever a parser that ignores the case of names takes for a
+// notification about a task may be one, alone and as the data of an event.
+func FuzzMayReport(f *testing.F) {
+	f.Add([]byte(`{"METHOD" : "notifications\/tasks","params":{}}`))
+	f.Add([]byte(`{"method":"\\\":","m\u0065thod":"notifications/tasks/status"}`))
+	f.Add([]byte("data: {\"method\"\nid\n: x\ndata: :\ndata:\"notifications/tasks\"}\n\n"))
+	isReport := func(text []byte) bool {
+		var m struct{ Method string }
+		return json.Unmarshal(text, &m) == nil && strings.HasPrefix(m.Method, "notifications/tasks")
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if conversation.MayReport(text) {
+			return
+		}
+		if isReport(text) {
+			t.Errorf("%q is one", text)
+		}
+		for events := jsonrpc.NewEventReader(bytes.NewReader(text), len(text)); ; {
+			event, err := events.Next()
+			if err != nil {
+				return
+			}
+			if isReport(event.Data) {
+				t.Errorf("the data %q of %q is one", event.Data, text)
+			}
+		}
+	})
 }
 
 // FuzzMayAnswer: whatever a parser that ignores the case of names takes for a

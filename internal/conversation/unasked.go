@@ -35,12 +35,6 @@ func (f *StreamFilter) Concerns(text []byte) bool {
 	return f.resumed || MayAnswer(text) || MayReport(text) || bytes.Contains(text, []byte("related-task"))
 }
 
-// MayReport reports whether a text may hold a notification about a task. With escapes,
-// a method may be any.
-func MayReport(text []byte) bool {
-	return (bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(text, []byte("notifications/tasks"))) && mayHave(text, "method")
-}
-
 // tellsOfOwnTask reports whether a message of the upstream's is a notification about a
 // task of the gate's own. The gate alone knows how that stands.
 func tellsOfOwnTask(m *jsonrpc.Message) bool {
