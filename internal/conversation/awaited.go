@@ -161,11 +161,11 @@ func (r *Request) readPacket(text []byte) (jsonrpc.Packet, error) {
 // unreadable is WithoutUnasked for a text that the gate cannot read, and that
 // another parser may take for a response or for a notification about a task.
 func (r *Request) unreadable(text []byte) (Remainder, error) {
-	answers := MayAnswer(text)
+	signs := Look(text)
 	switch {
-	case answers && !r.unasked && r.mayDeceive(text):
+	case signs.Answer && !r.unasked && r.mayDeceive(text):
 		return Remainder{}, upstream.ErrUnchecked
-	case answers && r.unasked, !answers && MayReport(text) && r.CheckText().Pass(text) != nil:
+	case signs.Answer && r.unasked, !signs.Answer && signs.Report && r.CheckText().Pass(text) != nil:
 		r.Dropped()
 		return Remainder{}, nil
 	default:
@@ -191,7 +191,7 @@ func (r *Request) CheckAnswer(body []byte) (isError bool, problem *wire.Problem)
 	switch {
 	case err == nil && r.expectsAll(packet.Messages):
 		return !packet.Batch && r.id != nil && r.IsAnswer(&packet.Messages[0]) && packet.Messages[0].Error.Present(), nil
-	case err != nil && (!MayAnswer(body) && !MayReport(body) || !r.mayDeceive(body)):
+	case err != nil && (Look(body) == (Signs{}) || !r.mayDeceive(body)):
 		return false, nil
 	default:
 		return false, &wire.Problem{Type: wire.UpstreamUnasked, Cause: err}

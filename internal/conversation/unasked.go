@@ -32,7 +32,7 @@ func (r *Request) Filter() *StreamFilter { return &StreamFilter{Request: r} }
 // Concerns reports whether a text may hold a message that the filter has to see.
 // A text with escapes may be anything.
 func (f *StreamFilter) Concerns(text []byte) bool {
-	return f.resumed || MayAnswer(text) || MayReport(text) || bytes.Contains(text, []byte("related-task"))
+	return f.resumed || Look(text) != (Signs{}) || bytes.Contains(text, []byte("related-task"))
 }
 
 // tellsOfOwnTask reports whether a message of the upstream's is a notification about a

@@ -329,11 +329,12 @@ func (s *eventRelay) filtered(f *conversation.StreamFilter, raw []byte) ([]byte,
 // responses to any other request, and without notifications about tasks of the
 // gate's own.
 func (s *eventRelay) expectedOnly(raw []byte) ([]byte, error) {
-	switch {
-	case conversation.MayAnswer(raw):
-		s.keep(raw)
-	case !conversation.MayReport(raw):
+	signs := conversation.Look(raw)
+	if signs == (conversation.Signs{}) {
 		return raw, nil
+	}
+	if signs.Answer {
+		s.keep(raw)
 	}
 	return s.withoutUnasked(raw, eventOf(raw))
 }

@@ -76,14 +76,24 @@ var upstreams = []mutation{
 		http1Pkg, "^TestTLS$",
 	},
 	{
-		"a name with escapes is not seen", "internal/conversation/mayanswer.go",
+		"a name with escapes is not seen", "internal/conversation/signs.go",
 		`if kind == anyLetter {`, `if false {`,
 		"internal/conversation", "^TestMayAnswer$",
 	},
 	{
-		"a name that ends on another line is not seen", "internal/conversation/mayanswer.go",
+		"a name that ends on another line is not seen", "internal/conversation/signs.go",
 		`case last == ':', last == '/', last >= 0x80:`, `case last == '/', last >= 0x80:`,
 		"internal/conversation", "^TestMayAnswer$",
+	},
+	{
+		"an upstream reports on a task of the gate's", "internal/conversation/signs.go",
+		`bytes.HasPrefix(method, []byte(reportMethod))`, `false`,
+		"internal/mcphttp", "^TestForgedReports$",
+	},
+	{
+		"a large text of the upstream's reports on a task of the gate's", "internal/conversation/check.go",
+		`if method == mcptask.MethodStatus2025 || method == mcptask.MethodStatus2026 {`, `if false {`,
+		"internal/mcphttp", "^TestForgedReports$",
 	},
 	{
 		"a result that is no object is kept", "internal/upstream/answer.go",

@@ -45,7 +45,7 @@ func TestMayAnswer(t *testing.T) {
 	}
 }
 
-func TestMayReport(t *testing.T) {
+func TestReports(t *testing.T) {
 	tests := map[string]bool{
 		`{"method":"notifications/tasks"}`:                                     true,
 		`{"Method" : "notifications/tasks/status"}`:                            true,
@@ -62,15 +62,15 @@ func TestMayReport(t *testing.T) {
 		`{"result":{"text":"\"method\":\"notifications/tasks\""}}`:             false,
 	}
 	for text, want := range tests {
-		if got := conversation.MayReport([]byte(text)); got != want {
-			t.Errorf("MayReport(%s) = %v", text, got)
+		if got := conversation.Look([]byte(text)).Report; got != want {
+			t.Errorf("%s reports: %v", text, got)
 		}
 	}
 }
 
-// FuzzMayReport: whatever a parser that ignores the case of names takes for a
+// FuzzReports: whatever a parser that ignores the case of names takes for a
 // notification about a task may be one, alone and as the data of an event.
-func FuzzMayReport(f *testing.F) {
+func FuzzReports(f *testing.F) {
 	f.Add([]byte(`{"METHOD" : "notifications\/tasks","params":{}}`))
 	f.Add([]byte(`{"method":"\\\":","m\u0065thod":"notifications/tasks/status"}`))
 	f.Add([]byte("data: {\"method\"\nid\n: x\ndata: :\ndata:\"notifications/tasks\"}\n\n"))
@@ -79,7 +79,7 @@ func FuzzMayReport(f *testing.F) {
 		return json.Unmarshal(text, &m) == nil && strings.HasPrefix(m.Method, "notifications/tasks")
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if conversation.MayReport(text) {
+		if conversation.Look(text).Report {
 			return
 		}
 		if isReport(text) {
