@@ -165,7 +165,7 @@ func (r *Request) unreadable(text []byte) (Remainder, error) {
 	switch {
 	case signs.Answer && !r.unasked && r.mayDeceive(text):
 		return Remainder{}, upstream.ErrUnchecked
-	case signs.Answer && r.unasked, !signs.Answer && signs.Report && r.CheckText().Pass(text) != nil:
+	case signs.Answer && r.unasked, !signs.Answer && signs.Report && !r.passes(text):
 		r.Dropped()
 		return Remainder{}, nil
 	default:
@@ -176,8 +176,11 @@ func (r *Request) unreadable(text []byte) (Remainder, error) {
 // mayDeceive reports whether the client may take a text that the gate cannot
 // parse for an answer to another request.
 func (r *Request) mayDeceive(text []byte) bool {
-	return r.hub.awaited.any(r.peer()) || r.CheckText().Pass(text) != nil
+	return r.hub.awaited.any(r.peer()) || !r.passes(text)
 }
+
+// passes reports whether a text that the gate cannot parse passes its [Check].
+func (r *Request) passes(text []byte) bool { return r.CheckText().Pass(text) == nil }
 
 // CheckAnswer reports whether a body is the answer to the request and tells of an
 // error. It returns the problem of one that answers another request than it belongs

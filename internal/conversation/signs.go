@@ -24,16 +24,16 @@ func look(text []byte, want Signs) (found Signs) {
 			return found
 		}
 		colon += n
-		name, clear := nameBefore(text[:colon])
-		found.Answer = found.Answer || want.Answer && (!clear || isOutcome(name))
-		found.Report = found.Report || want.Report && (!clear || hasSuffixFold(name, "method")) && isReport(text[colon+1:])
+		name, known := nameBefore(text[:colon])
+		found.Answer = found.Answer || want.Answer && (!known || isOutcome(name))
+		found.Report = found.Report || want.Report && (!known || hasSuffixFold(name, "method")) && isReport(text[colon+1:])
 	}
 	return found
 }
 
-// nameBefore returns the name that a colon behind text belongs to. It is not clear if it
+// nameBefore returns the name that a colon behind text belongs to. It is not known if it
 // cannot be seen where the name ends or what it spells.
-func nameBefore(text []byte) (name []byte, clear bool) {
+func nameBefore(text []byte) (name []byte, known bool) {
 	end := len(text)
 	for end > 0 && text[end-1] <= ' ' {
 		end--
@@ -80,7 +80,7 @@ var nameBytes = func() (kinds [256]byte) {
 }()
 
 // nameAtEnd returns the name at the end of text, unless it may spell anything.
-func nameAtEnd(text []byte) (name []byte, clear bool) {
+func nameAtEnd(text []byte) (name []byte, known bool) {
 	start := len(text)
 	for ; start > 0; start-- {
 		kind := nameBytes[text[start-1]]

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
