@@ -79,7 +79,7 @@ func (c *Conn) receive(contentType string, check *workload.Checker, enough func(
 	for !enough() {
 		piece, err := c.piece(&head)
 		if errors.Is(err, io.EOF) {
-			break
+			return head.ended()
 		}
 		if err == nil {
 			err = check.Accept(piece)
@@ -87,9 +87,6 @@ func (c *Conn) receive(contentType string, check *workload.Checker, enough func(
 		if err != nil {
 			return err
 		}
-	}
-	if head.closing {
-		return errors.New("the server closes the connection")
 	}
 	return nil
 }
@@ -112,6 +109,14 @@ type head struct {
 	closing     bool
 	left        int64
 	midBody     bool // a chunk has been read; the line end behind it has not
+}
+
+// ended returns an error if the connection cannot be used again after the answer.
+func (h head) ended() error {
+	if h.closing {
+		return errors.New("the server closes the connection")
+	}
+	return nil
 }
 
 func (c *Conn) readHead() (head, error) {

@@ -40,8 +40,15 @@ func (c Config) changed(conn net.Conn, state http.ConnState) {
 	if bounded, ok := boundedOf(conn); ok && state == http.StateIdle {
 		bounded.place.Rest()
 	}
-	if c.State != nil {
+	if c.State != nil && state != http.StateHijacked { // a stream is open, see closed
 		c.State(conn, state)
+	}
+}
+
+// closed says that the connection of a stream is closed.
+func (c Config) closed(conn net.Conn) {
+	if c.State != nil {
+		c.State(conn, http.StateClosed)
 	}
 }
 

@@ -70,7 +70,7 @@ func Listen(c Config) (*Listener, error) {
 
 // New returns a listener that serves what connects to l.
 func New(l net.Listener, c Config) *Listener {
-	handler := &liveHandler{bodies: c.Bodies}
+	handler := &liveHandler{bodies: c.Bodies, streams: streams{log: c.Log, closed: c.closed}}
 	bound := &Listener{handler: handler, Listener: newBounded(l, c), server: &http.Server{
 		Handler:           busy(handler),
 		ConnContext:       c.withConn,
@@ -130,6 +130,9 @@ func (l *Listener) Serve() error {
 // ends before, it closes all connections and returns an error.
 func (l *Listener) Shutdown(ctx context.Context) error {
 	err := l.server.Shutdown(ctx)
+	if err == nil {
+		err = l.handler.wait(ctx)
+	}
 	if err != nil {
 		l.Cut()
 	}
@@ -137,7 +140,10 @@ func (l *Listener) Shutdown(ctx context.Context) error {
 }
 
 // Cut ends serving and closes all connections. Their requests may still be served.
-func (l *Listener) Cut() { _ = l.server.Close() }
+func (l *Listener) Cut() {
+	_ = l.server.Close()
+	l.handler.streams.cut()
+}
 
 // End closes all connections, and waits a moment for the requests on them: they use
 // the store.
@@ -146,5 +152,5 @@ func (l *Listener) End(ctx context.Context) {
 	defer cancel()
 	l.Cut()
 	_ = l.Close()
-	l.handler.wait(ctx)
+	_ = l.handler.wait(ctx) // no longer than that
 }

@@ -12,6 +12,7 @@ import (
 // knows when none is served any more.
 type liveHandler struct {
 	current atomic.Pointer[http.Handler]
+	streams streams
 	bodies  time.Duration // within which a body is to arrive before its request is served; zero leaves that to the handler
 
 	mu      sync.Mutex
@@ -26,6 +27,9 @@ func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	l.serving++
 	l.mu.Unlock()
+	if l.takeOver(w, r) { //nolint:contextcheck // the context of the request ends when net/http has no more to do
+		return
+	}
 	defer l.served()
 	if l.bodies > 0 && r.ContentLength != 0 && !readFirst(w, r, l.bodies) {
 		panic(http.ErrAbortHandler)
@@ -42,12 +46,12 @@ func (l *liveHandler) served() {
 	}
 }
 
-// wait waits until no request is served, or ctx ends.
-func (l *liveHandler) wait(ctx context.Context) {
+// wait waits until no request is served. It returns an error if ctx ends before.
+func (l *liveHandler) wait(ctx context.Context) error {
 	l.mu.Lock()
 	if l.serving == 0 {
 		l.mu.Unlock()
-		return
+		return nil
 	}
 	if l.idle == nil {
 		l.idle = make(chan struct{})
@@ -56,6 +60,8 @@ func (l *liveHandler) wait(ctx context.Context) {
 	l.mu.Unlock()
 	select {
 	case <-idle:
+		return nil
 	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

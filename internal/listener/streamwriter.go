@@ -1,0 +1,120 @@
+package listener
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	maxPending = 64 << 10 // bytes that are written at a time, if there are so many
+	maxKept    = 512      // bytes of the buffer that a stream keeps
+)
+
+// A streamWriter writes the answer to a request that was taken over from net/http, in
+// HTTP/1.1. The connection ends with the answer.
+type streamWriter struct {
+	conn  net.Conn
+	leave context.CancelFunc // is called when the client does not take what it is sent
+
+	header  http.Header
+	status  int    // 0 before the answer begins
+	chunked bool   // the body has no known length
+	pending []byte // what goes to the client next
+	err     error  // why nothing goes to it any more
+}
+
+// Header implements [http.ResponseWriter].
+func (w *streamWriter) Header() http.Header { return w.header }
+
+// hasBody reports whether an answer has a body.
+func hasBody(status int) bool {
+	return status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *streamWriter) WriteHeader(status int) {
+	if w.status != 0 || status < http.StatusOK {
+		return
+	}
+	w.status = status
+	w.chunked = hasBody(status) && w.header.Get("Content-Length") == ""
+	if w.chunked {
+		w.header.Set("Transfer-Encoding", "chunked")
+	}
+	w.header.Set("Connection", "close")
+	w.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	_ = w.header.Write(&head) // a buffer takes everything
+	head.WriteString("\r\n")
+	w.pending = head.Bytes()
+	w.header = http.Header{} // it may be long until the answer ends
+}
+
+// Write implements [http.ResponseWriter].
+func (w *streamWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case w.err != nil:
+		return 0, w.err
+	case !hasBody(w.status):
+		return 0, http.ErrBodyNotAllowed
+	case len(p) == 0:
+		return 0, nil
+	}
+	if w.chunked {
+		w.pending = append(strconv.AppendInt(w.pending, int64(len(p)), 16), "\r\n"...)
+	}
+	w.pending = append(w.pending, p...)
+	if w.chunked {
+		w.pending = append(w.pending, "\r\n"...)
+	}
+	if len(w.pending) < maxPending {
+		return len(p), nil
+	}
+	return len(p), w.FlushError()
+}
+
+// FlushError sends what was written. [http.ResponseController] calls it.
+func (w *streamWriter) FlushError() error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.err == nil && len(w.pending) > 0 {
+		if _, w.err = w.conn.Write(w.pending); w.err != nil {
+			w.leave()
+		}
+	}
+	w.pending = w.pending[:0]
+	if cap(w.pending) > maxKept {
+		w.pending = nil
+	}
+	return w.err
+}
+
+// SetWriteDeadline sets by when the client has to take what it is sent.
+// [http.ResponseController] calls it.
+func (w *streamWriter) SetWriteDeadline(deadline time.Time) error {
+	return w.conn.SetWriteDeadline(deadline)
+}
+
+// end completes the answer.
+func (w *streamWriter) end() {
+	if w.status == 0 {
+		w.header.Set("Content-Length", "0")
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.chunked {
+		w.pending = append(w.pending, "0\r\n\r\n"...)
+	}
+	if w.SetWriteDeadline(time.Now().Add(endTimeout)) == nil {
+		_ = w.FlushError() // the client is there, or not
+	}
+}
