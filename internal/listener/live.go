@@ -27,7 +27,7 @@ func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	l.serving++
 	l.mu.Unlock()
-	if l.takeOver(w, r) { //nolint:contextcheck // the context of the request ends when net/http has no more to do
+	if l.takeOver(w, r) {
 		return
 	}
 	defer l.served()

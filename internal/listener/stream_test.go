@@ -79,7 +79,6 @@ var answerers = map[string]answerer{
 		w.Header().Add("X-Many", "2")
 		w.Header().Set("X-Lines", "a\r\nSet-Cookie: b")
 		w.WriteHeader(http.StatusMethodNotAllowed)
-		w.WriteHeader(http.StatusOK) // too late
 		_, _ = io.WriteString(w, `{"error":1}`)
 	},
 	"known length": func(w http.ResponseWriter, _ *http.Request) {
@@ -89,6 +88,9 @@ var answerers = map[string]answerer{
 	},
 	"no content": func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
+		if _, err := w.Write(nil); err != nil {
+			panic(err)
+		}
 		if _, err := io.WriteString(w, "x"); !errors.Is(err, http.ErrBodyNotAllowed) {
 			panic(err)
 		}
@@ -213,7 +215,7 @@ func TestStreamIsNotRead(t *testing.T) {
 			}
 		}
 	}))
-	dial(t, l).begin(t)
+	dial(t, l).ask(t)
 	if err := <-failed; err == nil {
 		t.Error("the writes did not fail")
 	}
@@ -251,6 +253,30 @@ func TestStreamWithMoreBehind(t *testing.T) {
 			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "one two" || served.Load() != 1 {
 				t.Errorf("read %q, %v of %d requests", body, err, served.Load())
 			}
+		})
+	}
+}
+
+// A client that has sent something behind its request, and one that does not stop
+// sending, is seen to leave.
+func TestStreamIsLeftWithMoreBehind(t *testing.T) {
+	for name, behind := range map[string]string{"a byte": "X", "much": strings.Repeat("X", 1<<20)} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := start(t, 4, nil)
+			left := make(chan struct{})
+			l.Handle(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				close(left)
+			}))
+			c := dial(t, l)
+			_, err := io.WriteString(c, wantEvents+behind)
+			if name == "a byte" {
+				err = errors.Join(err, c.Close())
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-left
 		})
 	}
 }

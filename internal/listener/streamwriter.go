@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	maxPending = 64 << 10 // bytes that are written at a time, if there are so many
-	maxKept    = 512      // bytes of the buffer that a stream keeps
+	maxCopied = 4 << 10          // bytes that are copied, to be written together with others
+	maxKept   = 512              // bytes of the buffer that a stream keeps
+	lastTime  = 10 * time.Second // for the client to take the end of its answer
 )
 
 // A streamWriter writes the answer to a request that was taken over from net/http, in
@@ -64,22 +65,38 @@ func (w *streamWriter) Write(p []byte) (int, error) {
 	switch {
 	case w.err != nil:
 		return 0, w.err
-	case !hasBody(w.status):
-		return 0, http.ErrBodyNotAllowed
 	case len(p) == 0:
 		return 0, nil
+	case !hasBody(w.status):
+		return 0, http.ErrBodyNotAllowed
 	}
 	if w.chunked {
 		w.pending = append(strconv.AppendInt(w.pending, int64(len(p)), 16), "\r\n"...)
 	}
-	w.pending = append(w.pending, p...)
+	if len(p) <= maxCopied {
+		w.pending = append(w.pending, p...)
+	} else {
+		w.write(w.pending)
+		w.write(p)
+		w.pending = w.pending[:0]
+	}
 	if w.chunked {
 		w.pending = append(w.pending, "\r\n"...)
 	}
-	if len(w.pending) < maxPending {
-		return len(p), nil
+	if len(w.pending) > maxCopied {
+		_ = w.FlushError()
 	}
-	return len(p), w.FlushError()
+	return len(p), w.err
+}
+
+// write sends p at once, unless something could not be sent before.
+func (w *streamWriter) write(p []byte) {
+	if w.err != nil || len(p) == 0 {
+		return
+	}
+	if _, w.err = w.conn.Write(p); w.err != nil {
+		w.leave()
+	}
 }
 
 // FlushError sends what was written. [http.ResponseController] calls it.
@@ -87,11 +104,7 @@ func (w *streamWriter) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.err == nil && len(w.pending) > 0 {
-		if _, w.err = w.conn.Write(w.pending); w.err != nil {
-			w.leave()
-		}
-	}
+	w.write(w.pending)
 	w.pending = w.pending[:0]
 	if cap(w.pending) > maxKept {
 		w.pending = nil
@@ -114,7 +127,7 @@ func (w *streamWriter) end() {
 	if w.chunked {
 		w.pending = append(w.pending, "0\r\n\r\n"...)
 	}
-	if w.SetWriteDeadline(time.Now().Add(endTimeout)) == nil {
+	if w.SetWriteDeadline(time.Now().Add(lastTime)) == nil {
 		_ = w.FlushError() // the client is there, or not
 	}
 }

@@ -28,44 +28,47 @@ func (l *liveHandler) takeOver(w http.ResponseWriter, r *http.Request) bool {
 	if !ok || !asksForEvents(r) {
 		return false
 	}
-	conn, buffered, err := server.Hijack()
-	if err != nil {
-		return false
+	conn, _, err := server.Hijack()
+	if err != nil { // net/http does not close the connection any more
+		if bounded, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
+			l.streams.close(bounded)
+		}
+		l.served()
+		panic(http.ErrAbortHandler)
 	}
-	go l.serveStream(taken{conn: conn, r: r, silent: buffered.Reader.Buffered() == 0})
+	go l.serveStream(conn, r)
 	return true
 }
 
-// taken is a request that was taken over.
-type taken struct {
-	conn   net.Conn
-	r      *http.Request
-	silent bool // nothing has arrived behind the request
-}
-
 // serveStream serves a request, and closes its connection.
-func (l *liveHandler) serveStream(t taken) {
+func (l *liveHandler) serveStream(conn net.Conn, r *http.Request) {
 	defer l.served()
-	ctx, leave := context.WithCancel(context.WithoutCancel(t.r.Context()))
+	ctx, leave := context.WithCancel(context.WithoutCancel(r.Context()))
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer l.streams.close(t.conn)
+	defer l.streams.close(conn)
 	defer leave()
-	if !l.streams.add(t.conn) {
+	if !l.streams.add(conn, leave) {
 		return
 	}
-	if t.silent {
-		reading.Go(func() { awaitEnd(t.conn, leave) })
-	}
-	l.answer(ctx, &streamWriter{conn: t.conn, leave: leave, header: http.Header{}}, t.r.WithContext(ctx))
+	reading.Go(func() { awaitEnd(conn, leave) })
+	l.answer(ctx, &streamWriter{conn: conn, leave: leave, header: http.Header{}}, r.WithContext(ctx))
 }
 
-// awaitEnd calls leave when the client has closed its connection. If the client sends
-// something instead, it can be seen only by writing to it whether it is still there.
+// maxBehind is how much a client may send behind its request before it loses its stream.
+const maxBehind = 64 << 10
+
+// awaitEnd calls leave when the client has closed its connection. What the client sends
+// behind its request is not answered: the connection ends with the stream.
 func awaitEnd(conn net.Conn, leave func()) {
-	var one [1]byte
-	if _, err := conn.Read(one[:]); err != nil {
-		leave()
+	defer leave()
+	var piece [64]byte
+	for read := 0; read < maxBehind; {
+		n, err := conn.Read(piece[:])
+		if err != nil {
+			return
+		}
+		read += n
 	}
 }
 
@@ -89,21 +92,22 @@ type streams struct {
 	closed func(net.Conn) // is called when a connection is closed
 
 	mu   sync.Mutex
-	open map[net.Conn]struct{}
-	over bool // none may be open any more
+	open map[net.Conn]context.CancelFunc // with what ends the request
+	over bool                            // none may be open any more
 }
 
-// add takes a connection in. It reports false if none may be open.
-func (s *streams) add(conn net.Conn) bool {
+// add takes a connection in, with what ends its request. It reports false if none may be
+// open.
+func (s *streams) add(conn net.Conn, leave context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return false
 	}
 	if s.open == nil {
-		s.open = make(map[net.Conn]struct{})
+		s.open = make(map[net.Conn]context.CancelFunc)
 	}
-	s.open[conn] = struct{}{}
+	s.open[conn] = leave
 	return true
 }
 
@@ -121,7 +125,8 @@ func (s *streams) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	for conn := range s.open {
-		_ = conn.Close()
+	for conn, leave := range s.open {
+		_ = conn.Close() // first, so that no answer seems complete
+		leave()
 	}
 }
