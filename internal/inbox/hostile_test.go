@@ -158,16 +158,16 @@ func TestLargeArguments(t *testing.T) {
 func TestRedacted(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
-	id := o.hold(t, held{args: `{"password":"hunter2","note":"[redacted]","users":[{"key":"k1","name":"rosa"}]}`})
+	id := o.hold(t, held{args: `{"password":"hunter2","note":"[redacted]","users":[{"key":"key of rosa","name":"rosa"}]}`})
 	page := alice.get("/approvals/" + string(id))
-	mustLack(t, page, "hunter2", "k1")
+	mustLack(t, page, "hunter2", "key of rosa")
 	mustHave(t, page, "[redacted]", "rosa")
 	if got := strings.Count(page, `class="redacted"`); got != 2 {
 		t.Errorf("%d values are shown as redacted", got)
 	}
-	mustLack(t, alice.get("/approvals/"+string(id)+"/arguments"), "hunter2", "k1")
+	mustLack(t, alice.get("/approvals/"+string(id)+"/arguments"), "hunter2", "key of rosa")
 	mustLack(t, alice.get("/approvals/"+string(id)+"?find=hunter2"), "class=\"tree\">hunter2", "in the arguments once")
-	mustLack(t, alice.get("/"), "hunter2", "k1")
+	mustLack(t, alice.get("/"), "hunter2", "key of rosa")
 }
 
 // Values that look binary say so, and are shown.

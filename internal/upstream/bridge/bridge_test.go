@@ -243,7 +243,7 @@ func TestNoShell(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("a shell has run part of the command")
 	}
-	if got := s.post("", modernCall("1", "delete")); strings.Contains(got.body, "ran") {
+	if got := s.post("", modernCall("1", "delete")); strings.Contains(got.body, "ran delete") {
 		t.Errorf("a held call: %+v", got)
 	}
 }
