@@ -48,8 +48,8 @@ const (
 	memberUnclear
 )
 
-// How long a name, and a method, can be that matters, all of its characters
-// escaped.
+// How long the names of a message's members, and its method, may be: longer than those
+// that matter, all of their characters escaped.
 const (
 	maxName   = 64
 	maxMethod = 256
@@ -65,6 +65,9 @@ func (s *AnswerScanner) IDs() [][]byte {
 	}
 	return s.ids[:s.before]
 }
+
+// Closed reports whether the text ends where it may end. A text that is no JSON may.
+func (s *AnswerScanner) Closed() bool { return s.foreign || s.depth == 0 && s.level > 0 }
 
 // Scan takes in the next bytes of the text. It returns an error if some client
 // may read them in a way that the scanner does not know.
@@ -97,7 +100,7 @@ func (s *AnswerScanner) begin(p []byte) (int, error) {
 		case c == '[':
 			s.level, s.depth = 2, 1
 			return i + 1, nil
-		case c < ' ' || c > '~': // perhaps JSON in another encoding
+		case c < ' ' || c > '~', c == '/', c == '#', c == ')': // perhaps JSON in another encoding, or behind a comment
 			return 0, errUnclear
 		default:
 			s.foreign = true
@@ -233,7 +236,9 @@ func (s *AnswerScanner) inMessage(c byte) error {
 	case c == '}':
 		s.depth--
 		return s.endMessage()
-	case c == ':' && !s.named:
+	case c == ':' && s.named: // a comma is missing
+		return errUnclear
+	case c == ':':
 		return s.endName()
 	case kind == byteQuote:
 		s.text = true
@@ -264,15 +269,19 @@ func (s *AnswerScanner) between(c byte) error {
 func (s *AnswerScanner) keep(p []byte) error {
 	switch {
 	case !s.named:
-		if len(s.token) <= maxName {
-			s.token = append(s.token, p...)
+		if len(s.token)+len(p) > maxName {
+			return errUnclear
 		}
+		s.token = append(s.token, p...)
 	case s.member == memberID:
 		if s.kept += len(p); s.kept > maxWindow {
 			return ErrTooLarge
 		}
 		s.token = append(s.token, p...)
-	case s.member == memberMethod && len(s.token) <= maxMethod:
+	case s.member == memberMethod:
+		if len(s.token)+len(p) > maxMethod {
+			return errUnclear
+		}
 		s.token = append(s.token, p...)
 	}
 	return nil
@@ -297,11 +306,8 @@ func (s *AnswerScanner) endName() error {
 
 // kindOf returns what a member with the given name, in quotes, is.
 func kindOf(quoted []byte) (memberKind, error) {
-	if bytes.Contains(quoted[:min(len(quoted), maxName)], []byte(`\u0000`)) {
+	if bytes.Contains(quoted, []byte(`\u0000`)) {
 		return memberUnclear, nil // see hasNUL
-	}
-	if len(quoted) > maxName {
-		return memberOther, nil
 	}
 	name, err := jsontext.AppendUnquote(nil, quoted)
 	switch {
@@ -337,9 +343,9 @@ func (s *AnswerScanner) endMember() error {
 	return nil
 }
 
-// endMethod takes note of the method of the message. One that is no string is none.
+// endMethod takes note of the method of the message.
 func (s *AnswerScanner) endMethod() error {
-	if len(s.token) > maxMethod || !bytes.HasPrefix(s.token, []byte(`"`)) {
+	if string(s.token) == "null" {
 		return nil
 	}
 	method, err := jsontext.AppendUnquote(nil, s.token)
@@ -362,22 +368,33 @@ func (s *AnswerScanner) endMessage() error {
 }
 
 // An EventScanner is an [AnswerScanner] for the data of one Server-Sent Event,
-// given as it stands on the stream.
+// given as it stands on the stream. It refuses events that clients take apart in
+// different ways, and those whose data is no JSON.
 type EventScanner struct {
 	AnswerScanner
 
-	head    [len("data:")]byte // how the current line begins
+	head    [len("retry:")]byte // how the current line begins
 	seen    int
+	field   fieldKind
 	begun   bool // the event has had a line of data
-	value   bool // the line is one of data, and its name has been read
-	afterCR bool // the last line ended in CR: a LF that follows belongs to it
+	behind  bool // another field has followed the data
+	afterCR bool // the last byte was CR, which ends no line without LF
 }
+
+// A fieldKind says what a line of an event is.
+type fieldKind byte
+
+const (
+	fieldUnknown fieldKind = iota // its name has not been read
+	fieldData
+	fieldOther
+)
 
 // Scan takes in the next bytes of the event.
 func (s *EventScanner) Scan(p []byte) error {
 	for len(p) > 0 {
-		if s.afterCR && p[0] == '\n' {
-			p = p[1:]
+		if s.afterCR && p[0] != '\n' {
+			return errUnclear
 		}
 		s.afterCR = false
 		n := lineEnd(p)
@@ -387,7 +404,11 @@ func (s *EventScanner) Scan(p []byte) error {
 		if n == len(p) {
 			return nil
 		}
-		s.seen, s.value, s.afterCR = 0, false, p[n] == '\r'
+		if s.afterCR = p[n] == '\r'; !s.afterCR {
+			if err := s.endLine(); err != nil {
+				return err
+			}
+		}
 		p = p[n+1:]
 	}
 	return nil
@@ -395,31 +416,106 @@ func (s *EventScanner) Scan(p []byte) error {
 
 // inLine takes in a part of a line.
 func (s *EventScanner) inLine(p []byte) error {
-	if !s.value && s.seen < len(s.head) {
-		n := copy(s.head[s.seen:], p)
-		s.seen += n
-		p = p[n:]
-		if string(s.head[:s.seen]) == "data:" {
-			return s.beginValue(p)
+	for s.field == fieldUnknown && len(p) > 0 {
+		if s.seen == len(s.head) {
+			return errUnclear // not one of the fields
 		}
-		if bytes.HasPrefix(s.head[:s.seen], []byte(byteOrderMark)) {
-			return errUnclear // it counts or not, depending on where the stream began
+		s.head[s.seen] = p[0]
+		s.seen++
+		p = p[1:]
+		switch string(s.head[:s.seen]) {
+		case "data:":
+			if err := s.beginData(); err != nil {
+				return err
+			}
+		case "event:", "id:", "retry:", ":":
+			s.field, s.behind = fieldOther, s.begun
 		}
 	}
-	if s.value {
-		return s.AnswerScanner.Scan(p)
+	switch {
+	case s.field == fieldData:
+		return s.data(p)
+	case !isPrintable(p):
+		return errUnclear // some clients end a line there
+	default:
+		return nil
+	}
+}
+
+// beginData begins a line of data.
+func (s *EventScanner) beginData() error {
+	if s.behind {
+		return errUnclear // some clients keep the last lines only
+	}
+	s.field = fieldData
+	if s.begun {
+		return s.data([]byte("\n"))
+	}
+	s.begun = true
+	return nil
+}
+
+// data takes in a part of the data.
+func (s *EventScanner) data(p []byte) error {
+	if err := s.AnswerScanner.Scan(p); err != nil {
+		return err
+	}
+	if s.foreign {
+		return errUnclear
 	}
 	return nil
 }
 
-// beginValue takes in the first part of the value of a line of data.
-func (s *EventScanner) beginValue(p []byte) error {
-	s.value = true
-	if s.begun {
-		if err := s.AnswerScanner.Scan([]byte("\n")); err != nil {
-			return err
+// endLine takes note that a line has ended.
+func (s *EventScanner) endLine() error {
+	if s.field == fieldUnknown && s.seen > 0 {
+		return errUnclear
+	}
+	s.seen, s.field = 0, fieldUnknown
+	return nil
+}
+
+// isPrintable reports whether p is printable ASCII.
+func isPrintable(p []byte) bool {
+	for _, c := range p {
+		if c < ' ' || c > '~' {
+			return false
 		}
 	}
-	s.begun = true
-	return s.AnswerScanner.Scan(p)
+	return true
+}
+
+// IsPlain reports whether all clients take an event apart in the same way: its lines
+// have the same ends and the same fields for all of them, and only one has data.
+func IsPlain(event []byte) bool {
+	data := 0
+	for len(event) > 0 {
+		end := bytes.IndexByte(event, '\n')
+		if end < 0 {
+			return false
+		}
+		line := bytes.TrimSuffix(event[:end], []byte("\r"))
+		event = event[end+1:]
+		if bytes.HasPrefix(line, []byte("data:")) {
+			if data++; data > 1 || bytes.IndexByte(line, '\r') >= 0 {
+				return false
+			}
+			continue
+		}
+		if !isPrintable(line) || !isField(line) {
+			return false
+		}
+	}
+	return true
+}
+
+// isField reports whether a line is a field of an event other than its data, a comment, or
+// the end.
+func isField(line []byte) bool {
+	for _, name := range []string{":", "event:", "id:", "retry:"} {
+		if bytes.HasPrefix(line, []byte(name)) {
+			return true
+		}
+	}
+	return len(line) == 0
 }

@@ -131,8 +131,8 @@ func (s *Server) begin(ctx context.Context, ref task.Ref, e task.Event, now time
 	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), s.lease()/leaseParts)
 	defer stop()
 	stored, failed := s.Store.Get(asking, ref)
-	if failed == nil && stored.State == task.Executing && stored.Execution.Executor == s.runner() {
-		return stored, nil
+	if failed == nil && stored.State == task.Executing && stored.Execution.Executor == s.runner() && stored.Execution.LeaseUntil.After(now) {
+		return stored, nil // an earlier run of this process has no lease any more
 	}
 	return t, err
 }

@@ -180,7 +180,7 @@ func (r *Request) mayDeceive(text []byte) bool {
 }
 
 // passes reports whether a text that the gate cannot parse passes its [Check].
-func (r *Request) passes(text []byte) bool { return r.CheckText().Pass(text) == nil }
+func (r *Request) passes(text []byte) bool { return r.CheckText().PassLast(text) == nil }
 
 // CheckAnswer reports whether a body is the answer to the request and tells of an
 // error. It returns the problem of one that answers another request than it belongs

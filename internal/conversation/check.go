@@ -12,6 +12,7 @@ import (
 type scan interface {
 	Scan(piece []byte) error
 	IDs() [][]byte
+	Closed() bool
 }
 
 // A Check makes sure that a text which is too large to be held answers no request
@@ -41,6 +42,18 @@ var errReport = errors.New("a notification about a task is too large to be check
 func refuseReports(method string) error {
 	if method == mcptask.MethodStatus2025 || method == mcptask.MethodStatus2026 {
 		return errReport
+	}
+	return nil
+}
+
+// PassLast is Pass for the last piece of the text. Of a text that does not end properly,
+// some clients read a part only.
+func (c *Check) PassLast(piece []byte) error {
+	if err := c.Pass(piece); err != nil {
+		return err
+	}
+	if !c.scan.Closed() {
+		return upstream.ErrUnchecked
 	}
 	return nil
 }

@@ -7,28 +7,39 @@ import "bytes"
 type Signs struct {
 	Answer bool // a response: a name in it may be "result" or "error"
 	Report bool // a notification about a task: the value of "method" may be that of one
+	Relate bool // a message that relates to a task: a name in it may end with "task"
 }
 
 // Look returns the signs of a text, which may be an event as it was received. It is asked
 // of every event of a stream, so it looks only at what precedes colons, as a name does.
-func Look(text []byte) Signs { return look(text, Signs{Answer: true, Report: true}) }
+func Look(text []byte) Signs {
+	return look(text, func(found Signs) bool { return found == Signs{Answer: true, Report: true, Relate: true} })
+}
 
 // MayAnswer reports whether a text may hold a response for some client; see [Look].
-func MayAnswer(text []byte) bool { return look(text, Signs{Answer: true}).Answer }
+func MayAnswer(text []byte) bool {
+	return look(text, func(found Signs) bool { return found.Answer }).Answer
+}
 
-// look looks for signs, until it has found all that are wanted.
-func look(text []byte, want Signs) (found Signs) {
-	for colon := 0; found != want; colon++ {
+// look looks for signs until it has found enough.
+func look(text []byte, enough func(Signs) bool) (found Signs) {
+	for colon := 0; !enough(found); colon++ {
 		n := bytes.IndexByte(text[colon:], ':')
 		if n < 0 {
 			return found
 		}
 		colon += n
-		name, known := nameBefore(text[:colon])
-		found.Answer = found.Answer || want.Answer && (!known || isOutcome(name))
-		found.Report = found.Report || want.Report && (!known || hasSuffixFold(name, "method")) && isReport(text[colon+1:])
+		found.add(text, colon)
 	}
 	return found
+}
+
+// add takes note of the name before a colon, and of the value behind it.
+func (s *Signs) add(text []byte, colon int) {
+	name, known := nameBefore(text[:colon])
+	s.Answer = s.Answer || !known || isOutcome(name)
+	s.Report = s.Report || (!known || hasSuffixFold(name, "method")) && isReport(text[colon+1:])
+	s.Relate = s.Relate || !known || hasSuffixFold(name, "task")
 }
 
 // nameBefore returns the name that a colon behind text belongs to. It is not known if it

@@ -1,7 +1,6 @@
 package conversation
 
 import (
-	"bytes"
 	"strings"
 	"time"
 
@@ -32,14 +31,25 @@ func (r *Request) Filter() *StreamFilter { return &StreamFilter{Request: r} }
 // Concerns reports whether a text may hold a message that the filter has to see.
 // A text with escapes may be anything.
 func (f *StreamFilter) Concerns(text []byte) bool {
-	return f.resumed || Look(text) != (Signs{}) || bytes.Contains(text, []byte("related-task"))
+	return f.resumed || Look(text) != (Signs{})
 }
 
-// tellsOfOwnTask reports whether a message of the upstream's is a notification about a
-// task of the gate's own. The gate alone knows how that stands.
+// tellsOfOwnTask reports whether a request or notification of the upstream's speaks of a
+// task of the gate's own: the gate alone knows how that stands, and the upstream knows
+// the task by another id. Some clients read the id under another name as well.
 func tellsOfOwnTask(m *jsonrpc.Message) bool {
-	id, _ := m.Params.TaskID.Text()
-	return (m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026) && task.ID(id).Own()
+	reports := m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026
+	return reports && namesOwnTask(m.Params.Value) || namesOwnTask(m.Params.Meta.Member(mcptask.MetaRelatedTask))
+}
+
+// namesOwnTask reports whether a member of v is the id of a task of the gate's own.
+func namesOwnTask(v jsonrpc.Value) bool {
+	for _, member := range v.Members() {
+		if id, _ := member.Text(); task.ID(id).Own() {
+			return true
+		}
+	}
+	return false
 }
 
 // Shown returns what the client sees of a message that it may expect, and false if

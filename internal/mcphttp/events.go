@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -259,12 +260,37 @@ func (s *eventRelay) changed(raw []byte) ([]byte, error) {
 	case s.change == nil:
 		return raw, nil
 	case s.check != nil:
-		err := s.check.Pass(raw)
+		err := s.check.PassLast(raw)
 		s.check = nil
 		return raw, err
 	default:
-		return s.change(raw)
+		event, err := s.change(raw)
+		if err == nil && isSame(event, raw) && !jsonrpc.IsPlain(raw) {
+			event = plainEvent(eventOf(raw))
+		}
+		return event, err
 	}
+}
+
+// plainEvent returns an event in a form that all clients take apart in the same way: its
+// data on one line, for line breaks in JSON are white space, and no name or id with a
+// character at which some clients end a line.
+func plainEvent(event jsonrpc.Event) []byte {
+	for _, end := range []string{"\r", "\n"} {
+		event.Data = bytes.ReplaceAll(event.Data, []byte(end), []byte(" "))
+	}
+	if !isPrintable(event.Name) {
+		event.Name = ""
+	}
+	if !isPrintable(event.ID) {
+		event.ID, event.HasID = "", false
+	}
+	return jsonrpc.AppendEvent(nil, event)
+}
+
+// isPrintable reports whether a text is printable ASCII.
+func isPrintable(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
 // rewritten returns the event with its message changed, if that is the response
@@ -305,7 +331,7 @@ func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
 	default:
 		event.Data = messages[0]
 	}
-	return jsonrpc.AppendEvent(nil, event), nil
+	return plainEvent(event), nil
 }
 
 // filtered returns what a client is to see of an event on its GET stream.
@@ -352,7 +378,7 @@ func (s *eventRelay) keep(events []byte) {
 func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, error) {
 	text := bytes.TrimSpace(event.Data)
 	if len(text) == 0 {
-		return raw, nil
+		return placeOf(event), nil // what is not data says nothing
 	}
 	rest, err := s.x.request.WithoutUnasked(text)
 	switch {
@@ -364,14 +390,14 @@ func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, er
 		return placeOf(event), nil
 	default:
 		event.Data = jsonrpc.Array(rest.Messages)
-		return jsonrpc.AppendEvent(nil, event), nil
+		return plainEvent(event), nil
 	}
 }
 
 // placeOf returns an event without its message. The place to resume from stays.
 func placeOf(event jsonrpc.Event) []byte {
 	event.Data, event.Name = nil, ""
-	return jsonrpc.AppendEvent(nil, event)
+	return plainEvent(event)
 }
 
 // withData returns the event of raw with other data, and raw itself if its data is
@@ -381,7 +407,7 @@ func withData(raw []byte, event jsonrpc.Event, data []byte) []byte {
 		return raw
 	}
 	event.Data = data
-	return jsonrpc.AppendEvent(nil, event)
+	return plainEvent(event)
 }
 
 // eventOf returns the event in raw, or none.
@@ -417,7 +443,7 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 				following.Go(func() { request.Listening().FollowTasks(ctx, s, known) })
 			}
 			event.Data = conversation.Acknowledged(m, known)
-			return jsonrpc.AppendEvent(nil, event), nil
+			return plainEvent(event), nil
 		default:
 			return s.expectedOnly(raw)
 		}

@@ -91,6 +91,21 @@ var upstreams = []mutation{
 		"internal/mcphttp", "^TestForgedReports$",
 	},
 	{
+		"an event passes that clients take apart in different ways", "internal/mcphttp/events.go",
+		`isSame(event, raw) && !jsonrpc.IsPlain(raw)`, `false`,
+		"internal/mcphttp", "^TestForgedFraming$",
+	},
+	{
+		"a large event passes that clients take apart in different ways", "jsonrpc/answers.go",
+		`if s.afterCR && p[0] != '\n' {`, `if false {`,
+		"internal/mcphttp", "^TestForgedFraming$",
+	},
+	{
+		"a report passes that names a task of the gate's under another name", "internal/conversation/unasked.go",
+		`reports && namesOwnTask(m.Params.Value)`, `false`,
+		"internal/mcphttp", "^TestForgedFraming$",
+	},
+	{
 		"a large text of the upstream's reports on a task of the gate's", "internal/conversation/check.go",
 		`if method == mcptask.MethodStatus2025 || method == mcptask.MethodStatus2026 {`, `if false {`,
 		"internal/mcphttp", "^TestForgedReports$",
