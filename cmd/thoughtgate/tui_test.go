@@ -53,8 +53,10 @@ type terminal struct{ program string }
 func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 	switch args[0] {
 	case "start":
+		ts.Setenv(socketVar, fmt.Sprint("tmux", time.Now().UnixNano())) // a server of its own: the last one may still be ending
+		socket := p.socket(ts)
 		p.tmux(ts, "new-session", "-d", "-x", args[1], "-y", args[2], args[3])
-		ts.Defer(func() { _ = ts.Exec(p.program, "-S", ts.MkAbs("tmux"), "kill-server") })
+		ts.Defer(func() { _ = ts.Exec(p.program, "-S", socket, "kill-server") })
 	case "keys":
 		p.tmux(ts, append([]string{"send-keys"}, args[1:]...)...)
 	case "type":
@@ -82,7 +84,7 @@ func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("the screen has colours: %t", coloured)
 		}
 	case "ended":
-		for deadline := time.Now().Add(patience); ts.Exec(p.program, "-S", ts.MkAbs("tmux"), "has-session") == nil; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ts.Exec(p.program, "-S", p.socket(ts), "has-session") == nil; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				ts.Fatalf("the program goes on")
 			}
@@ -92,9 +94,14 @@ func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// socketVar names the socket of the session.
+const socketVar = "TERMINAL"
+
+func (p terminal) socket(ts *testscript.TestScript) string { return ts.MkAbs(ts.Getenv(socketVar)) }
+
 // tmux runs a command of tmux.
 func (p terminal) tmux(ts *testscript.TestScript, args ...string) string {
-	ts.Check(ts.Exec(p.program, append([]string{"-S", ts.MkAbs("tmux"), "-f", "/dev/null"}, args...)...))
+	ts.Check(ts.Exec(p.program, append([]string{"-S", p.socket(ts), "-f", "/dev/null"}, args...)...))
 	return ts.ReadFile("stdout")
 }
 
@@ -102,7 +109,7 @@ func (p terminal) tmux(ts *testscript.TestScript, args ...string) string {
 func (p terminal) sees(ts *testscript.TestScript, pattern string, limit time.Duration) (string, bool) {
 	want := regexp.MustCompile("(?m)" + pattern)
 	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
-		screen, err := exec.Command(p.program, "-S", ts.MkAbs("tmux"), "capture-pane", "-p").Output()
+		screen, err := exec.Command(p.program, "-S", p.socket(ts), "capture-pane", "-p").Output()
 		ts.Check(err)
 		if want.Match(screen) {
 			return string(screen), true
