@@ -14,6 +14,9 @@ type Framer struct {
 	afterCR bool    // the last line ended in CR: a LF that follows belongs to it
 	id      bool    // the last id field had a value
 	hasIDs  bool
+	data    int  // lines of data since the last event ended
+	odd     bool // some clients take a line since then for something else
+	plain   bool // see Plain
 }
 
 // Advance takes in the next bytes of the stream. It returns how many of them,
@@ -37,7 +40,7 @@ func (f *Framer) Next(p []byte) (n int, complete bool) {
 	for n < len(p) {
 		if !f.afterCR || p[n] != '\n' {
 			text := lineEnd(p[n:])
-			f.seen += copy(f.head[f.seen:], p[n:n+text])
+			f.inLine(p[n : n+text])
 			if n += text; n == len(p) {
 				f.afterCR = false
 				break
@@ -48,14 +51,27 @@ func (f *Framer) Next(p []byte) (n int, complete bool) {
 		n++
 		halfBreak := f.afterCR && n < len(p) && p[n] == '\n'
 		if !f.open && !halfBreak {
+			f.endEvent()
 			return n, true
 		}
 	}
 	return n, false
 }
 
+// inLine takes in a part of a line.
+func (f *Framer) inLine(part []byte) {
+	f.seen += copy(f.head[f.seen:], part)
+	loneCR := f.afterCR && f.open // it ended a line of this event
+	f.odd = f.odd || loneCR || !isData(f.head[:f.seen]) && !isPrintable(part)
+}
+
 func (f *Framer) endLine() {
 	line := f.head[:f.seen]
+	if isData(line) {
+		f.data++
+	} else if !isOtherField(line) {
+		f.odd = true
+	}
 	if !f.begun {
 		line = bytes.TrimPrefix(line, []byte(byteOrderMark))
 	}
@@ -71,6 +87,41 @@ func (f *Framer) endLine() {
 		}
 	}
 }
+
+func (f *Framer) endEvent() {
+	f.plain = !f.odd && f.data <= 1 && !f.afterCR
+	f.data, f.odd = 0, false
+}
+
+// isData reports whether a line that begins so is data.
+func isData(head []byte) bool { return bytes.HasPrefix(head, []byte("data:")) }
+
+// isOtherField reports whether a line that begins so is a field other than data, a
+// comment, or empty.
+func isOtherField(head []byte) bool {
+	for _, name := range []string{":", "event:", "id:", "retry:"} {
+		if bytes.HasPrefix(head, []byte(name)) {
+			return true
+		}
+	}
+	return len(head) == 0
+}
+
+// isPrintable reports whether p is printable ASCII.
+func isPrintable(p []byte) bool {
+	for _, c := range p {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Plain reports whether all clients take the event, or the comment, that ended last apart
+// in the same way: its lines have the same ends and the same fields for all of them, and
+// at most one of them has data. Some clients end a line at LF only, some at other
+// characters as well, and some keep one line of data.
+func (f *Framer) Plain() bool { return f.plain }
 
 // Open reports whether the stream stands inside an event or a line.
 func (f *Framer) Open() bool { return f.open || f.seen > 0 }

@@ -3,6 +3,7 @@ package jsonrpc_test
 import (
 	"errors"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -75,6 +76,46 @@ func hasIDs(events []jsonrpc.Event) bool {
 	return false
 }
 
+// isPlain says the slow way what [jsonrpc.Framer.Plain] says of an event.
+func isPlain(event string) bool {
+	data := 0
+	for event != "" {
+		line, rest, ended := strings.Cut(event, "\n")
+		line, event = strings.TrimSuffix(line, "\r"), rest
+		if !ended || strings.Contains(line, "\r") {
+			return false
+		}
+		if strings.HasPrefix(line, "data:") {
+			data++
+		} else if !otherLine.MatchString(line) {
+			return false
+		}
+	}
+	return data <= 1
+}
+
+var otherLine = regexp.MustCompile(`^((event|id|retry)?:[ -~]*)?$`)
+
+// checkPlain holds what a Framer says of each event in a stream against the slow way.
+func checkPlain(t failer, chunks []string) {
+	t.Helper()
+	var f jsonrpc.Framer
+	event := ""
+	for _, chunk := range chunks {
+		for chunk != "" {
+			n, complete := f.Next([]byte(chunk))
+			event, chunk = event+chunk[:n], chunk[n:]
+			if !complete {
+				continue
+			}
+			if want := isPlain(event); f.Plain() != want {
+				t.Errorf("%q in %q: Plain() = %t", event, chunks, f.Plain())
+			}
+			event = ""
+		}
+	}
+}
+
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -85,6 +126,7 @@ type failer interface {
 // the others as they are.
 func checkFramer(t failer, chunks []string) {
 	t.Helper()
+	checkPlain(t, chunks)
 	var f jsonrpc.Framer
 	stream := strings.Join(chunks, "")
 	mine := jsonrpc.Event{Name: "mine", Data: []byte("inserted")}
@@ -134,7 +176,7 @@ func checkInserted(t failer, before string, mine jsonrpc.Event, after string) {
 // drawStream draws a stream from the pieces that matter to its framing.
 func drawStream(t *rapid.T) string {
 	pieces := rapid.SliceOfN(rapid.SampledFrom([]string{
-		"\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", ":", ": ping", "data: x", "data:", "data", "event: e",
+		"\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", ":", ": ping", "data: x", "data:", "data", "event: e", "retry: 1", "event: \u2028", "data: \u2028",
 		"id: 7", "id:", "id", "id: ", "id:  ", "idx: 7", " id: 7", "i", "d", "\ufeff", "\xef\xbb", "foo", " ",
 	}), 0, 20).Draw(t, "pieces")
 	mark := rapid.SampledFrom([]string{"", "", "\ufeff"}).Draw(t, "mark")
@@ -212,5 +254,53 @@ func TestFramerLargeEvent(t *testing.T) {
 	}
 	if n := f.Advance([]byte("\n\n")); n != 2 || f.Open() {
 		t.Errorf("boundary %d at the end, open %t", n, f.Open())
+	}
+}
+
+func TestPlain(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     bool
+	}{
+		{"one line of data", "data: x\n\n", true},
+		{"CRLF", "event: e\r\ndata: x\r\n\r\n", true},
+		{"all fields", "event: e\n: c\nid: 1\nretry: 1\ndata: \u2028\n\n", true},
+		{"no data", "id: 1\n\n", true},
+		{"comment", ": ping\n", true},
+		{"two lines of data", "data: x\ndata: y\n\n", false},
+		{"CR in data", "data: x\ry\n\n", false},
+		{"data behind a lone CR", "event: e\rdata: x\n\n", false},
+		{"lone CR at the end", "data: x\n\r", false},
+		{"field that some clients do not know", "foo: x\ndata: y\n\n", false},
+		{"data without a colon", "data\n\n", false},
+		{"another line break in a name", "event: e\u0085\ndata: x\n\n", false},
+		{"another line break in a comment", ": \vdata: x\n", false},
+		{"byte order mark", "\ufeffdata: x\n\n", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var f jsonrpc.Framer
+			if n, complete := f.Next([]byte(tt.in)); n != len(tt.in) || !complete {
+				t.Fatalf("the event ends after %d bytes of %d", n, len(tt.in))
+			}
+			if f.Plain() != tt.want {
+				t.Errorf("Plain() = %t", f.Plain())
+			}
+			checkFramer(t, strings.Split(tt.in, ""))
+		})
+	}
+}
+
+// An event says nothing about the one behind it.
+func TestPlainAgain(t *testing.T) {
+	var f jsonrpc.Framer
+	for _, event := range []string{"data: x\ndata: y\n\n", "data: x\r\r", "foo\n\n"} {
+		f.Next([]byte(event))
+		if f.Plain() {
+			t.Errorf("%q: Plain() = true", event)
+		}
+		if f.Next([]byte("data: x\n\n")); !f.Plain() {
+			t.Errorf("the event behind %q: Plain() = false", event)
+		}
 	}
 }

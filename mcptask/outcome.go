@@ -273,7 +273,7 @@ func endSentence(t task.Task) string {
 	case t.Failure != nil && t.Failure.Stage == task.StageShutdown && t.Failure.Ran != task.RanNo:
 		return "Interrupted because the server was stopped."
 	case nested && t.Failure != nil && t.Failure.Stage == task.StageUpstreamError:
-		return withQuote("The server's task failed", t.Failure.Reason)
+		return withQuote("The server's task failed", t.Execution.Message)
 	default:
 		return endingOf(t).text
 	}

@@ -147,16 +147,16 @@ var (
 // with what comes of it. The context is one from enter.
 func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, error) {
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
-	result, failed := s.untilOver(ctx, ref, work)
+	working, release := s.guard(ctx, ref)
+	defer release() // the lease is kept until the answer is
+	result, failed := protected(context.WithValue(working, callKey{}, &Call{server: s, ref: ref}), work)
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
 		failed = errors.New("the work's result is no JSON object")
 	}
-	// The answer is kept even if the process is about to end.
-	keeping := context.WithoutCancel(ctx)
 	if failed != nil && errors.Is(context.Cause(ctx), errStopping) && errors.Is(failed, context.Canceled) {
-		return s.leave(keeping, t)
+		return s.leave(context.WithoutCancel(ctx), t)
 	}
-	t, err := s.keep(keeping, ref, result, failed)
+	t, err := s.keep(ctx, t, result, failed)
 	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
 		failed = nil // the client was told, or does not care any more
 	}
@@ -169,15 +169,49 @@ func (s *Server) leave(ctx context.Context, t task.Task) (task.Task, error) {
 	if s.again(t) != nil {
 		return t, nil
 	}
-	fail := task.Fail{By: s.runner(), Failure: task.Failure{Stage: task.StageShutdown, Reason: "the server was stopped"}}
-	after, err := task.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), fail, s.Now())
-	return after, unlessOver(err)
+	failure := task.Failure{Stage: task.StageShutdown, Reason: "the server was stopped"}
+	return s.fail(ctx, task.OwnedBy(t.Owner).Ref(t.ID), failure)
 }
 
-// keep ends a run with its result, or with what made it fail. If the task has
-// ended already, it returns the task as it is.
-func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
-	if t, err := s.Store.Get(ctx, ref); err != nil || t.State.Terminal() {
+// fail ends a run of this process, unless another has taken over.
+func (s *Server) fail(ctx context.Context, ref task.Ref, why task.Failure) (task.Task, error) {
+	t, err := task.Advance(ctx, s.Store, ref, task.Fail{By: s.runner(), Executor: s.runner(), Failure: why}, s.Now())
+	return t, unlessOver(err)
+}
+
+// The shortest and the longest pause before a store that has failed is tried again.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// keep ends the run of t with its result, or with what made it fail. A store that
+// fails is tried again until the time of t is over. The answer is kept even if ctx has
+// ended, because the process is about to, but then the store is tried only once more.
+func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, failed error) (task.Task, error) {
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		stopping := ctx.Err() != nil
+		after, err := s.tryToKeep(context.WithoutCancel(ctx), task.OwnedBy(t.Owner).Ref(t.ID), result, failed)
+		if !task.Unsure(err) || stopping || !s.Now().Before(t.ExpiresAt) {
+			return after, err
+		}
+		if after.ID != "" {
+			t = after // it may have got more time
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+		}
+	}
+}
+
+// tryToKeep is keep with one attempt. If the task has ended already, or another process
+// has taken over, it returns the task as it is.
+func (s *Server) tryToKeep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
+	t, err := s.Store.Get(ctx, ref)
+	if err != nil || t.State != task.Executing || t.Execution.Executor != s.runner() {
 		return t, err
 	}
 	kind := KindOf(result)
@@ -186,15 +220,17 @@ func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage,
 	}
 	kept, err := task.WriteResult(ctx, task.BlobsOf(s.Store), ref, bytes.NewReader(result))
 	if errors.Is(err, task.ErrCapacityExceeded) {
-		failure := task.Failure{Stage: task.StageResultTooLarge, Reason: err.Error(), Ran: task.RanYes}
-		t, failed := task.Advance(ctx, s.Store, ref, task.Fail{By: s.runner(), Failure: failure}, s.Now())
-		return t, errors.Join(err, unlessOver(failed))
+		t, failed := s.fail(ctx, ref, task.Failure{Stage: task.StageResultTooLarge, Reason: err.Error(), Ran: task.RanYes})
+		if task.Unsure(failed) {
+			return t, failed
+		}
+		return t, errors.Join(err, failed)
 	}
 	if err != nil {
-		return task.Task{}, err
+		return t, err
 	}
 	kept.Kind = kind
-	t, err := task.CompleteWithResult(ctx, s.Store, ref, task.Complete{By: s.runner(), Result: kept}, s.Now())
+	t, err = task.CompleteWithResult(ctx, s.Store, ref, task.Complete{By: s.runner(), Result: kept}, s.Now())
 	return t, unlessOver(err)
 }
 
@@ -207,20 +243,24 @@ func unlessOver(err error) error {
 	return err
 }
 
-// untilOver does the work and ends its context when the task ends first.
-func (s *Server) untilOver(ctx context.Context, ref task.Ref, work Work) ([]byte, error) {
-	ctx, stop := context.WithCancelCause(ctx)
+// guard keeps the lease of a task that this process runs, until release is called. The
+// context is for the work: it ends with ctx, and when the task ends first.
+func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Context, release func()) {
+	working, stop := context.WithCancelCause(ctx)
+	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer stop(nil)
 	watching.Go(func() {
-		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
+		_, err := task.Wait(working, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
 		if err == nil {
 			stop(errOver)
 		}
 	})
-	watching.Go(func() { s.keepLease(ctx, ref, stop) })
-	return protected(context.WithValue(ctx, callKey{}, &Call{server: s, ref: ref}), work)
+	watching.Go(func() { s.keepLease(keeping, ref, stop) })
+	return working, func() {
+		stop(nil)
+		end()
+		watching.Wait()
+	}
 }
 
 // protected does the work, and turns a panic into an error.
@@ -234,7 +274,8 @@ func protected(ctx context.Context, work Work) (result []byte, err error) {
 }
 
 // keepLease renews the lease of a task that this process runs, and ends the task
-// when its time is over. It ends the work if another process has taken over.
+// when its time is over. It ends the work if the task has ended, or if another process
+// has taken over.
 func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.CancelCauseFunc) {
 	pause := time.NewTimer(s.lease() / leaseParts)
 	defer pause.Stop()
@@ -248,7 +289,7 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 		t, err := task.Advance(ctx, s.Store, ref, task.RenewLease{By: s.runner(), Until: now.Add(s.lease())}, now)
 		next := s.lease() / leaseParts
 		switch {
-		case errors.Is(err, task.ErrNotExecutor):
+		case errors.Is(err, task.ErrNotExecutor), errors.Is(err, task.ErrAlreadyTerminal):
 			stop(errOver)
 			return
 		case errors.Is(err, task.ErrExpired):

@@ -30,12 +30,12 @@ func sum(name string) task.Draft {
 	return task.Draft{Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: name, Message: "{}"}}
 }
 
-// until waits for the task to be in a state.
+// until waits for the task to be in a state, or in one that it does not leave.
 func (b bench) until(id task.ID, state task.State) task.Task {
 	b.t.Helper()
-	got, err := task.Wait(b.t.Context(), b.Store, task.AnyOwner().Ref(id), func(t task.Task) bool { return t.State == state })
-	if err != nil {
-		b.t.Fatalf("%v; the task is %s", err, got.State)
+	got, err := task.Wait(b.t.Context(), b.Store, task.AnyOwner().Ref(id), func(t task.Task) bool { return t.State == state || t.State.Terminal() })
+	if err != nil || got.State != state {
+		b.t.Fatalf("the task is %s, %+v; want %s: %v", got.State, got.Failure, state, err)
 	}
 	return got
 }
@@ -424,15 +424,15 @@ func TestCallVariables(t *testing.T) {
 	b := alive(t)
 	made := b.launch(func(ctx context.Context) ([]byte, error) {
 		call, _ := mcptask.CallFrom(ctx)
-		if err := call.Set(ctx, "server.plan", []string{"a", "b"}); err != nil {
-			return nil, err
+		var chosen string
+		if there, err := call.Get(ctx, "client.choice", &chosen); there || err != nil {
+			return nil, fmt.Errorf("client.choice is there: %w", err)
 		}
 		if err := call.Set(ctx, "client.plan", 1); !errors.Is(err, task.ErrVariableOwnership) {
 			return nil, fmt.Errorf("the server wrote a variable of the client: %w", err)
 		}
-		var chosen string
-		if there, err := call.Get(ctx, "client.choice", &chosen); there || err != nil {
-			return nil, fmt.Errorf("client.choice is there: %w", err)
+		if err := call.Set(ctx, "server.plan", []string{"a", "b"}); err != nil { // the client chooses when it sees it
+			return nil, err
 		}
 		if err := call.Wait(ctx, "client.choice", &chosen); err != nil {
 			return nil, err

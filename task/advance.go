@@ -107,11 +107,12 @@ func SettleOverdue(ctx context.Context, s Store, by string, now time.Time) ([]Ta
 // past their deadline and fails those whose executor's lease has lapsed, the
 // outcome unknown. Any number of replicas may do it at the same time; each
 // task is settled, and returned, by one of them. Tasks are taken in batches:
-// call it again as long as it returns any.
+// call it again as long as it returns any. If some of a batch cannot be read, it
+// settles the others, and returns [ErrUnreadable] too.
 func (u Updater) SettleOverdue(ctx context.Context, by string, now time.Time) ([]Task, error) {
-	overdue, err := u.Store.Overdue(ctx, precise(now), batch)
-	if err != nil {
-		return nil, err
+	overdue, unreadable := u.Store.Overdue(ctx, precise(now), batch)
+	if unreadable != nil && !errors.Is(unreadable, ErrUnreadable) {
+		return nil, unreadable
 	}
 	settled := overdue[:0]
 	for _, t := range overdue {
@@ -119,10 +120,10 @@ func (u Updater) SettleOverdue(ctx context.Context, by string, now time.Time) ([
 		if ended {
 			settled = append(settled, after)
 		} else if err != nil {
-			return settled, err
+			return settled, errors.Join(unreadable, err)
 		}
 	}
-	return settled, nil
+	return settled, unreadable
 }
 
 // Settle ends t if its time is over at time now, as [Updater.SettleOverdue] does,
@@ -160,9 +161,11 @@ func FailPending(ctx context.Context, s Store, by string, now time.Time) (int, e
 }
 
 // FailPending ends every task that is pending, because a store that does not
-// outlive the process is about to go, and reports how many.
+// outlive the process is about to go, and reports how many. It returns
+// [ErrUnreadable] if some cannot be read, after it has ended the others.
 func (u Updater) FailPending(ctx context.Context, by string, now time.Time) (int, error) {
 	ended := 0
+	var unreadable error
 	q := Query{Scope: AnyOwner(), States: Pending(), Limit: batch}
 	for t, err := range Each(ctx, u.Store, q) {
 		if err == nil {
@@ -171,11 +174,13 @@ func (u Updater) FailPending(ctx context.Context, by string, now time.Time) (int
 		switch {
 		case err == nil:
 			ended++
+		case errors.Is(err, ErrUnreadable):
+			unreadable = errors.Join(unreadable, err)
 		case !settledElsewhere(err):
-			return ended, err
+			return ended, errors.Join(unreadable, err)
 		}
 	}
-	return ended, nil
+	return ended, unreadable
 }
 
 // abandon fails a task in whatever state it is, or expires it if it is too

@@ -469,6 +469,39 @@ func TestHousekeepingFails(t *testing.T) {
 	}
 }
 
+// TestHousekeepingGoesOn checks that tasks that cannot be read keep no other from
+// being ended.
+func TestHousekeepingGoesOn(t *testing.T) {
+	settled, err := task.SettleOverdue(t.Context(), damagedIn(t), "gate", epoch.Add(2*ttl))
+	if len(settled) != 1 || !errors.Is(err, task.ErrUnreadable) {
+		t.Errorf("SettleOverdue = %d tasks, %v; want 1 and that others cannot be read", len(settled), err)
+	}
+	ended, err := task.FailPending(t.Context(), damagedIn(t), "gate", epoch)
+	if ended != 1 || !errors.Is(err, task.ErrUnreadable) {
+		t.Errorf("FailPending = %d, %v; want 1 and that others cannot be read", ended, err)
+	}
+}
+
+// damagedIn returns a store with one task that can be read and some that cannot.
+func damagedIn(t *testing.T) task.Store {
+	s := newStore(t)
+	store(t, s, task.InputRequired)
+	return damaged{s}
+}
+
+// damaged is a store in which some tasks cannot be read.
+type damaged struct{ task.Store }
+
+func (d damaged) List(ctx context.Context, q task.Query) (task.Page, error) {
+	page, err := d.Store.List(ctx, q)
+	return page, errors.Join(err, task.ErrUnreadable)
+}
+
+func (d damaged) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
+	found, err := d.Store.Overdue(ctx, at, limit)
+	return found, errors.Join(err, task.ErrUnreadable)
+}
+
 // readOnly is a store that cannot write.
 type readOnly struct {
 	task.Store

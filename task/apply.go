@@ -101,6 +101,10 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 	}
 	f.Retriable = f.Retriable && f.Ran == RanNo
 	t.Failure = &f
+	if e.Message != "" && t.Execution != nil {
+		t.Execution = t.Execution.clone()
+		t.Execution.Message = e.Message
+	}
 	if e.Result == nil {
 		return nil
 	}

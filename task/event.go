@@ -107,6 +107,7 @@ type (
 		Executor string // if not empty, the only executor whose run it ends; any other is [ErrNotExecutor]
 		From     State  // if not empty, the only state that it ends; any other is [ErrConcurrentModification]
 		Failure  Failure
+		Message  string  // the words of the upstream about its task, for the owner alone, if there are any
 		Result   *Result // the JSON-RPC error that the upstream gave the executor, if it did; the executor is By if Executor is empty
 	}
 

@@ -36,7 +36,7 @@ func newList(g gateFlags) *cobra.Command {
 		Use:   "list",
 		Short: "List held calls",
 		Long: "List the calls that a gate holds, pending ones with the least time left first, others newest first.\n\n" +
-			"RISK is what may come of a call, by what the tool's server says of the tool.",
+			"RISK is what a call may do, according to the tool's server; the gate has not checked it.",
 		Args: noArguments,
 	}
 	var s client.Selection

@@ -19,8 +19,8 @@ func newDesk() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "desk",
 		Short: "Serve the inbox of all your gates",
-		Long: "Serve the inbox that all gates of yours with the store desk: share, whether or not one of them runs.\n" +
-			"Nobody has to: one of the gates serves it anyway. The command takes its turn with them, and ends with Ctrl-C.",
+		Long: "Serve the inbox that all your gates with the store desk: share, even if none of them runs.\n" +
+			"You rarely need this: a gate that runs serves the inbox by itself, and this command waits until that gate ends.",
 		Args: noArguments,
 	}
 	file := configFlag(cmd)

@@ -30,7 +30,7 @@ func newServe() *cobra.Command {
 	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
 	cmd.Flags().String("operators-listen", "", "`address` for operators (inbox, health, metrics), as host:port")
 	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
-	cmd.Flags().String("store", "", "where held calls are kept: memory:, sqlite:FILE, or a postgres:// or redis:// `URL` (put passwords into THOUGHTGATE_STORE instead)")
+	cmd.Flags().String("store", "", "where held calls are kept: sqlite:FILE, desk:, memory:, or a postgres:// or redis:// `URL` (put passwords into THOUGHTGATE_STORE instead)")
 	cmd.Flags().Bool("anonymous", false, "accept agents without authentication, even on addresses that other machines can reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}

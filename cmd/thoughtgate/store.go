@@ -164,8 +164,8 @@ func newStoreExport(f storeFlags) *cobra.Command {
 		Use:   "export [FILE]",
 		Short: "Export held calls and the journal to a file",
 		Long: "Write every held call and the journal to a file or to standard output, as lines of JSON for \"store import\".\n" +
-			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key and the sessions of\n" +
-			"operators are never exported.",
+			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key, the sessions of operators\n" +
+			"and standing approvals are never exported.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	plain := cmd.Flags().Bool("plain", false, "decrypt: anyone with the file can read all arguments and results")

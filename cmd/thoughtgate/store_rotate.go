@@ -21,10 +21,10 @@ func newStoreRotate(f storeFlags) *cobra.Command {
 			"still opens what it sealed until that expires, so nobody is signed out. Running gates use the new\n" +
 			"key within a second.\n\n" +
 			"If the old key may have leaked, use --forget: the old key then opens nothing, and every operator must sign\n" +
-			"in again. Held calls are kept.",
+			"in again. Standing approvals are deleted too. Held calls are kept.",
 		Args: noArguments,
 	}
-	forget := cmd.Flags().Bool("forget", false, "delete the old key and end all operator sessions now")
+	forget := cmd.Flags().Bool("forget", false, "delete the old key and all standing approvals, and end all operator sessions now")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := f.load()
 		if err != nil {

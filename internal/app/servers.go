@@ -102,14 +102,25 @@ func headers(secrets map[string]config.Secret) http.Header {
 // started again within a minute.
 const processRestarts = 3
 
+// Answers of the largest size that may be in memory until clients have read them: those
+// of all clients of a program, and those of one client.
+const (
+	unreadAnswers          = 8
+	unreadAnswersPerClient = 2
+)
+
 // newBridge returns the way to an upstream that is a program.
 func (s *servers) newBridge(u config.Upstream) *bridge.Bridge {
 	cfg := s.processConfig(u)
 	cfg.Dir, cfg.Env, cfg.Restarts = u.Dir, environOf(u, s.cfg.ServerEnviron), processRestarts
+	largest := int64(cfg.MaxLine)
 	return bridge.New(bridge.Config{
 		Server: cfg, Shared: u.Shared, Idle: u.IdleTimeout, Log: s.log,
 		Processes: admission.Limits{
 			Total: int64(u.MaxProcesses), Client: quarter(u.MaxProcessesPerClient, u.MaxProcesses), Anonymous: s.anonymous(int64(u.MaxProcesses)),
+		},
+		Unread: admission.Limits{
+			Total: unreadAnswers * largest, Client: unreadAnswersPerClient * largest, Anonymous: s.anonymous(unreadAnswers * largest),
 		},
 		Records: s.records,
 	})

@@ -84,7 +84,7 @@ func TestSlackTokenRotated(t *testing.T) {
 	}
 	eventually(t, "the inbox shows the trouble", func() bool {
 		text := page()
-		return strings.Contains(text, "1 message not sent") && strings.Contains(text, "decisions of people there do not arrive") && strings.Contains(text, "token_revoked")
+		return strings.Contains(text, "1 message not sent") && strings.Contains(text, "the gate does not receive decisions made there") && strings.Contains(text, "token_revoked")
 	})
 	_, metrics := get(t, "http://"+r.OperatorAddr()+"/metrics")
 	for _, want := range []string{`thoughtgate_channel_messages_waiting{channel="chat"} 1`, `thoughtgate_channel_listening{channel="chat"} 0`} {

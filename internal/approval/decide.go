@@ -82,7 +82,7 @@ type decider struct {
 // given, and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
 // late. After a [*NotGivenError] the call is approved, and the standing approval is
-// missing.
+// missing. After [ErrUnsure] nobody knows whether the decision was recorded.
 //
 // An approved call runs as [Config.Start] says, if the policy still allows it then.
 func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
@@ -104,7 +104,11 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	if err != nil {
 		return before, err
 	}
-	after, err := d.updater().Advance(ctx, ref, e, d.cfg.Now())
+	now := d.cfg.Now()
+	after, err := d.updater().Advance(ctx, ref, e, now)
+	if task.Unsure(err) && after.ID != "" { // it was sent to the store
+		after, err = d.recorded(ctx, ref, who, now, err)
+	}
 	if err != nil {
 		return after, err
 	}
@@ -116,6 +120,43 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 		d.approved(ctx, after)
 	}
 	return after, err
+}
+
+// ErrUnsure is the error of a decision if the store does not say whether it was recorded.
+var ErrUnsure = errors.New("it is not known whether the decision was recorded")
+
+// rereading is how long a store that failed is asked what became of a decision.
+const rereading = 3 * time.Second
+
+// recorded returns the task with the decision that who made at the given time, after the
+// store could not say whether it was recorded: err is what it said. A decision that the
+// store has not got does not count; one that it has counts, even if the approver is gone.
+func (d *decider) recorded(ctx context.Context, ref task.Ref, who Approver, at time.Time, err error) (task.Task, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rereading)
+	defer stop()
+	t, failed := d.runner.readAgain(ctx, ref)
+	switch {
+	case failed != nil:
+		return t, errors.Join(ErrUnsure, err)
+	case !hasDecision(t, who, at):
+		return t, err
+	default:
+		return t, nil
+	}
+}
+
+// hasDecision reports whether who decided about t at the given time.
+func hasDecision(t task.Task, who Approver, at time.Time) bool {
+	if t.Approval == nil {
+		return false
+	}
+	decisions := t.Approval.Approvals
+	if t.Approval.Rejection != nil {
+		decisions = append(slices.Clone(decisions), *t.Approval.Rejection)
+	}
+	return slices.ContainsFunc(decisions, func(made task.Decision) bool {
+		return made.By == who.Name && made.At.Equal(at.Truncate(time.Microsecond))
+	})
 }
 
 // give keeps the standing approval that the approvers of t gave, if they did. The error

@@ -97,7 +97,7 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	step := Held
 	if attached {
 		step = Attached
-		d.cfg.Log.InfoContext(About(ctx, held), "identical call joins a held one", "state", held.State)
+		d.cfg.Log.InfoContext(About(ctx, held), "identical call attaches to a held one", "state", held.State)
 	}
 	d.observe(ctx, Event{Step: step, Task: held})
 	return d.begin(ctx, held, c.Send), attached, nil

@@ -39,8 +39,7 @@ func (d *Desk) Run(ctx context.Context) error {
 	cancelling.Go(func() { d.canceller.run(ctx) })
 	var last loggedHead
 	for {
-		d.report(ctx, d.housekeeper.sweep(ctx))
-		d.report(ctx, d.housekeeper.trim(ctx))
+		d.housekeeper.sweep(ctx)
 		last = d.housekeeper.logHead(ctx, last)
 		changes.PollIn(d.settings().Sweep) // it may have been changed
 		for reason := task.Changed; reason != task.Polled; {
@@ -65,16 +64,22 @@ func pause(ctx context.Context, long time.Duration) {
 	}
 }
 
-// sweepBatch is how many tasks are deleted at a time.
+// sweepBatch is how many tasks or records are deleted at a time.
 const sweepBatch = 100
 
-// sweep does all the housekeeping once.
-func (h *housekeeper) sweep(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{h.settleOverdue, h.sweepTasks, h.sweepRecords, h.count} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+// sweep does all the housekeeping once. A step that fails keeps no other from being
+// taken: in a full store tasks may be unable to end until others are deleted.
+func (h *housekeeper) sweep(ctx context.Context) {
+	for _, step := range []func(context.Context) error{
+		h.settleOverdue, h.sweepTasks, h.sweepRecords, h.count, h.startApproved, h.trim,
+	} {
+		h.report(ctx, step(ctx))
 	}
+}
+
+// startApproved starts approved tasks that this desk can start, and ends those whose
+// approval is too old.
+func (h *housekeeper) startApproved(ctx context.Context) error {
 	return h.eachApproved(ctx, func(t task.Task) error {
 		if !h.stale(t, h.cfg.Now()) {
 			return h.dispatchOne(ctx, t)
@@ -95,39 +100,41 @@ func (h *housekeeper) settleOverdue(ctx context.Context) error {
 		for _, t := range ended {
 			h.tasks.overdue(ctx, t)
 		}
-		if err != nil {
+		if len(ended) == 0 { // some may be left that cannot be read
 			return err
-		}
-		if len(ended) == 0 {
-			return nil
 		}
 	}
 }
 
 // sweepTasks deletes the tasks that are no longer kept.
 func (h *housekeeper) sweepTasks(ctx context.Context) error {
-	for {
-		n, err := h.cfg.Store.Sweep(ctx, h.cfg.Now().Add(-h.settings().Keep), sweepBatch)
+	return inBatches(sweepBatch, func(limit int) (int, error) {
+		n, err := h.cfg.Store.Sweep(ctx, h.cfg.Now().Add(-h.settings().Keep), limit)
 		if n > 0 {
 			h.observe(ctx, Event{Step: SweptAway, Count: n})
 		}
-		if err != nil {
-			return err
-		}
-		if n < sweepBatch {
-			return nil
-		}
-	}
+		return n, err
+	})
 }
 
-// sweepRecords deletes the records that have expired, in the store and in memory.
+// sweepRecords deletes the records that have expired, in memory and in the store.
 func (h *housekeeper) sweepRecords(ctx context.Context) error {
-	if _, err := h.cfg.Store.SweepRecords(ctx, h.cfg.Now(), sweepBatch); err != nil {
-		return err
-	}
 	h.pace.prune(h.cfg.Now())
 	h.contacts.prune()
-	return nil
+	return inBatches(sweepBatch, func(limit int) (int, error) {
+		return h.cfg.Store.SweepRecords(ctx, h.cfg.Now(), limit)
+	})
+}
+
+// inBatches calls remove, which returns how many things it has removed, until it finds
+// fewer than it may remove at a time.
+func inBatches(limit int, remove func(limit int) (int, error)) error {
+	for {
+		n, err := remove(limit)
+		if err != nil || n < limit {
+			return err
+		}
+	}
 }
 
 // count reports how many tasks there are in each state that does not end them.
@@ -198,12 +205,9 @@ func (h *housekeeper) trim(ctx context.Context) error {
 	if h.settings().Retention <= 0 {
 		return nil
 	}
-	for {
-		n, err := h.cfg.Store.Trim(ctx, h.cfg.Now().Add(-h.settings().Retention), trimBatch)
-		if err != nil || n < trimBatch {
-			return err
-		}
-	}
+	return inBatches(trimBatch, func(limit int) (int, error) {
+		return h.cfg.Store.Trim(ctx, h.cfg.Now().Add(-h.settings().Retention), limit)
+	})
 }
 
 // headEvery is how often the head of the journal is logged.

@@ -67,14 +67,16 @@ func sendError(ctx context.Context, err error) *SendError {
 // either, and what became of the call cannot be known.
 func (rn *runner) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
 	rn.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
-	failure := task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"}
-	return rn.fail(ctx, t, failure)
+	return rn.fail(ctx, t, task.Fail{
+		Failure: task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"},
+	})
 }
 
 // fail ends a task that runs.
-func (rn *runner) fail(ctx context.Context, t task.Task, why task.Failure) (task.Task, error) {
+func (rn *runner) fail(ctx context.Context, t task.Task, end task.Fail) (task.Task, error) {
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := rn.updater().Advance(ctx, ref, task.Fail{By: rn.cfg.Name, From: task.Executing, Failure: why}, rn.cfg.Now())
+	end.By, end.From = rn.cfg.Name, task.Executing
+	after, err := rn.updater().Advance(ctx, ref, end, rn.cfg.Now())
 	if overtaken(err) {
 		return rn.tasks.get(ctx, ref)
 	}
@@ -104,17 +106,25 @@ func (rn *runner) concluded(ctx context.Context, t task.Task) (task.Task, error)
 	if !nested(t) || t.Execution.Upstream != task.UpstreamFailed || rn.busy(t) {
 		return t, nil
 	}
-	failure := task.Failure{Stage: task.StageUpstreamError, Reason: t.Execution.Message, Ran: task.RanYes}
-	return rn.fail(ctx, t, failure)
+	return rn.fail(ctx, t, task.Fail{Failure: task.Failure{Stage: task.StageUpstreamError, Reason: taskFailed, Ran: task.RanYes}})
 }
+
+// What approvers and the audit log are told of the end of an upstream's task. The words
+// of the upstream are for the owner alone: they may repeat what is redacted.
+const (
+	taskFailed    = "the upstream's task failed"
+	taskCancelled = "the upstream cancelled its task"
+)
 
 func (rn *runner) noted(ctx context.Context, t task.Task, r Report) (task.Task, error) {
 	switch {
 	case r.Outcome != nil:
 		return rn.take(ctx, t, *r.Outcome)
 	case r.Cancelled:
-		reason := plain.Text(r.Message, casefile.MaxReason)
-		return rn.fail(ctx, t, task.Failure{Stage: task.StageUpstreamError, Reason: reason, Ran: task.RanUnknown})
+		return rn.fail(ctx, t, task.Fail{
+			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: taskCancelled, Ran: task.RanUnknown},
+			Message: plain.Text(r.Message, casefile.MaxReason),
+		})
 	case !r.news(t.Execution):
 		return t, nil
 	case rn.busy(t):
@@ -181,7 +191,7 @@ func always(context.Context) bool { return true }
 func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
 	if _, drift := rn.recheck(t); drift != nil {
 		drift.Ran, drift.Retriable = task.RanUnknown, false
-		return rn.fail(ctx, t, *drift)
+		return rn.fail(ctx, t, task.Fail{Failure: *drift})
 	}
 	claimed, ok, err := rn.claim(ctx, t, func(context.Context) bool {
 		_, drift := rn.recheck(t)

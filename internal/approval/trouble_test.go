@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,5 +139,65 @@ func TestWaitBegunInTrouble(t *testing.T) {
 		<-w.done
 		mustBe(t, w.err, task.ErrNotReady)
 		store.down.Store(false)
+	})
+}
+
+// A cramped store has no room for the ends of tasks.
+type crampedStore struct {
+	task.GateStore
+
+	full atomic.Bool
+}
+
+func (s *crampedStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if s.full.Load() && t.State.Terminal() {
+		return &task.Error{Kind: task.KindUnavailable, Err: task.ErrCapacityExceeded}
+	}
+	return s.GateStore.Swap(ctx, t, notes...)
+}
+
+// Housekeeping deletes what is over although a task cannot end, so that there is room
+// for its end.
+func TestSweepMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere := open(t, nil)
+		store := &crampedStore{GateStore: elsewhere.store}
+		o := branch(t, store, nil)
+		over := o.hold(t, call("ann", "/over"))
+		if _, err := o.Cancel(t.Context(), mine(over), approval.Withdrawal{By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Hour)
+		store.full.Store(true)
+		stuck := o.hold(t, call("ann", "/stuck"))
+		pass(16 * time.Minute)
+		defer o.runHousekeeping(t)()
+		pass(time.Second)
+		if _, err := o.store.Get(t.Context(), task.AnyOwner().Ref(over.ID)); err == nil {
+			t.Error("a task that is over is still there")
+		}
+		store.full.Store(false)
+		pass(time.Minute)
+		mustState(t, o.now(t, stuck.ID), task.Expired)
+	})
+}
+
+// Housekeeping deletes all records that have expired, however many.
+func TestSweepRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for i := range 250 {
+			r := task.Record{Name: fmt.Sprint("session/", i), Version: 1, Value: []byte("x"), Expires: time.Now().Add(time.Minute)}
+			if err := o.store.PutRecord(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Hour)
+		defer o.runHousekeeping(t)()
+		pass(time.Millisecond)
+		left, err := o.store.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 1000})
+		if len(left) > 0 || err != nil {
+			t.Errorf("%d records are left: %v", len(left), err)
+		}
 	})
 }

@@ -439,3 +439,75 @@ func TestReplacedFetcherStops(t *testing.T) {
 		})
 	}
 }
+
+// A decision counts if the store has recorded it, even if the store did not say so; the
+// standing approval that belongs to it is made.
+func TestLostAnswerToDecision(t *testing.T) {
+	decided := func(t task.Task) bool { return t.State == task.Approved || t.State == task.Rejected }
+	for name, what := range map[string]approval.Decision{"approval": approval.Approve, "rejection": approval.Reject} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
+				held := o.hold(t, call("agent", "a"))
+				after, err := o.decide(t.Context(), held.ID, approval.Approver{Name: "alice"}, what, "")
+				if err != nil || !decided(after) || o.count(approval.Decided) != 1 {
+					t.Errorf("state %s, told %d times, error %v", after.State, o.count(approval.Decided), err)
+				}
+			})
+		})
+	}
+	t.Run("standing approval", func(t *testing.T) {
+		o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
+		o.allowGrants("ops")
+		o.grant(t, toolCall(`{"path":"/a"}`), terms(2))
+	})
+}
+
+// The approver is told so if nobody knows whether the decision was recorded, and that it
+// does not count if it was not.
+func TestUnsureDecision(t *testing.T) {
+	decided := func(t task.Task) bool { return t.State == task.Rejected }
+	for name, tt := range map[string]struct {
+		store  func(task.GateStore) task.GateStore
+		unsure bool
+	}{
+		"not recorded": {func(s task.GateStore) task.GateStore { return &refusingStore{GateStore: s, refuse: decided} }, false},
+		"not known":    {func(s task.GateStore) task.GateStore { return &silentStore{GateStore: s, after: decided} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, func(c *approval.Config) { c.Store = tt.store(c.Store) })
+				held := o.hold(t, call("agent", "a"))
+				_, err := o.decide(t.Context(), held.ID, approval.Approver{Name: "alice"}, approval.Reject, "")
+				if err == nil || errors.Is(err, approval.ErrUnsure) != tt.unsure || o.count(approval.Decided) != 0 {
+					t.Errorf("told %d times, error %v", o.count(approval.Decided), err)
+				}
+			})
+		})
+	}
+}
+
+// A silentStore answers nothing any more after a change.
+type silentStore struct {
+	task.GateStore
+
+	after  func(task.Task) bool
+	silent atomic.Bool
+}
+
+// Swap implements [task.Store].
+func (s *silentStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if s.after(t) {
+		s.silent.Store(true)
+		return &task.Error{Kind: task.KindUnavailable}
+	}
+	return s.GateStore.Swap(ctx, t, notes...)
+}
+
+// Get implements [task.Store].
+func (s *silentStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if s.silent.Load() {
+		return task.Task{}, &task.Error{Kind: task.KindUnavailable}
+	}
+	return s.GateStore.Get(ctx, ref)
+}

@@ -46,6 +46,12 @@ type Runner interface {
 	Run(ctx context.Context, report func(error))
 }
 
+// A Waiter is a [Channel] that may still be doing something when it has returned.
+type Waiter interface {
+	// Wait waits for that. It is called when nothing more is to be sent.
+	Wait()
+}
+
 // A Stage is how a question stands, as far as channels are concerned.
 type Stage string
 

@@ -99,7 +99,12 @@ func (o *Outbox) Statuses() []Status {
 func (o *Outbox) Run(ctx context.Context) {
 	var lanes sync.WaitGroup
 	for name, c := range o.cfg.Channels {
-		lanes.Go(func() { (&lane{Outbox: o, name: name, channel: c, via: digestOf(c.Address()), eager: true}).run(ctx) })
+		lanes.Go(func() {
+			(&lane{Outbox: o, name: name, channel: c, via: digestOf(c.Address()), eager: true}).run(ctx)
+			if w, ok := c.(Waiter); ok {
+				w.Wait()
+			}
+		})
 		if r, ok := c.(Runner); ok {
 			lanes.Go(func() { r.Run(ctx, func(err error) { o.listens(name, err) }) })
 		}

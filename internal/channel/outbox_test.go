@@ -504,3 +504,42 @@ func TestDeaf(t *testing.T) {
 		}
 	})
 }
+
+// A busyChannel is still doing something when it has returned.
+type busyChannel struct {
+	chat
+
+	waiting, done chan struct{}
+}
+
+func (b *busyChannel) Wait() {
+	close(b.waiting)
+	<-b.done
+}
+
+// An outbox ends when its channels have ended what they began.
+func TestWaitsForChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		c := &busyChannel{waiting: make(chan struct{}), done: make(chan struct{})}
+		o := f.outboxTo("a", c, func(task.Task) bool { return true })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { o.Run(ctx); close(ended) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		select {
+		case <-c.waiting:
+		default:
+			t.Error("it does not wait for the channel")
+		}
+		select {
+		case <-ended:
+			t.Error("it has ended before the channel")
+		default:
+		}
+		close(c.done)
+		<-ended
+	})
+}

@@ -85,7 +85,7 @@ func Find(name string) (Client, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return Client{}, fmt.Errorf("%q is none of the clients that are known: %s", name, strings.Join(names, ", "))
+	return Client{}, fmt.Errorf("unknown client %q; known are %s", name, strings.Join(names, ", "))
 }
 
 // UserFile returns the file with the servers of a user.

@@ -143,6 +143,21 @@ func (l *loader) checkChannels() {
 				l.report(l.origin(at), at, fmt.Sprintf("no channel %q: there are %s", name, strings.Join(names, ", ")))
 			}
 		}
+		l.warnOfAddresses(w)
+	}
+}
+
+// warnOfAddresses warns of a workflow for which one person may count as two: Slack knows
+// the members of user groups by an e-mail address that they may be able to change.
+func (l *loader) warnOfAddresses(w Workflow) {
+	for i := range l.cfg.Channels {
+		c := &l.cfg.Channels[i]
+		if w.Quorum < 2 || len(c.Slack.Groups) == 0 || !slices.Contains(w.Channels, c.Name) {
+			continue
+		}
+		at := "workflows." + w.Name + ".quorum"
+		l.warnings = append(l.warnings, Problem{l.origin(at), at, "a person who changes the e-mail address of their Slack profile may count twice: " +
+			"name those who may approve in channels." + c.Name + ".slack.people, as they sign in, and remove groups"})
 	}
 }
 

@@ -280,6 +280,21 @@ func TestProxyOnThisMachine(t *testing.T) {
 	}
 }
 
+// Members of a Slack user group may change their names, and count twice.
+func TestSlackGroupsWithQuorum(t *testing.T) {
+	const warning = "workflows.ops.quorum: a person who changes the e-mail address of their Slack profile may count twice"
+	for rest, want := range map[string]bool{
+		"quorum: 2, channels: [inbox, chat]": true, "channels: [inbox, chat]": false, "quorum: 2, channels: [inbox]": false,
+	} {
+		file := goodFile + "operators: {url: 'https://gate.example'}\nworkflows: {ops: {" + rest + "}}\n" +
+			"channels: {chat: {slack: {bot_token: xoxb-1, app_token: xapp-1, channel: C1, groups: {S1: staff}}}}\n"
+		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		if got := strings.Contains(strings.Join(lines(warnings), "\n"), warning); got != want || err != nil {
+			t.Errorf("%s: %v %v", rest, lines(warnings), err)
+		}
+	}
+}
+
 // A network of IPv4 addresses is the same in both spellings.
 func TestMappedNetworks(t *testing.T) {
 	file := goodFile + "identity: {proxy: {from: ['::ffff:10.0.0.7', '::ffff:10.1.0.0/112'], header: X-User}}\n"

@@ -92,7 +92,7 @@ func (t *bulkTally) notice() *notice {
 		parts = append(parts, counted(t.forbidden, "other")+" can only be decided by other approvers.")
 	}
 	if t.left > 0 {
-		parts = append(parts, counted(t.left, "other")+" still pending: the gate could not record the rejection. Try again; it is safe to repeat.")
+		parts = append(parts, counted(t.left, "other")+" may still be pending: the gate cannot say whether the rejection was recorded. Try again; it is safe to repeat.")
 	}
 	n.text = strings.Join(parts, " ")
 	return n

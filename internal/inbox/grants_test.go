@@ -57,7 +57,7 @@ func TestGrantGiven(t *testing.T) {
 	if o.state(t, covered) != task.Approved {
 		t.Fatalf("the covered call is %s", o.state(t, covered))
 	}
-	mustHave(t, alice.get("/approvals/"+string(covered)), "Nobody looked at this call.", "Let in by the standing approval of alice", "Approved by a standing approval, given by")
+	mustHave(t, alice.get("/approvals/"+string(covered)), "Nobody looked at this call.", "Allowed by the standing approval of alice", "Approved by a standing approval, given by")
 	mustHave(t, alice.get(grant), string(covered), "Used 1 of 5 times.")
 
 	if status, _ := vera.post(grant+"/revoke", url.Values{}); status != http.StatusForbidden {

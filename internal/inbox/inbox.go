@@ -204,6 +204,8 @@ func refusalOf(why *operator.Error, next string) refusal {
 		}
 	case operator.TypeForbidden:
 		return refusal{"You may view calls, but not decide", "Nothing was decided. Your role is viewer. Ask an approver.", "Back", next}
+	case operator.TypeUnavailable:
+		return refusal{"The gate cannot check your sign-in", "Nothing was decided, because " + why.Message + ".", "Try again", next}
 	default:
 		return refusal{"Too many requests", "Nothing was decided. Try again in a moment.", "Try again", next}
 	}

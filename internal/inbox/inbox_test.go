@@ -34,10 +34,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An office is a served inbox with a clock that can be set.
 type office struct {
-	desk  *approval.Desk
-	store *countingStore
-	url   string
-	gets  atomic.Int64 // how often a task was read
+	desk   *approval.Desk
+	store  *countingStore
+	logins *memstore.Store
+	url    string
+	gets   atomic.Int64 // how often a task was read
 
 	mu      sync.Mutex
 	late    time.Duration
@@ -75,7 +76,7 @@ func (o *office) pass(d time.Duration) {
 // look. The workflow two needs two of them, bobs needs bob.
 func open(t *testing.T) *office {
 	t.Helper()
-	o := &office{verdict: policy.Verdict{Action: policy.Deny}}
+	o := &office{verdict: policy.Verdict{Action: policy.Deny}, logins: memstore.New(memstore.Options{})}
 	store := &countingStore{GateStore: memstore.New(memstore.Options{}), gets: &o.gets}
 	o.store = store
 	t.Cleanup(func() { store.Close() })
@@ -106,7 +107,7 @@ func open(t *testing.T) *office {
 			{Hash: operator.HashOf("bob's own long token"), Name: "bob", Role: operator.Approver},
 			{Hash: operator.HashOf("vera's own long token"), Name: "vera", Role: operator.Viewer},
 		},
-		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
+		Records: o.logins, Ring: keyring.Ephemeral(), Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -355,6 +356,24 @@ func TestNotDecided(t *testing.T) {
 	_, page, _ = o.stranger(t).do(http.MethodGet, "/approvals/"+string(id), "")
 	mustHave(t, page, "<h1>Sign in</h1>", `name="next" value="/approvals/`+string(id)+`"`)
 	mustLack(t, page, "delete_file", "files")
+}
+
+// Somebody whose login cannot be checked is told that, and not that they asked too often.
+func TestLoginUnchecked(t *testing.T) {
+	o := open(t)
+	id := o.hold(t, held{})
+	path := "/approvals/" + string(id)
+	alice := o.visit(t, "alice")
+	token := hidden.FindStringSubmatch(alice.get(path))[1]
+	if err := o.logins.Close(); err != nil {
+		t.Fatal(err)
+	}
+	status, page := alice.post(path+"/approve", url.Values{"csrf": {token}})
+	mustHave(t, page, "The gate cannot check your sign-in", "Nothing was decided", "store cannot be reached", "Try again", path)
+	mustLack(t, page, "Too many")
+	if status != http.StatusServiceUnavailable || o.state(t, id) != task.InputRequired {
+		t.Errorf("answered %d, and the call is %s", status, o.state(t, id))
+	}
 }
 
 // Every answer tells the browser to run nothing but the gate's own files.

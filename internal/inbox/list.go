@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -191,6 +192,12 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		query := r.URL.Query()
 		query.Del("cursor")
 		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther) //nolint:gosec // a path of this gate
+	case errors.Is(err, approval.ErrUnsure):
+		f.title = "Not known"
+		i.show(w, r, http.StatusServiceUnavailable, refusalPage(f, refusal{
+			"It is not known whether your decision counts",
+			"The store did not answer in time. The page of the request shows what was recorded.", "Show the request", "/approvals/" + url.PathEscape(r.PathValue("id")),
+		}))
 	case errors.Is(err, task.ErrClosed):
 		f.title = "Shutting down"
 		w.Header().Set("Retry-After", "5")

@@ -49,7 +49,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"other approvers": {
 			held: held{workflow: "bobs"}, what: "reject", status: http.StatusForbidden,
-			words: []string{"Your rejection was not recorded", "It is for bob or the group oncall to decide"}, state: task.InputRequired,
+			words: []string{"Your rejection was not recorded", "Only bob or the group oncall can decide"}, state: task.InputRequired,
 		},
 	}
 	for name, tt := range tests {

@@ -87,7 +87,7 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 				s.Channel, counted(s.Waiting, "message"), s.Since.UTC().Format("15:04 UTC"), s.Error))
 		}
 		if s.Deaf != "" {
-			f.channels = append(f.channels, fmt.Sprintf("Channel %s: decisions of people there do not arrive: %s", s.Channel, s.Deaf))
+			f.channels = append(f.channels, fmt.Sprintf("Channel %s: the gate does not receive decisions made there: %s", s.Channel, s.Deaf))
 		}
 	}
 	return f

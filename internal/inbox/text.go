@@ -220,7 +220,7 @@ var effects = []struct {
 	{func(r rune) bool { return 0xE0000 <= r && r <= 0xE007F }, "is a tag, invisible everywhere"},
 	{of(unicode.Zs), "is an unusual space"},
 	{unicode.IsControl, "is a control character"},
-	{of(unicode.Co), "means what somebody privately agreed on"},
+	{of(unicode.Co), "is a private-use character"},
 }
 
 func oneOf(chars string) func(rune) bool {

@@ -247,7 +247,7 @@ func approvedBy(a casefile.Approval, now time.Time) string {
 	}
 	last := a.Approvals[len(a.Approvals)-1]
 	if last.Grant != "" {
-		return "Let in by the standing approval of " + listed(names, "and") + "."
+		return "Allowed by the standing approval of " + listed(names, "and") + "."
 	}
 	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
 }
@@ -305,7 +305,7 @@ func approversText(approvers []string) string {
 		}
 		names = append(names, a)
 	}
-	return "It is for " + listed(names, "or") + " to decide."
+	return "Only " + listed(names, "or") + " can decide."
 }
 
 // whyText says what held a call.
@@ -352,7 +352,7 @@ func subject(a casefile.Approval) string {
 // requester says who wants a call made.
 func requester(a casefile.Approval) string {
 	if a.Anonymous {
-		return "an unnamed agent"
+		return "an anonymous agent"
 	}
 	return a.Principal
 }

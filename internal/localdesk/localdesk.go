@@ -35,7 +35,7 @@ func StoreFile(state string) string { return filepath.Join(Dir(state), storeName
 
 // Errors of those who look for a desk.
 var (
-	ErrNone       = errors.New("there is no desk")
+	ErrNone       = errors.New("there is no shared inbox (desk) yet")
 	ErrNotRunning = errors.New("no process serves the inbox of the desk")
 )
 

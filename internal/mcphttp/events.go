@@ -208,7 +208,7 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if at += n; !complete {
 			break
 		}
-		event, err := s.changed(p[start:at])
+		event, err := s.changed(p[start:at], &s.framer)
 		if err == nil && !s.merged && isSame(event, p[start:at]) {
 			start = at
 			continue
@@ -253,8 +253,8 @@ func (s *eventRelay) passPart(part []byte) error {
 }
 
 // changed returns what the client is to see of an event, which may be the rest
-// of one that was too large to be held.
-func (s *eventRelay) changed(raw []byte) ([]byte, error) {
+// of one that was too large to be held. The framer has read it, and nothing behind it.
+func (s *eventRelay) changed(raw []byte, framer *jsonrpc.Framer) ([]byte, error) {
 	switch {
 	case s.change == nil:
 		return raw, nil
@@ -264,7 +264,7 @@ func (s *eventRelay) changed(raw []byte) ([]byte, error) {
 		return raw, err
 	default:
 		event, err := s.change(raw)
-		if err == nil && isSame(event, raw) && !jsonrpc.IsPlain(raw) {
+		if err == nil && isSame(event, raw) && !framer.Plain() {
 			event = plainEvent(eventOf(raw))
 		}
 		return event, err
@@ -438,9 +438,10 @@ func (s *eventRelay) end(held []byte, err error) error {
 	if !errors.Is(err, io.EOF) || len(held) == 0 {
 		return err
 	}
-	const end = "\n\n"
-	complete := slices.Concat(held, []byte(end))
-	event, refused := s.changed(complete)
+	end, framer := []byte("\n\n"), s.framer
+	framer.Next(end)
+	complete := slices.Concat(held, end)
+	event, refused := s.changed(complete, &framer)
 	if refused != nil {
 		return refused
 	}

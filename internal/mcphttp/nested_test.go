@@ -175,8 +175,8 @@ func TestNestedTaskFails(t *testing.T) {
 	})
 	wantText(t, "get", answer, `"status":"failed"`, "out of paper")
 	wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), `"error_type":"upstream_error"`, "out of paper")
-	if state := p.state(id).State; state != task.Failed {
-		t.Errorf("state %s; want failed", state)
+	if now := p.state(id); now.State != task.Failed || strings.Contains(now.Failure.Reason, "paper") {
+		t.Errorf("state %s, and approvers read %q", now.State, now.Failure.Reason)
 	}
 
 	p = newTaskFixture(t, nil)
@@ -205,6 +205,10 @@ func TestNestedTaskFails(t *testing.T) {
 	eventually(t, "the task has ended", func() bool {
 		return p.state(id).State == task.Failed || strings.Contains(p.ask(legacyAbout("tasks/get", id)), "failed")
 	})
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), "failed", "Cancelled by the requestor")
+	if why := p.state(id).Failure.Reason; strings.Contains(why, "requestor") {
+		t.Errorf("approvers read %q", why)
+	}
 }
 
 // sender reaches the upstream with the gate's own credentials.

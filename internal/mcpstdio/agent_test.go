@@ -140,7 +140,7 @@ func TestAttachAfterRestart(t *testing.T) {
 	second := open(t, options{store: store, hold: patience})
 	second.initialize()
 	second.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + call("delete", `{"path":"/a"}`) + `}`)
-	second.eventually("the repeated call attaches", func() bool { return strings.Contains(second.log.String(), "identical call joins a held one") })
+	second.eventually("the repeated call attaches", func() bool { return strings.Contains(second.log.String(), "identical call attaches to a held one") })
 	second.decide(held, approval.Approve)
 	contains(t, second.answer("1"), `ran delete {\"path\":\"/a\"}`)
 	page, err := store.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100})

@@ -28,6 +28,11 @@ var operatorMutations = []mutation{
 		operatorPkg, "^TestSessionEnds$",
 	},
 	{
+		"logins are not limited", "internal/operator/login.go",
+		`wait := a.changes.take(name, a.cfg.Now())`, `wait := 0 * a.changes.take(name, a.cfg.Now())`,
+		operatorPkg, "^TestLoginsLimited$",
+	},
+	{
 		"an operator's short token is good", "internal/operator/token.go",
 		`if hash.Equal(t.Hash) && len(shown) >= bearer.Shortest {`, `if hash.Equal(t.Hash) {`,
 		operatorPkg, "^TestShortTokens$",

@@ -140,6 +140,11 @@ var mutations = []mutation{
 		policyPkg, "^TestSpellings$",
 	},
 	{
+		"a slash at the end gets a resource past its rule", "internal/policy/spelling.go",
+		`return strings.TrimRight(uri, "/")`, `return uri`,
+		policyPkg, "^TestSpellingOfEnds$",
+	},
+	{
 		"escapes hide what a server reads", "internal/policy/spelling.go",
 		`case dotSegmentIn(plain):`, `case false:`,
 		policyPkg, "^TestSpellings$",

@@ -13,6 +13,11 @@ var bridgeMutations = []mutation{
 		bridgePkg, "^TestForeignSession$",
 	},
 	{
+		"a client cancels requests of others", bridgePkg + "/request.go",
+		`case p.isSession():`, `case true:`,
+		bridgePkg, "^TestCancelOfOthers$",
+	},
+	{
 		"a server gets the environment of the gate", "internal/config/check.go",
 		`if slices.ContainsFunc(serverVariables,`, `if true || slices.ContainsFunc(serverVariables,`,
 		bridgePkg, "^TestEnviron$",

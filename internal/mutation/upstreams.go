@@ -92,8 +92,18 @@ var upstreams = []mutation{
 	},
 	{
 		"an event passes that clients take apart in different ways", "internal/mcphttp/events.go",
-		`isSame(event, raw) && !jsonrpc.IsPlain(raw)`, `false`,
+		`isSame(event, raw) && !framer.Plain()`, `false`,
 		"internal/mcphttp", "^TestForgedFraming$",
+	},
+	{
+		"an event with two lines of data is called plain", "jsonrpc/framer.go",
+		`f.data <= 1`, `true`,
+		"jsonrpc", "^TestPlain$",
+	},
+	{
+		"an event with a lone CR is called plain", "jsonrpc/framer.go",
+		`f.afterCR && f.open //`, `false //`,
+		"jsonrpc", "^TestPlain$",
 	},
 	{
 		"a large event passes that clients take apart in different ways", "jsonrpc/answers.go",

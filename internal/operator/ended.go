@@ -11,26 +11,32 @@ import (
 type endings struct {
 	mu    sync.Mutex
 	until map[string]time.Time // when each would have ended by itself, by the name of its record
+	swept int                  // how many were left when those were dropped whose time was over
 }
 
-// maxEndings is how many are remembered before those are dropped whose time is
-// over.
-const maxEndings = 10_000
+// minSweep is how many are remembered before those are dropped whose time is over.
+const minSweep = 10_000
 
 // add notes that the session with this record has ended.
 func (e *endings) add(record string, until, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.until == nil || len(e.until) >= maxEndings {
-		kept := make(map[string]time.Time)
-		for name, end := range e.until {
-			if end.After(now) {
-				kept[name] = end
-			}
-		}
-		e.until = kept
+	if e.until == nil || len(e.until) >= max(minSweep, 2*e.swept) {
+		e.sweep(now)
 	}
 	e.until[record] = until
+}
+
+// sweep drops those whose time is over. All operators wait for it, so it is done
+// only when their number has doubled since the last time.
+func (e *endings) sweep(now time.Time) {
+	kept := make(map[string]time.Time)
+	for name, end := range e.until {
+		if end.After(now) {
+			kept[name] = end
+		}
+	}
+	e.until, e.swept = kept, len(kept)
 }
 
 // has reports whether the session with this record is known to have ended.

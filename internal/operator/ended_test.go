@@ -2,11 +2,13 @@ package operator_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -71,5 +73,25 @@ func TestSessionEndsWithoutStore(t *testing.T) {
 	}
 	if n, err := resp.Body.Read(make([]byte, 1)); ctx.Err() != nil {
 		t.Errorf("it is served after %v: %d, %v", time.Minute, n, err)
+	}
+}
+
+// Sessions whose time is over are forgotten when the number of those that ended has
+// doubled. To look for them at each end of a session would hold up all operators.
+func TestEndingsForgottenSeldom(t *testing.T) {
+	h := build(t, stopped)
+	h.auth.Ended("the first")
+	h.clock.Store(3600)
+	for n := range operator.MinSweep {
+		h.auth.Ended(fmt.Sprint("later ", n)) // the last one finds nothing to forget
+	}
+	h.clock.Store(12*3600 + 60) // the time of the first is over
+	for n := range operator.MinSweep - 1 {
+		if got, want := h.auth.Ended(fmt.Sprint("last ", n)), operator.MinSweep+2+n; got != want {
+			t.Fatalf("%d are remembered after %d more; want %d", got, n+1, want)
+		}
+	}
+	if got, want := h.auth.Ended("the one that doubles them"), 2*operator.MinSweep; got != want {
+		t.Errorf("%d are remembered; want %d", got, want)
 	}
 }

@@ -22,3 +22,12 @@ func (a *Auth) Remembered() int {
 	defer a.guesses.mu.Unlock()
 	return max(len(a.guesses.bad.of), len(a.guesses.proven))
 }
+
+// MinSweep is how many ended sessions are remembered before any is forgotten.
+const MinSweep = minSweep
+
+// Ended notes that a session has ended, and returns how many such are remembered.
+func (a *Auth) Ended(record string) int {
+	a.noteEnd(record)
+	return len(a.ended.until)
+}

@@ -225,3 +225,48 @@ func TestSessionsOfOne(t *testing.T) {
 		t.Errorf("the store has %d sessions, %v; want 21", len(found), err)
 	}
 }
+
+// Nobody can log in without end, in any way, and thereby keep the gate from serving
+// others: a login counts as a change that the operator makes.
+func TestLoginsLimited(t *testing.T) {
+	h, issuer := elsewhere(t, nil)
+	issuer.LogIn(person(nil), nil)
+	g := h.replica(func(c *operator.Config) {
+		stopped(c)
+		c.Tokens[0].Name, c.Tokens[1].Name = "ann@example.com", "ann@example.com"
+	})
+	const office = "198.51.100.7:999"
+	login := func(token string) *httptest.ResponseRecorder {
+		return g.from(office, http.MethodPost, "/login", "token="+token, sameOrigin, "same-origin")
+	}
+	for range 200 {
+		if w := login(annToken); w.Code != 303 {
+			t.Fatalf("answered %d", w.Code)
+		}
+	}
+	began := g.from(office, http.MethodGet, "/login/oidc", "")
+	to, err := began.Result().Location()
+	if err != nil {
+		t.Fatal(err)
+	}
+	departure, _, _ := strings.Cut(began.Header().Get("Set-Cookie"), ";")
+	for way, w := range map[string]*httptest.ResponseRecorder{
+		"a form":                login(annToken),
+		"a link":                g.from(office, http.MethodGet, "/login?token="+linkToken, ""),
+		"the identity provider": g.from(office, http.MethodGet, h.arrive(to.String()), "", "Cookie", departure),
+	} {
+		if w.Code != 429 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "Too many") {
+			t.Errorf("%s: %d %v %s", way, w.Code, w.Header(), w.Body)
+		}
+	}
+	if found, err := g.config.Records.ListRecords(t.Context(), task.RecordQuery{Prefix: "login/", Limit: 10}); err != nil || len(found) != 0 {
+		t.Errorf("the store has %d logins, %v", len(found), err)
+	}
+	if w := login(vicToken); w.Code != 303 {
+		t.Errorf("somebody else: %d", w.Code)
+	}
+	g.clock.Store(60)
+	if w := login(annToken); w.Code != 303 {
+		t.Errorf("after a minute: %d", w.Code)
+	}
+}

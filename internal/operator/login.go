@@ -78,7 +78,7 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 	}
 	t, ok, wait := a.try(r, q.Get("token"))
 	if !ok || !t.Link {
-		a.failed(w, r, wait, LoginPage{Next: next, Error: "This sign-in link has expired. The gate makes a new one when it starts."})
+		a.failed(w, r, wait, LoginPage{Next: next, Error: "This sign-in link is not valid. Use the one that the gate printed when it started last, or that thoughtgate desk link prints."})
 		return
 	}
 	a.enter(w, r, t, next)
@@ -124,12 +124,25 @@ func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration
 
 // enter begins a session of the token's.
 func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next string) {
+	if a.tooOften(w, r, t.Name, next) {
+		return
+	}
 	if err := a.begin(w, r, session{Via: t.via()}); err != nil {
 		a.notBegun(w, r, next, err)
 		return
 	}
 	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", t.Name, "way", "token", "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // every next went through local
+}
+
+// tooOften counts a login as a change that the operator makes, and reports whether there
+// were too many. Then it shows the page again.
+func (a *Auth) tooOften(w http.ResponseWriter, r *http.Request, name, next string) bool {
+	wait := a.changes.take(name, a.cfg.Now())
+	if wait > 0 {
+		a.failed(w, r, wait, LoginPage{Next: next})
+	}
+	return wait > 0
 }
 
 // notBegun says that a session could not be begun.

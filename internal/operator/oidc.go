@@ -328,6 +328,9 @@ func (a *Auth) welcome(w http.ResponseWriter, r *http.Request, c claimSet, from 
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: why})
 		return
 	}
+	if a.tooOften(w, r, s.Name, next) {
+		return
+	}
 	first, err := a.once(r.Context(), from.departure)
 	if err == nil && !first {
 		a.notBack(w, r, next, "This sign-in was not started here, or took too long. Please sign in again.")

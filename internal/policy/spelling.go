@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -410,7 +411,31 @@ func readings(kind Kind, name string) []string {
 		add(decoded(base))
 		add(decoded(decoded(base)))
 	}
+	for _, read := range slices.Concat(others, []string{name}) {
+		add(withoutEnd(read))
+	}
 	return others
+}
+
+// withoutEnd returns a URI without what many servers leave out when they open what it
+// names: its fragment, and for all but web pages the slash at the end; of the URI of a
+// file also its query.
+func withoutEnd(uri string) string {
+	uri, _, _ = strings.Cut(uri, "#")
+	scheme, _, hasScheme := strings.Cut(uri, ":")
+	switch {
+	case scheme == "http", scheme == "https":
+		return uri
+	case scheme == "file":
+		uri, _, _ = strings.Cut(uri, "?")
+	case !hasScheme:
+		scheme = ""
+	}
+	_, path, _ := splitAuthority(strings.TrimPrefix(uri[len(scheme):], ":"))
+	if strings.Trim(path, "/") == "" {
+		return uri
+	}
+	return strings.TrimRight(uri, "/")
 }
 
 // decoded returns text without escapes. It leaves malformed ones, as lenient

@@ -59,6 +59,31 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
+// TestSpellingOfEnds tries URIs of which servers leave out the end: rules about one file
+// count for them, too.
+func TestSpellingOfEnds(t *testing.T) {
+	s := compile(t, policy.Config{
+		Rules: []policy.Rule{
+			{Match: "file:///data/secret.txt", Kind: policy.Resource, Action: policy.Deny},
+			{Match: "*.key", Kind: policy.Resource, Action: policy.Approve},
+			{Match: "https://example.com/secret", Kind: policy.Resource, Action: policy.Deny},
+		},
+		Default: policy.Rule{Action: policy.Forward},
+	})
+	for name, ambiguous := range map[string]bool{
+		"file:///data/secret.txt/": true, "file:///data/secret.txt%2F": true, "file:///data/secret.txt%252F": true,
+		"file:///data/secret.txt%23x": true, "file:///data/secret.txt%3Fx": true, "file:///data/secret.txt/?x": true, "file:///data/secret.txt/#x": true,
+		"file:///a.key/": true, "notes/a.key/": true, "vault://a/b.key/": true, "vault://a/b.key%23": true, "file://other/a.key/": true,
+		"file:///data/": false, "file:///": false, "notes/": false, "vault://a/": false, "/": false, "file:///data/other.txt/": false,
+		"https://example.com/secret/": false, // another page
+	} {
+		v := s.Judge(policy.Call{Method: "resources/read", Name: name, Principal: policy.Principal{Anonymous: true}})
+		if v.Ambiguous != ambiguous {
+			t.Errorf("%q: %+v", name, v)
+		}
+	}
+}
+
 // TestPlainSpellings tries names that mean what they say.
 func TestPlainSpellings(t *testing.T) {
 	s := secrets(t)

@@ -36,13 +36,14 @@ type importer struct {
 	target Target
 	lines  int
 	moved  Moved
-	anchor task.Link
+	anchor task.Link // what the first entry follows that is added to the journal
 	at     task.Link // the last entry of the journal that was read
-
-	tasks  []task.Task // to be added
-	notes  []task.Note // to be added
-	adding bool        // there is an entry that was not imported before
 	ended  bool
+
+	tasks []task.Task       // to be added
+	notes []task.Note       // to be added
+	added int               // entries that the journal did not have before
+	there map[task.Hash]int // how often the journal had each note before
 }
 
 // Import adds what an export has to a store, encrypted with the store's key if
@@ -79,7 +80,7 @@ func Import(ctx context.Context, s *sealedstore.Store, r io.Reader, target Targe
 // prepare makes sure that nothing is mixed up that should not be.
 func (i *importer) prepare(ctx context.Context) error {
 	if i.target != Empty {
-		return nil
+		return i.readJournal(ctx)
 	}
 	page, err := i.to.Unwrap().List(ctx, task.Query{Scope: task.AnyOwner(), Limit: 1})
 	if err != nil {
@@ -95,6 +96,22 @@ func (i *importer) prepare(ctx context.Context) error {
 	return nil
 }
 
+// readJournal notes what the journal has already. A hash of each entry is in memory
+// until the import is done.
+func (i *importer) readJournal(ctx context.Context) error {
+	i.there = make(map[task.Hash]int)
+	for e, err := range task.EachEntry(ctx, i.to, task.JournalQuery{}) {
+		if err != nil {
+			return err
+		}
+		i.there[contentHash(e)]++
+	}
+	return nil
+}
+
+// contentHash returns a hash of what an entry says, wherever it stands.
+func contentHash(e task.Entry) task.Hash { return task.Link{}.Next(e.Note).Hash }
+
 // take does with a line what is to be done with it.
 func (i *importer) take(ctx context.Context, r *record) error {
 	switch {
@@ -103,7 +120,7 @@ func (i *importer) take(ctx context.Context, r *record) error {
 	case (i.lines == 1) != (r.Header != nil):
 		return errors.New("this is not an export: it must begin with a header and have only one")
 	case r.Header != nil:
-		i.anchor, i.at = r.Header.Anchor, r.Header.Anchor
+		i.at = r.Header.Anchor
 		if r.Header.Export != exportVersion {
 			return fmt.Errorf("export version %d is not supported, only %d", r.Header.Export, exportVersion)
 		}
@@ -189,32 +206,23 @@ func (i *importer) chunk(ctx context.Context, c *chunk) error {
 }
 
 func (i *importer) entry(ctx context.Context, e *task.Entry) error {
-	if err := i.at.Follow(*e); err != nil {
+	before := i.at
+	if err := before.Follow(*e); err != nil {
 		return err
 	}
 	i.at = e.Link()
 	i.moved.Entries++
-	if there, err := i.has(ctx, e); there || err != nil {
-		return err
+	if content := contentHash(*e); i.there[content] > 0 {
+		i.there[content]--
+		return nil
+	}
+	if i.added++; i.added == 1 {
+		i.anchor = before
 	}
 	if i.notes = append(i.notes, e.Note); len(i.notes) < group {
 		return nil
 	}
 	return i.addNotes(ctx)
-}
-
-// has reports whether an entry was imported before. From the first that was not,
-// none was.
-func (i *importer) has(ctx context.Context, e *task.Entry) (bool, error) {
-	if i.target == Empty || i.adding {
-		return false, nil
-	}
-	there, err := i.to.Entries(ctx, task.JournalQuery{After: e.Seq - i.anchor.Seq - 1, Limit: 1})
-	if err != nil {
-		return false, err
-	}
-	i.adding = len(there) == 0 || task.Link{}.Next(there[0].Note).Hash != task.Link{}.Next(e.Note).Hash
-	return !i.adding, nil
 }
 
 func (i *importer) addNotes(ctx context.Context) error {
@@ -229,11 +237,11 @@ func (i *importer) addNotes(ctx context.Context) error {
 // finish notes in the journal where it comes from, if its hashes do not.
 func (i *importer) finish(ctx context.Context, now time.Time) error {
 	ends, err := i.to.Ends(ctx)
-	if err != nil || ends.Head == i.at || i.moved.Entries == 0 || i.target != Empty && !i.adding {
+	if err != nil || ends.Head == i.at || i.added == 0 {
 		return err
 	}
 	return i.to.Append(ctx, task.Note{
 		At: now, Step: "journal_imported", Actor: "store import",
-		Reason: fmt.Sprintf("the last %d entries follow %s and end with %s in the journal they come from", i.moved.Entries, i.anchor, i.at),
+		Reason: fmt.Sprintf("the last %d entries follow %s and end with %s in the journal they come from", i.added, i.anchor, i.at),
 	})
 }

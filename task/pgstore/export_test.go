@@ -14,7 +14,7 @@ func Statements() map[string]string {
 	return map[string]string{
 		"get": sqlcore.GetTask, "visit": sqlcore.NextDocuments, "get chunk": sqlcore.GetChunk, "overdue": sqlcore.OverdueTasks,
 		"count rooms": sqlcore.CountRooms,
-		"find":        sqlcore.FindTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks,
+		"find":        sqlcore.FindTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks, "delete chunks": deleteChunks,
 		"journal": sqlcore.JournalPage, "story": sqlcore.JournalStory, "chain": takeNotes, "trim": trimJournal,
 	}
 }

@@ -242,12 +242,18 @@ const (
 			ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document)
 		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8, owing = $10
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
-	// deleteTasks has an array, because the server takes a list whose length it
-	// does not know for long enough to read the whole table.
+	// deleteChunks and deleteTasks have arrays, because the server takes a list whose
+	// length it does not know for long enough to read the whole table.
+	deleteChunks = `DELETE FROM chunks WHERE ctid = ANY (ARRAY (SELECT ctid FROM chunks WHERE task = ANY (ARRAY
+		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2)) LIMIT $3))`
 	deleteTasks = `DELETE FROM tasks WHERE id = ANY (ARRAY
 		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED))
-		RETURNING id, owner`
+		AND NOT EXISTS (SELECT FROM chunks WHERE task = id) RETURNING id, owner`
 )
+
+// chunksAtOnce is how many chunks one statement deletes. Those of one task alone can
+// be so many that to delete them takes longer than a statement may.
+const chunksAtOnce = 100
 
 // finishing returns a context for what must not be left in the middle: it goes
 // on for a while when ctx ends, so that its outcome is known.
@@ -302,13 +308,18 @@ func (s *Store) change(ctx context.Context, f func(context.Context, *pgxpool.Con
 	})
 }
 
-// Sweep implements [task.Store].
+// Sweep implements [task.Store]. If ctx ends while there are chunks left, the next
+// Sweep goes on with them.
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	if err := s.db.Usable(ctx, task.ActionSweep); err != nil {
 		return 0, err
 	}
+	done, err := s.sweepChunks(ctx, before, limit)
+	if err != nil || !done {
+		return 0, s.db.Fault(ctx, task.ActionSweep, err)
+	}
 	var swept []sqlcore.Touched
-	err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, deleteTasks, sqlcore.Micros(before), max(0, limit))
 		if err != nil {
 			return err
@@ -324,6 +335,23 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 	}
 	s.relay.notify(swept...)
 	return len(swept), nil
+}
+
+// sweepChunks deletes the chunks of tasks that are about to be deleted, some at a
+// time. It reports whether it was done before ctx ended.
+func (s *Store) sweepChunks(ctx context.Context, before time.Time, limit int) (bool, error) {
+	for ctx.Err() == nil {
+		var deleted int64
+		err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+			done, err := conn.Exec(ctx, deleteChunks, sqlcore.Micros(before), max(0, limit), chunksAtOnce)
+			deleted = done.RowsAffected()
+			return err
+		})
+		if err != nil || deleted < chunksAtOnce {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // WriteChunk implements [task.Blobs].

@@ -269,7 +269,7 @@ func TestUnresponsive(t *testing.T) {
 }
 
 // TestFullMemory checks that a full server takes no new tasks, but lets those
-// that are there end and be deleted.
+// that are there end and be deleted, and answers be replaced by shorter ones.
 func TestFullMemory(t *testing.T) {
 	server := own(t)
 	if server == nil {
@@ -277,11 +277,17 @@ func TestFullMemory(t *testing.T) {
 	}
 	s := open(t, inOwnKeys(server))
 	made := add(t, s, 0)
+	must(t, s.WriteChunk(t.Context(), anyone(made.ID), 1, []byte("long")))
 	do(t, server, "CONFIG", "SET", "maxmemory", "1")
 	mustBe(t, s.Create(t.Context(), build(t, 1), task.Limits{}), task.ErrCapacityExceeded)
 	mustBe(t, s.WriteChunk(t.Context(), anyone(made.ID), 0, []byte("x")), task.ErrCapacityExceeded)
 	_, err := s.ReadChunk(t.Context(), anyone(made.ID), 0)
 	mustBe(t, err, task.ErrChunkMissing)
+	mustBe(t, s.WriteChunk(t.Context(), anyone(made.ID), 1, []byte("same")), task.ErrCapacityExceeded)
+	must(t, s.WriteChunk(t.Context(), anyone(made.ID), 1, []byte("x")))
+	if chunk, err := s.ReadChunk(t.Context(), anyone(made.ID), 1); string(chunk) != "x" || err != nil {
+		t.Fatalf("ReadChunk = %q, %v; want the short one", chunk, err)
+	}
 	cancel(t, s, made.ID)
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 1); n != 1 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)

@@ -82,8 +82,8 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 		return s.db.Fault(ctx, task.ActionSwap, full(err))
 	}
 	return s.write(ctx, task.ActionSwap, &change{
-		size: r.Size(),
-		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r, answer) },
+		size: r.Size(), ends: r.State.Terminal(),
+		do: func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r, answer) },
 	})
 }
 

@@ -13,13 +13,14 @@ import (
 
 // A session is the writer's connection.
 type session struct {
-	conn     *sql.Conn
-	prepared sqlcore.Prepared
-	pending  *ledger
-	chain    *chain
-	seen     int64 // the version of the data that pending and chain are about; zero at first
-	tables   int   // the version of the tables that this program knows
-	maxBytes int64 // how large the file and those beside it may become; no limit
+	conn      *sql.Conn
+	prepared  sqlcore.Prepared
+	pending   *ledger
+	chain     *chain
+	seen      int64 // the version of the data that pending and chain are about; zero at first
+	tables    int   // the version of the tables that this program knows
+	maxBytes  int64 // how large the file and those beside it may become; no limit
+	overdrawn bool  // the file is larger than that: there may be free room in it that must stay free
 }
 
 func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger, journal *chain) (*session, error) {
@@ -44,8 +45,24 @@ func (s *session) limit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", max(1, (s.maxBytes-u.files)/u.pageSize)))
+	most := max(1, (s.maxBytes-u.files)/u.pageSize)
+	s.overdrawn = u.pages > most
+	_, err = s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", most))
 	return err
+}
+
+// excess returns how many bytes are taken beyond what may be. SQLite sees to it that
+// there are none unless the file is larger than it may be.
+func (s *session) excess(ctx context.Context) (int64, error) {
+	if !s.overdrawn {
+		return 0, nil
+	}
+	u, err := s.use(ctx)
+	if err != nil {
+		return 0, err
+	}
+	free, err := s.free(ctx)
+	return max(0, u.files+u.pages*u.pageSize-free-s.maxBytes), err
 }
 
 // usage tells how much room is taken.

@@ -110,6 +110,35 @@ func TestSQLiteMaxBytes(t *testing.T) {
 	sqltest.Must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref(last.ID), 0, chunk))
 }
 
+// TestSQLiteFullOfTasks fills a store with tasks, again and again. Each time there is
+// room for the ends of some, so that those can be deleted before the others end.
+func TestSQLiteFullOfTasks(t *testing.T) {
+	o := inDir(t)
+	o.MaxBytes = 1 << 20
+	s := open(t, o)
+	for range 3 {
+		var held []task.ID
+		for next := sqltest.Build(t, 0); s.Create(t.Context(), next, task.Limits{}) == nil; next = sqltest.Build(t, len(held)) {
+			held = append(held, next.ID)
+		}
+		for len(held) > 0 {
+			ended := 0
+			for ended < len(held) {
+				if _, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(held[ended]), task.Cancel{By: "ann"}, sqltest.Epoch); err != nil {
+					sqltest.MustBe(t, err, task.ErrCapacityExceeded)
+					break
+				}
+				ended++
+			}
+			swept, err := s.Sweep(t.Context(), sqltest.Epoch.Add(2*sqltest.TTL), len(held))
+			if swept != ended || swept == 0 || err != nil {
+				t.Fatalf("%d tasks: %d ended, %d deleted, %v", len(held), ended, swept, err)
+			}
+			held = held[ended:]
+		}
+	}
+}
+
 // TestSQLiteGivenUp ends contexts while the disk takes its time. What has not
 // begun never does; what has is told truly.
 func TestSQLiteGivenUp(t *testing.T) {

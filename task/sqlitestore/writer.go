@@ -25,6 +25,7 @@ const (
 type change struct {
 	ctx    context.Context //nolint:containedctx // it ends the caller's wait, not the transaction
 	size   int             // about how many bytes are written
+	ends   bool            // it ends a task, so it may take more room than others
 	do     func(context.Context, *session) (outcome, error)
 	state  atomic.Int32
 	result outcome
@@ -144,16 +145,30 @@ func (w *writer) run() {
 
 func (w *writer) makeGroup(group []*change) {
 	err := w.commit(group)
-	if len(group) > 1 && tooMuch(err) {
-		// There may be room for all but one.
-		for _, c := range group {
-			w.settle(c, w.commit([]*change{c}))
-		}
-		return
-	}
 	for _, c := range group {
-		w.settle(c, err)
+		alone := err
+		if len(group) > 1 && tooMuch(err) {
+			alone = w.commit([]*change{c}) // there may be room for all but one
+		}
+		if c.ends && w.maxBytes > 0 && tooMuch(alone) {
+			alone = w.overdraw(c)
+		}
+		w.settle(c, alone)
 	}
+}
+
+// overdraw makes a change for which there is no room left, within a little more: the
+// tasks of a full store must be able to end, or none could ever be deleted.
+func (w *writer) overdraw(c *change) error {
+	if err := w.connect(); err != nil {
+		return err
+	}
+	defer w.reset() // the next change gets a session with the usual limit
+	w.session.maxBytes += w.maxBytes / headroom
+	if err := w.session.limit(w.ctx); err != nil {
+		return err
+	}
+	return w.commit([]*change{c})
 }
 
 // lookSoon has the writer look whether another process has changed the file.
@@ -265,13 +280,7 @@ func (w *writer) attempt(group []*change) error {
 	if err := w.session.catchUp(w.ctx, w.hub.NotifyAll); err != nil {
 		return err
 	}
-	for _, c := range group {
-		var err error
-		if c.result, err = c.do(w.ctx, w.session); err != nil {
-			return err
-		}
-	}
-	if err := w.session.closeJournal(w.ctx); err != nil {
+	if err := w.session.apply(w.ctx, group); err != nil {
 		return err
 	}
 	if _, err := w.session.exec(w.ctx, "COMMIT"); err != nil {
@@ -281,6 +290,28 @@ func (w *writer) attempt(group []*change) error {
 		w.ring()
 	}
 	return nil
+}
+
+// apply makes the changes of a group in the transaction that is open. They must not
+// take more room if too much is taken already.
+func (s *session) apply(ctx context.Context, group []*change) error {
+	before, err := s.excess(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range group {
+		if c.result, err = c.do(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := s.closeJournal(ctx); err != nil {
+		return err
+	}
+	after, err := s.excess(ctx)
+	if err == nil && after > before {
+		err = sqlite3.FULL
+	}
+	return err
 }
 
 // reset undoes what was not committed and forgets all that depends on it, the

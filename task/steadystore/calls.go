@@ -40,7 +40,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	return do(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true},
+	return do(ctx, use{store: s, action: task.ActionSwap, id: t.ID, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) error { return s.Swap(ctx, t, notes...) })
 }
 
@@ -58,13 +58,13 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 
 // Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
-	return ask(ctx, use{store: s, action: task.ActionSweep, writes: true},
+	return ask(ctx, use{store: s, action: task.ActionSweep, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) (int, error) { return s.Sweep(ctx, before, limit) })
 }
 
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	return do(ctx, use{store: s, action: task.ActionWriteChunk, id: ref.ID, writes: true},
+	return do(ctx, use{store: s, action: task.ActionWriteChunk, id: ref.ID, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) error { return s.WriteChunk(ctx, ref, n, data) })
 }
 
@@ -105,7 +105,7 @@ func (s *Store) Ends(ctx context.Context) (task.Ends, error) {
 
 // Trim implements [task.Journal].
 func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
-	return ask(ctx, use{store: s, action: task.ActionTrim, writes: true},
+	return ask(ctx, use{store: s, action: task.ActionTrim, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) (int, error) { return s.Trim(ctx, before, limit) })
 }
 
@@ -123,7 +123,7 @@ func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error)
 
 // DeleteRecord implements [task.Records].
 func (s *Store) DeleteRecord(ctx context.Context, name string) error {
-	return do(ctx, use{store: s, action: task.ActionDeleteRecord, writes: true},
+	return do(ctx, use{store: s, action: task.ActionDeleteRecord, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) error { return s.DeleteRecord(ctx, name) })
 }
 
@@ -135,6 +135,6 @@ func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Rec
 
 // SweepRecords implements [task.Records].
 func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
-	return ask(ctx, use{store: s, action: task.ActionSweepRecords, writes: true},
+	return ask(ctx, use{store: s, action: task.ActionSweepRecords, writes: true, whenFull: true},
 		func(ctx context.Context, s task.GateStore) (int, error) { return s.SweepRecords(ctx, before, limit) })
 }

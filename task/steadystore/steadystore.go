@@ -7,7 +7,8 @@
 // task in particular is [task.ErrUnavailable] too, with the error as its cause.
 // It begins a time of trouble, in which calls are refused at once rather than
 // left to wait for a store that does not answer, until a probe finds it well
-// again. If only a change failed, reading goes on.
+// again. If only a change failed, reading goes on. If the store is full, so does
+// everything that ends tasks or deletes something, since that makes room.
 //
 // After an error nobody knows whether a change was made: it may have been.
 package steadystore
@@ -277,10 +278,11 @@ var errNoAnswer = errors.New("no answer in time")
 
 // A use is one call of the store.
 type use struct {
-	store  *Store
-	action task.Action
-	id     task.ID
-	writes bool
+	store    *Store
+	action   task.Action
+	id       task.ID
+	writes   bool
+	whenFull bool // it may end a task or make room, so a full store is asked too
 }
 
 // begin returns the store to use.
@@ -296,10 +298,19 @@ func (u *use) begin(ctx context.Context) (task.GateStore, error) {
 	t := s.trouble
 	s.mu.Unlock()
 	inner := s.Unwrap()
-	if inner == nil || t != nil && (t.reading || u.writes) {
+	if inner == nil || t != nil && t.prevents(u) {
 		return nil, u.unavailable(cause(t))
 	}
 	return inner, nil
+}
+
+// prevents reports whether u must wait for the end of t. A full store answers, even
+// if it did not when the trouble began.
+func (t *trouble) prevents(u *use) bool {
+	if errors.Is(t.err, task.ErrCapacityExceeded) {
+		return u.writes && !u.whenFull
+	}
+	return t.reading || u.writes
 }
 
 // cause returns why the store is in trouble, if somebody is quick enough to

@@ -73,11 +73,16 @@ func everything(t *testing.T, s task.GateStore) map[string]error {
 	_, entries := s.Entries(ctx, task.JournalQuery{})
 	_, ends := s.Ends(ctx)
 	_, trim := s.Trim(ctx, time.Time{}, 1)
+	_, getRecord := s.GetRecord(ctx, "x")
+	_, listRecords := s.ListRecords(ctx, task.RecordQuery{})
+	_, sweepRecords := s.SweepRecords(ctx, time.Time{}, 1)
 	return map[string]error{
 		"Create": s.Create(ctx, build(t, "tg_2"), task.Limits{}), "Swap": s.Swap(ctx, build(t, "tg_1")), "Sweep": sweep,
 		"WriteChunk": s.WriteChunk(ctx, ref, 0, []byte("x")),
 		"Get":        get, "List": list, "Overdue": overdue, "ReadChunk": read, "Watch": watch,
 		"Append": s.Append(ctx, task.Note{At: time.Unix(1, 0), Step: "x"}), "Entries": entries, "Ends": ends, "Trim": trim,
+		"PutRecord": s.PutRecord(ctx, task.Record{Name: "x", Version: 1, Value: []byte("x")}), "DeleteRecord": s.DeleteRecord(ctx, "x"),
+		"GetRecord": getRecord, "ListRecords": listRecords, "SweepRecords": sweepRecords,
 	}
 }
 
@@ -237,6 +242,34 @@ func TestTrouble(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFull: a store that is full, and did not answer when its trouble began, refuses
+// only what takes more room.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient()
+		s := open(t, p.options())
+		p.hangs.Store(true)
+		_, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
+		mustBe(t, err, task.ErrUnavailable)
+		full := error(&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("no space left")})
+		p.writes.Store(&full)
+		p.hangs.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mustBe(t, s.Trouble(), task.ErrCapacityExceeded)
+		var refused []string
+		for name, err := range everything(t, s) {
+			if errors.Is(err, task.ErrUnavailable) {
+				refused = append(refused, name)
+			}
+		}
+		slices.Sort(refused)
+		if want := []string{"Append", "Create", "Ends", "PutRecord"}; !slices.Equal(refused, want) {
+			t.Errorf("refused %q; want %q", refused, want)
+		}
+	})
 }
 
 // TestNoRoomForTheJournal: a journal that cannot be read, because there is no

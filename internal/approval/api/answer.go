@@ -78,6 +78,10 @@ var problems = []struct {
 	err error
 	problem
 }{
+	{approval.ErrUnsure, problem{
+		http.StatusServiceUnavailable, "decision_unknown",
+		"the store did not say whether your decision was recorded; look at the call again",
+	}},
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
 	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
 	{casefile.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},

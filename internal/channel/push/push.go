@@ -53,6 +53,8 @@ type Config struct {
 type Push struct {
 	cfg Config
 
+	recalling sync.WaitGroup // of owners who are being looked up
+
 	mu     sync.Mutex
 	signer *signer // nil until the key has been read
 }

@@ -10,8 +10,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,8 +41,9 @@ type fixture struct {
 	store   task.GateStore
 	auth    *operator.Auth
 	push    *push.Push
-	may     map[string]bool // who may decide
-	unknown map[string]bool // who they are now cannot be asked
+	may     map[string]bool          // who may decide
+	unknown map[string]bool          // who they are now cannot be asked
+	slow    map[string]time.Duration // how long it takes to find out who they are now
 	cookies map[string]*http.Cookie
 }
 
@@ -90,6 +93,7 @@ func (f *fixture) replica(client *http.Client) *push.Push {
 
 func (f *fixture) recall(ctx context.Context, login string) (operator.Operator, error) {
 	who, err := f.auth.Recall(ctx, login)
+	time.Sleep(f.slow[who.Name])
 	if f.unknown[who.Name] {
 		return operator.Operator{}, &operator.Error{Type: operator.TypeUnavailable, Message: "the identity provider cannot be reached"}
 	}
@@ -377,4 +381,86 @@ func TestNobodyKnown(t *testing.T) {
 	if got := f.All(); len(got["phone"]) != 1 || len(got["new"]) != 2 || f.kept() != 2 {
 		t.Errorf("told %v", got)
 	}
+}
+
+// A handlerTransport has a handler answer requests, without a network.
+type handlerTransport struct{ http.Handler }
+
+func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	res := w.Result()
+	res.Request = r
+	return res, nil
+}
+
+// An identity provider that answers slowly, or not at all, keeps nobody from being told
+// whom the gate knows without it, and takes no longer than a message may.
+func TestSlowProvider(t *testing.T) {
+	const devices, limit = 10, 20 * time.Second
+	for name, c := range map[string]struct {
+		takes time.Duration
+		told  int
+	}{
+		"slow":  {2 * time.Second, devices + 1},
+		"hangs": {time.Minute, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			for n := range devices {
+				f.subscribe("ann", strconv.Itoa(n))
+			}
+			f.subscribe("bob", "bobs")
+			f.slow = map[string]time.Duration{"ann": c.takes}
+			synctest.Test(t, func(t *testing.T) {
+				p := f.replica(&http.Client{Transport: handlerTransport{f.Service}})
+				ctx, stop := context.WithTimeout(t.Context(), limit)
+				defer stop()
+				if _, err := p.Ask(ctx, question()); err != nil || ctx.Err() != nil {
+					t.Errorf("%v, %v", err, ctx.Err())
+				}
+				p.Wait()
+			})
+			if got := f.All(); len(got) != c.told || len(got["bobs"]) != 1 || f.kept() != devices+1 {
+				t.Errorf("told %v; %d subscriptions are kept", got, f.kept())
+			}
+		})
+	}
+}
+
+// A gate that is being stopped does not wait for an identity provider in order to know
+// whom it cannot tell any more, and sends nothing.
+func TestStoppedWhileAsking(t *testing.T) {
+	f := open(t)
+	f.subscribe("ann", "phone")
+	asked, release := make(chan struct{}), make(chan struct{})
+	p := push.New(push.Config{
+		Records: f.store, Client: f.Client(), Contact: "mailto:ops@example.com", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
+			close(asked)
+			<-release
+			return f.auth.Recall(ctx, login)
+		},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Ask(ctx, question())
+		done <- err
+	}()
+	<-asked
+	stop()
+	select {
+	case err := <-done:
+		if !surelyNotSent(err) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
+	}
+	close(release)
+	p.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -105,21 +106,34 @@ func (p *Push) Unsubscribe(ctx context.Context, who operator.Operator) error {
 	return p.cfg.Records.DeleteRecord(ctx, recordOf(who.Login()))
 }
 
-// pageSize is how many subscriptions are read at a time.
-const pageSize = 100
+const (
+	pageSize  = 100             // how many subscriptions are read at a time
+	askAtOnce = 32              // how many owners of subscriptions are looked up at a time
+	askTime   = 8 * time.Second // how long looking up all may take; the rest is for sending
+)
+
+// An owned is a subscription, and the one who made it as they are now.
+type owned struct {
+	kept
+
+	who operator.Operator
+	err error // why it is not known who that is, if it is not
+}
 
 // each calls do with every subscription, and the one who made it as they are now, or the
 // error if that cannot be known now. A subscription whose login has ended, or whose owner
 // may not decide any more, is removed.
 func (p *Push) each(ctx context.Context, do func(k kept, who operator.Operator, unknown error)) error {
+	asking, stop := context.WithTimeout(ctx, askTime)
+	defer stop()
 	q := task.RecordQuery{Prefix: recordPrefix, Limit: pageSize}
 	for {
 		page, err := p.cfg.Records.ListRecords(ctx, q)
 		if err != nil {
 			return err
 		}
-		for _, r := range page {
-			if err := p.look(ctx, r, do); err != nil {
+		for _, o := range p.owners(asking, page) {
+			if err := p.look(ctx, o, do); err != nil {
 				return err
 			}
 		}
@@ -130,24 +144,71 @@ func (p *Push) each(ctx context.Context, do func(k kept, who operator.Operator, 
 	}
 }
 
-func (p *Push) look(ctx context.Context, r task.Record, do func(k kept, who operator.Operator, unknown error)) error {
-	k := kept{record: r.Name}
-	if json.Unmarshal(r.Value, &k) != nil {
-		return p.remove(ctx, k, "cannot be read")
+// owners returns the subscriptions in records with those who made them. An identity
+// provider that does not answer about some holds up nobody else.
+func (p *Push) owners(ctx context.Context, records []task.Record) []owned {
+	all := make([]owned, len(records))
+	var asking errgroup.Group
+	asking.SetLimit(askAtOnce)
+	for i, r := range records {
+		asking.Go(func() error {
+			all[i] = p.owner(ctx, r)
+			return nil
+		})
 	}
-	who, err := p.cfg.Recall(ctx, k.Login)
-	refused, known := errors.AsType[*operator.Error](err)
+	_ = asking.Wait() // none returns an error
+	return all
+}
+
+var errUnreadable = errors.New("push: the subscription cannot be read")
+
+func (p *Push) owner(ctx context.Context, r task.Record) owned {
+	o := owned{kept: kept{record: r.Name}}
+	if json.Unmarshal(r.Value, &o.kept) != nil {
+		o.err = errUnreadable
+		return o
+	}
+	o.who, o.err = p.recall(ctx, o.Login)
+	return o
+}
+
+// recall returns whose login it is, or an error when ctx ends. The gate goes on asking
+// the identity provider then, so that no refresh token is lost; [Push.Wait] waits for it.
+func (p *Push) recall(ctx context.Context, login string) (operator.Operator, error) {
+	if ctx.Err() != nil {
+		return operator.Operator{}, ctx.Err()
+	}
+	answer := make(chan owned, 1)
+	p.recalling.Go(func() {
+		who, err := p.cfg.Recall(ctx, login)
+		answer <- owned{who: who, err: err}
+	})
+	select {
+	case o := <-answer:
+		return o.who, o.err
+	case <-ctx.Done():
+		return operator.Operator{}, ctx.Err()
+	}
+}
+
+// Wait implements [channel.Waiter].
+func (p *Push) Wait() { p.recalling.Wait() }
+
+func (p *Push) look(ctx context.Context, o owned, do func(k kept, who operator.Operator, unknown error)) error {
+	refused, known := errors.AsType[*operator.Error](o.err)
 	switch {
-	case err == nil && who.Role.Includes(operator.Approver):
-		do(k, who, nil)
+	case errors.Is(o.err, errUnreadable):
+		return p.remove(ctx, o.kept, "cannot be read")
+	case o.err == nil && o.who.Role.Includes(operator.Approver):
+		do(o.kept, o.who, nil)
 		return nil
-	case err == nil:
-		return p.remove(ctx, k, "its owner is no approver any more")
+	case o.err == nil:
+		return p.remove(ctx, o.kept, "its owner is no approver any more")
 	case known && refused.Type != operator.TypeUnavailable:
-		return p.remove(ctx, k, "its login has ended")
+		return p.remove(ctx, o.kept, "its login has ended")
 	default:
-		p.cfg.Log.WarnContext(ctx, "push subscription left out", "error", err)
-		do(k, operator.Operator{}, err)
+		p.cfg.Log.WarnContext(ctx, "push subscription left out", "error", o.err)
+		do(o.kept, operator.Operator{}, o.err)
 		return nil
 	}
 }

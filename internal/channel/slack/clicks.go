@@ -108,6 +108,8 @@ func (s *Slack) decide(ctx context.Context, user string, p pressed, r approval.R
 	s.report(nil)
 	after, err := s.cfg.Decide(ctx, task.ID(p.ID), who, r)
 	switch {
+	case errors.Is(err, approval.ErrUnsure):
+		s.answer(ctx, user, "It is not known whether your decision counts: "+s.cfg.Explain(err))
 	case err != nil && ctx.Err() != nil:
 		s.answer(ctx, user, "The gate had no time to make sure that your decision counts. Look at the call in the inbox.")
 	case err != nil:

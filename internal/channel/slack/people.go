@@ -48,14 +48,19 @@ func (p *people) approver(ctx context.Context, id string) (approval.Approver, er
 		return approval.Approver{}, err
 	}
 	a := approval.Approver{Name: p.names[id], Groups: groups, Roles: []string{"approver"}}
-	if email := user.Profile.Email; email != "" && user.IsEmailConfirmed {
+	a.Aliases = []string{"slack:" + id} // one person, whatever their address is by then
+	email := user.Profile.Email
+	if !user.IsEmailConfirmed {
+		email = ""
+	}
+	if email != "" {
 		a.Aliases = append(a.Aliases, email)
 	}
 	switch {
 	case a.Name != "":
 		return a, nil
-	case len(groups) > 0 && len(a.Aliases) > 0:
-		a.Name = a.Aliases[0]
+	case len(groups) > 0 && email != "":
+		a.Name = email
 		return a, nil
 	default:
 		return approval.Approver{}, errStranger

@@ -42,6 +42,7 @@ type Workspace struct {
 	stalled    map[string]int           // requests that wait, by method
 	inTurn     bool                     // clicks go to the connections in turn
 	envelopes  int
+	addresses  map[string]string // e-mail addresses that people have now, in the place of those in users
 }
 
 // An ephemeral is a message that only one user sees.
@@ -240,7 +241,7 @@ func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) stri
 			return `{"ok":true,"view":{"id":"V1"}}`
 		},
 		"users.info": func(r *http.Request, _ []byte) string {
-			return fmt.Sprintf(`{"ok":true,"user":%s}`, users[r.Form.Get("user")])
+			return fmt.Sprintf(`{"ok":true,"user":%s}`, w.user(r.Form.Get("user")))
 		},
 		"usergroups.users.list": func(r *http.Request, _ []byte) string {
 			return fmt.Sprintf(`{"ok":true,"users":%s}`, groups[r.Form.Get("usergroup")])
@@ -248,6 +249,24 @@ func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) stri
 		"conversations.history": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("channel"), "") },
 		"conversations.replies": func(r *http.Request, _ []byte) string { return w.history(r.Form.Get("channel"), r.Form.Get("ts")) },
 	}
+}
+
+// user returns somebody as users.info describes them.
+func (w *Workspace) user(id string) string {
+	if now := w.addresses[id]; now != "" {
+		return fmt.Sprintf(`{"id":%q,"is_email_confirmed":true,"profile":{"email":%q}}`, id, now)
+	}
+	return users[id]
+}
+
+// Moves gives somebody another e-mail address, which they have confirmed.
+func (w *Workspace) Moves(user, address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.addresses == nil {
+		w.addresses = map[string]string{}
+	}
+	w.addresses[user] = address
 }
 
 func (w *Workspace) post(r *http.Request) string {

@@ -30,6 +30,7 @@ type Config struct {
 	Server    stdioclient.Config // how one process is run; Stderr is not used
 	Shared    bool               // all clients share one process
 	Processes admission.Limits   // how many there may be at a time, if they are not shared
+	Unread    admission.Limits   // bytes of large answers that clients have not read yet
 	Idle      time.Duration      // how long one that nobody uses is kept
 	Records   func() task.Records
 	Log       *slog.Logger
@@ -38,10 +39,10 @@ type Config struct {
 // A Bridge reaches one MCP server that is a program. It implements
 // [httpclient.Transport].
 type Bridge struct {
-	cfg   Config
-	room  *admission.Pool
-	large *admission.Pool // of bytes: large answers that clients have not read yet
-	kept  atomic.Int64    // how many sessions were kept
+	cfg    Config
+	room   *admission.Pool
+	unread *admission.Pool // see Config.Unread
+	kept   atomic.Int64    // how many sessions were kept
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -50,15 +51,13 @@ type Bridge struct {
 	running   sync.WaitGroup // of all processes
 }
 
-// largeAnswers is how many of the largest answers there may be in memory until clients
-// have read them.
-const largeAnswers = 4
-
 // New returns a bridge to the server of cfg. No process is started before a client
 // comes.
 func New(cfg Config) *Bridge {
-	large := admission.NewPool(admission.Limits{Total: largeAnswers * int64(cfg.Server.MaxLine)})
-	return &Bridge{cfg: cfg, room: admission.NewPool(cfg.Processes), large: large, processes: make(map[string]*process), rests: make(map[string]time.Time)}
+	return &Bridge{
+		cfg: cfg, room: admission.NewPool(cfg.Processes), unread: admission.NewPool(cfg.Unread),
+		processes: make(map[string]*process), rests: make(map[string]time.Time),
+	}
 }
 
 // Reach implements [httpclient.Transport].
@@ -247,7 +246,7 @@ func (b *Bridge) endIdle(p *process) {
 	b.cfg.Log.Debug("ended a server process that nobody used", "upstream", b.cfg.Server.Name)
 }
 
-// roomOf returns whose share of processes those of a client count to.
+// roomOf returns whose share the processes and the unread answers of a client count to.
 func roomOf(by httpclient.Peer) admission.Client {
 	if by.Principal != "" {
 		return admission.Principal(by.Principal)

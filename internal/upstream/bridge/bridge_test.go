@@ -136,18 +136,7 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
 	session := s.begin()
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.gate.AgentAddr()+"/mcp", strings.NewReader(call("8", "hang", "{}")))
-		r.Header.Set("Accept", "application/json, text/event-stream")
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Mcp-Session-Id", session)
-		if resp, err := http.DefaultClient.Do(r); err == nil {
-			resp.Body.Close()
-		}
-	}()
+	leave := s.postAndLeave(session, call("8", "hang", "{}"))
 	s.awaitSeen(`"hang"`)
 	_, line, _ := strings.Cut(s.seen(), `"id":"tg-`)
 	id, _, _ := strings.Cut(line, `"`)
@@ -160,7 +149,33 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the server was told of a request that it does not know: %s", rest)
 	}
 	leave()
-	<-gone
+}
+
+// A client that shares a process with others cannot cancel their requests, whose ids
+// are easy to guess.
+func TestCancelOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, upstream, identity, ann, bob string }{
+		{"shared", "shared: true", "IDENTITY", annToken, bobToken},
+		{"anonymous", "", "", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, tt.upstream, tt.identity)
+			s.token = tt.ann
+			leave := s.postAndLeave("", modernCall("8", "hang"))
+			defer leave()
+			s.awaitSeen(`"hang"`)
+			s.token = tt.bob
+			if got := s.post("", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8,`+modernMeta+`}}`); got.status != http.StatusAccepted {
+				t.Errorf("cancel: %+v", got)
+			}
+			s.post("", modernCall("9", "pid")) // the server has read all that came before
+			if seen := s.seen(); strings.Contains(seen, "notifications/cancelled") || strings.Count(seen, " started") != 1 {
+				t.Errorf("one client has cancelled the request of another: %s", seen)
+			}
+		})
+	}
 }
 
 // A held call runs once, in the process of its session.
@@ -266,24 +281,9 @@ func TestModern(t *testing.T) {
 	if n := strings.Count(listened.body, `"io.modelcontextprotocol/subscriptionId":"mine"`); n < 3 || strings.Contains(listened.body, "tg-") {
 		t.Errorf("a client that listens got %+v", listened)
 	}
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.gate.AgentAddr()+"/mcp", strings.NewReader(modernCall("8", "hang")))
-		r.Header.Set("Accept", "application/json, text/event-stream")
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
-		r.Header.Set("Mcp-Method", "tools/call")
-		r.Header.Set("Mcp-Name", "hang")
-		r.Header.Set("Authorization", "Bearer "+bobToken)
-		if resp, err := http.DefaultClient.Do(r); err == nil {
-			resp.Body.Close()
-		}
-	}()
+	leave := s.postAndLeave("", modernCall("8", "hang"))
 	s.awaitSeen(`"hang"`)
 	leave()
-	<-gone
 	s.awaitSeen("notifications/cancelled")
 }
 

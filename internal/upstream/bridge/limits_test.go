@@ -2,6 +2,8 @@ package bridge_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,47 @@ func TestCrash(t *testing.T) {
 	s.pid(s.begin())
 }
 
+// A client that leaves while the server starts does not end the server for the others
+// that wait for it, and keeps its session.
+func TestLeavesWhileStarting(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, upstream string
+		begin          func(*site) (session string)
+		processes      int
+	}{
+		{"shared", "shared: true, ", func(*site) string { return "" }, 1},
+		{"session", "", (*site).begin, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "go-on")
+			goOn := func() {
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			goOn()
+			s := open(t, tt.upstream+"env: {BRIDGE_SEEN: 'SEEN_FILE', BRIDGE_WAIT: '"+file+"'}", "")
+			session := tt.begin(s)
+			s.stop()
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			s.start()
+			leave := s.postAndLeave(session, call("1", "echo", "{}"))
+			s.await("the server is told how the client began", func() bool { return strings.Count(s.seen(), `"initialize"`) == tt.processes })
+			leave()
+			s.await("the gate knows that the client has left", func() bool { return strings.Contains(s.log.String(), `"client_gone":true`) })
+			goOn()
+			s.pid(session)
+			if n := strings.Count(s.seen(), " started"); n != tt.processes {
+				t.Errorf("%d processes were started; want %d", n, tt.processes)
+			}
+		})
+	}
+}
+
 // A held call in which the process ends may have run, and is not repeated. One that
 // could not be sent has not run.
 func TestHeldCrash(t *testing.T) {
@@ -146,4 +189,42 @@ func TestFlood(t *testing.T) {
 		t.Errorf("a forged answer: %+v", got)
 	}
 	s.pid(session)
+}
+
+// A client that does not read its large answers loses those beyond its share. Others get
+// theirs.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, call string }{
+		{"json", call("1", "large", "{}")},
+		{"batch", "[" + call("1", "large", "{}") + "]"},
+		{"events", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":9},"name":"large","arguments":{}}}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, "shared: true", "IDENTITYlimits: {max_line: 6MiB}\n")
+			s.token = annToken
+			const calls = 4
+			var unread []*http.Response
+			for range calls {
+				unread = append(unread, s.request(t.Context(), http.MethodPost, "", tt.call))
+			}
+			s.await("the server has answered all calls", func() bool { return strings.Count(s.log.String(), "wrote a large answer") == calls })
+			s.token = bobToken
+			if got := s.post("", call("2", "large", "{}")); len(got.body) < largeAnswer {
+				t.Errorf("the answer for another client is %.300s", got.body)
+			}
+			complete := 0
+			for _, resp := range unread {
+				if got := s.read(resp); len(got.body) > largeAnswer {
+					complete++
+				} else if !strings.Contains(got.body, "upstream_invalid_response") {
+					t.Errorf("an answer that was dropped: %.300s", got.body)
+				}
+			}
+			if complete != 2 {
+				t.Errorf("a client that does not read has %d answers; want its share, which is 2", complete)
+			}
+		})
+	}
 }

@@ -83,11 +83,7 @@ func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
 	}
 	if r.packet.Batch {
 		defer leave()
-		answers, err := p.server.AskAll(r.http.Context(), r.packet, r.body, r.begin)
-		if err != nil {
-			return nil, err
-		}
-		return answer(answers), nil
+		return b.serveBatch(p, r)
 	}
 	c, err := p.converse(r)
 	if err != nil {
@@ -101,9 +97,23 @@ func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
 	return c.respond()
 }
 
+// serveBatch is serve for a batch with requests.
+func (b *Bridge) serveBatch(p *process, r *request) (*http.Response, error) {
+	answers, err := p.server.AskAll(r.http.Context(), r.packet, r.body, r.begin)
+	if err != nil {
+		return nil, err
+	}
+	memory := b.memoryFor(r)
+	if err := memory.take(len(answers)); err != nil {
+		return nil, err
+	}
+	return memory.whole(answers), nil
+}
+
 // converse asks the server what a client asks.
 func (p *process) converse(r *request) (*conversation, error) {
-	c := &conversation{p: p, answers: stdioclient.NewAnswers()}
+	memory := p.bridge.memoryFor(r)
+	c := &conversation{p: p, memory: memory, answers: stdioclient.NewAnswers(memory.take)}
 	if r.takesEvents() && r.first().Method != methodInitialize {
 		p.ask(c.answers)
 	}
@@ -114,13 +124,17 @@ func (p *process) converse(r *request) (*conversation, error) {
 	return c, nil
 }
 
-// notify passes on what needs no answer.
+// notify passes on what needs no answer. Only the client of a session cancels by a
+// notification: in other processes the id may be that of somebody else's request, and
+// a modern client cancels by closing its stream.
 func (b *Bridge) notify(p *process, r *request) (*http.Response, error) {
 	var err error
-	if m := r.first(); !r.packet.Batch && m.Method == methodCancelled {
-		err = p.server.Cancel(r.http.Context(), m)
-	} else {
+	switch m := r.first(); {
+	case r.packet.Batch || m.Method != methodCancelled:
 		err = p.notify(r.http.Context(), r.body)
+	case p.isSession():
+		err = p.server.Cancel(r.http.Context(), m)
+	default: // the server is not told
 	}
 	if err != nil {
 		return nil, err

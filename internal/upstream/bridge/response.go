@@ -8,10 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -19,6 +16,7 @@ import (
 type conversation struct {
 	p       *process
 	answers *stdioclient.Answers
+	memory  *answerMemory
 	leave   func()
 	rest    []byte // of the event that is being read
 	ended   bool   // the answer has been read
@@ -35,7 +33,7 @@ func (c *conversation) respond() (*http.Response, error) {
 		return nil, err
 	case final:
 		c.close()
-		return c.whole(text)
+		return c.memory.whole(text), nil
 	default:
 		c.rest = appendEvent(nil, text)
 		return events(c), nil
@@ -49,34 +47,7 @@ func (c *conversation) respondWhole() (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.whole(text)
-}
-
-// whole returns the response with the answer, if there is room for it in memory until
-// the client has read it.
-func (c *conversation) whole(text []byte) (*http.Response, error) {
-	resp, size, large := answer(text), int64(len(text)), c.p.bridge.large
-	if size <= upstream.PieceSize {
-		return resp, nil
-	}
-	if err := large.Try(admission.Client{}, size); err != nil {
-		return nil, &wire.Problem{Type: wire.UpstreamInvalid, Detail: "too many large answers at once: this one was dropped; the call may have run", Cause: err}
-	}
-	resp.Body = &roomBody{Reader: bytes.NewReader(text), leave: sync.OnceFunc(func() { large.Release(admission.Client{}, size) })}
-	return resp, nil
-}
-
-// A roomBody gives its room back when it is closed.
-type roomBody struct {
-	io.Reader
-
-	leave func()
-}
-
-// Close implements [io.Closer].
-func (b *roomBody) Close() error {
-	b.leave()
-	return nil
+	return c.memory.whole(text), nil
 }
 
 // final waits for the answer, and drops what comes before it.
@@ -117,6 +88,7 @@ func broken(err error) error {
 // Close implements [io.Closer].
 func (c *conversation) Close() error {
 	c.close()
+	c.memory.leave()
 	return nil
 }
 

@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -40,29 +43,41 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// Answers that clients do not read take a bounded amount of memory.
+// Answers that clients do not read take a bounded amount of memory, and those of one
+// client leave room for those of another.
 func TestLargeAnswers(t *testing.T) {
 	const size = 1 << 20
-	b := New(Config{Server: stdioclient.Config{Name: "test", MaxLine: size}})
-	c := &conversation{p: &process{bridge: b}}
-	var read []func() error
-	for range largeAnswers {
-		resp, err := c.whole(make([]byte, size))
-		if err != nil {
-			t.Fatal(err)
+	b := New(Config{Server: stdioclient.Config{Name: "test"}, Unread: admission.Limits{Total: 3 * size, Client: 2 * size}})
+	answer := func(principal string, size int) (read func() error, err error) {
+		memory := b.memoryFor(&request{by: httpclient.Peer{Principal: principal}})
+		if err := memory.take(size); err != nil {
+			return nil, err
 		}
-		read = append(read, resp.Body.Close)
+		return memory.whole(make([]byte, size)).Body.Close, nil
 	}
-	if _, err := c.whole(make([]byte, size)); err == nil {
-		t.Error("there is room for any number of large answers")
+	var read []func() error
+	for _, tt := range []struct {
+		principal string
+		size      int
+		want      error
+	}{
+		{"ann", size, nil},
+		{"ann", size, nil},
+		{"ann", size, admission.ErrClient},
+		{"ann", 1000, nil},
+		{"bob", size, nil},
+		{"bob", size, admission.ErrFull},
+	} {
+		done, err := answer(tt.principal, tt.size)
+		if read = append(read, done); !errors.Is(err, tt.want) {
+			t.Errorf("an answer of %d bytes for %s: %v; want %v", tt.size, tt.principal, err, tt.want)
+		}
 	}
-	if _, err := c.whole(make([]byte, 1000)); err != nil {
-		t.Errorf("a small answer: %v", err)
+	for range 2 {
+		_ = read[0]()
 	}
-	if err := read[0](); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.whole(make([]byte, size)); err != nil {
-		t.Errorf("after one was read: %v", err)
+	_ = read[1]()
+	if _, err := answer("ann", 5*size); err != nil {
+		t.Errorf("the only answer of a client: %v", err)
 	}
 }

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	switch m.Method {
 	case "initialize":
+		awaitFile(os.Getenv("BRIDGE_WAIT"))
 		version, _ := m.Params.Member("protocolVersion").Text()
 		if version == "unknown" {
 			s.Fail(m, jsonrpc.CodeInvalidParams, "no")
@@ -46,6 +47,16 @@ func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 }
 
+// awaitFile waits until there is a file with a name, unless that is empty.
+func awaitFile(name string) {
+	for name != "" {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	name, _ := m.Params.Name.Text()
 	switch name {
@@ -59,7 +70,7 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	case "ask_client":
 		s.Text(m, s.Ask(`,"method":"sampling/createMessage","params":{"maxTokens": 1.0,"messages":[]}`))
 	case "progress":
-		s.Write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(m.Params.Meta.Member("progressToken").Bytes) + `,"progress":  5}}`)
+		progress(s, m)
 		time.Sleep(50 * time.Millisecond) // so that requests of several clients are there at once
 		s.Text(m, "done "+string(m.Params.Arguments.Bytes))
 	case "announce": // speaks when the call is over
@@ -72,6 +83,12 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 			fmt.Fprintln(os.Stderr, "noise", i)
 		}
 		s.Text(m, "flooded")
+	case "large":
+		if m.Params.Meta.Member("progressToken").Present() {
+			progress(s, m)
+		}
+		s.Result(m, `{"content":[{"type":"text","text":"`+strings.Repeat("x", largeAnswer)+`"}]}`)
+		fmt.Fprintln(os.Stderr, "wrote a large answer")
 	case "huge":
 		s.Text(m, strings.Repeat("x", 3<<20))
 	case "crash":
@@ -84,4 +101,12 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	default:
 		s.Text(m, "ran "+name+" "+string(m.Params.Arguments.Bytes))
 	}
+}
+
+// largeAnswer is the size of an answer that does not fit into the buffers of connections.
+const largeAnswer = 5 << 20
+
+// progress says that there is progress with a call.
+func progress(s *pipeserver.Server, m *jsonrpc.Message) {
+	s.Write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(m.Params.Meta.Member("progressToken").Bytes) + `,"progress":  5}}`)
 }

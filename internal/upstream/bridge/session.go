@@ -52,7 +52,7 @@ func (c *conversation) greeted() (_ *http.Response, begun bool, err error) {
 		return nil, false, err
 	}
 	m, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
-	return answer(text), err == nil && m.Result.Present(), nil
+	return c.memory.whole(text), err == nil && m.Result.Present(), nil
 }
 
 // inSession serves what the client of a session posts.

@@ -165,6 +165,35 @@ type answer struct {
 // request makes a request of HTTP, and returns the response as it begins.
 func (s *site) request(ctx context.Context, method, session, body string) *http.Response {
 	s.t.Helper()
+	resp, err := http.DefaultClient.Do(s.newRequest(ctx, method, session, body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp
+}
+
+// postAndLeave says something, and returns a function with which the client leaves without
+// an answer.
+func (s *site) postAndLeave(session, body string) (leave func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	r := s.newRequest(ctx, http.MethodPost, session, body)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	return func() {
+		cancel()
+		<-gone
+	}
+}
+
+// newRequest returns a request of HTTP.
+func (s *site) newRequest(ctx context.Context, method, session, body string) *http.Request {
+	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.gate.AgentAddr()+"/mcp", strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
@@ -187,11 +216,7 @@ func (s *site) request(ctx context.Context, method, session, body string) *http.
 	if s.token != "" {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return resp
+	return r
 }
 
 // member returns the first member of a name in a JSON text, if that is a string.

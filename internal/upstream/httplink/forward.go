@@ -13,7 +13,11 @@ import (
 // All else has been taken by the server when Forward returns, so that the order of
 // what the client says is kept. The error is a [*wire.Problem].
 func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
-	if l.cancels(f) || !f.Expect() {
+	target := l.cancelled(f)
+	if target != nil {
+		defer target.cancel() // after a legacy server has been told
+	}
+	if target != nil && target.isModern || !f.Expect() {
 		return nil
 	}
 	m := &f.Packet.Messages[0]
@@ -30,7 +34,9 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	l.begins(f)
 	x := &exchange{l: l, request: r, ids: ids}
 	ctx, x.cancel = context.WithCancel(l.life) //nolint:contextcheck // the answer comes after Forward has returned
-	l.expect(x, wire.EraOf(m) == wire.Modern)
+	if !f.Packet.Batch && m.Method != methodInitialize {
+		l.expect(x, wire.EraOf(m) == wire.Modern)
+	}
 	l.running.Go(func() { x.run(ctx) })
 	return nil
 }
@@ -48,21 +54,17 @@ func (l *Link) begins(f upstream.Forwarded) {
 	l.session = session{initialize: bytes.Clone(f.Body)}
 }
 
-// cancels ends the request that f cancels if its client is modern: over HTTP, modern
-// clients cancel a request by closing its stream.
-func (l *Link) cancels(f upstream.Forwarded) bool {
+// cancelled returns the request that f cancels, or nil. Nobody waits for its answer any
+// more, so its connection is closed. Over HTTP, that is all that a modern server hears
+// of it; a legacy one gets the notification first.
+func (l *Link) cancelled(f upstream.Forwarded) *pending {
 	m := &f.Packet.Messages[0]
 	if f.Packet.Batch || m.Method != methodCancelled {
-		return false
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.pending[idKey(m.Params.Member("requestId").Bytes)]
-	if p == nil || !p.isModern {
-		return false
-	}
-	p.cancel()
-	return true
+	return l.pending[idKey(m.Params.Member("requestId").Bytes)]
 }
 
 // idKey returns what distinguishes an id from others; see [jsonrpc.SameID].
@@ -73,6 +75,8 @@ func idKey(id []byte) string {
 	return string(id)
 }
 
+// expect notes a request that the client can cancel by itself: not one of a batch, whose
+// others go on, nor the one that begins the session.
 func (l *Link) expect(x *exchange, isModern bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,7 +49,7 @@ type Link struct {
 	greeting sync.Mutex // held by the one who begins a session again
 	mu       sync.Mutex
 	session  session
-	pending  map[string]*pending // requests that the server has not answered
+	pending  map[string]*pending // by id
 }
 
 // A session is what the server knows the client by, and how the client began.
@@ -60,7 +60,7 @@ type session struct {
 	listens     context.CancelFunc
 }
 
-// A pending is a request that the server has not answered.
+// A pending is a request that the server has not answered and the client can cancel.
 type pending struct {
 	cancel   context.CancelFunc
 	isModern bool

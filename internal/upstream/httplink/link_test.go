@@ -37,6 +37,7 @@ type server struct {
 	replies  chan string // what clients answer
 	broken   map[string]string
 	gone     chan struct{} // gets a value when the client of "hang" leaves
+	taking   chan struct{} // if there is one, the server takes no "initialized" before it is closed
 }
 
 func newServer(t *testing.T) (*server, string) {
@@ -76,7 +77,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	session := r.Header.Get("Mcp-Session-Id")
 	s.mu.Lock()
 	s.seen = append(s.seen, r.Method+" "+session+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Key")+" "+r.Header.Get("Mcp-Method")+" "+r.Header.Get("Last-Event-Id")+" "+string(body))
-	known, token := s.sessions[session], s.token
+	known, token, taking := s.sessions[session], s.token, s.taking
 	s.mu.Unlock()
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	isModern := err == nil && strings.Contains(string(body), "io.modelcontextprotocol/protocolVersion")
@@ -98,6 +99,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.replies <- string(body)
 		w.WriteHeader(http.StatusAccepted)
 	case p.Messages[0].Kind == jsonrpc.Notification:
+		if taking != nil && p.Messages[0].Method == "notifications/initialized" {
+			select {
+			case <-taking:
+			case <-r.Context().Done():
+			}
+		}
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		s.answer(w, r, &p.Messages[0])
@@ -112,7 +119,8 @@ func (s *server) initialize(w http.ResponseWriter, m *jsonrpc.Message) {
 	s.mu.Unlock()
 	w.Header().Set("Mcp-Session-Id", id)
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"remote","version":"1"}}`)))
+	version := string(m.Params.Member("protocolVersion").Bytes)
+	_, _ = w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"protocolVersion":`+version+`,"capabilities":{"tools":{}},"serverInfo":{"name":"remote","version":"1"}}`)))
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
@@ -245,7 +253,13 @@ func (s *site) hear(with string) string {
 
 func (s *site) begin() {
 	s.t.Helper()
-	s.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"tester","version":"1"}}}`)
+	s.beginAs("2025-11-25")
+}
+
+// beginAs begins as a client of a protocol version.
+func (s *site) beginAs(version string) {
+	s.t.Helper()
+	s.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{"sampling":{}},"clientInfo":{"name":"tester","version":"1"}}}`)
 	s.hear(`"serverInfo"`)
 	s.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
@@ -335,6 +349,66 @@ func TestLegacy(t *testing.T) {
 	if up.count("DELETE s-1") != 1 {
 		t.Errorf("the server was told %q", up.seen)
 	}
+}
+
+func cancelled(id string) string {
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
+}
+
+// The connection of a call that a legacy client cancels is closed once the server has
+// been told, and no other call ends with it.
+func TestLegacyCancels(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.beginAs("2025-03-26")    // which has batches
+	s.say(call("1", "delete")) // which is held
+	s.say("[" + call("2", "hang") + "," + call("3", "hang") + "]")
+	await(t, "the server has the batch", func() bool { return up.count(`"hang"`) == 1 })
+	s.say(cancelled("2"))
+	s.say(call("4", "echo"))
+	s.hear(`"id":4`)
+	if len(up.gone) > 0 {
+		t.Error("all of a batch ended because a part of it was cancelled")
+	}
+	s.say(cancelled("3")) // so that the gate does not wait for it in the end
+	s.say(call("5", "hang"))
+	await(t, "the server has the call", func() bool { return up.count(`"hang"`) == 2 })
+	s.say(cancelled("5"))
+	select {
+	case <-up.gone:
+	case <-time.After(patience):
+		t.Fatal("the connection of the cancelled call is still open")
+	}
+	if up.count(`"requestId":5`) != 1 {
+		t.Error("the connection was closed before the server was told why")
+	}
+	s.approve()
+	if got := s.hear(`"id":1`); !strings.Contains(got, "ran delete") {
+		t.Errorf("the held call was answered %s", got)
+	}
+}
+
+// A client cancels the call for which a session is being begun again. The session is
+// begun all the same, for the calls that follow.
+func TestCancelledWhileSessionBegins(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.begin()
+	s.say(call("1", "echo"))
+	s.hear(`"id":1`)
+	up.mu.Lock()
+	up.taking = make(chan struct{})
+	up.mu.Unlock()
+	up.expire()
+	s.say(call("2", "echo"))
+	await(t, "the session is begun again", func() bool { return up.count("notifications/initialized") == 2 })
+	s.say(cancelled("2"))
+	s.say(call("3", "echo"))
+	s.hear(`"id":3`)
+	close(up.taking)
+	await(t, "the gate listens to the session", func() bool { return up.count("GET s-2") == 1 })
 }
 
 // A stream that breaks off is resumed behind its last event. If it cannot be, the

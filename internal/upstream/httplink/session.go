@@ -98,7 +98,8 @@ func (l *Link) begun(id string, answer []byte) {
 const renewTime = 30 * time.Second
 
 // renew begins a session in the place of the one with the given id, as the client has
-// begun.
+// begun. The session is not that of one request: a client that cancels the request must
+// not leave a session behind that is half begun.
 func (l *Link) renew(ctx context.Context, old string) error {
 	l.greeting.Lock()
 	defer l.greeting.Unlock()
@@ -108,8 +109,9 @@ func (l *Link) renew(ctx context.Context, old string) error {
 	if now.id != old {
 		return nil // somebody else has
 	}
-	ctx, stop := context.WithTimeout(ctx, renewTime)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
 	defer stop()
+	defer context.AfterFunc(l.life, stop)() //nolint:contextcheck // it ends with the link
 	if err := l.greet(ctx, now.initialize); err != nil {
 		return err
 	}

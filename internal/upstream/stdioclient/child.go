@@ -71,23 +71,50 @@ var errInterrupted = errors.New("the message was not written as a whole")
 // errDead reports a message that was not written because the server has ended.
 var errDead = errors.New("the server has ended")
 
-// bury has nothing more written.
+// bury has nothing more written, and waits for whoever is writing.
 func (c *child) bury() {
+	_ = c.in.Close()
 	c.writing <- struct{}{}
 	c.dead = true
 	<-c.writing
 }
 
-// write is writeAfter without anything to do before.
-func (c *child) write(ctx context.Context, message []byte) error {
-	return c.writeAfter(ctx, func() error { return nil }, message)
+// A message is what is written to the server as one line.
+type message struct {
+	text   []byte
+	begin  func() error  // is called before the first byte is written; nil if there is nothing to do
+	cancel func() []byte // returns the lines that follow if its sender gives up in the middle; nil if there are none
 }
 
-// writeAfter writes a message as one line, one at a time, and calls begin before,
-// whose error it returns. It gives up when ctx is done or the server has ended, but
-// gives the server some time to read the rest of a line. The
-// error is errInterrupted if part of the line was written; then the server is ended. It is errDead if begin was not called because the server has ended.
-func (c *child) writeAfter(ctx context.Context, begin func() error, message []byte) error {
+// write writes a message, one at a time. It gives up when ctx is done or the server has
+// ended. The error is errInterrupted if part of the line was written by then. It is
+// errDead if m.begin was not called because the server has ended.
+func (c *child) write(ctx context.Context, m message) error {
+	if err := c.takeTurn(ctx); err != nil {
+		return err
+	}
+	if m.begin != nil {
+		if err := m.begin(); err != nil {
+			c.endTurn()
+			return err
+		}
+	}
+	line := jsonrpc.AppendLine(make([]byte, 0, len(m.text)+1), m.text)
+	n, err := c.writeUntil(ctx, line)
+	if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		go c.writeRest(line[n:], m) // bury waits for it
+		return errors.Join(errInterrupted, context.Cause(ctx))
+	}
+	defer c.endTurn()
+	if n > 0 && err != nil {
+		c.interrupted()
+		return errors.Join(errInterrupted, err)
+	}
+	return err
+}
+
+// takeTurn waits for the token of writing. It is the caller's if there is no error.
+func (c *child) takeTurn(ctx context.Context) error {
 	select {
 	case c.writing <- struct{}{}:
 	case <-ctx.Done():
@@ -95,37 +122,58 @@ func (c *child) writeAfter(ctx context.Context, begin func() error, message []by
 	case <-c.exited:
 		return errDead
 	}
-	defer func() { <-c.writing }()
 	switch {
 	case ctx.Err() != nil:
+		c.endTurn()
 		return context.Cause(ctx)
 	case c.dead:
+		c.endTurn()
 		return errDead
 	}
-	if err := begin(); err != nil {
-		return err
-	}
+	return nil
+}
+
+// endTurn gives the token of writing back.
+func (c *child) endTurn() { <-c.writing }
+
+// writeUntil writes a line, and stops when ctx is done. The caller holds the token of
+// writing.
+func (c *child) writeUntil(ctx context.Context, line []byte) (n int, err error) {
 	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Now().Add(writeTime)) })
+		set := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(set)
+			_ = c.in.SetWriteDeadline(time.Unix(1, 0))
+		})
 		defer func() {
 			if !stop() {
+				<-set // or the deadline would stay for those who write later
 				_ = c.in.SetWriteDeadline(time.Time{})
 			}
 		}()
 	}
-	n, err := c.in.Write(jsonrpc.AppendLine(make([]byte, 0, len(message)+1), message))
-	if err != nil && n > 0 {
-		c.interrupted()
-		return errors.Join(errInterrupted, err)
-	}
-	return err
+	return c.in.Write(line)
 }
 
-// interrupted ends a server that got a part of a message: it would take the next
-// message for the rest. The caller holds the token of writing.
+// writeRest writes the rest of a message whose sender has given up: the server would
+// take the next message for it. That may take as long as the server lives. The caller
+// leaves it the token of writing.
+func (c *child) writeRest(rest []byte, m message) {
+	defer c.endTurn()
+	if m.cancel != nil {
+		rest = append(rest, m.cancel()...)
+	}
+	if _, err := c.in.Write(rest); err != nil {
+		c.interrupted()
+	}
+}
+
+// interrupted ends a server that got a part of a message, and reads no more of it. The
+// caller holds the token of writing.
 func (c *child) interrupted() {
 	c.dead = true
 	select {
+	case <-c.exited:
 	case <-c.closing: // it has time to end
 	default:
 		terminate(c.cmd)
@@ -133,23 +181,16 @@ func (c *child) interrupted() {
 	}
 }
 
-// Times in which a server is to end.
-const (
-	quietTime = time.Second      // for what it wrote last to arrive, after its process has ended
-	writeTime = 10 * time.Second // for it to read the rest of a message whose client has left
-)
+// quietTime is how long what a server wrote last may take to arrive after its process
+// has ended.
+const quietTime = time.Second
 
 // end ends the server: it closes its standard input, and asks it to end, and kills
 // it, if it takes longer than grace each time. It returns when there is nothing
 // left of it.
 func (c *child) end(grace time.Duration) {
 	close(c.closing)
-	go func() { // somebody may be writing to a server that does not read
-		_ = c.in.SetWriteDeadline(time.Unix(1, 0))
-		c.writing <- struct{}{}
-		_ = c.in.Close()
-		<-c.writing
-	}()
+	go func() { _ = c.in.Close() }() // where pipes have no deadlines, it waits for whoever is writing
 	for _, how := range []func(*exec.Cmd){terminate, kill} {
 		select {
 		case <-c.exited:

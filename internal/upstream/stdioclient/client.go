@@ -49,18 +49,18 @@ type Client struct {
 	receiver upstream.Receiver
 	own      ownRequests
 
-	current  atomic.Pointer[child] // nil while none can be spoken with
-	starting chan struct{}         // holds a token while the server is being started
-	started  atomic.Bool           // the server has been started
-	spoke    atomic.Bool           // the server has answered something
+	current atomic.Pointer[child] // nil while none can be spoken with
+	started atomic.Bool           // the server has been started
+	spoke   atomic.Bool           // the server has answered something
 
 	mu       sync.Mutex
 	greeting greeting
 	greeted  []byte      // how the server answered the greeting when it was started last
 	deaths   []time.Time // when it ended by itself, in the last minute
 	latest   *child      // that was started last; nil if none was
+	start    *start      // that is under way; nil if none is
 	closed   bool
-	running  sync.WaitGroup
+	running  sync.WaitGroup // of all children, and of start
 
 	over     chan struct{} // closed when the server has ended for good
 	overOnce sync.Once
@@ -69,7 +69,7 @@ type Client struct {
 
 // New returns a client that runs the server of cfg once it is started.
 func New(cfg Config) *Client {
-	c := &Client{cfg: cfg, starting: make(chan struct{}, 1), over: make(chan struct{})}
+	c := &Client{cfg: cfg, over: make(chan struct{})}
 	c.asks = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, Room: upstream.NewRoom(), ListTimeout: cfg.ListTimeout, ToolsTimeout: cfg.ToolsTimeout,
 		ToolsPages: cfg.ToolsPages, MaxTaskTTL: cfg.MaxTaskTTL, Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
@@ -180,12 +180,12 @@ func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, 
 	c.mu.Lock()
 	c.greeting.note(f.Packet, f.Body)
 	c.mu.Unlock()
-	return ch, ch.writeAfter(ctx, func() error {
+	return ch, ch.write(ctx, message{text: f.Body, begin: func() error {
 		if !f.Expect() {
 			return errUnwanted
 		}
 		return nil
-	}, f.Body)
+	}})
 }
 
 // unreachable returns the problem of a message that could not be sent.
@@ -228,7 +228,6 @@ func (c *Client) run(ch *child) {
 	ch.bury()
 	c.lost(ch) // before anything is sent to the next one
 	c.current.CompareAndSwap(ch, nil)
-	_ = ch.in.Close()
 	close(ch.ended)
 }
 

@@ -49,18 +49,58 @@ func begins(m *jsonrpc.Message) bool {
 // A greeter says to a server what the client said first.
 type greeter func(ctx context.Context, ch *child, g greeting) error
 
+// A start is an attempt to start the server, for which any number of callers wait.
+type start struct {
+	done  chan struct{} // closed when the attempt is over
+	child *child
+	err   error
+}
+
 // ready returns the server that can be spoken with. If it has ended, it is started
-// again, and greeted with greet as the client did; nil if the client is about to.
+// again, and greeted with greet as the client did; nil if the client is about to. The
+// server is started for all clients: that goes on if the caller's ctx is done.
 func (c *Client) ready(ctx context.Context, greet greeter) (*child, error) {
 	if ch := c.current.Load(); ch != nil {
 		return ch, nil
 	}
+	s, err := c.beginStart(ctx, greet)
+	if err != nil {
+		return nil, err
+	}
 	select {
-	case c.starting <- struct{}{}:
+	case <-s.done:
+		return s.child, s.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-c.starting }()
+}
+
+// beginStart returns the attempt to start the server that is under way, or begins one.
+// Close ends it with the server.
+func (c *Client) beginStart(ctx context.Context, greet greeter) (*start, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errClosed
+	}
+	if c.start != nil {
+		return c.start, nil
+	}
+	s := &start{done: make(chan struct{})}
+	c.start = s
+	ctx = context.WithoutCancel(ctx)
+	c.running.Go(func() {
+		s.child, s.err = c.tryStart(ctx, greet)
+		c.mu.Lock()
+		c.start = nil
+		c.mu.Unlock()
+		close(s.done)
+	})
+	return s, nil
+}
+
+// tryStart starts the server and greets it, unless it runs by now.
+func (c *Client) tryStart(ctx context.Context, greet greeter) (*child, error) {
 	if ch := c.current.Load(); ch != nil {
 		return ch, nil
 	}
@@ -82,11 +122,23 @@ func (c *Client) ready(ctx context.Context, greet greeter) (*child, error) {
 			return nil, err
 		}
 	}
-	c.current.Store(ch)
+	c.use(ch)
 	if c.started.Swap(true) {
 		c.cfg.Log.InfoContext(ctx, "the server was started again", "upstream", c.cfg.Name)
 	}
 	return ch, nil
+}
+
+// use has all speak with the server that was started, unless it has ended by now: its
+// goroutine may have looked at current already.
+func (c *Client) use(ch *child) {
+	c.current.Store(ch)
+	select {
+	case <-ch.exited:
+		<-ch.ended
+		c.current.CompareAndSwap(ch, nil)
+	default:
+	}
 }
 
 // greet initializes a server that was started again.
@@ -99,7 +151,7 @@ func (c *Client) greet(ctx context.Context, ch *child, g greeting) error {
 	}
 	q, body := c.own.add(jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, m.Raw, nil)
 	defer c.own.remove(q)
-	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, body) }); err != nil {
+	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, message{text: body}) }); err != nil {
 		return err
 	}
 	answer, err := q.wait(ctx)
@@ -116,7 +168,7 @@ func (c *Client) greet(ctx context.Context, ch *child, g greeting) error {
 	if g.initialized == nil {
 		return nil
 	}
-	return ch.write(ctx, g.initialized)
+	return ch.write(ctx, message{text: g.initialized})
 }
 
 // Greeted starts the server, unless it runs, and returns its answer to the greeting

@@ -54,6 +54,7 @@ func (c *Client) Cancel(ctx context.Context, m *jsonrpc.Message) error {
 
 // Answers are what the server says about a request, in the order in which it does.
 type Answers struct {
+	keep    func(size int) error
 	onClose func()
 
 	mu     sync.Mutex
@@ -68,9 +69,11 @@ type said struct {
 	final   bool
 }
 
-// NewAnswers returns what [Client.Ask] needs.
-func NewAnswers() *Answers {
-	a := new(Answers)
+// NewAnswers returns what [Client.Ask] needs. Keep is called with the size of the answer
+// when that comes, and must not wait. If it returns an error, the answer is dropped, and
+// [Answers.Next] returns the error in its place.
+func NewAnswers(keep func(size int) error) *Answers {
+	a := &Answers{keep: keep}
 	a.news.L = &a.mu
 	return a
 }
@@ -82,10 +85,13 @@ func (a *Answers) add(message []byte) { a.Insert(message) }
 func (a *Answers) answer(message []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err == nil {
-		a.queue = append(a.queue, said{message: message, final: true})
-		a.news.Broadcast()
+	if a.err != nil {
+		return
 	}
+	if a.err = a.keep(len(message)); a.err == nil {
+		a.queue = append(a.queue, said{message: message, final: true})
+	}
+	a.news.Broadcast()
 }
 
 // Insert adds a message for the client before the answer, and reports whether there

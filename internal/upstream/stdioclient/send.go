@@ -95,13 +95,14 @@ func (c *Client) sendOnce(ctx context.Context, s sending) (*ownRequest, *child, 
 	c.greeting.note(s.packet, s.body)
 	c.mu.Unlock()
 	q, body := c.own.add(s.packet, s.body, s.hears)
-	begin := func() error { //nolint:unparam // others may have nothing sent
+	begin := func() error {
 		if s.begin != nil {
 			s.begin()
 		}
 		return nil
 	}
-	if err := c.own.sendBy(q, ch, func() error { return ch.writeAfter(ctx, begin, body) }); err != nil {
+	m := message{text: body, begin: begin, cancel: q.cancellations}
+	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, m) }); err != nil {
 		c.own.remove(q)
 		return nil, ch, unsent(ctx, err)
 	}
@@ -115,6 +116,8 @@ type unwrittenError struct{ error }
 // unsent returns the error of a request that could not be written.
 func unsent(ctx context.Context, err error) error {
 	switch {
+	case errors.Is(err, errInterrupted) && ctx.Err() != nil:
+		return context.Cause(ctx) // as if the client had left while it waited for the answer
 	case errors.Is(err, errInterrupted):
 		return lostProblem(err)
 	case ctx.Err() != nil:
@@ -140,8 +143,17 @@ func (c *Client) abandon(ctx context.Context, ch *child, q *ownRequest) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer stop()
 	for id := range q.ids {
-		_ = ch.write(ctx, cancellation(id)) // the server may be gone as well
+		_ = ch.write(ctx, message{text: cancellation(id)}) // the server may be gone as well
 	}
+}
+
+// cancellations returns the lines that cancel the requests.
+func (q *ownRequest) cancellations() []byte {
+	var lines []byte
+	for id := range q.ids {
+		lines = jsonrpc.AppendLine(lines, cancellation(id))
+	}
+	return lines
 }
 
 func cancellation(id string) []byte {
@@ -164,7 +176,7 @@ func (c *Client) notify(ctx context.Context, m *jsonrpc.Message, body []byte) (*
 		}
 		body = cancellation(id)
 	}
-	if err := ch.write(ctx, body); err != nil {
+	if err := ch.write(ctx, message{text: body}); err != nil {
 		return nil, unsent(ctx, err)
 	}
 	return accepted, nil
