@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
-	figures := `( +[0-9][0-9.]*)`
+	figures := `( +-?[0-9][0-9.]*)`
 	for _, want := range []string{
 		`(?m)^tools/call json, 2 at a time, as fast as possible$`,
 		`(?m)^tools/call json, 32 at a time, at [0-9.]+ requests/s$`,

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -92,13 +94,19 @@ func (p *process) log() []byte {
 }
 
 // freeAddress returns a loopback address that nobody listened on a moment ago.
-// The SDK's server cannot be asked which port it was given, so it is told one.
+// The SDK's server cannot be asked which port it was given, so it is told one that
+// the system does not hand out to others.
 func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) //nolint:gosec // nobody must be kept from guessing it
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		switch {
+		case err == nil:
+			return address, l.Close()
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return "", err
+		}
 	}
-	return l.Addr().String(), l.Close()
 }
 
 // reachable reports whether somebody listens on addr.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -49,8 +50,12 @@ func scrape(t *testing.T) []labels.Labels {
 	}
 	g.decide(g.hold("hold_y"), "reject")
 
+	text := g.get(g.operators + "/metrics")
+	for end := time.Now().Add(time.Minute); !strings.Contains(text, "thoughtgate_channel_listening") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		text = g.get(g.operators + "/metrics") // the channel has not tried to connect yet
+	}
 	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(g.get(g.operators + "/metrics")))
+	families, err := p.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}

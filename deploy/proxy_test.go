@@ -10,9 +10,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -48,9 +50,9 @@ func TestNginxHolds(t *testing.T) {
 		return
 	}
 	g := serve(t, proxied+"allowed_hosts: [mcp.example.com]\n")
-	p := startNginx(t, program, g, []string{"proxy_read_timeout 1h", "proxy_read_timeout 2s"})
+	p := startNginx(t, program, g, []string{"proxy_read_timeout 1h", "proxy_read_timeout 6s"})
 	answer, events := p.held(t, "hold_long")
-	for begin := time.Now(); time.Since(begin) < 5*time.Second; {
+	for begin := time.Now(); time.Since(begin) < 15*time.Second; {
 		if !events.Scan() {
 			t.Fatalf("the proxy ended the held call after %s", time.Since(begin))
 		}
@@ -257,14 +259,22 @@ func awaitServer(t *testing.T, address string) {
 	t.Fatalf("nobody listens at %s", address)
 }
 
+// freeAddress returns an address that nobody uses. Its port is one that the system does
+// not hand out, so that a server which is started a moment later finds it free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 15_000+mathrand.IntN(15_000))
+		l, err := net.Listen("tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		return address
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // debian returns a program of one of Debian's packages, which it installs if it

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // modernMeta is the metadata of a request in the modern era.
@@ -103,9 +104,14 @@ type stream struct {
 
 func (s *site) stream(t *testing.T, method, body string, headers ...string) *stream {
 	t.Helper()
-	r := s.newRequest(t, method, body, headers...)
-	ctx, cancel := context.WithCancel(r.Context())
-	resp, err := newHTTPClient(t).Do(r.WithContext(ctx))
+	ctx, cancel := context.WithCancel(soon(t))
+	client := newHTTPClient(t)
+	resp, err := client.Do(s.newRequest(t, method, body, headers...).WithContext(ctx))
+	for err == nil && resp.StatusCode == http.StatusConflict { // the server has not yet seen that the one who read the stream has gone
+		_ = resp.Body.Close()
+		time.Sleep(2 * time.Millisecond)
+		resp, err = client.Do(s.newRequest(t, method, body, headers...).WithContext(ctx))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

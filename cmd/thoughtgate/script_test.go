@@ -204,7 +204,15 @@ func send(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 || signals[args[1]] == 0 {
 		ts.Fatalf("usage: signal NAME INT|TERM")
 	}
-	pid, err := strconv.Atoi(ts.ReadFile(args[0] + ".pid"))
-	ts.Check(err)
+	pid := 0
+	for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) { // spawn may not have come so far
+		text, err := os.ReadFile(ts.MkAbs(args[0] + ".pid"))
+		if err == nil {
+			pid, err = strconv.Atoi(string(text))
+		}
+		if err != nil && time.Now().After(deadline) {
+			ts.Fatalf("%v", err)
+		}
+	}
 	ts.Check(syscall.Kill(pid, signals[args[1]]))
 }

@@ -40,6 +40,7 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 	p.sees("The rule rules[2] wants approval for every tool that matches *.")
 	p.sees("deleted is deleted")
 	p.sees("The customer asked for it twice.")
+	p.eventually(`document.readyState === "complete"`, "the request is open")
 	p.press("a")
 	p.eventually(`document.activeElement.id === "approve"`, "the button has the focus")
 	if got := s.upstream.calls(); len(got) > 0 {
@@ -77,6 +78,7 @@ func TestGuardAgainstHaste(t *testing.T) {
 	p.sees("delete_file")
 	p.click(".row .open")
 	p.sees("Why it is held")
+	p.eventually(`document.readyState === "complete"`, "the request is open")
 	prevented := value[bool](p, `(() => {
 		const strike = (key, repeat) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, repeat, bubbles: true, cancelable: true}));
 		strike("a", false);
@@ -159,7 +161,7 @@ func TestRejectSeveral(t *testing.T) {
 // A call that expires while its page is open is shown as expired, and a decision
 // then comes too late.
 func TestExpiredWhileOpen(t *testing.T) {
-	s := open(t, plainRules+"workflows: {default: {timeout: 2s}}\n")
+	s := open(t, plainRules+"workflows: {default: {timeout: 20s}}\n")
 	p, ok := visit(t, s)
 	if !ok {
 		return
@@ -214,7 +216,12 @@ func TestWithoutScript(t *testing.T) {
 	p.do(send(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 	p.open("/")
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), s.token), chromedp.Click(chromedp.CSS("form button")))
-	p.shows("refund_payment")
+	p.shows("Waiting for a decision")
+	waitFor(t, "both calls are in the list", func() bool {
+		p.open("/")
+		list := p.text()
+		return strings.Contains(list, "refund_payment") && strings.Contains(list, "delete_file")
+	})
 	p.open("/?tool=refund")
 	p.shows("1 of 2 pending")
 	p.click(".row .open")

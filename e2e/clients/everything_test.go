@@ -13,11 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -26,13 +28,11 @@ import (
 func everything(t *testing.T) *url.URL {
 	t.Helper()
 	script := filepath.Join(modules(t), "@modelcontextprotocol/server-everything/dist/index.js")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	number, err := testenv.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
-	_, port, _ := net.SplitHostPort(address)
+	port := strconv.Itoa(number)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	server := exec.CommandContext(ctx, "node", script, "streamableHttp")
 	server.Env = append(os.Environ(), "PORT="+port)

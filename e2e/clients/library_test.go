@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -60,12 +62,11 @@ func library(t *testing.T) *url.URL {
 		return at
 	}
 	program := example(t, "jobs")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := testenv.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	server := exec.CommandContext(ctx, program, address)
 	server.Stderr = io.Discard // it says of every request that a server connects
@@ -290,7 +291,6 @@ func libraryWalk(t *testing.T, server string) {
 	}
 
 	running := w.create("slow_compute", `{"seconds":0.5}`)
-	w.is(running, "working")
 	began := time.Now()
 	done := w.result("CallToolResult", "tasks/result", running) // waits for the end
 	related, _ := done.Member("_meta").Member("io.modelcontextprotocol/related-task").Member("taskId").Text()
@@ -312,6 +312,7 @@ func libraryWalk(t *testing.T, server string) {
 	w.is(broken, "failed")
 
 	cancelled := w.create("slow_compute", `{"seconds":60}`)
+	w.is(cancelled, "working")
 	if got, _ := w.result("CancelTaskResult", "tasks/cancel", cancelled).Member("status").Text(); got != "cancelled" {
 		t.Errorf("tasks/cancel: %s", got)
 	}

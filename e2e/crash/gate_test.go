@@ -78,7 +78,7 @@ default: deny
 `
 
 // lease is how long an executor may be silent.
-const lease = 2 * time.Second
+const lease = 5 * time.Second
 
 // A gate is a process that is killed now and then.
 type gate struct {

@@ -70,7 +70,7 @@ func (s *steady) drive(long time.Duration, seed uint64) {
 	lane := 0
 	live := func(step func(n int, dice *rand.Rand)) {
 		lane++
-		n, dice := lane+int(seed%1000)*1_000_000, rand.New(rand.NewPCG(seed, uint64(lane)))
+		n, dice := lane+int(1+seed%1000)*1_000_000, rand.New(rand.NewPCG(seed, uint64(lane)))
 		busy.Go(func() {
 			for ; ; n += 100 { // lanes are fewer
 				select {

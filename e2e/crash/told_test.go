@@ -67,6 +67,7 @@ channels:
 		t.Fatalf("the decision: %d %s", a.status, a.body)
 	}
 	g.kill()
+	space.Abandoned("chat.update")
 	if m := space.Posted(1); m.Changes > 0 || receiver.count(id+".rejected") > 0 {
 		t.Fatal("the gate told of the decision before it was killed")
 	}

@@ -18,7 +18,7 @@ func TestTwoWraps(t *testing.T) {
 	s := newSite(t)
 	first, second := t.TempDir(), t.TempDir()
 	one, serving := s.connect(s.server("filesystem", first))
-	at := inboxLine.FindStringSubmatch(s.printed())
+	at := s.announced()
 	token, err := os.ReadFile(at[2])
 	if err != nil {
 		t.Fatal(err)

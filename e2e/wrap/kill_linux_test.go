@@ -82,7 +82,7 @@ func TestKillGate(t *testing.T) {
 	go func() {
 		_, _ = session.CallTool(context.WithoutCancel(t.Context()), &mcp.CallToolParams{Name: "write_file", Arguments: map[string]any{"path": path, "content": "x"}})
 	}()
-	at := inboxLine.FindStringSubmatch(s.printed())
+	at := s.announced()
 	token, err := os.ReadFile(at[2])
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +104,17 @@ func TestKillGate(t *testing.T) {
 	}
 }
 
+// announced waits until a gate has printed where its inbox is, and returns the line with
+// the address and the file of the token.
+func (s *site) announced() (at []string) {
+	s.t.Helper()
+	eventually(s.t, "the gate prints where its inbox is", func() bool {
+		at = inboxLine.FindStringSubmatch(s.printed())
+		return at != nil
+	})
+	return at
+}
+
 // pending returns how many calls wait.
 func (s *site) pending(url, token string) int {
 	var list struct{ Approvals []struct{ ID string } }
@@ -118,6 +129,6 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never happened that %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(25 * time.Millisecond) // the gate limits requests
 	}
 }

@@ -40,7 +40,7 @@ func startGrantRig(t *testing.T, store string, replicas int) *grantRig {
 	}
 	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
 		"identity: {tokens: [" + token("ann") + ", " + token("bob") + "]}\nwaiting: {hold: 10ms}\n" +
-		"rules: [{match: 'hold_*', action: approve, workflow: ops}]\ndefault: deny\nworkflows: {ops: {grants: {longest: 1h, uses: 5}}}\n"
+		"rules: [{match: 'hold_*', action: approve, workflow: ops}]\ndefault: deny\nworkflows: {ops: {grants: {longest: 1h, uses: 5}}}\nstorage: {timeout: 1m}\n"
 	for range replicas {
 		gate, stop := start(t, text)
 		r.gates = append(r.gates, gate)

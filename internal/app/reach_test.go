@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net"
+	"runtime"
 	"testing"
 )
 
@@ -9,7 +10,11 @@ import (
 // does that it can be reached later. One that can be reached at once is not worth a
 // line.
 func TestUnreachableUpstream(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free := "127.0.0.1:0"
+	if runtime.GOOS == "linux" {
+		free = "127.0.0.77:0" // nobody else takes a port there
+	}
+	l, err := net.Listen("tcp", free)
 	if err != nil {
 		t.Fatal(err)
 	}

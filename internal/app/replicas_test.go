@@ -70,7 +70,7 @@ func shareStore(t *testing.T, store string) {
 	defer up.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
-		"rules: [{match: 'hold_*', action: approve}]\ndefault: deny\n"
+		"rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nstorage: {timeout: 1m}\n"
 	a, stopA := start(t, text)
 	b, stopB := start(t, text)
 	c, stopC := start(t, text)

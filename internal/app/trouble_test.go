@@ -76,6 +76,11 @@ func troubledConfig(upstream, store string) string {
 		"rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]\ndefault: deny\n"
 }
 
+// patientConfig is the configuration of a gate that gives its store time to answer.
+func patientConfig(store string) string {
+	return strings.Replace(troubledConfig("http://127.0.0.1:1/", store), "timeout: 2s", "timeout: 1m", 1)
+}
+
 // hold makes a call that needs approval, with arguments of about so many bytes,
 // and returns the answer.
 func (s *troubledGate) hold(size int) string {
@@ -228,7 +233,7 @@ func TestServerDown(t *testing.T) {
 		if err := db.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if after := strings.Count(s.list(), "tg_"); after != before {
+		if after := strings.Count(s.list(), "tg_"); after < before { // one that was given up may have been made
 			t.Errorf("%d tasks before, %d after", before, after)
 		}
 		s.recovers()
@@ -530,7 +535,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", tt.store))
+			_, err := newApp(t, patientConfig(tt.store))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error %v; want one about %q", err, tt.want)
 			}
@@ -550,7 +555,7 @@ func TestMisconfiguredServer(t *testing.T) {
 		"role":           strings.Replace(db.URL(), "postgres@", "nobody@", 1),
 		"schema":         db.URL() + "&search_path=nowhere",
 	} {
-		_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", store))
+		_, err := newApp(t, patientConfig(store))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one about %q", err, want)
 		}
@@ -568,7 +573,7 @@ func TestMisconfiguredServer(t *testing.T) {
 		"WRONGPASS": strings.Replace(cache.URL(), "redis://", "redis://:wrong@", 1),
 		"DB index":  strings.Replace(cache.URL(), "redis://", "redis://:right@", 1) + "/99",
 	} {
-		_, err := newApp(t, troubledConfig("http://127.0.0.1:1/", store))
+		_, err := newApp(t, patientConfig(store))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one about %q", err, want)
 		}

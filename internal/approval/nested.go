@@ -53,14 +53,18 @@ func (rn *runner) polled(ctx context.Context, t task.Task, send Sender) (task.Ta
 
 // sendError returns err with the stage at which it happened.
 func sendError(ctx context.Context, err error) *SendError {
-	if known, ok := errors.AsType[*SendError](err); ok && known.Stage != "" {
+	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	known, ok := errors.AsType[*SendError](err)
+	switch {
+	case ok && late && known.Stage == task.StageUpstreamInvalid: // its answer broke off because the time was over
+		return &SendError{Stage: task.StageUpstreamTimeout, Ran: known.Ran, Err: err}
+	case ok && known.Stage != "":
 		return known
+	case late:
+		return &SendError{Stage: task.StageUpstreamTimeout, Ran: task.RanUnknown, Err: err}
+	default:
+		return &SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown, Err: err}
 	}
-	stage := task.StageUpstreamUnreachable
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		stage = task.StageUpstreamTimeout
-	}
-	return &SendError{Stage: stage, Ran: task.RanUnknown, Err: err}
 }
 
 // gone ends a task that the upstream no longer knows. It will not know it later
@@ -125,8 +129,8 @@ func (rn *runner) noted(ctx context.Context, t task.Task, r Report) (task.Task, 
 			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: taskCancelled, Ran: task.RanUnknown},
 			Message: plain.Text(r.Message, casefile.MaxReason),
 		})
-	case !r.news(t.Execution):
-		return t, nil
+	case t.Execution.Upstream.Ended() && !r.State.Ended(), !r.news(t.Execution):
+		return t, nil // what has ended does not begin again
 	case rn.busy(t):
 		t = t.Clone()
 		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, casefile.MaxReason), r.InputRequests

@@ -457,9 +457,11 @@ func TestLostAnswerToDecision(t *testing.T) {
 		})
 	}
 	t.Run("standing approval", func(t *testing.T) {
-		o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
-		o.allowGrants("ops")
-		o.grant(t, toolCall(`{"path":"/a"}`), terms(2))
+		synctest.Test(t, func(t *testing.T) {
+			o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
+			o.allowGrants("ops")
+			o.grant(t, toolCall(`{"path":"/a"}`), terms(2))
+		})
 	})
 }
 

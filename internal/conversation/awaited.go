@@ -34,8 +34,12 @@ func (a *awaited) add(peer string, ids [][]byte) (remove func()) {
 	if a.ids == nil {
 		a.ids = make(map[string][][]byte)
 	}
-	a.ids[peer] = append(a.ids[peer], ids...)
-	return func() { a.remove(peer, ids) }
+	kept := make([][]byte, len(ids))
+	for i, id := range ids {
+		kept[i] = bytes.Clone(id) // not the whole body that it came in
+	}
+	a.ids[peer] = append(a.ids[peer], kept...)
+	return func() { a.remove(peer, kept) }
 }
 
 func (a *awaited) remove(peer string, ids [][]byte) {
@@ -89,16 +93,27 @@ func sameNumber(a, b string) bool {
 	return err == nil && otherErr == nil && one == other
 }
 
-// claimAnswer notes that the gate itself is going to answer these requests.
+// claimAnswer notes that the gate itself is going to answer these requests, or some of
+// them. Safe to repeat.
 func (r *Request) claimAnswer() {
-	if r.state.answered != nil {
-		return
+	if r.state.answered == nil {
+		r.state.answered = r.hub.awaited.add(r.peer(), r.answerable())
 	}
-	ids := r.ids
-	if len(ids) == 0 && r.id != nil {
-		ids = [][]byte{r.id}
+}
+
+// answerable returns the ids of all requests of a client's message.
+func (r *Request) answerable() (ids [][]byte) {
+	switch {
+	case r.packet.Batch:
+		for i := range r.packet.Messages {
+			ids = append(ids, requestIDs(&r.packet.Messages[i])...)
+		}
+	case len(r.ids) > 0:
+		return r.ids
+	case r.id != nil:
+		ids = append(ids, r.id)
 	}
-	r.state.answered = r.hub.awaited.add(r.peer(), ids)
+	return ids
 }
 
 // Expects reports whether the upstream may say m to the client, where it answers

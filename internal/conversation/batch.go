@@ -233,6 +233,7 @@ func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Jud
 // again, since the others are not to wait for it; or what became of it if it has
 // come again.
 func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, p *Plan) []byte {
+	b.claimAnswer()
 	r := b.part(m.ID.Bytes)
 	ctx, one := r.expect(ctx, m, m.ID.Bytes)
 	defer one.leave()

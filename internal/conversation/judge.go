@@ -29,9 +29,12 @@ func (j judge) message(ctx context.Context, m *jsonrpc.Message) (gate.Judgement,
 	}
 	ctx, span := j.hub.cfg.Tracing.StartPolicy(ctx)
 	judged, err := j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
-	if err == nil && j.undescribed(judged) && j.tools().Find(ctx, m).DigestText() != "" {
-		// Approvers, and policies that look at hints, are to know the tool.
-		judged, err = j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
+	if err == nil && j.undescribed(judged) {
+		j.claimAnswer() // the upstream, which is asked now, must not answer the call
+		if j.tools().Find(ctx, m).DigestText() != "" {
+			// Approvers, and policies that look at hints, are to know the tool.
+			judged, err = j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
+		}
 	}
 	span.SetVerdict(string(judged.Verdict.Action), judged.Verdict.Snapshot)
 	span.End()

@@ -126,12 +126,12 @@ func (r planner) judged(ctx context.Context, m *jsonrpc.Message, own *Plan, judg
 
 // holds plans a call that is held.
 func (r planner) holds(m *jsonrpc.Message, judged gate.Judgement) *Plan {
+	r.claimAnswer() // from now on, before anybody else knows of it
 	if judged.Handling != policy.HoldRequest {
 		return &Plan{Kind: HoldTask, Face: Face{Era: r.era}, Answer: func(ctx context.Context) error {
 			return hold(r).asTask(ctx, m, judged)
 		}}
 	}
-	r.claimAnswer() // from now on, before anybody else knows of it
 	return &Plan{Kind: HoldRequest, Face: Face{Era: r.era, Patience: r.patience(m)}, Answer: func(ctx context.Context) error {
 		return hold(r).request(ctx, m, judged)
 	}}

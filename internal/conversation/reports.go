@@ -65,7 +65,7 @@ func (r *reports) begin(id task.ID, one report) bool {
 		return false
 	}
 	if r.closed {
-		return false // no stream is left on which an upstream could speak
+		return false // the gate ends; the next poll finds out what was said
 	}
 	r.tasks[id] = &reportQueue{}
 	r.running.Add(1)

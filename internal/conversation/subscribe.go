@@ -31,6 +31,7 @@ type subscriptions struct {
 type subscription struct {
 	clients int
 	most    int // clients that there were at a time
+	joins   int // clients that there were in all
 	stop    context.CancelFunc
 }
 
@@ -55,14 +56,10 @@ func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 		s.open[id] = one
 		var ctx context.Context
 		ctx, one.stop = context.WithCancel(context.Background())
-		s.running.Go(func() {
-			listen(ctx, func() int { return s.most(one) })
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.forget(id, one) // the next client has the upstream asked again
-		})
+		s.running.Go(func() { s.listen(ctx, id, one, listen) })
 	}
 	one.clients++
+	one.joins++
 	one.most = max(one.most, one.clients)
 	return func() {
 		s.mu.Lock()
@@ -71,6 +68,22 @@ func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 			one.stop()
 			s.forget(id, one)
 		}
+	}
+}
+
+// listen has the upstream listened to until that ends. A client that has joined since
+// then has it asked again, and so has the next one that joins.
+func (s *subscriptions) listen(ctx context.Context, id task.ID, one *subscription, listen listenFunc) {
+	for heard := 0; ; {
+		s.mu.Lock()
+		if heard == one.joins || ctx.Err() != nil {
+			s.forget(id, one)
+			s.mu.Unlock()
+			return
+		}
+		heard = one.joins
+		s.mu.Unlock()
+		listen(ctx, func() int { return s.most(one) })
 	}
 }
 

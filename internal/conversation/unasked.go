@@ -99,10 +99,10 @@ func (f *StreamFilter) isOwn(m *jsonrpc.Message) bool {
 	if from.id == "" && !from.assumed {
 		return false
 	}
-	f.hub.cfg.Metrics.Notified(metrics.FromUpstream)
 	if from.id != "" {
 		f.hub.note(f.reply.Context(), f.ref(from.id), said)
 	}
+	f.hub.cfg.Metrics.Notified(metrics.FromUpstream)
 	return true
 }
 

@@ -50,6 +50,7 @@ func (b wholeBatch) decide(ctx context.Context) *Plan {
 	case differ(held):
 		return b.refuseAll("the calls of this batch need different approvals, so none of them ran: send them one by one")
 	}
+	b.claimAnswer()
 	body := b.plan.Body
 	b.plan.Verdict, b.plan.Face = held[0].Verdict, Face{Era: b.era, Patience: b.hub.Waiting().Hold}
 	return b.answerBy(HoldRequest, func(ctx context.Context) error {

@@ -32,6 +32,7 @@ type Listener struct {
 	ended  bool
 	at     *net.TCPAddr // where the inbox was when this process last looked
 	leader *os.File     // locked; nil if another process serves
+	served *os.File     // locked; nil if another process serves
 	bound  net.Listener // nil if another process serves
 }
 
@@ -132,9 +133,6 @@ func (l *Listener) lead() error {
 	if err != nil {
 		return err
 	}
-	if err := lock.Truncate(0); err != nil { // it says where the last one served
-		return errors.Join(err, lock.Close())
-	}
 	l.leader = lock
 	return nil
 }
@@ -174,7 +172,7 @@ func (l *Listener) bindAt(address string) (net.Listener, error) {
 	if l.ended {
 		return nil, errors.Join(net.ErrClosed, bound.Close())
 	}
-	if _, err := l.leader.WriteAt([]byte(bound.Addr().String()+"\n"), 0); err != nil {
+	if l.served, err = l.desk.publish(bound.Addr().String()); err != nil {
 		return nil, errors.Join(err, bound.Close())
 	}
 	l.bound = bound
@@ -183,6 +181,17 @@ func (l *Listener) bindAt(address string) (net.Listener, error) {
 	}
 	l.desk.log.Info("this process serves the inbox", "url", "http://"+bound.Addr().String())
 	return bound, nil
+}
+
+// publish says where the inbox is served, until the file that it returns is closed. It
+// locks the file after it has written the address: nobody takes the address of an earlier
+// process, which a stranger may have by now, for that of this one.
+func (d *Desk) publish(address string) (*os.File, error) {
+	name := filepath.Join(d.dir, servedName)
+	if err := os.WriteFile(name, []byte(address+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	return lockFile(name)
 }
 
 // move binds another address, and has all gates and the command line find it.
@@ -216,7 +225,7 @@ func (l *Listener) Close() error {
 	close(l.closed)
 	var errs []error
 	if l.bound != nil {
-		errs = append(errs, l.bound.Close())
+		errs = append(errs, l.served.Close(), l.bound.Close()) // in this order: another may bind the address
 	}
 	if l.leader != nil {
 		errs = append(errs, l.leader.Close())

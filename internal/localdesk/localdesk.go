@@ -24,7 +24,8 @@ const (
 	storeName   = "store.db"
 	tokenName   = "token"
 	addressName = "address"
-	leaderName  = "leader" // locked by the process that serves the inbox, which writes the address to it
+	leaderName  = "leader" // locked by the process that is to serve the inbox
+	servedName  = "served" // says where the inbox is served, and is locked as long as that is true
 )
 
 // Dir returns the directory of the desk in a state directory.
@@ -173,12 +174,13 @@ func (d *Desk) find() (Place, error) {
 	if err := checkPrivate(d.dir); err != nil {
 		return Place{}, err
 	}
-	if led, err := isLocked(filepath.Join(d.dir, leaderName)); err != nil || !led {
+	file := filepath.Join(d.dir, servedName)
+	if serves, err := isLocked(file); err != nil || !serves {
 		return Place{}, errors.Join(err, ErrNotRunning)
 	}
-	served, err := os.ReadFile(filepath.Join(d.dir, leaderName))
+	served, err := os.ReadFile(file)
 	if err != nil || len(served) == 0 {
-		return Place{}, errors.Join(err, ErrNotRunning) // it has not bound the address yet
+		return Place{}, errors.Join(err, ErrNotRunning) // another process is just beginning
 	}
 	token, err := d.read(tokenName)
 	return Place{URL: "http://" + strings.TrimSpace(string(served)), Token: token}, err

@@ -155,6 +155,23 @@ func TestStranger(t *testing.T) {
 	eventually(t, "it is served there", func() bool { return answer(strings.TrimPrefix(moved.URL, "http://")) != "" })
 }
 
+// A process that is to serve the inbox, and has not begun, is not found at the address of
+// the one before it: a stranger may have that by now.
+func TestElected(t *testing.T) {
+	state := t.TempDir()
+	first := start(t, state, "first")
+	eventually(t, "the first one serves", func() bool { return answer(first.Addr().String()) == "first" })
+	first.end()
+	lock, err := localdesk.LockFile(filepath.Join(localdesk.Dir(state), "leader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if place, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNotRunning) {
+		t.Errorf("Find = %+v, %v; want %v", place, err, localdesk.ErrNotRunning)
+	}
+}
+
 // Gates that start at the same time agree on the token and the address.
 func TestJoinTogether(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state", "thoughtgate")

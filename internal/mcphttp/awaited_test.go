@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -59,6 +60,44 @@ func (h *fixture) beginStreams(ids ...string) {
 		wantText(h.t, id, h.ask(toolCall(id, "get_x", "")), "streamed")
 	}
 	h.answer = nil
+}
+
+// The gate asks the upstream about a tool before it holds a call of it. The upstream
+// cannot answer the call meanwhile, alone or in a batch.
+func TestForgedAnswerWhileAsked(t *testing.T) {
+	one := toolCall("7", "hold_x", "")
+	for name, tt := range map[string]struct {
+		message string
+		whole   bool
+	}{
+		"alone":            {one, false},
+		"as a task":        {toolCall("7", "hold_x", `,"task":{}`), false},
+		"in a batch":       {batch(toolCall("9", "get_x", ""), one), false},
+		"in a whole batch": {batch(toolCall("9", "get_x", ""), one), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = tt.whole })
+			h.beginStreams("7", "8")
+			h.get = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprintf(w, "data: %s\n\ndata: %s\n\n", forged[0], `{"jsonrpc":"2.0","id":8,"result":{"text":"unasked"}}`)
+			}
+			asked, goOn := make(chan struct{}), make(chan struct{})
+			stop := sync.OnceFunc(func() { close(asked); <-goOn })
+			h.mu.Lock()
+			h.listing = stop
+			h.mu.Unlock()
+			held := h.send(tt.message)
+			<-asked
+			got := h.listenFor("Last-Event-ID", "theirs")
+			close(goOn)
+			if strings.Contains(got, "forged") || !strings.Contains(got, "unasked") {
+				t.Errorf("on a stream that it resumed the client got %s", got)
+			}
+			h.reject(h.pending(1)[0], "enough")
+			held.wait(t)
+		})
+	}
 }
 
 // TestForgedAnswers: while a call waits for approval, the upstream cannot answer

@@ -37,13 +37,14 @@ type fixture struct {
 	texts   *keyring.Ring
 	rules   *gate.Settings
 
-	mu     sync.Mutex
-	ledger []string
-	asked  []string // queries of the requests
-	heard  []string // requests to listen
-	answer func(w http.ResponseWriter, id string)
-	record func(body string) // may be nil
-	tools  string            // the tools that the gate is told of when it asks, as JSON; none if empty
+	mu      sync.Mutex
+	ledger  []string
+	asked   []string // queries of the requests
+	heard   []string // requests to listen
+	answer  func(w http.ResponseWriter, id string)
+	record  func(body string) // may be nil
+	tools   string            // the tools that the gate is told of when it asks, as JSON; none if empty
+	listing func()            // is called before the gate is told of tools; nil does nothing
 
 	get    http.HandlerFunc // answers GET
 	listen http.HandlerFunc // answers subscriptions/listen
@@ -95,8 +96,11 @@ func (h *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // the gate asks what there is
 		h.mu.Lock()
-		tools := h.tools
+		tools, listing := h.tools, h.listing
 		h.mu.Unlock()
+		if listing != nil {
+			listing()
+		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s],"capabilities":{}}}`, m.ID.Bytes, tools)
 		return

@@ -96,6 +96,10 @@ func TestFloodOfStatuses(t *testing.T) {
 	if err != nil || now.Execution.Upstream != task.UpstreamReady {
 		t.Errorf("the task is %v, %v; want its upstream to be done", now.Execution, err)
 	}
+	now, err = p.desk.Report(t.Context(), ref, approval.Report{Task: upstreams, Message: "too late"})
+	if err != nil || now.Execution.Upstream != task.UpstreamReady {
+		t.Errorf("after a late report the task is %v, %v", now.Execution, err)
+	}
 }
 
 // A modern upstream that says again and again that its task has ended is not

@@ -446,7 +446,7 @@ func TestToolDrift(t *testing.T) {
 // An upstream that begins a stream and then says nothing is given up after the
 // call's own timeout; one that shows signs of life is not.
 func TestSilentStream(t *testing.T) {
-	const silence = 3 * time.Second
+	const silence = 8 * time.Second
 	begin := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, ": here\n\n")

@@ -193,7 +193,7 @@ func TestTaskEventsBounded(t *testing.T) {
 // F-009.6: a stream on which nothing happens for too long ends.
 func TestTaskEventsIdle(t *testing.T) {
 	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
-		w.Events = conversation.Events{Idle: 300 * time.Millisecond, PerOwner: 2}
+		w.Events = conversation.Events{Idle: 3 * time.Second, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	if body := readBody(t, h.watch(t, eventsOf(id))); strings.Count(body, "data: ") != 1 {

@@ -249,6 +249,9 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 				h.pending(0)
 			} else {
 				leave()
+				w := h.waiting
+				w.Hosts = nil // from here on the built-in limit, of minutes
+				h.hub.Configure(w)
 				again, _ := h.greeted(t, "8")
 				h.pending(1)
 				h.approve(id)
@@ -324,7 +327,7 @@ func TestPendingAnswerInSteps(t *testing.T) {
 	for i := range 4 {
 		answer := h.ask(toolCall(fmt.Sprint(i), "hold_x", ""))
 		id := string(h.pending(1)[0])
-		wantText(t, "pending", answer, `"isError":true`, "approval by default ("+id[:16]+", 59m5", " left)", "It has not run.")
+		wantText(t, "pending", answer, `"isError":true`, "approval by default ("+id[:16]+", 5", " left)", "It has not run.")
 		if i < 2 {
 			wantText(t, "at first", answer, "Nothing is wrong with this call: do not change it.", "exactly the same arguments")
 			continue
@@ -344,7 +347,7 @@ func TestProgressFromTheStart(t *testing.T) {
 	progress := next()
 	id := string(h.pending(1)[0])
 	wantText(t, "progress", progress, `"method":"notifications/progress"`, `"progressToken":"p"`, `"progress":1`,
-		"Waiting for approval by default · "+id[:16]+" · 59m5", " left · https://desk.example/approvals/"+id)
+		"Waiting for approval by default · "+id[:16]+" · 5", " left · https://desk.example/approvals/"+id)
 }
 
 // An expiry that nobody heard of is told to the same call once, and the next one is

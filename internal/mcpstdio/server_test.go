@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,12 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// asked is closed when the client has answered a question.
+var (
+	asked      = make(chan struct{})
+	closeAsked = sync.OnceFunc(func() { close(asked) })
+)
 
 // handle answers a request. The names of the tools say what they do.
 func handle(s *pipeserver.Server, m *jsonrpc.Message) {
@@ -81,7 +88,9 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 	switch name {
 	case "ask_client":
-		s.Text(m, s.Ask(`,"method":"sampling/createMessage","params":{"maxTokens": 1.0,"messages":[]}`))
+		answer := s.Ask(`,"method":"sampling/createMessage","params":{"maxTokens": 1.0,"messages":[]}`)
+		closeAsked()
+		s.Text(m, answer)
 	case "progress":
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(m.Params.Meta.Member("progressToken").Bytes) + `,"progress":  5}}`)
 		s.Text(m, "done")
@@ -104,8 +113,8 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 			s.Write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + strconv.Itoa(i) + `}}`)
 		}
 		s.Text(m, "flooded")
-	case "slow":
-		time.Sleep(300 * time.Millisecond)
+	case "slow": // until the client has answered a question
+		<-asked
 		s.Text(m, "slow")
 	case "speak_of_task": // in an array and behind spaces
 		const message = `{"jsonrpc":"2.0","method":"notifications/message","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"nested-1"}},"level":"info","data":"speaks"}}`

@@ -97,7 +97,7 @@ func open(t *testing.T, o options) *site {
 	}
 	cfg := stdioclient.Config{
 		Name: "test", Command: []string{program}, Env: append(append(os.Environ(), "MCPSTDIO_SEEN="+s.seen), o.env...),
-		Stderr: s.log, MaxLine: 1 << 20, Grace: 5 * time.Second, Restarts: o.restarts, Log: log, Tracing: o.tracing,
+		Stderr: s.log, MaxLine: 1 << 20, Grace: patience, Restarts: o.restarts, Log: log, Tracing: o.tracing,
 	}
 	if o.server != nil {
 		o.server(&cfg)

@@ -457,7 +457,7 @@ func TestSecureCookies(t *testing.T) {
 // compared, in whatever way it is shown, so that nobody learns whether it was
 // right. Sessions go on.
 func TestFailuresLimited(t *testing.T) {
-	h := serve(t, nil)
+	h := serve(t, stopped)
 	h.want(303, "", "POST", "/login", "token="+vicToken, sameOrigin, "same-origin")
 	limited := 0
 	for range 30 {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,11 +177,12 @@ type meeting struct {
 	task.Records
 
 	awaited *sync.WaitGroup
+	reads   *atomic.Int64
 }
 
 func (m meeting) GetRecord(ctx context.Context, name string) (task.Record, error) {
 	found, err := m.Records.GetRecord(ctx, name)
-	if strings.HasPrefix(name, "session/") {
+	if strings.HasPrefix(name, "session/") && m.reads.Add(1) <= 2 {
 		m.awaited.Done()
 		m.awaited.Wait()
 	}
@@ -192,7 +194,7 @@ func (m meeting) GetRecord(ctx context.Context, name string) (task.Record, error
 func TestRecheckOnce(t *testing.T) {
 	h, issuer := admins(t)
 	cookies := h.cookies()
-	met := meeting{h.config.Records, new(sync.WaitGroup)}
+	met := meeting{h.config.Records, new(sync.WaitGroup), new(atomic.Int64)}
 	met.awaited.Add(2)
 	var asking sync.WaitGroup
 	for range 2 {

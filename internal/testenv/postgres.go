@@ -48,7 +48,7 @@ func StartPostgres(ctx context.Context) (*Postgres, error) {
 		return nil, err
 	}
 	p := &Postgres{bin: bin}
-	if p.port, err = freePort(ctx); err != nil {
+	if p.port, err = FreePort(ctx); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp("", "postgres"); err != nil {
@@ -88,7 +88,9 @@ func postgresPrograms(ctx context.Context) (string, error) {
 	return bin, nil
 }
 
-func freePort(ctx context.Context) (int, error) {
+// FreePort returns a port of 127.0.0.1 that nobody uses. The system does not hand it out
+// to others, so that a server which is started a moment later finds it free.
+func FreePort(ctx context.Context) (int, error) {
 	for {
 		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // nobody must be kept from guessing it
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

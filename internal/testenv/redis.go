@@ -35,7 +35,7 @@ func StartRedis(ctx context.Context, settings ...string) (*Redis, error) {
 		return nil, err
 	}
 	r := &Redis{program: program, settings: settings}
-	if r.port, err = freePort(ctx); err != nil {
+	if r.port, err = FreePort(ctx); err != nil {
 		return nil, err
 	}
 	if r.dir, err = os.MkdirTemp("", "redis"); err != nil {
@@ -162,7 +162,7 @@ func (r *Redis) Stop() error { return errors.Join(r.Kill(), os.RemoveAll(r.dir))
 func StartRedisCluster(ctx context.Context) ([]*Redis, error) {
 	var nodes []*Redis
 	for range 2 {
-		bus, err := freePort(ctx)
+		bus, err := FreePort(ctx)
 		if err != nil {
 			return nil, errors.Join(err, stopAll(nodes))
 		}

@@ -20,7 +20,7 @@ func overNetwork(t *testing.T, server *testenv.Redis, poll time.Duration) (far, 
 	must(t, err)
 	t.Cleanup(func() { must(t, link.Close()) })
 	o := inOwnKeys(server)
-	o.Poll = poll
+	o.Poll, o.Timeout = poll, time.Minute
 	near = open(t, o)
 	o.URL = strings.Replace(o.URL, server.Addr(), link.Addr(), 1)
 	return open(t, o), near, link

@@ -167,7 +167,9 @@ func TestSweepAndSwap(t *testing.T) {
 		return
 	}
 	const tasks = 200
-	s := open(t, inOwnKeys(server))
+	o := inOwnKeys(server)
+	o.Timeout = time.Minute // for 200 tasks and a slow disk
+	s := open(t, o)
 	for range 5 {
 		changed := make([]task.Task, tasks)
 		for i := range changed {

@@ -32,7 +32,7 @@ func TestHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen.Tasks < 3 || seen.Unknown > 0 {
+	if seen.Tasks < 3 || seen.Unknown > seen.Operations/2 {
 		t.Errorf("%+v proves nothing", seen)
 	}
 	t.Logf("%+v", seen)

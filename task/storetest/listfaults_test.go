@@ -80,7 +80,7 @@ var listFaults = map[string]func(*faulty){
 	"overdue hands out its own memory": func(f *faulty) {
 		f.overdue = func(ctx context.Context, at time.Time, n int) ([]task.Task, error) {
 			found, err := f.good.Overdue(ctx, at, n)
-			if len(found) == 1 {
+			if n == 10 && len(found) == 1 { // not for SettleOverdue, which many call at the same time
 				f.get = func(context.Context, task.Ref) (task.Task, error) { return found[0], nil }
 			}
 			return found, err

@@ -127,7 +127,7 @@ func TestCrash(t *testing.T) {
 	w := &world{t: t, address: l.Addr().String(), file: filepath.Join(t.TempDir(), "tasks.db")}
 	l.Close()
 	w.start()
-	counts := `{"taskId":"` + w.ask("tools/call", `{"name":"count","arguments":{"to":20},"task":{}}`).Result.Task.TaskID + `"}`
+	counts := `{"taskId":"` + w.ask("tools/call", `{"name":"count","arguments":{"to":60},"task":{}}`).Result.Task.TaskID + `"}`
 	pays := `{"taskId":"` + w.ask("tools/call", `{"name":"pay","arguments":{},"task":{}}`).Result.Task.TaskID + `"}`
 	w.until(counts, func(a answer) bool { return len(a.Result.Meta["server.counted"]) > 0 })
 	w.kill()
@@ -136,7 +136,7 @@ func TestCrash(t *testing.T) {
 	defer w.kill()
 	began := time.Now()
 	w.until(counts, func(a answer) bool { return a.Result.Status == "completed" })
-	if text := w.ask("tasks/result", counts).Result.Content[0].Text; !strings.HasSuffix(text, "to 20") || strings.HasPrefix(text, "counted from 0 ") {
+	if text := w.ask("tasks/result", counts).Result.Content[0].Text; !strings.HasSuffix(text, "to 60") || strings.HasPrefix(text, "counted from 0 ") {
 		t.Errorf("the task that may run twice %s", text)
 	}
 	paid := w.until(pays, func(a answer) bool { return a.Result.Status != "working" })

@@ -320,6 +320,7 @@ func TestWatch(t *testing.T) {
 // A gate that has forgotten a call says so, and one that forgets its clients is
 // noticed.
 func TestWatchAnotherGate(t *testing.T) {
+	t.Parallel()
 	var connections atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/events") {
@@ -336,7 +337,7 @@ func TestWatchAnotherGate(t *testing.T) {
 		<-r.Context().Done() // and never another sign of life
 	}))
 	defer server.Close()
-	v := watch(t, dial(t, client.Config{URL: server.URL, Silence: 50 * time.Millisecond}))
+	v := watch(t, dial(t, client.Config{URL: server.URL, Silence: 3 * time.Second}))
 	v.next("pending tg_1 0")
 	v.next("gone tg_1 0")
 	v.next("pending tg_2 0")

@@ -86,7 +86,7 @@ func (m *Mailer) send(ctx context.Context, q channel.Question) error {
 	defer cancel()
 	conn, err := m.dial(ctx)
 	if err != nil {
-		return channel.Unsent(err)
+		return channel.Unsent(late(ctx, err))
 	}
 	defer conn.Close()                                          //nolint:errcheck // nothing depends on it
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // net/smtp knows no context

@@ -429,10 +429,14 @@ func TestTrouble(t *testing.T) {
 // was killed before it could note that.
 func TestRemind(t *testing.T) {
 	f := open(t)
-	f.plan.Remind = []float64{0.001} // of an hour
-	f.run()
 	f.tool = "<!channel> *drop*"
+	stop := f.run()
 	id := f.hold(`{"secret":"x"}`)
+	f.Posted(1)
+	f.Eventually("it is noted that they were asked", func() bool { return strings.Contains(f.delivery(), `"sent":"pending"`) })
+	stop()
+	f.plan.Remind = []float64{1e-6} // of an hour
+	f.run()
 	m := f.Posted(2)
 	if m.Thread != f.Messages()[0].Stamp || !strings.Contains(m.Blocks, `Still waiting for a decision: \u003c!channel\u003e *drop* for ann`) || strings.Contains(m.Text, "<!channel>") {
 		t.Errorf("the reminder: %+v", m)
@@ -472,6 +476,9 @@ func TestOneApp(t *testing.T) {
 		user, where := "U1", slacktest.ChannelID
 		if i > 1 {
 			user, where = "U3", managers
+		}
+		for _, each := range []string{slacktest.ChannelID, managers} { // nobody is asked about a call that is decided
+			f.PostedIn(each, i+1)
 		}
 		f.Click(user, "approve", f.PostedIn(where, i+1).Value("approve"), where)
 		f.Eventually("a click counts in "+where, func() bool { return f.state(id).State == task.Approved })

@@ -121,6 +121,13 @@ func (w *Workspace) Stalled(method string) {
 	w.await("a request for "+method+" waits", func() bool { return w.stalled[method] > 0 })
 }
 
+// Abandoned waits until no request for a method waits any more, because the clients of
+// those that did have gone: see [Workspace.StallMethod].
+func (w *Workspace) Abandoned(method string) {
+	w.t.Helper()
+	w.await("no request for "+method+" waits", func() bool { return w.stalled[method] == 0 })
+}
+
 // await waits for something that holds while nothing changes here.
 func (w *Workspace) await(what string, condition func() bool) {
 	w.t.Helper()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 )
@@ -314,6 +315,9 @@ func (w *Workspace) connect(out http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.sockets = append(w.sockets, conn)
 	w.mu.Unlock()
+	gone := make(chan struct{})
+	defer close(gone)
+	go ping(conn, gone)
 	for {
 		_, text, err := conn.ReadMessage()
 		w.mu.Lock()
@@ -329,5 +333,23 @@ func (w *Workspace) connect(out http.ResponseWriter, r *http.Request) {
 			w.acked[ack.ID] = true
 		}
 		w.mu.Unlock()
+	}
+}
+
+// pingTime is between two pings of a socket. A client that sees none for 30 seconds
+// leaves.
+const pingTime = 5 * time.Second
+
+// ping sends pings until the client is gone, as Slack does.
+func ping(conn *websocket.Conn, gone <-chan struct{}) {
+	tick := time.NewTicker(pingTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-gone:
+			return
+		case <-tick.C:
+			_ = conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Minute))
+		}
 	}
 }

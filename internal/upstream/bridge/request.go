@@ -119,6 +119,7 @@ func (p *process) converse(r *request) (*conversation, error) {
 	}
 	if err := p.server.Ask(r.http.Context(), c.answers, r.first(), r.body, r.begin); err != nil {
 		p.answered(c.answers)
+		memory.leave() // the server may have answered before it read the whole request
 		return nil, err
 	}
 	return c, nil

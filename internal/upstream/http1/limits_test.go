@@ -299,6 +299,11 @@ func TestTimeoutIsForOneExchange(t *testing.T) {
 	small := post("small")
 	small.Timeout = 2 * time.Second
 	resp, err := c.Do(t.Context(), small)
+	for errors.Is(err, os.ErrDeadlineExceeded) { // the machine is busy
+		small.Timeout *= 2
+		dials = 0
+		resp, err = c.Do(t.Context(), small)
+	}
 	text(t, resp, err)
 	large := post(strings.Repeat("x", 100<<10))
 	large.Timeout = 0

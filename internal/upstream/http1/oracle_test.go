@@ -319,8 +319,26 @@ func TestAgreesWithTransport(t *testing.T) {
 // open. It reports whether our client used the connection again.
 func compare(t *testing.T, name, method string, p play) bool {
 	t.Helper()
-	var first, next [2]seen
-	var conns [2]int32
+	first, next, conns := both(t, method, p)
+	for try := 1; conns[0] < conns[1] && try < 3; try++ { // on a busy machine the transport may give up a connection for its late writer
+		first, next, conns = both(t, method, p)
+	}
+	if diff := cmp.Diff(first[1], first[0]); diff != "" {
+		t.Errorf("%s: the answer (-transport +ours):\n%s", name, diff)
+	}
+	if diff := cmp.Diff(next[1], next[0]); diff != "" {
+		t.Errorf("%s: the next answer (-transport +ours):\n%s", name, diff)
+	}
+	if conns[0] < conns[1] {
+		t.Errorf("%s: a connection was used again that the transport gave up", name)
+	}
+	return !p.close && conns[0] == 1
+}
+
+// both plays an answer to our client and to the transport, and returns what each saw
+// and how many connections it used.
+func both(t *testing.T, method string, p play) (first, next [2]seen, conns [2]int32) {
+	t.Helper()
 	for i, with := range []func(testing.TB, string, func(ctx context.Context, network, address string) (net.Conn, error)) doer{ours, oracle} {
 		server := &player{play: p}
 		t.Run("", func(t *testing.T) {
@@ -338,16 +356,7 @@ func compare(t *testing.T, name, method string, p play) bool {
 			conns[i] = server.conns.Load()
 		})
 	}
-	if diff := cmp.Diff(first[1], first[0]); diff != "" {
-		t.Errorf("%s: the answer (-transport +ours):\n%s", name, diff)
-	}
-	if diff := cmp.Diff(next[1], next[0]); diff != "" {
-		t.Errorf("%s: the next answer (-transport +ours):\n%s", name, diff)
-	}
-	if conns[0] < conns[1] {
-		t.Errorf("%s: a connection was used again that the transport gave up", name)
-	}
-	return !p.close && conns[0] == 1
+	return first, next, conns
 }
 
 // pipe returns a function that connects to a server in memory, which answers with

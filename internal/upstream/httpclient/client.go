@@ -351,7 +351,7 @@ func upstreamProblem(ctx context.Context, err error) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	if known, ok := errors.AsType[*wire.Problem](err); ok {
 		return known

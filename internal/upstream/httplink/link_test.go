@@ -129,6 +129,13 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case message := <-s.streams:
+			s.mu.Lock()
+			known := s.sessions[r.Header.Get("Mcp-Session-Id")]
+			s.mu.Unlock()
+			if !known { // it is for the stream of the next session
+				s.streams <- message
+				return
+			}
 			fmt.Fprintf(w, "data: %s\n\n", message)
 			w.(http.Flusher).Flush()
 		case <-r.Context().Done():
@@ -307,6 +314,7 @@ func (s *site) approve() {
 	}
 	var id string
 	await(s.t, "a call is held", func() bool {
+		time.Sleep(25 * time.Millisecond) // the gate limits requests
 		id = member(operate(http.MethodGet, "/api/approvals?state=pending", ""), "id")
 		return id != ""
 	})

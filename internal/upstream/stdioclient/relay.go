@@ -11,8 +11,9 @@ import (
 // Ask sends a request of one of several clients that share the server. The server
 // knows it, and its progress, by names that no other client uses; in what the
 // server says of it, the client finds its own. A takes what the server says;
-// it must be closed if there is no error. Begin is called before the first byte is
-// sent. The error is an [*upstream.UnsentError] if none was.
+// it must be closed if there is no error, and takes nothing more if there is one. Begin
+// is called before the first byte is sent. The error is an [*upstream.UnsentError] if
+// none was.
 func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body []byte, begin func()) error {
 	s := sending{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, hears: a, greet: c.greet, begin: begin}
 	if begins(m) {
@@ -20,6 +21,7 @@ func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body [
 	}
 	q, ch, err := c.send(ctx, s)
 	if err != nil {
+		a.end(err)
 		return err
 	}
 	ended := context.AfterFunc(ctx, func() { a.end(context.Cause(ctx)) })

@@ -1,0 +1,4 @@
+package localdesk
+
+// LockFile is for tests that play another process.
+var LockFile = lockFile
