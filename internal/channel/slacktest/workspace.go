@@ -349,7 +349,7 @@ func ping(conn *websocket.Conn, gone <-chan struct{}) {
 		case <-gone:
 			return
 		case <-tick.C:
-			_ = conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Minute))
+			_ = conn.WriteControl(websocket.PingMessage, nil, time.Time{})
 		}
 	}
 }
