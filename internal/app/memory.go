@@ -41,8 +41,9 @@ func (b *base) newBodies(cfg config.Limits) *admission.Pool {
 	return admission.NewPool(l)
 }
 
-// reclaim gives memory back to the system after many bytes of bodies were in use,
-// and has garbage collected more often while much memory is, until ctx ends.
+// reclaim gives memory back to the system once the gate has started, and after many
+// bytes of bodies were in use, and has garbage collected more often while much memory
+// is, until ctx ends.
 func (ag *agents) reclaim(ctx context.Context) {
 	tick := time.NewTicker(reclaimInterval)
 	defer tick.Stop()
@@ -50,6 +51,7 @@ func (ag *agents) reclaim(ctx context.Context) {
 	debug.SetGCPercent(usual)
 	c := collector{usual: usual, percent: usual}
 	heap := []metrics.Sample{{Name: heapInUse}}
+	debug.FreeOSMemory()
 	for {
 		select {
 		case <-ctx.Done():
