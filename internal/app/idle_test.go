@@ -303,14 +303,16 @@ func TestStalledRequestsToOperators(t *testing.T) {
 // does one that is too large.
 func TestEndlessRequestsToOperators(t *testing.T) {
 	address, stop := operatorsGate(t, "limits: {read_timeout: 200ms}\n")
-	for _, length := range []int{100, 1 << 30} {
-		conn := connect(t, "127.0.0.2", address)
-		fmt.Fprintf(conn, "POST /api/approvals/x/approve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", length)
-		answer, err := io.ReadAll(conn)
-		if err != nil || !strings.Contains(string(answer), "401 Unauthorized") {
-			t.Errorf("a body of %d bytes that never arrives: %q, %v", length, answer, err)
+	for path, want := range map[string]string{"/api/approvals/x/approve": "401 Unauthorized", "/login": "400 Bad Request"} {
+		for _, length := range []int{100, 1 << 30} {
+			conn := connect(t, "127.0.0.2", address)
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", path, length)
+			answer, err := io.ReadAll(conn)
+			if err != nil || !strings.Contains(string(answer), want) {
+				t.Errorf("%s with a body of %d bytes that never arrives: %q, %v", path, length, answer, err)
+			}
+			pour(conn, "x")
 		}
-		pour(conn, "x")
 	}
 	conn := connect(t, "127.0.0.2", address)
 	io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n")

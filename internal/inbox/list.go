@@ -179,7 +179,8 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 	f := i.bareFrame("Not found")
 	f.who, f.form = who, i.auth.FormToken(who)
 	switch {
-	case r.Context().Err() != nil: // the browser is gone, or the session over
+	case r.Context().Err() != nil:
+		endedEarly(w)
 	case errors.Is(err, task.ErrNotFound):
 		i.show(w, r, http.StatusNotFound, refusalPage(f, refusal{
 			"No such request", "It may have ended long ago: ended requests are deleted after a while.", "Show pending calls", "/",

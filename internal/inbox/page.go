@@ -105,7 +105,8 @@ func (i *Inbox) bareFrame(title string) frame {
 func (i *Inbox) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) {
 	var b bytes.Buffer
 	if err := page.Render(r.Context(), &b); r.Context().Err() != nil {
-		return // the browser is gone, or the session over
+		endedEarly(w)
+		return
 	} else if err != nil {
 		i.cfg.Log.ErrorContext(r.Context(), "inbox page", "path", r.URL.Path, "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
@@ -116,6 +117,12 @@ func (i *Inbox) show(w http.ResponseWriter, r *http.Request, status int, page te
 	if _, err := w.Write(b.Bytes()); err != nil {
 		i.cfg.Log.DebugContext(r.Context(), "page not sent", "error", err)
 	}
+}
+
+// endedEarly answers a request that ended before its page was there: its body did not
+// arrive in time, or the session of who made it is over. The page is not theirs to see.
+func endedEarly(w http.ResponseWriter) {
+	http.Error(w, "This request came too late, or your session has ended. Sign in, and look at the call again before you decide.", http.StatusBadRequest)
 }
 
 // link returns where an asset is found, which changes with its content.

@@ -81,10 +81,14 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	if err != nil {
 		return s.db.Fault(ctx, task.ActionSwap, full(err))
 	}
-	return s.write(ctx, task.ActionSwap, &change{
-		size: r.Size(), ends: r.State.Terminal(),
-		do: func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r, answer) },
-	})
+	c := &change{
+		size: r.Size(),
+		do:   func(ctx context.Context, tx *session) (outcome, error) { return tx.swap(ctx, &r, answer) },
+	}
+	if r.State.Terminal() {
+		c.spare = spareToEnd
+	}
+	return s.write(ctx, task.ActionSwap, c)
 }
 
 // flush makes sure that the answer to t, if it has one, is on disk, and returns how
@@ -167,6 +171,11 @@ func (s *session) sweep(ctx context.Context, before time.Time, limit int) (outco
 // write has a change made.
 func (s *Store) write(ctx context.Context, a task.Action, c *change) error {
 	c.ctx = ctx
+	switch a {
+	case task.ActionSweep, task.ActionTrim, task.ActionDeleteRecord, task.ActionSweepRecords:
+		c.spare = spareToDelete
+	default:
+	}
 	if err := s.writer.make(c); err != nil {
 		return s.db.Fault(ctx, a, err)
 	}

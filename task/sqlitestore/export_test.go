@@ -59,3 +59,14 @@ func Migrations() []string {
 	}
 	return files
 }
+
+// Take takes room for a moment, in a change for some action.
+func (s *Store) Take(ctx context.Context, a task.Action, size int) error {
+	return s.write(ctx, a, &change{do: func(ctx context.Context, tx *session) (outcome, error) {
+		_, err := tx.exec(ctx, "INSERT INTO schema_version (version, applied_at) VALUES (-1, zeroblob($1))", size)
+		if err == nil {
+			_, err = tx.exec(ctx, "DELETE FROM schema_version WHERE version = -1")
+		}
+		return outcome{}, err
+	}})
+}

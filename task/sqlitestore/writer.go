@@ -25,7 +25,7 @@ const (
 type change struct {
 	ctx    context.Context //nolint:containedctx // it ends the caller's wait, not the transaction
 	size   int             // about how many bytes are written
-	ends   bool            // it ends a task, so it may take more room than others
+	spare  int64           // how much more room it may take than others, in parts; see overdraw
 	do     func(context.Context, *session) (outcome, error)
 	state  atomic.Int32
 	result outcome
@@ -150,21 +150,28 @@ func (w *writer) makeGroup(group []*change) {
 		if len(group) > 1 && tooMuch(err) {
 			alone = w.commit([]*change{c}) // there may be room for all but one
 		}
-		if c.ends && w.maxBytes > 0 && tooMuch(alone) {
+		if c.spare > 0 && w.maxBytes > 0 && tooMuch(alone) {
 			alone = w.overdraw(c)
 		}
 		w.settle(c, alone)
 	}
 }
 
-// overdraw makes a change for which there is no room left, within a little more: the
-// tasks of a full store must be able to end, or none could ever be deleted.
+// How many parts of the room, each as large as [headroom] says, are kept for changes in a
+// full store. Its tasks must be able to end, or none could ever be deleted. What deletes
+// has a part that nothing else can take, because SQLite may need a page for that.
+const (
+	spareToEnd    = 1
+	spareToDelete = 2
+)
+
+// overdraw makes a change for which there is no room left, within a little more.
 func (w *writer) overdraw(c *change) error {
 	if err := w.connect(); err != nil {
 		return err
 	}
 	defer w.reset() // the next change gets a session with the usual limit
-	w.session.maxBytes += w.maxBytes / headroom
+	w.session.maxBytes += c.spare * (w.maxBytes / headroom)
 	if err := w.session.limit(w.ctx); err != nil {
 		return err
 	}
