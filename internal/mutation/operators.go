@@ -62,4 +62,9 @@ var operatorMutations = []mutation{
 		`now, err := a.latest().again(r.Context(), o)`, `now, err := o, (*Error)(nil)`,
 		operatorPkg, "^TestRightsEndDuringBody$",
 	},
+	{
+		"the token is sent to where the last inbox was", "internal/localdesk/localdesk.go",
+		`if serves, err := isLocked(file); err != nil || !serves {`, `if err := error(nil); err != nil {`,
+		"internal/localdesk", "^TestElected$",
+	},
 }

@@ -485,19 +485,4 @@ var mutations = []mutation{
 		"if !c.request.Expects(", "if false && !c.request.Expects(",
 		mcphttpPkg, "^TestSlowForgery",
 	},
-	{
-		"an upstream answers what it was not asked", "internal/conversation/awaited.go",
-		`return slices.ContainsFunc(r.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })`, `return true`,
-		mcphttpPkg, "^TestForgedAnswers$",
-	},
-	{
-		"an upstream answers for the gate", "internal/conversation/awaited.go",
-		` && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, ``,
-		mcphttpPkg, "^TestForgedAnswer",
-	},
-	{
-		"an upstream answers what another replica holds", "internal/conversation/awaited.go",
-		`r.hub.resumable.has(r.peer(), m.ID.Bytes) && `, ``,
-		mcphttpPkg, "^TestForgedAnswer",
-	},
 }

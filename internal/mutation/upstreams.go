@@ -125,4 +125,24 @@ var upstreams = []mutation{
 		`if head.Begin.IsObject() {`, `if true {`,
 		"internal/mcphttp", "^TestUnusableLargeAnswers$",
 	},
+	{
+		"an upstream answers what it was not asked", "internal/conversation/awaited.go",
+		`return slices.ContainsFunc(r.ids, func(id []byte) bool { return jsonrpc.SameID(id, m.ID.Bytes) })`, `return true`,
+		mcphttpPkg, "^TestForgedAnswers$",
+	},
+	{
+		"an upstream answers for the gate", "internal/conversation/awaited.go",
+		` && !r.hub.awaited.has(r.peer(), m.ID.Bytes)`, ``,
+		mcphttpPkg, "^TestForgedAnswer",
+	},
+	{
+		"an upstream answers what another replica holds", "internal/conversation/awaited.go",
+		`r.hub.resumable.has(r.peer(), m.ID.Bytes) && `, ``,
+		mcphttpPkg, "^TestForgedAnswer",
+	},
+	{
+		"an upstream answers a call while it is asked about the tool", "internal/conversation/judge.go",
+		`j.claimAnswer() // the upstream, which is asked now, must not answer the call`, ``,
+		mcphttpPkg, "^TestForgedAnswerWhileAsked$",
+	},
 }
