@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -56,6 +57,9 @@ func load(t *testing.T, text string) config.Config {
 	cfg, _, err := config.Load(config.Sources{File: file})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.Contains(text, "sqlite:") && cfg.Storage.Timeout == config.Default().Storage.Timeout {
+		cfg.Storage.Timeout = time.Minute // for a busy machine
 	}
 	return cfg
 }

@@ -42,7 +42,7 @@ func (r *reloadable) holdAndAsk(call int) string {
 // Whether users are invited to the approval page is a setting of the workflow, off
 // by default, that can change while the gate runs.
 func TestReloadAskHost(t *testing.T) {
-	r := startReloadable(t, "default: approve\nwaiting: {hold: 0s}\ntasks: {max_pending_per_owner: 10000, max_pending_per_address: 10000, max_pending_unknown: 10000}\n"+
+	r := startReloadable(t, "default: approve\nwaiting: {hold: 0s}\ntasks: {max_pending: 1000000, max_pending_per_owner: 10000, max_pending_per_address: 10000, max_pending_unknown: 10000}\n"+
 		"workflows: {default: {}}\n")
 	if answer := r.holdAndAsk(0); !strings.Contains(answer, `"inputRequests":{}`) {
 		t.Fatalf("asked though that is off: %s", answer)

@@ -278,13 +278,12 @@ func TestWebhookAnswersRefused(t *testing.T) {
 	h.hold("hold_x")
 	asked := h.stage("pending")
 	h.hold("other_x")
-	var others string
-	eventually(t, "the call of another workflow", func() bool {
-		_, others, _ = strings.Cut(listed(t, h.gate), `"tool":"other_x"`)
-		return others != ""
-	})
 	other := asked
-	other.approval.ID = idBefore(listed(t, h.gate), `"tool":"other_x"`)
+	eventually(t, "the call of another workflow", func() bool {
+		list := listed(t, h.gate)
+		other.approval.ID = idBefore(list, `"tool":"other_x"`)
+		return strings.Contains(list, `"tool":"other_x"`)
+	})
 	now := time.Now()
 	for name, c := range map[string]struct {
 		key     []byte
@@ -347,7 +346,8 @@ func TestWebhookDown(t *testing.T) {
 	h.hold("hold_x")
 	first := h.stage("pending")
 	eventually(t, "operators see the failure", func() bool {
-		return strings.Contains(h.channels(), `"waiting":1`) && strings.Contains(h.channels(), "502 Bad Gateway")
+		channels := h.channels()
+		return strings.Contains(channels, `"waiting":1`) && strings.Contains(channels, "502 Bad Gateway")
 	})
 	h.await("the same message again", func(m received) bool { return len(h.all()) > 1 && m.id == first.id })
 	h.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })

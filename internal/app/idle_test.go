@@ -112,6 +112,7 @@ func TestIdleConnectionsOfOneAddress(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 21, max_connections_per_client: 5}\n")
 	elsewhere := connect(t, "127.0.0.3", a.AgentAddr())
+	keepAlive(t, elsewhere)
 	var open []net.Conn
 	for range 5 {
 		open = append(open, connect(t, "127.0.0.2", a.AgentAddr()))

@@ -70,3 +70,8 @@ func TestOutdatedGate(t *testing.T) {
 		})
 	}
 }
+
+// patientConfig is the configuration of a gate that gives its store time to answer.
+func patientConfig(store string) string {
+	return strings.Replace(troubledConfig("http://127.0.0.1:1/", store), "timeout: 2s", "timeout: 1m", 1)
+}

@@ -21,7 +21,7 @@ func TestEncryptionAtRest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gate.db")
 	up := answering(t, secret)
 	text := func(keys string) string {
-		return strings.Replace(troubledConfig(up, "sqlite:"+file), "timeout: 2s", "timeout: 5s, keys: '"+keys+"'", 1)
+		return strings.Replace(troubledConfig(up, "sqlite:"+file), "timeout: 1m", "timeout: 1m, keys: '"+keys+"'", 1)
 	}
 	defer http.DefaultClient.CloseIdleConnections()
 

@@ -99,7 +99,7 @@ func TestWrapsShareTheirStore(t *testing.T) {
 		w.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_it","arguments":{"n":%d}}}`, i))
 		inbox := wraps[(i+1)%len(wraps)].OperatorAddr()
 		var id string
-		for deadline := time.Now().Add(time.Minute); id == "" && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); id == "" && time.Now().Before(deadline); time.Sleep(25 * time.Millisecond) { // the gate limits requests
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+inbox+"/api/approvals?state=pending", http.NoBody)
 			if err != nil {
 				t.Fatal(err)

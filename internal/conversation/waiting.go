@@ -148,6 +148,8 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 			}
 		case <-beat.C:
 			if err := w.beat(); err != nil {
+				cancel()
+				<-done // the desk has noted that the client left
 				return t, err
 			}
 			beat.Reset(w.hub.Beat()) // it may have been changed

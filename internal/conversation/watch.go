@@ -63,7 +63,7 @@ func (r *Request) Watch(ctx context.Context, t task.Task, seen int) (*Watch, err
 		steps.After(t.ID, seen)
 	}
 	return &Watch{
-		Request: r, steps: steps, upstreams: followedUpstreams{r: r}, last: time.Now(),
+		Request: r, steps: steps, upstreams: followedUpstreams{r: r},
 		disconnect: r.connect(approval.About(ctx, t), []task.ID{t.ID}),
 	}, nil
 }
@@ -81,6 +81,9 @@ func (w *Watch) Close() {
 func (w *Watch) Next(ctx context.Context) (news []task.Task, more bool) {
 	if len(w.steps.Open()) == 0 {
 		return nil, false
+	}
+	if w.last.IsZero() {
+		w.last = time.Now()
 	}
 	wait := w.hub.Beat()
 	if idle := w.hub.Waiting().Events.Idle; idle > 0 {

@@ -94,13 +94,13 @@ func (l *boundedListener) turnAway(conn net.Conn, why error) {
 // refuse answers the next request of a client, whatever it is, and waits until the
 // client has read that: closing a connection with unread requests discards the answer.
 func refuse(conn net.Conn, problem *wire.Problem) {
-	if err := conn.SetDeadline(time.Now().Add(refusalTime)); err != nil {
-		return
-	}
 	body := problem.AppendResponse(nil, wire.Legacy, nil, "")
 	status := problem.Status(false)
 	_, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nRetry-After: %d\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s",
-		status, http.StatusText(status), problem.RetryAfter, strconv.Itoa(len(body)), body)
+		status, http.StatusText(status), problem.RetryAfter, strconv.Itoa(len(body)), body) // so little never waits
+	if conn.SetDeadline(time.Now().Add(refusalTime)) != nil {
+		return
+	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
 		_, _ = io.CopyN(io.Discard, conn, 64<<10)
 	}

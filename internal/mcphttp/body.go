@@ -26,6 +26,7 @@ type requestBody struct {
 	guest    admission.Client // whose share of the room it takes
 	reserved int64            // bytes of the room
 	unread   bool             // whether the client may still be sending it
+	until    time.Time        // when it must have arrived; zero if there is none
 }
 
 // expect gives the client limited time from then on to send its body. The server reads
@@ -34,8 +35,8 @@ func (b *requestBody) expect(from time.Time) error {
 	if b.r.ContentLength == 0 {
 		return nil
 	}
-	b.unread = true
-	if err := b.out.control.SetReadDeadline(from.Add(b.limits.ReadTimeout)); err != nil {
+	b.unread, b.until = true, from.Add(b.limits.ReadTimeout)
+	if err := b.out.control.SetReadDeadline(b.until); err != nil {
 		return conversation.ErrGone
 	}
 	return nil
@@ -62,6 +63,10 @@ func (b *requestBody) read(ctx context.Context) ([]byte, *wire.Problem) {
 	b.unread = false
 	if err := b.out.control.SetReadDeadline(time.Time{}); err != nil {
 		return nil, &wire.Problem{Type: wire.Internal, Cause: err}
+	}
+	if err := b.r.Context().Err(); err != nil && !b.until.IsZero() && time.Now().After(b.until) {
+		// The server has read on, found the time over, and takes the client for gone.
+		return nil, &wire.Problem{Type: wire.SlowRequest, Cause: err}
 	}
 	return text, nil
 }

@@ -50,10 +50,12 @@ func newStorm(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)
 // open has a task server serve where the one before did.
 func (s *storm) open(server *taskServer) {
 	s.t.Helper()
-	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", s.addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var listener net.Listener
+	eventually(s.t, "its address is free", func() bool {
+		var err error
+		listener, err = new(net.ListenConfig).Listen(s.t.Context(), "tcp", s.addr)
+		return err == nil
+	})
 	s.addr, s.server = listener.Addr().String(), server
 	httpServer := &http.Server{Handler: http.HandlerFunc(server.serve), ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)

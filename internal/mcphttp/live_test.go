@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -101,6 +102,7 @@ func TestReaderLeaves(t *testing.T) {
 			begins(t, resp)
 			leave()
 			resp.Body.Close()
+			eventually(t, "the gate notices", func() bool { used := h.handler.Used(); return used["requests"]+used["waiting"] == 0 })
 			close(slow.goOn)
 			<-slow.other
 			eventually(t, "the task has ended", func() bool {
@@ -145,6 +147,7 @@ func TestCancelWithoutReader(t *testing.T) {
 			if _, err := io.WriteString(w, piece); err != nil {
 				return
 			}
+			time.Sleep(10 * time.Millisecond) // the store must not be full before the call is cancelled
 		}
 	}
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))

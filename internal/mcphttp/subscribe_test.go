@@ -292,10 +292,17 @@ func TestUpstreamLostByMany(t *testing.T) {
 		p.stream(t, http.MethodPost, listen, as(headers, i)...)
 	})
 	eventually(t, "all are listened to", func() bool { now, _ := radio.listeners(); return now == many })
-	radio.cut(false)
-	eventually(t, "all are listened to again", func() bool { now, ever := radio.listeners(); return now == many && ever == 2*many })
-	if spread := radio.spread(many); spread < delay/3 {
-		t.Errorf("all came again within %s", spread)
+	for tries := 1; ; tries++ { // if the machine stops for a moment, all come at once
+		_, before := radio.listeners()
+		radio.cut(false)
+		eventually(t, "all are listened to again", func() bool { now, ever := radio.listeners(); return now == many && ever == before+many })
+		spread := radio.spread(before)
+		if spread >= delay/3 {
+			break
+		}
+		if tries == 3 {
+			t.Fatalf("all came again within %s", spread)
+		}
 	}
 }
 

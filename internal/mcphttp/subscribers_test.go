@@ -170,7 +170,7 @@ func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
 
 // A client that does not read loses its stream. F-011.3.
 func TestSlowSubscriberIsDropped(t *testing.T) {
-	h := newNarrowFixture(t, 3*time.Second)
+	h := newNarrowFixture(t, 10*time.Second)
 	for range 100 { // more than fits into the buffers
 		h.fill(t)
 	}

@@ -72,7 +72,7 @@ func TestRecheck(t *testing.T) {
 				now := person(nil)
 				tt.change(now)
 				issuer.LogIn(now, nil)
-				h.clock.Store(interval - 10)
+				h.clock.Store(interval - 60)
 				h.want(200, "ann@example.com admin", "GET", "/", "") // it is not asked yet
 				h.clock.Store(interval + 1)
 				h.want(tt.status, tt.text, "GET", "/", "")
@@ -110,7 +110,7 @@ func TestRecheckWithoutRefresh(t *testing.T) {
 	issuer.SetHabits(testenv.Habits{NoRefresh: true})
 	issuer.LogIn(person(nil), nil)
 	h.want(303, "", "GET", h.arrive(h.depart("/")), "")
-	h.clock.Store(interval - 10)
+	h.clock.Store(interval - 60)
 	h.want(200, "ann@example.com", "GET", "/", "")
 	h.clock.Store(interval + 1)
 	h.want(401, refused, "GET", "/", "")
