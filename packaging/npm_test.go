@@ -189,7 +189,7 @@ func wrapped(t *testing.T, dir string, env []string) {
 	defer cancel()
 	// npx itself does not pass on signals in every version, so the wrapper is run as npx runs it.
 	cmd := exec.CommandContext(ctx, "node_modules/.bin/thoughtgate", "wrap", "--", "node", "server.js")
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), env...), time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), env...), time.Minute
 	cmd.Env = append(cmd.Env, "THOUGHTGATE_STATE_DIR="+filepath.Join(dir, "state"))
 	said := new(strings.Builder)
 	cmd.Stderr = said

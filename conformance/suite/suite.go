@@ -74,7 +74,7 @@ func (s *Suite) Run(ctx context.Context, t Target, dir string) (Results, error) 
 	}
 	cmd := exec.CommandContext(ctx, s.Node, s.arguments(t, dir)...) //nolint:gosec // the program comes from Install
 	cmd.Dir = dir
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) {
 		return nil, fmt.Errorf("conformance suite: %w\n%s", err, out)

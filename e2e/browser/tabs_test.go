@@ -145,8 +145,12 @@ func TestNewSignInElsewhere(t *testing.T) {
 	// The new sign-in has ended the old session, and its stream. Until there is a new one,
 	// the buttons are disabled.
 	waitFor(t, "a tab listens again", func() bool { return b.streams.Load() == 1 })
-	first.eventually(`!document.querySelector("#approve").disabled`, "the call can be approved")
-	value[bool](first, `(document.querySelector("#approve").click(), true)`) // wherever it is: a warning above it may come or go
+	first.eventually(`(() => {
+		const button = document.querySelector("#approve");
+		if (!button || button.disabled) return false;
+		button.click(); // wherever it is: a warning above it may come or go
+		return true;
+	})()`, "the call can be approved")
 	first.sees("Approved by alice")
 	first.sees("backup exists")
 	first.open("/")

@@ -180,6 +180,7 @@ func TestFlood(t *testing.T) {
 	if got := s.post(session, call("1", "flood", "{}")); !strings.Contains(got.body, "flooded") {
 		t.Errorf("a flood ended with %.300s", got.body)
 	}
+	s.await("the log has what the server says", func() bool { return strings.Contains(s.log.String(), `"noise`) })
 	if n := strings.Count(s.log.String(), `"noise`); n == 0 || n > 100*(1+int(time.Since(began)/(10*time.Second))) {
 		t.Errorf("the log has %d lines of the server's", n)
 	}

@@ -354,9 +354,7 @@ func TestLegacy(t *testing.T) {
 		t.Errorf("the held call was answered %s", got)
 	}
 	s.stop()
-	if up.count("DELETE s-1") != 1 {
-		t.Errorf("the server was told %q", up.seen)
-	}
+	await(t, "the session is ended", func() bool { return up.count("DELETE s-1") == 1 })
 }
 
 func cancelled(id string) string {

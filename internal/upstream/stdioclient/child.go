@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -24,6 +25,7 @@ type child struct {
 	ended   chan struct{}       // closed when nothing more comes from the server
 	closing chan struct{}       // closed when the gate ends the server
 	dead    bool                // nothing more is written; for those who hold the token of writing
+	passing atomic.Int64        // counts when a line begins to be passed on, and again when it was: odd meanwhile
 }
 
 // startChild starts the program. One goroutine starts it and waits for it, on one
@@ -181,9 +183,9 @@ func (c *child) interrupted() {
 	}
 }
 
-// quietTime is how long what a server wrote last may take to arrive after its process
+// quietTime is how long nothing may arrive of what a server wrote last, after its process
 // has ended.
-const quietTime = time.Second
+const quietTime = 3 * time.Second
 
 // end ends the server: it closes its standard input, and asks it to end, and kills
 // it, if it takes longer than grace each time. It returns when there is nothing
@@ -208,10 +210,7 @@ func (c *child) end(grace time.Duration) {
 func (c *child) finish(read <-chan struct{}, grace time.Duration) {
 	select {
 	case <-c.exited:
-		select {
-		case <-read:
-		case <-time.After(quietTime):
-		}
+		c.drain(read)
 	case <-read:
 		select {
 		case <-c.exited:
@@ -229,6 +228,21 @@ func (c *child) finish(read <-chan struct{}, grace time.Duration) {
 	kill(c.cmd) // what is left of its group
 	_ = c.out.Close()
 	<-read
+}
+
+// drain waits until the output was read, as long as some of it arrives or is passed on.
+func (c *child) drain(read <-chan struct{}) {
+	for {
+		before := c.passing.Load()
+		select {
+		case <-read:
+			return
+		case <-time.After(quietTime):
+		}
+		if now := c.passing.Load(); now == before && now%2 == 0 {
+			return
+		}
+	}
 }
 
 // failure says how the server ended, for people.

@@ -249,7 +249,9 @@ func (c *Client) read(ch *child) {
 		case err != nil:
 			return
 		default:
+			ch.passing.Add(1)
 			c.take(upstream.ReadLine(text, c.cfg.Depth))
+			ch.passing.Add(1)
 		}
 	}
 }

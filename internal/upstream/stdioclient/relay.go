@@ -59,11 +59,12 @@ type Answers struct {
 	keep    func(size int) error
 	onClose func()
 
-	mu     sync.Mutex
-	news   sync.Cond
-	queue  []said
-	unread int   // bytes in the queue, without the answer
-	err    error // why nothing more comes
+	mu       sync.Mutex
+	news     sync.Cond
+	queue    []said
+	unread   int   // bytes in the queue, without the answer
+	answered bool  // so nothing can come before the answer any more
+	err      error // why nothing more comes
 }
 
 type said struct {
@@ -90,18 +91,19 @@ func (a *Answers) answer(message []byte) {
 	if a.err != nil {
 		return
 	}
+	a.answered = true
 	if a.err = a.keep(len(message)); a.err == nil {
 		a.queue = append(a.queue, said{message: message, final: true})
 	}
 	a.news.Broadcast()
 }
 
-// Insert adds a message for the client before the answer, and reports whether there
-// was room for it.
+// Insert adds a message for the client before the answer, and reports whether that was
+// possible: the answer has not come, and there is room.
 func (a *Answers) Insert(message []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err != nil || a.unread+len(message) > maxUnread {
+	if a.err != nil || a.answered || a.unread+len(message) > maxUnread {
 		return false
 	}
 	a.queue = append(a.queue, said{message: message})
