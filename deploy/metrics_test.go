@@ -51,7 +51,11 @@ func scrape(t *testing.T) []labels.Labels {
 	g.decide(g.hold("hold_y"), "reject")
 
 	text := g.get(g.operators + "/metrics")
-	for end := time.Now().Add(time.Minute); !(strings.Contains(text, "thoughtgate_channel_listening") && strings.Contains(text, "thoughtgate_channel_messages_waiting")) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	missing := func(name string) bool { return !strings.Contains(text, name) }
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if !missing("thoughtgate_channel_listening") && !missing("thoughtgate_channel_messages_waiting") {
+			break
+		}
 		text = g.get(g.operators + "/metrics") // the channel has not tried to connect yet
 	}
 	p := expfmt.NewTextParser(model.UTF8Validation)
