@@ -267,7 +267,7 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 	for _, line := range []string{
 		`thoughtgate_upstream_execution_total{path="task",status="success"} 1`,
 		`thoughtgate_upstream_lazy_polls_total{status="timeout"} `, // more than one on a slow machine
-		`thoughtgate_upstream_lazy_polls_total{status="error"} `,
+		`thoughtgate_upstream_lazy_polls_total{status="error"} 1`,
 	} {
 		wantText(t, "metrics", scrape(p.gateway), line)
 	}
