@@ -47,6 +47,7 @@ require (
 	github.com/gorilla/websocket v1.5.3
 	github.com/slack-go/slack v0.33.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -84,5 +85,4 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	golang.org/x/exp v0.0.0-20220921023135-46d9e7742f1e // indirect
-	golang.org/x/sys v0.49.0 // indirect
 )

@@ -2,8 +2,6 @@ package jsonrpc
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -178,49 +176,6 @@ func (s *AnswerScanner) inText(p []byte) (int, error) {
 		return n, nil
 	}
 	return n, s.keep(p[:n])
-}
-
-// textEnd returns where a string ends, of which p is the rest, behind its
-// quote. Bytes before the place n do not end it. If the end is not in p, it
-// reports whether the next byte is escaped.
-func textEnd(p []byte, n int) (end int, closed, escapes bool) {
-	for {
-		quote := quoteIn(p[n:])
-		end = n + quote
-		if quote < 0 {
-			end = len(p)
-		}
-		slashes := 0
-		for end-slashes > n && p[end-slashes-1] == '\\' {
-			slashes++
-		}
-		switch {
-		case quote < 0:
-			return end, false, slashes%2 == 1
-		case slashes%2 == 0:
-			return end + 1, true, false
-		}
-		n = end + 1
-	}
-}
-
-// quoteIn returns where the first quote of p is, or -1. Most strings are short, so
-// it looks at eight bytes at a time first. A borrow can only spoil the bits above a
-// true one.
-func quoteIn(p []byte) int {
-	const near = 16
-	i := 0
-	for ; i < near && i+8 <= len(p); i += 8 {
-		quotes := binary.LittleEndian.Uint64(p[i:]) ^ eachByte*'"' // as zero bytes
-		if found := (quotes - eachByte) &^ quotes & highBits; found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-	}
-	far := bytes.IndexByte(p[i:], '"')
-	if far < 0 {
-		return -1
-	}
-	return i + far
 }
 
 // inMessage reads a byte between the brackets of a message.

@@ -23,23 +23,42 @@ func MayAnswer(text []byte) bool {
 
 // look looks for signs until it has found enough.
 func look(text []byte, enough func(Signs) bool) (found Signs) {
-	for colon := 0; !enough(found); colon++ {
-		n := bytes.IndexByte(text[colon:], ':')
+	for next := 0; ; {
+		n := bytes.IndexByte(text[next:], ':')
 		if n < 0 {
 			return found
 		}
-		colon += n
-		found.add(text, colon)
+		colon := next + n
+		next = colon + 1
+		name, known := nameBefore(text[:colon])
+		if known && !mayMatter(name) {
+			continue
+		}
+		if found.add(name, known, text[next:]); enough(found) {
+			return found
+		}
 	}
-	return found
 }
 
-// add takes note of the name before a colon, and of the value behind it.
-func (s *Signs) add(text []byte, colon int) {
-	name, known := nameBefore(text[:colon])
+// add takes note of a name, if it is known, and of the value behind it.
+func (s *Signs) add(name []byte, known bool, value []byte) {
 	s.Answer = s.Answer || !known || isOutcome(name)
-	s.Report = s.Report || (!known || hasSuffixFold(name, "method")) && isReport(text[colon+1:])
+	s.Report = s.Report || (!known || hasSuffixFold(name, "method")) && isReport(value)
 	s.Relate = s.Relate || !known || hasSuffixFold(name, "task")
+}
+
+// mayMatter reports whether a name may be one of those that add looks for. Few other names
+// end as they do.
+func mayMatter(name []byte) bool {
+	if len(name) < len("task") {
+		return false
+	}
+	switch name[len(name)-1] | 0x20 { // in lower case
+	case 't', 'r', 'd', 'k':
+		return true
+	default:
+		return false
+	}
 }
 
 // nameBefore returns the name that a colon behind text belongs to. It is not known if it

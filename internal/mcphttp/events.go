@@ -129,6 +129,24 @@ type eventRelay struct {
 // run passes events on until body ends, and returns why.
 func (s *eventRelay) run(body io.Reader) error {
 	defer s.Close()
+	err := s.passAll(body)
+	if gone := s.flush(); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// A readyBody knows whether a read of it would return at once.
+type readyBody interface{ Ready() bool }
+
+func isReady(body io.Reader) bool {
+	known, ok := body.(readyBody)
+	return ok && known.Ready()
+}
+
+// passAll passes events on until body ends, and returns why. Events are on their way
+// before it waits for more.
+func (s *eventRelay) passAll(body io.Reader) error {
 	seat := s.x.upstream.Room().Seat()
 	defer seat.Leave()
 	buffer := newEventBuffer()
@@ -143,6 +161,11 @@ func (s *eventRelay) run(body io.Reader) error {
 		buffer.discard(sent)
 		if err != nil {
 			return s.end(buffer.text(), err)
+		}
+		if !buffer.full() || !isReady(body) {
+			if err := s.flush(); err != nil {
+				return err
+			}
 		}
 		if buffer.held <= upstream.PieceSize {
 			seat.Leave()
@@ -188,7 +211,7 @@ func (s *eventRelay) room() int {
 	return upstream.PieceSize
 }
 
-// pass sends the complete events of p, whose bytes from fresh on are new, and
+// pass writes the complete events of p, whose bytes from fresh on are new, and
 // returns how many bytes those events have.
 func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 	if s.change == nil {
@@ -200,9 +223,9 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if conversation.MayAnswer(events) {
 			s.keep(events)
 		}
-		return len(events), s.send(events)
+		return len(events), s.write(events)
 	}
-	sent, start, at := 0, 0, fresh // the events from sent to start are still to be sent, as they are
+	sent, start, at := 0, 0, fresh // the events from sent to start are still to be written, as they are
 	for at < len(p) {
 		n, complete := s.framer.Next(p[at:])
 		if at += n; !complete {
@@ -213,29 +236,29 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 			start = at
 			continue
 		}
-		if err := errors.Join(s.sendAll(p[sent:start]), err); err != nil {
+		if err := errors.Join(s.writeAll(p[sent:start]), err); err != nil {
 			return start, err
 		}
-		if err := s.send(event); err != nil {
+		if err := s.write(event); err != nil {
 			return start, err
 		}
 		sent, start = at, at
 	}
-	return start, s.sendAll(p[sent:start])
+	return start, s.writeAll(p[sent:start])
 }
 
 // isSame reports whether two slices are the same memory.
 func isSame(a, b []byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
 
-// sendAll sends events, if there are any.
-func (s *eventRelay) sendAll(events []byte) error {
+// writeAll writes events, if there are any.
+func (s *eventRelay) writeAll(events []byte) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return s.send(events)
+	return s.write(events)
 }
 
-// passPart sends part of an event that is too large to be held.
+// passPart writes part of an event that is too large to be held.
 func (s *eventRelay) passPart(part []byte) error {
 	if s.strict || s.change != nil && s.x.r.Method == http.MethodGet && !s.x.request.Resumed() {
 		return upstream.ErrUnchecked
@@ -249,7 +272,7 @@ func (s *eventRelay) passPart(part []byte) error {
 		}
 	}
 	s.huge = true
-	return s.sendPart(part)
+	return s.writePart(part)
 }
 
 // changed returns what the client is to see of an event, which may be the rest
@@ -432,7 +455,7 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 	}
 }
 
-// end sends what was held back when the stream ended as it should. There are
+// end writes what was held back when the stream ended as it should. There are
 // clients that read an event which nothing but the end of the stream ends.
 func (s *eventRelay) end(held []byte, err error) error {
 	if !errors.Is(err, io.EOF) || len(held) == 0 {
@@ -448,8 +471,8 @@ func (s *eventRelay) end(held []byte, err error) error {
 	if bytes.Equal(event, complete) {
 		event = held
 	}
-	if sent := s.sendPart(event); sent != nil {
-		return sent
+	if gone := s.writePart(event); gone != nil {
+		return gone
 	}
 	return err
 }

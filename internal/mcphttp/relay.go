@@ -277,6 +277,9 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Ready implements readyBody.
+func (b *patientBody) Ready() bool { return isReady(b.ReadCloser) }
+
 func (b *patientBody) giveUp() {
 	b.gaveUp.Store(true)
 	_ = b.Close()

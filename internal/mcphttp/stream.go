@@ -22,6 +22,7 @@ type stream struct {
 	after  func() // to be called once when the next event has been sent
 
 	mu     sync.Mutex  // guards what the client is sent
+	held   bool        // what was written has not been sent on its way
 	torn   bool        // the client has been sent part of an event, or nothing yet
 	queue  []insertion // events to insert when that is complete
 	closed bool
@@ -70,8 +71,16 @@ func (s *stream) Mark(place string) error {
 	return s.send(jsonrpc.AppendEvent(nil, jsonrpc.Event{ID: place, HasID: true, Data: []byte{}}))
 }
 
-// send sends complete events.
+// send sends complete events on their way.
 func (s *stream) send(p []byte) error {
+	if err := s.write(p); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// write writes complete events.
+func (s *stream) write(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost {
@@ -80,14 +89,12 @@ func (s *stream) send(p []byte) error {
 	if !s.out.began {
 		s.begin()
 	}
+	s.held = true
 	if err := s.out.write(p); err != nil {
 		return err
 	}
 	for _, event := range s.queue {
 		s.writeInserted(event)
-	}
-	if err := s.out.flush(); err != nil {
-		return err
 	}
 	s.torn, s.queue = false, nil
 	if s.after != nil {
@@ -97,12 +104,23 @@ func (s *stream) send(p []byte) error {
 	return nil
 }
 
-// sendPart sends part of an event.
-func (s *stream) sendPart(p []byte) error {
+// writePart writes part of an event.
+func (s *stream) writePart(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.torn = true
-	return s.out.sendNow(p)
+	s.torn, s.held = true, true
+	return s.out.write(p)
+}
+
+// flush sends what has been written on its way.
+func (s *stream) flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.held {
+		return nil
+	}
+	s.held = false
+	return s.out.flush()
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.

@@ -31,7 +31,7 @@ type conn struct {
 	net.Conn // with TLS, where there is TLS
 
 	raw   net.Conn // below TLS
-	probe func() bool
+	probe *probe   // nil if raw has no socket
 	in    *bufio.Reader
 	used  bool // it has served an exchange
 	born  int  // in which generation of the pool
@@ -87,7 +87,18 @@ func (c *conn) quiet() bool {
 	if secure, ok := c.Conn.(*tls.Conn); ok && !drained(secure) {
 		return false
 	}
-	return c.probe()
+	return c.probe.quiet()
+}
+
+// hasArrived reports whether at least n bytes can be read without waiting. It may not
+// know.
+func (c *conn) hasArrived(n int) bool {
+	n -= c.in.Buffered()
+	if n <= 0 {
+		return true
+	}
+	_, secure := c.Conn.(*tls.Conn) // a part of a record cannot be read
+	return !secure && c.probe != nil && c.probe.hasArrived(n)
 }
 
 // drained reports whether TLS holds nothing that it has decrypted and nobody has

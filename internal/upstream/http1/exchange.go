@@ -20,6 +20,11 @@ const (
 	// writePiece is how much of a large body is written at a time.
 	writePiece = 64 << 10
 
+	// chunkFrame is more than there may be between two chunks of a body: the end of
+	// a line, the length of a chunk, and again the end of a line. Extensions, which no
+	// server sends, are not counted.
+	chunkFrame = 32
+
 	// closingTime is how long the writer of a request has to end after the end of
 	// the answer, if the connection is to be kept.
 	closingTime = 50 * time.Millisecond
@@ -177,6 +182,10 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.breakOff()
 	return n, x.after
 }
+
+// Ready reports whether a read would return at once, because more of the answer has
+// arrived. It is for the goroutine that reads.
+func (x *exchange) Ready() bool { return !x.ended.Load() && x.conn.hasArrived(chunkFrame) }
 
 // Close implements [io.Closer]. It may be called while another goroutine reads,
 // whose read ends then.

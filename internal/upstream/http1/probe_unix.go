@@ -6,19 +6,33 @@ import "syscall"
 
 const canProbe = true
 
-// newProbe returns a function that reports whether nothing has arrived on a
-// connection: no byte, no end and no error. It takes the byte if there is one; the
-// connection is of no use then.
-func newProbe(of syscall.Conn) func() bool {
+// A probe looks at what has arrived on a connection.
+type probe struct {
+	raw         syscall.RawConn
+	take, count func(fd uintptr) // made once, because every exchange needs one
+	one         [1]byte
+	arrived     int // what count has counted
+	err         error
+}
+
+func newProbe(of syscall.Conn) *probe {
 	raw, err := of.SyscallConn()
 	if err != nil {
 		return nil
 	}
-	var one [1]byte
-	quiet := false
-	look := func(fd uintptr) {
-		_, err := syscall.Read(int(fd), one[:])
-		quiet = err == syscall.EAGAIN
-	}
-	return func() bool { return raw.Control(look) == nil && quiet } // Read would mind an old deadline
+	p := &probe{raw: raw}
+	p.take = func(fd uintptr) { _, p.err = syscall.Read(int(fd), p.one[:]) }
+	p.count = func(fd uintptr) { p.arrived, p.err = arrived(int(fd)) }
+	return p
+}
+
+// quiet reports whether nothing has arrived: no byte, no end and no error. It takes the
+// byte if there is one; the connection is of no use then.
+func (p *probe) quiet() bool {
+	return p.raw.Control(p.take) == nil && p.err == syscall.EAGAIN // Read would mind an old deadline
+}
+
+// hasArrived reports whether at least n bytes have arrived.
+func (p *probe) hasArrived(n int) bool {
+	return p.raw.Control(p.count) == nil && p.err == nil && p.arrived >= n
 }
