@@ -25,6 +25,12 @@ func stringCall(size int) []byte {
 	return callWith(`{"text":"` + strings.Repeat("lorem ipsum ", size/12+1)[:size-head] + `"}`)
 }
 
+// proseCall is a call of about size bytes, most of which is text with escapes.
+func proseCall(size int) []byte {
+	const text = `The north bridge carries 4,120 cars a day.\nIts \"winter\" load is lower, see C:\\data\\bridges; the caf\u00e9 Zoë closes at 18:00. `
+	return callWith(`{"text":"` + strings.Repeat(text, size/len(text)) + `"}`)
+}
+
 // membersCall is a call with n arguments of about 45 bytes.
 func membersCall(n int) []byte {
 	var args []string
@@ -53,10 +59,13 @@ func BenchmarkParse(b *testing.B) {
 		{"ping", []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)},
 		{"call", []byte(normalCall)},
 		{"1KiB/string", stringCall(1024)},
+		{"1KiB/prose", proseCall(1024)},
 		{"1KiB/members", membersCall(20)},
 		{"1KiB/deep", deepCall()},
 		{"1KiB/dense", denseCall()},
 		{"64KiB/string", stringCall(64 << 10)},
+		{"64KiB/prose", proseCall(64 << 10)},
+		{"64KiB/code", callWith(`{"text":"` + strings.Repeat(`\tif x := \"a\"; x != nil {\n\t\treturn\n\t}\n`, 1400) + `"}`)},
 		{"64KiB/members", membersCall(1400)},
 		{"64KiB/records", callWith("[" + strings.Repeat(`{"id":123456,"name":"a name","tags":["x","y"],"ok":true},`, 1150) + "null]")},
 	}

@@ -257,7 +257,9 @@ func (s *scanner) digits(i int) int {
 // text moves past a string and reports whether it has escapes.
 func (s *scanner) text(i int) (end int, escaped bool) {
 	for i++; i >= 0; {
-		i += plainLen(s.data[i:])
+		var short bool
+		i, short = skipText(s.data, i)
+		escaped = escaped || short
 		switch c := s.at(i); {
 		case c == '"':
 			return i + 1, escaped
@@ -303,8 +305,9 @@ func plainLen(p []byte) int {
 
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
 
-// skipText moves past ASCII and escapes of one letter, which is most of a string.
-func skipText(p []byte, i int) int {
+// skipText moves past ASCII and escapes of one letter, which is most of a string, and
+// reports whether there were escapes.
+func skipText(p []byte, i int) (end int, escaped bool) {
 	for i+8 <= len(p) {
 		found := special(binary.LittleEndian.Uint64(p[i:]))
 		if found == 0 {
@@ -313,21 +316,21 @@ func skipText(p []byte, i int) int {
 		}
 		i += bits.TrailingZeros64(found) / 8
 		if p[i] != '\\' || i+1 == len(p) || !shortEscapes[p[i+1]] {
-			return i
+			return i, escaped
 		}
-		i += 2
+		i, escaped = i+2, true
 	}
 	for i < len(p) {
 		switch {
 		case isPlain(p[i]):
 			i++
 		case p[i] == '\\' && i+1 < len(p) && shortEscapes[p[i+1]]:
-			i += 2
+			i, escaped = i+2, true
 		default:
-			return i
+			return i, escaped
 		}
 	}
-	return i
+	return i, escaped
 }
 
 // shortEscapes are the bytes that are an escape behind a backslash.

@@ -250,7 +250,7 @@ const maxEscape = len(`\ud83d\ude00`)
 func (w *walker) piece(i int) int {
 	start := i
 	for {
-		i = skipText(w.data, i)
+		i, _ = skipText(w.data, i)
 		switch c := w.at(i); {
 		case i == len(w.data):
 			if i == start {
