@@ -187,6 +187,39 @@ func TestWriteGoesOn(t *testing.T) {
 	})
 }
 
+// A readsConn counts how often it is read.
+type readsConn struct {
+	net.Conn
+
+	reads int
+}
+
+func (c *readsConn) Read(p []byte) (int, error) {
+	c.reads++
+	return c.Conn.Read(p)
+}
+
+// After a read was ended by a deadline long ago, the next one does not fail first.
+func TestNoReadInVain(t *testing.T) {
+	for name, until := range map[string]time.Time{"a deadline": time.Now().Add(time.Hour), "none": {}} {
+		client, server := tcp(t)
+		below := &readsConn{Conn: server}
+		conn := deadline.New(below)
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("Read = %v", err)
+		}
+		_ = conn.SetReadDeadline(until)
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		below.reads = 0
+		if _, err := conn.Read(make([]byte, 1)); err != nil || below.reads != 1 {
+			t.Errorf("%s: %v after %d reads; want one", name, err, below.reads)
+		}
+	}
+}
+
 // A server ends a read that another goroutine waits in, by a deadline in the past.
 func TestAbort(t *testing.T) {
 	client, server := tcp(t)
