@@ -91,8 +91,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: conn.Conn, Reused: conn.used})
 	}
-	x := newExchange(c, conn, r)
-	x.stop = context.AfterFunc(ctx, func() { x.cancel(ctx.Err()) })
+	x := newExchange(ctx, c, conn, r)
 	resp, err := x.run(r, head)
 	if err != nil {
 		x.breakOff()

@@ -307,6 +307,38 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// An answer may come later than the client begins to watch its context, and the
+// connection is kept.
+func TestLateAnswer(t *testing.T) {
+	const late = 50 * time.Millisecond
+	var conns atomic.Int32
+	c := newClient(t, accept(t, func(conn net.Conn) {
+		conns.Add(1)
+		for in := bufio.NewReader(conn); ; {
+			body, err := request(in)
+			if err != nil {
+				return
+			}
+			answer := okay(body)
+			for _, piece := range []string{answer[:5], answer[5:]} {
+				time.Sleep(late)
+				io.WriteString(conn, piece)
+			}
+		}
+	}), nil)
+	for _, body := range []string{"x", "y"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := c.Do(ctx, post(body))
+		if got := text(t, resp, err); got != body {
+			t.Errorf("got %s; want %s", got, body)
+		}
+		cancel()
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
 // A context that ends after an exchange does not touch the connection, which may
 // serve another exchange by then.
 func TestCancelAfterwards(t *testing.T) {

@@ -40,6 +40,8 @@ type conn struct {
 	left   int   // how many bytes of it may still be read
 	failed error // why reading it failed, which a parser may hide
 
+	unwatched *exchange // whose read deadline is only the time to watch it; nil if it is its own
+
 	patience time.Duration // how long a read of a body may take; 0 means any time
 	idle     time.Time     // since when it is not in use
 }
@@ -70,12 +72,26 @@ func (r reader) Read(p []byte) (int, error) {
 		r.failed = errHead
 		return 0, errHead
 	}
-	n, err := r.Conn.Read(p[:min(len(p), r.left)])
+	n, err := r.readHead(p[:min(len(p), r.left)])
 	r.left -= n
 	if !errors.Is(err, io.EOF) { // of which the parser knows whether it was too early
 		r.failed = err
 	}
 	return n, err
+}
+
+// readHead reads a piece of the head of an answer.
+func (c *conn) readHead(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	x := c.unwatched
+	if n > 0 || x == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	c.unwatched = nil
+	if err := x.goOn(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
 }
 
 // quiet reports whether the connection, which is not in use, is still open and the
@@ -91,15 +107,16 @@ func (c *conn) quiet() bool {
 }
 
 // hasArrived reports whether at least n bytes can be read without waiting. It may not
-// know.
+// know: with TLS, a part of a record cannot be read.
 func (c *conn) hasArrived(n int) bool {
 	n -= c.in.Buffered()
 	if n <= 0 {
 		return true
 	}
-	_, secure := c.Conn.(*tls.Conn) // a part of a record cannot be read
-	return !secure && c.probe != nil && c.probe.hasArrived(n)
+	return !c.isSecure() && c.probe != nil && c.probe.hasArrived(n)
 }
+
+func (c *conn) isSecure() bool { return c.Conn != c.raw }
 
 // drained reports whether TLS holds nothing that it has decrypted and nobody has
 // read. A read whose time is over does not go to the network.

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,11 @@ const (
 	// server sends, are not counted.
 	chunkFrame = 32
 
+	// watchAfter is how long an exchange may last before anybody looks whether it was
+	// cancelled. Nearly all exchanges end before that, and to watch costs as much as
+	// several of their steps.
+	watchAfter = 20 * time.Millisecond
+
 	// closingTime is how long the writer of a request has to end after the end of
 	// the answer, if the connection is to be kept.
 	closingTime = 50 * time.Millisecond
@@ -35,9 +41,11 @@ var errInterim = errors.New("too many interim answers")
 // An exchange is a request and its answer on one connection. It is the body of the
 // answer, too.
 type exchange struct {
+	ctx    context.Context //nolint:containedctx // of the request that the exchange is
 	client *Client
 	conn   *conn
-	stop   func() bool // has cancel not be called any more
+	stop   func() bool // has cancel not be called any more; nil as long as nobody watches ctx
+	until  time.Time   // when the server must have answered, if that is not the read deadline yet
 	closes bool        // the connection is not kept
 
 	body   io.Reader // of the answer
@@ -51,8 +59,24 @@ type exchange struct {
 	answered bool       // the head of the answer has been read
 }
 
-func newExchange(c *Client, on *conn, r *Request) *exchange {
-	return &exchange{client: c, conn: on, closes: r.Fresh}
+func newExchange(ctx context.Context, c *Client, on *conn, r *Request) *exchange {
+	return &exchange{ctx: ctx, client: c, conn: on, closes: r.Fresh}
+}
+
+// watch has the exchange end with its context from now on.
+func (x *exchange) watch() {
+	if x.stop == nil {
+		x.stop = context.AfterFunc(x.ctx, func() { x.cancel(x.ctx.Err()) })
+	}
+}
+
+// unwatch ends that. It reports whether the exchange was not cancelled.
+func (x *exchange) unwatch() bool { return x.stop == nil || x.stop() }
+
+// goOn lets the server go on with an answer that is not there after watchAfter.
+func (x *exchange) goOn() error {
+	x.watch()
+	return x.conn.SetReadDeadline(x.until)
 }
 
 // run sends the request, whose head is given, and returns the answer.
@@ -72,6 +96,7 @@ func (x *exchange) run(r *Request, head *[]byte) (*http.Response, error) {
 		return resp, nil
 	}
 	if resp.ContentLength < 0 || resp.ContentLength > int64(x.conn.in.Buffered()) {
+		x.watch()
 		_ = x.conn.SetReadDeadline(time.Time{}) // if that fails, so does the next read
 	}
 	x.body, resp.Body = resp.Body, x
@@ -101,6 +126,7 @@ func (x *exchange) awaitAnswer(timeout time.Duration) error {
 func (x *exchange) send(r *Request, head *[]byte) error {
 	defer heads.Put(head) // the answer may take long
 	if len(*head)+len(r.Body) > certainRoom {
+		x.watch()
 		if err := x.conn.SetDeadline(time.Time{}); err != nil { // the last exchange may have left one
 			return err
 		}
@@ -120,19 +146,27 @@ func (x *exchange) send(r *Request, head *[]byte) error {
 // limit gives the server time until the head of its answer.
 func (x *exchange) limit(timeout time.Duration) error {
 	if timeout == 0 {
+		x.watch()
 		timeout = x.client.cfg.WriteWait
 		if timeout == 0 {
 			return x.conn.SetDeadline(time.Time{})
 		}
 		return errors.Join(x.conn.SetReadDeadline(time.Time{}), x.conn.SetWriteDeadline(time.Now().Add(timeout)))
 	}
-	return x.conn.SetDeadline(time.Now().Add(timeout))
+	now := time.Now()
+	x.until = now.Add(timeout)
+	if timeout <= watchAfter || x.conn.isSecure() {
+		x.watch()
+		return x.conn.SetDeadline(x.until)
+	}
+	x.conn.unwatched = x
+	return errors.Join(x.conn.SetReadDeadline(now.Add(watchAfter)), x.conn.SetWriteDeadline(x.until))
 }
 
 // receive reads the head of the answer, and the interim answers before it.
 func (x *exchange) receive(method string) (*http.Response, error) {
 	x.conn.head, x.conn.left, x.conn.failed, x.conn.patience = true, maxHead, nil, 0
-	defer func() { x.conn.head = false }()
+	defer func() { x.conn.head, x.conn.unwatched = false, nil }()
 	var request *http.Request // only HEAD changes how an answer is read
 	if method == http.MethodHead {
 		request = &http.Request{Method: method}
@@ -200,7 +234,7 @@ func (x *exchange) complete() {
 	if !x.ended.CompareAndSwap(false, true) {
 		return
 	}
-	running := x.stop()
+	running := x.unwatch()
 	written := x.writer == nil || x.writer.isDone(closingTime)
 	if running && written && !x.closes && x.conn.in.Buffered() == 0 {
 		x.conn.used = true
@@ -213,7 +247,7 @@ func (x *exchange) complete() {
 // breakOff ends the exchange, once, before its time.
 func (x *exchange) breakOff() {
 	if x.ended.CompareAndSwap(false, true) {
-		x.stop()
+		x.unwatch()
 		x.drop()
 	}
 }
