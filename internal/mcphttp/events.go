@@ -16,7 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// events passes a stream of events on, each as soon as it is complete.
+// events passes a stream of events on. It holds back no event that is complete.
 func (a relay) events(ctx context.Context) error {
 	kind := metrics.StreamPost
 	if a.x.r.Method == http.MethodGet {
@@ -136,17 +136,11 @@ func (s *eventRelay) run(body io.Reader) error {
 	return err
 }
 
-// A readyBody knows whether a read of it would return at once.
-type readyBody interface{ Ready() bool }
-
-func isReady(body io.Reader) bool {
-	known, ok := body.(readyBody)
-	return ok && known.Ready()
-}
-
-// passAll passes events on until body ends, and returns why. Events are on their way
-// before it waits for more.
+// passAll passes events on until body ends, and returns why. While more of a busy stream
+// is there, what it writes is not sent on its way piece by piece, but before anything that
+// may wait.
 func (s *eventRelay) passAll(body io.Reader) error {
+	body = beforeWait(body, func() { _ = s.flush() }) // the next write tells that the client is gone
 	seat := s.x.upstream.Room().Seat()
 	defer seat.Leave()
 	buffer := newEventBuffer()
@@ -162,13 +156,13 @@ func (s *eventRelay) passAll(body io.Reader) error {
 		if err != nil {
 			return s.end(buffer.text(), err)
 		}
-		if !buffer.full() || !isReady(body) {
+		if buffer.held <= upstream.PieceSize {
+			seat.Leave()
+		}
+		if !buffer.full() || buffer.size() < s.room() {
 			if err := s.flush(); err != nil {
 				return err
 			}
-		}
-		if buffer.held <= upstream.PieceSize {
-			seat.Leave()
 		}
 		switch {
 		case !buffer.full():
@@ -239,7 +233,7 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		if err := errors.Join(s.writeAll(p[sent:start]), err); err != nil {
 			return start, err
 		}
-		if err := s.write(event); err != nil {
+		if err := s.send(event); err != nil {
 			return start, err
 		}
 		sent, start = at, at

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,9 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -277,54 +273,6 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 				t.Errorf("err = %v; want the end of the stream", err)
 			}
 		})
-	}
-}
-
-// Nothing of a complete event stays with the gate while the upstream is silent, however
-// large the event is and however much of the next one has arrived with it.
-func TestLargeEventsAreNotBuffered(t *testing.T) {
-	governed := func(s settings) {
-		rules := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
-		s.handler.Gate = gate.New(rules, time.Now, slog.New(slog.DiscardHandler), nil)
-	}
-	for name, adjust := range map[string]func(settings){"without rules": nil, "with rules": governed} {
-		t.Run(name, func(t *testing.T) {
-			next := make(chan string)
-			up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				for piece := range next {
-					io.WriteString(w, piece)
-					w.(http.Flusher).Flush()
-				}
-			})
-			g := startGate(t, up, adjust)
-			defer close(next)
-			go func() { next <- ":\n\n" }()
-			in := g.post(t, toolCall("1", "get_x", "")).Body
-			wantNext(t, in, ":\n\n")
-			const head, tail = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"`, `"}}` + "\n\n"
-			for _, size := range []int{510, 512, 514, 5000, 32 << 10, 64<<10 - 2, 64 << 10, 64<<10 + 2, 100 << 10, 128 << 10, 300 << 10} {
-				event := head + strings.Repeat("x", size-len(head)-len(tail)) + tail
-				next <- event
-				wantNext(t, in, event)
-				for _, begin := range []int{1, 5, 200, 5000} {
-					following := head + strings.Repeat("y", 5000) + tail
-					next <- event + following[:begin]
-					wantNext(t, in, event)
-					next <- following[begin:]
-					wantNext(t, in, following)
-				}
-			}
-		})
-	}
-}
-
-// wantNext reads what must come next.
-func wantNext(t *testing.T, in io.Reader, want string) {
-	t.Helper()
-	got := make([]byte, len(want))
-	if n, err := io.ReadFull(in, got); err != nil || string(got) != want {
-		t.Fatalf("read %d of %d bytes, %v: %.100q; want %.100q", n, len(want), err, got, want)
 	}
 }
 

@@ -30,6 +30,7 @@ type gateway struct {
 
 	addr    string
 	target  string // where the upstream is
+	client  *httpclient.Client
 	hub     *conversation.Hub
 	handler *mcphttp.Handler
 	metrics *metrics.Metrics
@@ -83,6 +84,7 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 		adjust(settings{&upstream, &cfg})
 	}
 	client := httpclient.New(upstream)
+	g.client = client
 	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
 	cfg.Hub = conversation.NewHub(conversation.Config{
 		Gate: cfg.Gate, Desk: cfg.Desk, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,

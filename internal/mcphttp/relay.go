@@ -277,9 +277,6 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ready implements readyBody.
-func (b *patientBody) Ready() bool { return isReady(b.ReadCloser) }
-
 func (b *patientBody) giveUp() {
 	b.gaveUp.Store(true)
 	_ = b.Close()
@@ -289,6 +286,37 @@ func (b *patientBody) stop() {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
+}
+
+// A watchfulBody calls f before each read that may wait for the upstream, and reports
+// whether it does.
+type watchfulBody interface{ BeforeWait(f func()) bool }
+
+// BeforeWait implements watchfulBody.
+func (b *patientBody) BeforeWait(f func()) bool {
+	watchful, ok := b.ReadCloser.(watchfulBody)
+	return ok && watchful.BeforeWait(f)
+}
+
+// beforeWait returns a body that has f called before each read that may wait.
+func beforeWait(body io.Reader, f func()) io.Reader {
+	if watchful, ok := body.(watchfulBody); ok && watchful.BeforeWait(f) {
+		return body
+	}
+	return &waitingBody{Reader: body, before: f}
+}
+
+// A waitingBody is a body of which any read may wait.
+type waitingBody struct {
+	io.Reader
+
+	before func()
+}
+
+// Read implements [io.Reader].
+func (b *waitingBody) Read(p []byte) (int, error) {
+	b.before()
+	return b.Reader.Read(p)
 }
 
 // copyHeader sets the headers that the client gets of the upstream's answer.

@@ -19,10 +19,10 @@ type stream struct {
 	x      *exchange
 	out    *response
 	events bool   // it is a stream of events, and else JSON that white space may precede
-	after  func() // to be called once when the next event has been sent
+	after  func() // to be called once when the next event has been written
 
 	mu     sync.Mutex  // guards what the client is sent
-	held   bool        // what was written has not been sent on its way
+	unsent bool        // what was written may not be on its way
 	torn   bool        // the client has been sent part of an event, or nothing yet
 	queue  []insertion // events to insert when that is complete
 	closed bool
@@ -89,7 +89,7 @@ func (s *stream) write(p []byte) error {
 	if !s.out.began {
 		s.begin()
 	}
-	s.held = true
+	s.unsent = true
 	if err := s.out.write(p); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *stream) write(p []byte) error {
 func (s *stream) writePart(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.torn, s.held = true, true
+	s.torn, s.unsent = true, true
 	return s.out.write(p)
 }
 
@@ -116,10 +116,10 @@ func (s *stream) writePart(p []byte) error {
 func (s *stream) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.held {
+	if !s.unsent {
 		return nil
 	}
-	s.held = false
+	s.unsent = false
 	return s.out.flush()
 }
 

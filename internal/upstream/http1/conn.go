@@ -42,8 +42,9 @@ type conn struct {
 
 	unwatched *exchange // whose read deadline is only the time to watch it; nil if it is its own
 
-	patience time.Duration // how long a read of a body may take; 0 means any time
-	idle     time.Time     // since when it is not in use
+	patience   time.Duration // how long a read of a body may take; 0 means any time
+	beforeWait func()        // is called before a read of a body that may wait; nil if nobody wants that
+	idle       time.Time     // since when it is not in use
 }
 
 func newConn(established, raw net.Conn, buffer, born int) *conn {
@@ -61,6 +62,9 @@ type reader struct{ *conn }
 // Read implements [io.Reader]. It limits heads in size and bodies in time.
 func (r reader) Read(p []byte) (int, error) {
 	if !r.head {
+		if r.beforeWait != nil && !r.hasArrived() {
+			r.beforeWait()
+		}
 		if r.patience > 0 {
 			if err := r.SetReadDeadline(time.Now().Add(r.patience)); err != nil {
 				return 0, err
@@ -106,15 +110,9 @@ func (c *conn) quiet() bool {
 	return c.probe.quiet()
 }
 
-// hasArrived reports whether at least n bytes can be read without waiting. It may not
-// know: with TLS, a part of a record cannot be read.
-func (c *conn) hasArrived(n int) bool {
-	n -= c.in.Buffered()
-	if n <= 0 {
-		return true
-	}
-	return !c.isSecure() && c.probe != nil && c.probe.hasArrived(n)
-}
+// hasArrived reports whether a read would certainly not wait. With TLS that is not known,
+// because what has arrived may be part of a record.
+func (c *conn) hasArrived() bool { return !c.isSecure() && c.probe != nil && c.probe.hasArrived() }
 
 func (c *conn) isSecure() bool { return c.Conn != c.raw }
 

@@ -21,11 +21,6 @@ const (
 	// writePiece is how much of a large body is written at a time.
 	writePiece = 64 << 10
 
-	// chunkFrame is more than there may be between two chunks of a body: the end of
-	// a line, the length of a chunk, and again the end of a line. Extensions, which no
-	// server sends, are not counted.
-	chunkFrame = 32
-
 	// watchAfter is how long an exchange may last before anybody looks whether it was
 	// cancelled. Nearly all exchanges end before that, and to watch costs as much as
 	// several of their steps.
@@ -217,9 +212,15 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, x.after
 }
 
-// Ready reports whether a read would return at once, because more of the answer has
-// arrived. It is for the goroutine that reads.
-func (x *exchange) Ready() bool { return !x.ended.Load() && x.conn.hasArrived(chunkFrame) }
+// BeforeWait has f called before each read that may wait for the server. It is for the
+// goroutine that reads.
+func (x *exchange) BeforeWait(f func()) bool {
+	if x.ended.Load() {
+		return false
+	}
+	x.conn.beforeWait = f
+	return true
+}
 
 // Close implements [io.Closer]. It may be called while another goroutine reads,
 // whose read ends then.
@@ -237,7 +238,7 @@ func (x *exchange) complete() {
 	running := x.unwatch()
 	written := x.writer == nil || x.writer.isDone(closingTime)
 	if running && written && !x.closes && x.conn.in.Buffered() == 0 {
-		x.conn.used = true
+		x.conn.used, x.conn.beforeWait = true, nil
 		x.client.pool.put(x.conn)
 		return
 	}

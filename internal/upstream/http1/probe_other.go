@@ -13,4 +13,4 @@ func newProbe(syscall.Conn) *probe { return nil }
 
 func (*probe) quiet() bool { return false }
 
-func (*probe) hasArrived(int) bool { return false }
+func (*probe) hasArrived() bool { return false }

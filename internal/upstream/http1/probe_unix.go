@@ -32,7 +32,7 @@ func (p *probe) quiet() bool {
 	return p.raw.Control(p.take) == nil && p.err == syscall.EAGAIN // Read would mind an old deadline
 }
 
-// hasArrived reports whether at least n bytes have arrived.
-func (p *probe) hasArrived(n int) bool {
-	return p.raw.Control(p.count) == nil && p.err == nil && p.arrived >= n
+// hasArrived reports whether a byte has arrived.
+func (p *probe) hasArrived() bool {
+	return p.raw.Control(p.count) == nil && p.err == nil && p.arrived > 0
 }

@@ -1,0 +1,154 @@
+package mcphttp_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// How a large event begins and ends.
+const (
+	largeHead = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"`
+	largeTail = `"}}` + "\n\n"
+)
+
+// largeEvent returns an event of size bytes.
+func largeEvent(size int) string {
+	return largeHead + strings.Repeat("x", size-len(largeHead)-len(largeTail)) + largeTail
+}
+
+// withRules has the gate look at every event.
+func withRules(t *testing.T, s settings) {
+	t.Helper()
+	rules := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
+	s.handler.Gate = gate.New(rules, time.Now, slog.New(slog.DiscardHandler), nil)
+}
+
+// servePieces is an upstream that answers with a stream of what it is given, each piece as
+// one chunk.
+func servePieces(t *testing.T, pieces <-chan string) string {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		for piece := range pieces {
+			io.WriteString(w, piece)
+			w.(http.Flusher).Flush()
+		}
+	})
+}
+
+// wantNext reads what must come next.
+func wantNext(t *testing.T, in io.Reader, want string) {
+	t.Helper()
+	began := time.Now()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(in, got); err != nil || string(got) != want {
+		t.Fatalf("read %d of %d bytes, %v: %.100q; want %.100q", n, len(want), err, got, want)
+	}
+	if took := time.Since(began); took > patience/2 {
+		t.Fatalf("it took %s until %.100q came", took, want)
+	}
+}
+
+// Nothing of a complete event stays with the gate while the upstream is silent, however
+// large the event is and however much of the next one has arrived with it.
+func TestLargeEventsAreNotBuffered(t *testing.T) {
+	for name, adjust := range map[string]func(settings){
+		"without rules": nil,
+		"with rules":    func(s settings) { withRules(t, s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pieces := make(chan string)
+			g := startGate(t, servePieces(t, pieces), adjust)
+			defer close(pieces)
+			in := g.post(t, toolCall("1", "get_x", "")).Body
+			// What fills the buffer of the gate: a small event, and the beginning of a large one.
+			first, small, large := largeEvent(64<<10), largeEvent(300), largeEvent(100<<10)
+			begun := 64<<10 - len(small)
+			pieces <- first + small + large[:begun]
+			wantNext(t, in, first+small)
+			pieces <- large[begun:]
+			wantNext(t, in, large)
+			following := largeEvent(6000)
+			for _, size := range []int{510, 512, 514, 5000, 32 << 10, 64<<10 - 2, 64 << 10, 64<<10 + 2, 100 << 10, 128 << 10, 300 << 10} {
+				event := largeEvent(size)
+				for _, begin := range []int{0, 1, 5, 200, 5000} {
+					pieces <- event + following[:begin]
+					wantNext(t, in, event)
+					if begin > 0 {
+						pieces <- following[begin:]
+						wantNext(t, in, following)
+					}
+				}
+			}
+		})
+	}
+}
+
+// serveAtOnce is an upstream that sends the head of its answer, which is a stream, with the
+// first piece of it in one write, and the rest when it is given that.
+func serveAtOnce(t *testing.T, first string, rest <-chan string) string {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+first)
+		io.WriteString(conn, <-rest)
+	})
+}
+
+func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+
+// A complete event does not wait for the rest of a chunk that has arrived in part.
+func TestEventBeforeHalfAChunk(t *testing.T) {
+	const answer = `data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}` + "\n\n"
+	following := largeEvent(60000)
+	for _, part := range []int{500, 5000, 50000} { // of less, net/http waits for more itself
+		rest := make(chan string, 1)
+		split := len(chunk(following)) - len(following) + part
+		g := startGate(t, serveAtOnce(t, chunk(answer)+chunk(following)[:split], rest), func(s settings) { withRules(t, s) })
+		in := g.post(t, toolCall("1", "get_x", "")).Body
+		wantNext(t, in, answer)
+		rest <- chunk(following)[split:] + chunk("")
+		wantNext(t, in, following)
+	}
+}
+
+// A complete event does not wait until there is room for the large one behind it.
+func TestEventBeforeRoom(t *testing.T) {
+	first, large := largeEvent(200), largeEvent(500<<10)
+	rest := make(chan string, 1)
+	g := startGate(t, serveAtOnce(t, chunk(first+large[:100<<10]), rest), func(s settings) { withRules(t, s) })
+	var leave []func()
+	for range 32 {
+		seat := g.client.Room().Seat()
+		if err := seat.Take(t.Context(), 1<<20, patience); err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, seat.Leave)
+	}
+	resp, err := g.Client().Get(g.URL + "/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	wantNext(t, resp.Body, first)
+	for _, seat := range leave {
+		seat()
+	}
+	rest <- chunk(large[100<<10:]) + chunk("")
+	wantNext(t, resp.Body, large)
+}
