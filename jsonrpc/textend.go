@@ -32,14 +32,14 @@ func textEnd(p []byte, n int) (end int, closed, escapes bool) {
 		if quote := i + near; quote == n || p[quote-1] != '\\' {
 			return quote + 1, true, false
 		}
-		if at := closingQuote(word, endsEscaping(p[n:i])); at < 8 {
+		if at := closingQuote(word, escapedFirst(p[n:i])); at < 8 {
 			return i + at + 1, true, false
 		}
 		i += 8
 	}
 	var rest [8]byte
 	copy(rest[:], p[i:])
-	if at := closingQuote(binary.LittleEndian.Uint64(rest[:]), endsEscaping(p[n:i])); at < 8 {
+	if at := closingQuote(binary.LittleEndian.Uint64(rest[:]), escapedFirst(p[n:i])); at < 8 {
 		return i + at + 1, true, false
 	}
 	return len(p), false, endsEscaping(p[n:])
@@ -54,6 +54,15 @@ func endsEscaping(p []byte) bool {
 	return n%2 == 1
 }
 
+// escapedFirst returns the high bit of the first byte of a word that follows p in a
+// string, if that byte is escaped, and else 0.
+func escapedFirst(p []byte) uint64 {
+	if endsEscaping(p) {
+		return 0x80
+	}
+	return 0
+}
+
 // firstQuote returns which of the eight bytes of a word, the lowest first, is the first
 // quote, or 8. A borrow can only spoil the bits above a true one.
 func firstQuote(word uint64) int {
@@ -62,12 +71,10 @@ func firstQuote(word uint64) int {
 }
 
 // closingQuote returns which of the eight bytes is the first quote that is not escaped,
-// or 8. The first byte may be escaped by what precedes the word.
-func closingQuote(word uint64, escaped bool) int {
-	quotes, slashes := zeroBytes(word^eachByte*'"'), zeroBytes(word^eachByte*'\\')
-	if escaped {
-		quotes, slashes = quotes&^0x80, slashes&^0x80
-	}
+// or 8. The high bits of bytes that are escaped by what precedes the word are given.
+func closingQuote(word, escaped uint64) int {
+	quotes := zeroBytes(word^eachByte*'"') &^ escaped
+	slashes := zeroBytes(word^eachByte*'\\') &^ escaped
 	if slashes&(slashes<<8) != 0 {
 		slashes = withoutEscaped(slashes)
 	}

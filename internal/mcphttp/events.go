@@ -159,26 +159,34 @@ func (s *eventRelay) passAll(body io.Reader) error {
 		if buffer.held <= upstream.PieceSize {
 			seat.Leave()
 		}
-		if !buffer.full() || buffer.size() < s.room() {
-			if err := s.flush(); err != nil {
-				return err
-			}
-		}
-		switch {
-		case !buffer.full():
-			buffer.shrink()
-		case buffer.size() < s.room():
-			if err := seat.Take(s.x.ctx, 2*buffer.size(), s.relay.silence); err != nil {
-				return err
-			}
-			buffer.grow()
-		case buffer.held == buffer.size():
-			if err := s.passPart(buffer.text()); err != nil {
-				return err
-			}
-			buffer.discard(buffer.held)
+		if err := s.makeRoom(buffer, seat); err != nil {
+			return err
 		}
 	}
+}
+
+// makeRoom makes room for the next read. What was written is on its way before it waits,
+// and when the upstream has sent no more for now.
+func (s *eventRelay) makeRoom(buffer *eventBuffer, seat *upstream.Seat) error {
+	switch {
+	case !buffer.full():
+		buffer.shrink()
+		return s.flush()
+	case buffer.size() < s.room():
+		if err := s.flush(); err != nil {
+			return err
+		}
+		if err := seat.Take(s.x.ctx, 2*buffer.size(), s.relay.silence); err != nil {
+			return err
+		}
+		buffer.grow()
+	case buffer.held == buffer.size():
+		if err := s.passPart(buffer.text()); err != nil {
+			return err
+		}
+		buffer.discard(buffer.held)
+	}
+	return nil
 }
 
 // eventID begins the line of an event with its id. A server that gives ids gives one to

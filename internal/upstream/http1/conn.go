@@ -62,15 +62,7 @@ type reader struct{ *conn }
 // Read implements [io.Reader]. It limits heads in size and bodies in time.
 func (r reader) Read(p []byte) (int, error) {
 	if !r.head {
-		if r.beforeWait != nil && !r.hasArrived() {
-			r.beforeWait()
-		}
-		if r.patience > 0 {
-			if err := r.SetReadDeadline(time.Now().Add(r.patience)); err != nil {
-				return 0, err
-			}
-		}
-		return r.Conn.Read(p)
+		return r.readBody(p)
 	}
 	if r.left <= 0 {
 		r.failed = errHead
@@ -86,7 +78,7 @@ func (r reader) Read(p []byte) (int, error) {
 
 // readHead reads a piece of the head of an answer.
 func (c *conn) readHead(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	n, err := c.Read(p)
 	x := c.unwatched
 	if n > 0 || x == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
@@ -95,7 +87,20 @@ func (c *conn) readHead(p []byte) (int, error) {
 	if err := x.goOn(); err != nil {
 		return 0, err
 	}
-	return c.Conn.Read(p)
+	return c.Read(p)
+}
+
+// readBody reads a piece of a body.
+func (c *conn) readBody(p []byte) (int, error) {
+	if c.beforeWait != nil && !c.hasArrived() {
+		c.beforeWait()
+	}
+	if c.patience > 0 {
+		if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Read(p)
 }
 
 // quiet reports whether the connection, which is not in use, is still open and the

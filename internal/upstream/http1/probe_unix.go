@@ -11,8 +11,8 @@ type probe struct {
 	raw         syscall.RawConn
 	take, count func(fd uintptr) // made once, because every exchange needs one
 	one         [1]byte
-	arrived     int // what count has counted
-	err         error
+	nothing     bool // what take has found out
+	some        bool // what count has found out
 }
 
 func newProbe(of syscall.Conn) *probe {
@@ -21,18 +21,22 @@ func newProbe(of syscall.Conn) *probe {
 		return nil
 	}
 	p := &probe{raw: raw}
-	p.take = func(fd uintptr) { _, p.err = syscall.Read(int(fd), p.one[:]) }
-	p.count = func(fd uintptr) { p.arrived, p.err = arrived(int(fd)) }
+	p.take = func(fd uintptr) {
+		_, err := syscall.Read(int(fd), p.one[:])
+		p.nothing = err == syscall.EAGAIN
+	}
+	p.count = func(fd uintptr) {
+		n, err := arrived(int(fd))
+		p.some = err == nil && n > 0
+	}
 	return p
 }
 
 // quiet reports whether nothing has arrived: no byte, no end and no error. It takes the
 // byte if there is one; the connection is of no use then.
 func (p *probe) quiet() bool {
-	return p.raw.Control(p.take) == nil && p.err == syscall.EAGAIN // Read would mind an old deadline
+	return p.raw.Control(p.take) == nil && p.nothing // Read would mind an old deadline
 }
 
 // hasArrived reports whether a byte has arrived.
-func (p *probe) hasArrived() bool {
-	return p.raw.Control(p.count) == nil && p.err == nil && p.arrived > 0
-}
+func (p *probe) hasArrived() bool { return p.raw.Control(p.count) == nil && p.some }
