@@ -25,7 +25,7 @@ func slowTextEnd(p []byte, n int) (end int, closed, escapes bool) {
 func FuzzTextEnd(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		alphabet := []string{`\"x`, `\\\"x`, `\"xxxxxxxxxxxxxx`, `"\xxxxxxxx` + "\x21\x23\x5b\x5d\xa2\xdc\x00"}[random.IntN(4)]
+		alphabet := []string{`\"x`, `\\\"x`, `\"xxxxxxxxxxxxxx`, `"\xxxxxxxx` + "\x21\x23\x5b\x5d\xa2\xdc\x00", `\"#]xx`}[random.IntN(5)]
 		var text strings.Builder
 		for range random.IntN(40) {
 			text.WriteByte(alphabet[random.IntN(len(alphabet))])

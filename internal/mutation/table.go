@@ -21,6 +21,11 @@ var mutations = []mutation{
 		mcphttpPkg, "^TestMediaTypeOfRequests$",
 	},
 	{
+		"the end of a string is looked for in the wrong bytes", "jsonrpc/textend.go",
+		`return ^(word | (word&^highBits + ^uint64(highBits))) & highBits`, `return (word - eachByte) &^ word & highBits`,
+		"jsonrpc", "^FuzzTextEnd$",
+	},
+	{
 		"duplicate names are read", "jsonrpc/scan.go",
 		`if !s.distinct(s.names[outer:]) {`, `if false {`,
 		"jsonrpc", "^TestParseRefusesText$",

@@ -10,11 +10,44 @@ var upstreams = []mutation{
 	},
 	{
 		"an earlier deadline does not count", "internal/deadline/deadline.go",
-		`!s.below.IsZero() && !s.counts.Before(s.below)`, `!s.below.IsZero()`,
+		`, !s.counts.IsZero() && s.counts.Before(s.below):`, `:`,
 		"internal/deadline", "^TestExact$",
 	},
 
+	{
+		"a read after an ended one fails first", "internal/deadline/deadline.go",
+		`, s.below.Before(longAgo)`, ``,
+		"internal/deadline", "^TestNoReadInVain$",
+	},
+
 	// Messages between the gate and an upstream over HTTP/1.1.
+	{
+		"an exchange that lasts cannot be cancelled", "internal/upstream/http1/exchange.go",
+		"\tx.watch()\n\treturn x.conn.SetReadDeadline(x.until)", "\treturn x.conn.SetReadDeadline(x.until)",
+		http1Pkg, "^TestCancel$",
+	},
+	{
+		"an answer must come before anybody watches", "internal/upstream/http1/conn.go",
+		`return n, err
+	}
+	c.unwatched = nil`, `return n, err
+	}
+	return n, err`,
+		http1Pkg, "^TestLateAnswer$",
+	},
+	{
+		"nobody is told of a wait for the server", "internal/upstream/http1/conn.go",
+		`if c.beforeWait != nil && !c.hasArrived() {`, `if false {`,
+		http1Pkg, "^TestBeforeWait$",
+	},
+	{
+		"an event waits until there is room for the next one", "internal/mcphttp/events.go",
+		`		if err := s.flush(); err != nil {
+			return err
+		}
+		if err := seat.Take`, `		if err := seat.Take`,
+		mcphttpPkg, "^TestEventBeforeRoom$",
+	},
 	{
 		"line ends in headers are sent", "internal/upstream/http1/request.go",
 		`if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {`, `if s[i] == 0x7f {`,
@@ -42,7 +75,7 @@ var upstreams = []mutation{
 	},
 	{
 		"a connection is kept after half an answer", "internal/upstream/http1/exchange.go",
-		"\t\tx.stop()\n\t\tx.drop()", "\t\tx.stop()\n\t\tx.client.pool.put(x.conn)",
+		"\t\tx.unwatch()\n\t\tx.drop()", "\t\tx.unwatch()\n\t\tx.client.pool.put(x.conn)",
 		http1Pkg, "^Test(CloseWhileReading|Cancel|SlowServers)$",
 	},
 	{
@@ -62,7 +95,7 @@ var upstreams = []mutation{
 	},
 	{
 		"the head of an answer has no limit", "internal/upstream/http1/conn.go",
-		`n, err := r.Conn.Read(p[:min(len(p), r.left)])`, "r.left = maxHead\n\tn, err := r.Conn.Read(p)",
+		`n, err := r.readHead(p[:min(len(p), r.left)])`, "r.left = maxHead\n\tn, err := r.readHead(p)",
 		http1Pkg, "^TestHeadLimit$",
 	},
 	{
