@@ -16,7 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// events passes a stream of events on. It holds back no event that is complete.
+// events passes a stream of events on. No event waits for more of the stream.
 func (a relay) events(ctx context.Context) error {
 	kind := metrics.StreamPost
 	if a.x.r.Method == http.MethodGet {
@@ -140,7 +140,7 @@ func (s *eventRelay) run(body io.Reader) error {
 // is there, what it writes is not sent on its way piece by piece, but before anything that
 // may wait.
 func (s *eventRelay) passAll(body io.Reader) error {
-	body = beforeWait(body, func() { _ = s.flush() }) // the next write tells that the client is gone
+	body = beforeWait(body, func() { _ = s.flush() }) // whoever writes or flushes next learns that the client is gone
 	seat := s.x.upstream.Room().Seat()
 	defer seat.Leave()
 	buffer := newEventBuffer()

@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,4 +155,69 @@ func TestEventBeforeRoom(t *testing.T) {
 	}
 	rest <- chunk(large[100<<10:]) + chunk("")
 	wantNext(t, resp.Body, large)
+}
+
+// A deafListener accepts connections that take nothing after a large write.
+type deafListener struct {
+	net.Listener
+
+	refuses func() // is called before a write is refused
+}
+
+// Accept implements [net.Listener].
+func (l deafListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &deafConn{Conn: c, refuses: l.refuses}, err
+}
+
+type deafConn struct {
+	net.Conn
+
+	refuses func()
+	deaf    bool
+}
+
+// Write implements [net.Conn].
+func (c *deafConn) Write(p []byte) (int, error) {
+	if c.deaf {
+		c.refuses()
+		return 0, os.ErrDeadlineExceeded
+	}
+	c.deaf = len(p) > 30000
+	return c.Conn.Write(p)
+}
+
+// A client that does not take the end of an answer has not got it, even if the upstream
+// has ended its answer properly by then.
+func TestEndNotTaken(t *testing.T) {
+	for _, size := range []int{60 << 10, 64 << 10} { // does not fill the buffer of the gate, fills it
+		end := make(chan struct{})
+		g := startGate(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			const head, tail = `data: {"jsonrpc":"2.0","id":1,"result":{"content":"`, `"}}` + "\n\n"
+			io.WriteString(w, head+strings.Repeat("x", size-len(head)-len(tail))+tail)
+			w.(http.Flusher).Flush()
+			<-end
+		}), nil)
+		var once sync.Once
+		front := httptest.NewUnstartedServer(g.handler)
+		front.Listener = deafListener{front.Listener, func() {
+			once.Do(func() { close(end) })
+			time.Sleep(50 * time.Millisecond) // if the end has not arrived by then, the test shows less
+		}}
+		front.Start()
+		resp, err := front.Client().Post(front.URL+"/mcp", "application/json", strings.NewReader(toolCall("1", "get_x", "")))
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("%d bytes: the client has got all", size)
+		}
+		eventually(t, "the call counts as failed", func() bool {
+			return strings.Contains(scrape(g), `thoughtgate_mcp_requests_total{method="tools/call",status="error"} 1`)
+		})
+		front.Close()
+	}
 }

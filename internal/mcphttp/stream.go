@@ -119,8 +119,9 @@ func (s *stream) flush() error {
 	if !s.unsent {
 		return nil
 	}
-	s.unsent = false
-	return s.out.flush()
+	err := s.out.flush()
+	s.unsent = err != nil
+	return err
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.

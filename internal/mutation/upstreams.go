@@ -23,16 +23,12 @@ var upstreams = []mutation{
 	// Messages between the gate and an upstream over HTTP/1.1.
 	{
 		"an exchange that lasts cannot be cancelled", "internal/upstream/http1/exchange.go",
-		"\tx.watch()\n\treturn x.conn.SetReadDeadline(x.until)", "\treturn x.conn.SetReadDeadline(x.until)",
-		http1Pkg, "^TestCancel$",
+		"\tx.watch()\n\treturn x.conn.SetDeadline(x.until)", "\treturn x.conn.SetDeadline(x.until)",
+		http1Pkg, "^TestCancel",
 	},
 	{
 		"an answer must come before anybody watches", "internal/upstream/http1/conn.go",
-		`return n, err
-	}
-	c.unwatched = nil`, `return n, err
-	}
-	return n, err`,
+		`if n > 0 || x == nil || !errors.Is(err, os.ErrDeadlineExceeded) {`, `if n > 0 || x == nil || err != nil {`,
 		http1Pkg, "^TestLateAnswer$",
 	},
 	{

@@ -75,7 +75,8 @@ type Request struct {
 
 // Do sends the request once and returns the answer, whose body must be closed. It
 // never sends anything twice. The trace in ctx learns of the connection before
-// the first byte is sent. The error is that of ctx if ctx is done.
+// the first byte is sent. The error is that of ctx if ctx is done, which takes effect
+// after watchAfter at the latest.
 func (c *Client) Do(ctx context.Context, r *Request) (*http.Response, error) {
 	head := heads.Get().(*[]byte)
 	var err error

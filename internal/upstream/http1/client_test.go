@@ -310,7 +310,7 @@ func TestCancel(t *testing.T) {
 // An answer may come later than the client begins to watch its context, and the
 // connection is kept.
 func TestLateAnswer(t *testing.T) {
-	const late = 50 * time.Millisecond
+	const late = 120 * time.Millisecond
 	var conns atomic.Int32
 	c := newClient(t, accept(t, func(conn net.Conn) {
 		conns.Add(1)
@@ -336,6 +336,34 @@ func TestLateAnswer(t *testing.T) {
 	}
 	if n := conns.Load(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// A request whose write blocks can be cancelled, however small it is.
+func TestCancelBlockedWrite(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	here, there := net.Pipe()
+	defer there.Close()
+	c := newClient(t, "server", func(cfg *http1.Config) {
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) { return here, nil }
+	})
+	failed := make(chan error)
+	go func() {
+		_, err := c.Do(ctx, post("x"))
+		failed <- err
+	}()
+	if _, err := there.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(long / 2):
+		t.Fatal("the exchange goes on")
 	}
 }
 

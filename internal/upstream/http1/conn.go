@@ -40,7 +40,7 @@ type conn struct {
 	left   int   // how many bytes of it may still be read
 	failed error // why reading it failed, which a parser may hide
 
-	unwatched *exchange // whose read deadline is only the time to watch it; nil if it is its own
+	unwatched *exchange // whose deadline is only the time from which it is watched; nil if there is none
 
 	patience   time.Duration // how long a read of a body may take; 0 means any time
 	beforeWait func()        // is called before a read of a body that may wait; nil if nobody wants that
@@ -83,7 +83,6 @@ func (c *conn) readHead(p []byte) (int, error) {
 	if n > 0 || x == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	c.unwatched = nil
 	if err := x.goOn(); err != nil {
 		return 0, err
 	}

@@ -24,7 +24,7 @@ const (
 	// watchAfter is how long an exchange may last before anybody looks whether it was
 	// cancelled. Nearly all exchanges end before that, and to watch costs as much as
 	// several of their steps.
-	watchAfter = 20 * time.Millisecond
+	watchAfter = 50 * time.Millisecond
 
 	// closingTime is how long the writer of a request has to end after the end of
 	// the answer, if the connection is to be kept.
@@ -39,16 +39,14 @@ type exchange struct {
 	ctx    context.Context //nolint:containedctx // of the request that the exchange is
 	client *Client
 	conn   *conn
-	stop   func() bool // has cancel not be called any more; nil as long as nobody watches ctx
-	until  time.Time   // when the server must have answered, if that is not the read deadline yet
+	stop   func() bool // has nobody watch ctx any more; nil as long as nobody does
+	until  time.Time   // when the server must have answered, if that is not the deadline yet
 	closes bool        // the connection is not kept
 
 	body   io.Reader // of the answer
 	ended  atomic.Bool
 	after  error   // what a read after the end returns; only for the goroutine that reads
 	writer *writer // nil if the request has been written
-
-	canceled atomic.Pointer[error] // why the exchange was cancelled
 
 	mu       sync.Mutex // guards answered, which decides whose read deadline counts
 	answered bool       // the head of the answer has been read
@@ -61,17 +59,18 @@ func newExchange(ctx context.Context, c *Client, on *conn, r *Request) *exchange
 // watch has the exchange end with its context from now on.
 func (x *exchange) watch() {
 	if x.stop == nil {
-		x.stop = context.AfterFunc(x.ctx, func() { x.cancel(x.ctx.Err()) })
+		x.stop = context.AfterFunc(x.ctx, x.conn.abort)
 	}
 }
 
 // unwatch ends that. It reports whether the exchange was not cancelled.
 func (x *exchange) unwatch() bool { return x.stop == nil || x.stop() }
 
-// goOn lets the server go on with an answer that is not there after watchAfter.
+// goOn lets an exchange go on that has lasted for watchAfter.
 func (x *exchange) goOn() error {
+	x.conn.unwatched = nil
 	x.watch()
-	return x.conn.SetReadDeadline(x.until)
+	return x.conn.SetDeadline(x.until)
 }
 
 // run sends the request, whose head is given, and returns the answer.
@@ -134,7 +133,19 @@ func (x *exchange) send(r *Request, head *[]byte) error {
 	if err := x.limit(r.Timeout); err != nil {
 		return err
 	}
-	_, err := x.conn.Write(*head)
+	return x.write(*head)
+}
+
+// write sends all of a small request.
+func (x *exchange) write(p []byte) error {
+	n, err := x.conn.Write(p)
+	if x.conn.unwatched == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if err := x.goOn(); err != nil {
+		return err
+	}
+	_, err = x.conn.Write(p[n:])
 	return err
 }
 
@@ -155,7 +166,7 @@ func (x *exchange) limit(timeout time.Duration) error {
 		return x.conn.SetDeadline(x.until)
 	}
 	x.conn.unwatched = x
-	return errors.Join(x.conn.SetReadDeadline(now.Add(watchAfter)), x.conn.SetWriteDeadline(x.until))
+	return x.conn.SetDeadline(now.Add(watchAfter))
 }
 
 // receive reads the head of the answer, and the interim answers before it.
@@ -261,16 +272,10 @@ func (x *exchange) drop() {
 	}
 }
 
-// cancel ends the exchange because of err, from any goroutine.
-func (x *exchange) cancel(err error) {
-	x.canceled.Store(&err)
-	x.conn.abort()
-}
-
 // cause returns why the exchange failed, given what the connection says.
 func (x *exchange) cause(err error) error {
-	if why := x.canceled.Load(); why != nil {
-		return *why
+	if canceled := x.ctx.Err(); canceled != nil {
+		return canceled
 	}
 	if x.writer != nil {
 		if failed := x.writer.failed(); failed != nil {
