@@ -1,0 +1,94 @@
+package http1_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
+)
+
+// An answer may come later than the client begins to watch its context, and the
+// connection is kept.
+func TestLateAnswer(t *testing.T) {
+	const late = 120 * time.Millisecond
+	var conns atomic.Int32
+	c := newClient(t, accept(t, func(conn net.Conn) {
+		conns.Add(1)
+		for in := bufio.NewReader(conn); ; {
+			body, err := request(in)
+			if err != nil {
+				return
+			}
+			answer := okay(body)
+			for _, piece := range []string{answer[:5], answer[5:]} {
+				time.Sleep(late)
+				io.WriteString(conn, piece)
+			}
+		}
+	}), nil)
+	for _, body := range []string{"x", "y"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := c.Do(ctx, post(body))
+		if got := text(t, resp, err); got != body {
+			t.Errorf("got %s; want %s", got, body)
+		}
+		cancel()
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A request whose write blocks can be cancelled, however small it is.
+func TestCancelBlockedWrite(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	here, there := net.Pipe()
+	defer there.Close()
+	c := newClient(t, "server", func(cfg *http1.Config) {
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) { return here, nil }
+	})
+	failed := make(chan error)
+	go func() {
+		_, err := c.Do(ctx, post("x"))
+		failed <- err
+	}()
+	if _, err := there.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(long / 2):
+		t.Fatal("the exchange goes on")
+	}
+}
+
+// A context that ends after an exchange does not touch the connection, which may
+// serve another exchange by then.
+func TestCancelAfterwards(t *testing.T) {
+	var conns atomic.Int32
+	c := newClient(t, accept(t, func(conn net.Conn) { conns.Add(1); echo(conn) }), nil)
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := c.Do(ctx, post("x"))
+		text(t, resp, err)
+		go cancel()
+		resp, err = c.Do(t.Context(), post("y"))
+		if got := text(t, resp, err); got != "y" {
+			t.Fatalf("got %s", got)
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
