@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -68,7 +69,7 @@ func (a relay) newEventRelay() *eventRelay {
 		s.change, s.strict = s.rewrittenBatch, true
 	case a.x.r.Method == http.MethodGet && a.x.h.cfg.Hub.Governs():
 		filter := a.x.request.Filter()
-		s.change = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }
+		s.change, s.slow = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }, filter.Concerns
 	case a.x.h.cfg.Hub.Governs():
 		s.change = s.expectedOnly
 	}
@@ -122,6 +123,7 @@ type eventRelay struct {
 	searched  int  // bytes that were searched for one
 
 	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
+	slow   func([]byte) bool            // whether change may wait for the store; nil if it never does
 	strict bool                         // nothing may pass that change has not seen
 	merged bool                         // events of the gate's own are merged into the stream
 }
@@ -217,21 +219,19 @@ func (s *eventRelay) room() int {
 // returns how many bytes those events have.
 func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 	if s.change == nil {
-		cut := s.framer.Advance(p[fresh:])
-		if cut == 0 {
-			return 0, nil
-		}
-		events := p[:fresh+cut]
-		if conversation.MayAnswer(events) {
-			s.keep(events)
-		}
-		return len(events), s.write(events)
+		return s.passAsIs(p, fresh)
 	}
 	sent, start, at := 0, 0, fresh // the events from sent to start are still to be written, as they are
 	for at < len(p) {
 		n, complete := s.framer.Next(p[at:])
 		if at += n; !complete {
 			break
+		}
+		if s.slow != nil && s.slow(p[start:at]) {
+			if err := cmp.Or(s.writeAll(p[sent:start]), s.flush()); err != nil {
+				return start, err
+			}
+			sent = start
 		}
 		event, err := s.changed(p[start:at], &s.framer)
 		if err == nil && !s.merged && isSame(event, p[start:at]) {
@@ -247,6 +247,19 @@ func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
 		sent, start = at, at
 	}
 	return start, s.writeAll(p[sent:start])
+}
+
+// passAsIs is pass for a stream of which nothing changes.
+func (s *eventRelay) passAsIs(p []byte, fresh int) (int, error) {
+	cut := s.framer.Advance(p[fresh:])
+	if cut == 0 {
+		return 0, nil
+	}
+	events := p[:fresh+cut]
+	if conversation.MayAnswer(events) {
+		s.keep(events)
+	}
+	return len(events), s.write(events)
 }
 
 // isSame reports whether two slices are the same memory.

@@ -1,6 +1,7 @@
 package mcphttp_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,11 +11,15 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // How a large event begins and ends.
@@ -155,6 +160,53 @@ func TestEventBeforeRoom(t *testing.T) {
 	}
 	rest <- chunk(large[100<<10:]) + chunk("")
 	wantNext(t, resp.Body, large)
+}
+
+// A haltedStore lists nothing until it is released.
+type haltedStore struct {
+	task.GateStore
+
+	halted, gaveUp atomic.Bool
+	released       chan struct{}
+}
+
+// List implements [task.GateStore].
+func (s *haltedStore) List(ctx context.Context, q task.Query) (task.Page, error) {
+	if s.halted.Load() {
+		select {
+		case <-s.released:
+		case <-time.After(patience / 2): // only if the test fails
+			s.gaveUp.Store(true)
+		}
+	}
+	return s.GateStore.List(ctx, q)
+}
+
+// A complete event does not wait until the store says whose task the next one is about.
+func TestEventBeforeStore(t *testing.T) {
+	store := &haltedStore{released: make(chan struct{})}
+	h := newFixture(t, func(_ *gate.Settings, desk *approval.Config, _ *conversation.Waiting) {
+		store.GateStore, desk.Store = desk.Store, store
+	})
+	const first = `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"first"}}`
+	const report = `{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"up-1","status":"working",` +
+		`"createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":60000}}`
+	send := make(chan struct{})
+	h.get = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-send
+		io.WriteString(w, "data: "+first+"\n\ndata: "+report+"\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	next := h.stream(t, http.MethodGet, "")
+	store.halted.Store(true)
+	close(send)
+	if got := next(); got != first || store.gaveUp.Load() {
+		t.Errorf("got %s; want %s before the store was asked in vain", got, first)
+	}
+	close(store.released)
 }
 
 // A deafListener accepts connections that take nothing after a large write.
