@@ -37,7 +37,7 @@ var upstreams = []mutation{
 		http1Pkg, "^TestBeforeWait$",
 	},
 	{
-		"an event waits until there is room for the next one", "internal/mcphttp/events.go",
+		"an event waits until there is room for the next one", "internal/mcphttp/passevents.go",
 		`		if err := s.flush(); err != nil {
 			return err
 		}

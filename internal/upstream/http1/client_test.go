@@ -251,13 +251,19 @@ func startPlain(t *testing.T, talk func(conn net.Conn)) *http1.Client {
 // startSecure returns a client of a server that talks with TLS.
 func startSecure(t *testing.T, talk func(conn net.Conn)) *http1.Client {
 	t.Helper()
+	return startSecureOver(t, func(conn net.Conn) net.Conn { return conn }, talk)
+}
+
+// startSecureOver is startSecure with a server whose connections are wrapped below TLS.
+func startSecureOver(t *testing.T, wrap func(net.Conn) net.Conn, talk func(conn net.Conn)) *http1.Client {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil) // for its certificate
 	server.StartTLS()
 	certificates, authority := server.TLS.Certificates, x509.NewCertPool()
 	authority.AddCert(server.Certificate())
 	server.Close()
 	return newClient(t, accept(t, func(conn net.Conn) {
-		talk(tls.Server(conn, &tls.Config{Certificates: certificates}))
+		talk(tls.Server(wrap(conn), &tls.Config{Certificates: certificates}))
 	}), func(cfg *http1.Config) { cfg.TLS = &tls.Config{RootCAs: authority, ServerName: "example.com"} })
 }
 

@@ -39,7 +39,7 @@ type exchange struct {
 	ctx    context.Context //nolint:containedctx // of the request that the exchange is
 	client *Client
 	conn   *conn
-	stop   func() bool // has nobody watch ctx any more; nil as long as nobody does
+	stop   func() bool // ends the watch of ctx; nil as long as nobody watches it
 	until  time.Time   // when the server must have answered, if that is not the deadline yet
 	closes bool        // the connection is not kept
 

@@ -2,6 +2,7 @@ package http1_test
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -19,7 +20,7 @@ func TestBeforeWait(t *testing.T) {
 	pieces := []string{"5\r\nhello", "\r\n", "64\r\n" + x, x + "\r\n5\r\nwor", "ld\r\n0\r\n\r\n"}
 	for name, start := range map[string]func(*testing.T, func(net.Conn)) *http1.Client{"plain": startPlain, "TLS": startSecure} {
 		t.Run(name, func(t *testing.T) {
-			waits := make(chan struct{}, 1)
+			waits, again := make(chan struct{}, 1), make(chan struct{})
 			c := start(t, func(conn net.Conn) {
 				in := bufio.NewReader(conn)
 				if _, err := request(in); err != nil {
@@ -36,7 +37,9 @@ func TestBeforeWait(t *testing.T) {
 					}
 				}
 				if _, err := request(in); err == nil {
-					io.WriteString(conn, okay("again"))
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+					<-again
+					io.WriteString(conn, "again")
 				}
 			})
 			resp, err := c.Do(t.Context(), post("x"))
@@ -56,9 +59,70 @@ func TestBeforeWait(t *testing.T) {
 			}
 			before := calls.Load()
 			resp, err = c.Do(t.Context(), post("y"))
+			close(again)
 			if got := text(t, resp, err); got != "again" || calls.Load() != before {
 				t.Errorf("got %q, and %d calls more", got, calls.Load()-before)
 			}
 		})
+	}
+}
+
+// A slowConn sends the second half of what it is given once somebody waits for it.
+type slowConn struct {
+	net.Conn
+
+	slow  *atomic.Bool
+	half  chan<- struct{} // is closed when the first half has been sent
+	waits <-chan struct{}
+}
+
+// Write implements [net.Conn].
+func (c slowConn) Write(p []byte) (int, error) {
+	if !c.slow.Load() {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:len(p)/2])
+	if err != nil {
+		return n, err
+	}
+	close(c.half)
+	select {
+	case <-c.waits:
+	case <-time.After(long):
+		return n, errors.New("nobody was told of the wait for the rest of a record")
+	}
+	m, err := c.Conn.Write(p[len(p)/2:])
+	return n + m, err
+}
+
+// With TLS, half a record is nothing that can be read.
+func TestBeforeWaitForRecord(t *testing.T) {
+	var slow atomic.Bool
+	headSeen, half, waits, written := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	wrap := func(conn net.Conn) net.Conn { return slowConn{conn, &slow, half, waits} }
+	c := startSecureOver(t, wrap, func(conn net.Conn) {
+		if _, err := request(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+		<-headSeen
+		slow.Store(true)
+		_, err := io.WriteString(conn, strings.Repeat("x", 100))
+		slow.Store(false)
+		written <- err
+	})
+	resp, err := c.Do(t.Context(), post("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	resp.Body.(interface{ BeforeWait(f func()) bool }).BeforeWait(func() { waits <- struct{}{} })
+	close(headSeen)
+	<-half
+	if got := text(t, resp, nil); len(got) != 100 {
+		t.Errorf("got %q", got)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
 	}
 }
