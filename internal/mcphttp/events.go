@@ -75,10 +75,14 @@ func (a relay) newEventRelay() *eventRelay {
 	return s
 }
 
-// begin sends the head, and the answers to what does not go to the upstream of a
+// begin writes the head. It sends the answers to what does not go to the upstream of a
 // batch.
 func (s *eventRelay) begin(ctx context.Context) error {
-	for _, answer := range s.relay.plan.Answers {
+	answers := s.relay.plan.Answers
+	if len(answers) == 0 && !s.x.endless() {
+		return s.write(nil)
+	}
+	for _, answer := range answers {
 		if err := s.out.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
 			return err
 		}

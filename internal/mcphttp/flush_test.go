@@ -273,3 +273,59 @@ func TestEndNotTaken(t *testing.T) {
 		front.Close()
 	}
 }
+
+// A countingListener accepts connections whose writes are counted.
+type countingListener struct {
+	net.Listener
+
+	writes *atomic.Int32
+}
+
+// Accept implements [net.Listener].
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countedConn{c, l.writes}, err
+}
+
+type countedConn struct {
+	net.Conn
+
+	writes *atomic.Int32
+}
+
+// Write implements [net.Conn].
+func (c countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// A stream that arrives as a whole goes to the client as a whole. The head of another one
+// does not wait for its first event.
+func TestStreamWrittenAtOnce(t *testing.T) {
+	const answer = `data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}` + "\n\n"
+	for _, whole := range []bool{true, false} {
+		first, then := "", make(chan string, 1)
+		if whole {
+			first = chunk(answer) + chunk("")
+			close(then)
+		}
+		g := startGate(t, serveAtOnce(t, first, then), func(s settings) { withRules(t, s) })
+		var writes atomic.Int32
+		front := httptest.NewUnstartedServer(g.handler)
+		front.Listener = countingListener{front.Listener, &writes}
+		front.Start()
+		t.Cleanup(front.Close)
+		resp, err := front.Client().Post(front.URL+"/mcp", "application/json", strings.NewReader(toolCall("1", "get_x", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !whole {
+			then <- chunk(answer) + chunk("")
+		}
+		wantNext(t, resp.Body, answer)
+		resp.Body.Close()
+		if n := writes.Load(); whole && n != 1 {
+			t.Errorf("%d writes; want 1", n)
+		}
+	}
+}

@@ -17,7 +17,7 @@ import (
 )
 
 // A forwardedCall is a call that passes the gate, as bytes on both sides of it.
-type forwardedCall struct{ request, answer string }
+type forwardedCall struct{ request, answer, end string }
 
 // forwardedCalls are calls of about 1 KiB with answers of the same size.
 func forwardedCalls() map[string]forwardedCall {
@@ -36,9 +36,9 @@ func forwardedCalls() map[string]forwardedCall {
 	json := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(result), result)
 	events := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(event), event)
 	return map[string]forwardedCall{
-		"json":   {request(legacy, ""), json},
-		"sse":    {request(legacy, ""), events},
-		"modern": {request(modern, modernMeta), json},
+		"json":   {request(legacy, ""), json, result[len(result)-20:]},
+		"sse":    {request(legacy, ""), events, event[len(event)-20:]},
+		"modern": {request(modern, modernMeta), json, result[len(result)-20:]},
 	}
 }
 
@@ -134,7 +134,7 @@ func startForwarding(tb testing.TB, call forwardedCall) *rawClient {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = conn.Close() })
-	c := &rawClient{Conn: conn, request: []byte(call.request), end: []byte(call.answer[len(call.answer)-20:]), buf: make([]byte, 64<<10)}
+	c := &rawClient{Conn: conn, request: []byte(call.request), end: []byte(call.end), buf: make([]byte, 64<<10)}
 	for range 10 { // both sides have their connections and buffers then
 		if err := c.do(); err != nil {
 			tb.Fatal(err)

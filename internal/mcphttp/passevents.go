@@ -11,10 +11,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 )
 
-// run passes events on until body ends, and returns why.
+// run passes events on until body ends, and returns why. Little that is left then goes on
+// its way with the end of the answer.
 func (s *eventRelay) run(body io.Reader) error {
 	defer s.Close()
 	err := s.passAll(body)
+	if errors.Is(err, io.EOF) && s.isNearlySent() {
+		return err
+	}
 	if gone := s.flush(); gone != nil {
 		return gone
 	}
@@ -50,18 +54,13 @@ func (s *eventRelay) passAll(body io.Reader) error {
 	}
 }
 
-// makeRoom makes room for the next read. What was written is on its way before it waits,
-// and when the upstream has sent no more for now.
+// makeRoom makes room for the next read. What was written is on its way before it waits.
 func (s *eventRelay) makeRoom(buffer *eventBuffer, seat *upstream.Seat) error {
 	switch {
 	case !buffer.full():
 		buffer.shrink()
-		return s.flush()
 	case buffer.size() < s.room():
-		if err := s.flush(); err != nil {
-			return err
-		}
-		if err := seat.Take(s.x.ctx, 2*buffer.size(), s.relay.silence); err != nil {
+		if err := s.take(seat, 2*buffer.size()); err != nil {
 			return err
 		}
 		buffer.grow()
@@ -72,6 +71,17 @@ func (s *eventRelay) makeRoom(buffer *eventBuffer, seat *upstream.Seat) error {
 		buffer.discard(buffer.held)
 	}
 	return nil
+}
+
+// take takes the seat for an event of size bytes.
+func (s *eventRelay) take(seat *upstream.Seat, size int) error {
+	if seat.TryTake(size) {
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return seat.Take(s.x.ctx, size, s.relay.silence)
 }
 
 // eventID begins the line of an event with its id. A server that gives ids gives one to

@@ -23,6 +23,7 @@ type stream struct {
 
 	mu     sync.Mutex  // guards what the client is sent
 	unsent bool        // what was written may not be on its way
+	behind int         // how many bytes were written since it was
 	torn   bool        // the client has been sent part of an event, or nothing yet
 	queue  []insertion // events to insert when that is complete
 	closed bool
@@ -90,6 +91,7 @@ func (s *stream) write(p []byte) error {
 		s.begin()
 	}
 	s.unsent = true
+	s.behind += len(p)
 	if err := s.out.write(p); err != nil {
 		return err
 	}
@@ -109,6 +111,7 @@ func (s *stream) writePart(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.torn, s.unsent = true, true
+	s.behind += len(p)
 	return s.out.write(p)
 }
 
@@ -119,9 +122,19 @@ func (s *stream) flush() error {
 	if !s.unsent {
 		return nil
 	}
-	err := s.out.flush()
-	s.unsent = err != nil
-	return err
+	if err := s.out.flush(); err != nil {
+		return err
+	}
+	s.unsent, s.behind = false, 0
+	return nil
+}
+
+// isNearlySent reports whether what may not be on its way is so little that the server of
+// net/http holds all of it.
+func (s *stream) isNearlySent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind <= announced
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.

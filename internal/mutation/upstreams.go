@@ -38,11 +38,21 @@ var upstreams = []mutation{
 	},
 	{
 		"an event waits until there is room for the next one", "internal/mcphttp/passevents.go",
-		`		if err := s.flush(); err != nil {
-			return err
-		}
-		if err := seat.Take`, `		if err := seat.Take`,
+		`	if err := s.flush(); err != nil {
+		return err
+	}
+	return seat.Take`, `	return seat.Take`,
 		mcphttpPkg, "^TestEventBeforeRoom$",
+	},
+	{
+		"events wait for more of the stream", "internal/mcphttp/passevents.go",
+		`beforeWait(body, func() { _ = s.flush() })`, `beforeWait(body, func() {})`,
+		mcphttpPkg, "^Test(StreamWrittenAtOnce|LargeEventsAreNotBuffered)$",
+	},
+	{
+		"a large place is taken without a medium one", "internal/upstream/room.go",
+		`size > mediumAnswer && s.medium && s.room`, `size > mediumAnswer && s.room`,
+		"internal/upstream", "^TestTryTakeInOrder$",
 	},
 	{
 		"line ends in headers are sent", "internal/upstream/http1/request.go",

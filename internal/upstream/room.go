@@ -54,6 +54,9 @@ type Seat struct {
 // Take waits until an answer of size bytes may be in memory. It returns ErrNoRoom
 // if that takes longer than patience.
 func (s *Seat) Take(ctx context.Context, size int, patience time.Duration) error {
+	if s.TryTake(size) {
+		return nil
+	}
 	ctx, stop := context.WithTimeoutCause(ctx, patience, ErrNoRoom)
 	defer stop()
 	if size > PieceSize && !s.medium {
@@ -69,6 +72,13 @@ func (s *Seat) Take(ctx context.Context, size int, patience time.Duration) error
 		s.large = true
 	}
 	return nil
+}
+
+// TryTake reports whether an answer of size bytes may be in memory at once.
+func (s *Seat) TryTake(size int) bool {
+	s.medium = s.medium || size > PieceSize && s.room.medium.TryAcquire(1)
+	s.large = s.large || size > mediumAnswer && s.medium && s.room.large.TryAcquire(1)
+	return (s.medium || size <= PieceSize) && (s.large || size <= mediumAnswer)
 }
 
 // Leave gives the permission back.
