@@ -61,16 +61,21 @@ func (q Query) PageOf(all []Task) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	ordered := make([]*Task, len(all))
+	for i := range all {
+		ordered[i] = &all[i]
+	}
+	slices.SortFunc(ordered, func(a, b *Task) int { return Compare(a.Position(), b.Position()) })
 	var page Page
-	for _, t := range slices.SortedFunc(slices.Values(all), func(a, b Task) int { return Compare(a.Position(), b.Position()) }) {
+	for _, t := range ordered {
 		first := q.Cursor == "" || Compare(t.Position(), after) > 0
 		switch {
-		case !first || !q.Matches(&t) || q.Owing && !t.Owes():
+		case !first || !q.Matches(t) || q.Owing && !t.Owes():
 		case len(page.Tasks) == q.PageSize():
 			page.Next = q.CursorAfter(page.Tasks[len(page.Tasks)-1].Position())
 			return page, nil
 		default:
-			page.Tasks = append(page.Tasks, q.Part(t))
+			page.Tasks = append(page.Tasks, q.Part(*t))
 		}
 	}
 	return page, nil

@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +61,7 @@ func newList(g gateFlags) *cobra.Command {
 			return explained(err)
 		}
 		if byTimeLeft {
-			slices.SortStableFunc(listed, func(a, b casefile.Approval) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
+			sortByTimeLeft(listed)
 		}
 		out := newScreen(cmd.OutOrStdout())
 		switch {
@@ -91,6 +91,11 @@ func sortsByTimeLeft(order, state string) (bool, error) {
 	default:
 		return false, fmt.Errorf("--sort must be left or newest, not %q", order)
 	}
+}
+
+// sortByTimeLeft puts the calls with the least time left first.
+func sortByTimeLeft(calls []casefile.Approval) {
+	sort.SliceStable(calls, func(i, j int) bool { return calls[i].ExpiresAt.Before(calls[j].ExpiresAt) }) // slices.SortFunc would be compiled for this large type alone
 }
 
 func newShow(g gateFlags) *cobra.Command {

@@ -193,7 +193,7 @@ func (t *tui) event(e client.Event) tea.Cmd {
 	t.calls = slices.DeleteFunc(t.calls, func(c casefile.Approval) bool { return c.ID == a.ID })
 	if e.Kind == client.Pending {
 		t.calls = append(t.calls, a)
-		slices.SortStableFunc(t.calls, func(a, b casefile.Approval) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
+		sortByTimeLeft(t.calls)
 	}
 	if t.index() < 0 && len(t.calls) > 0 { // the selected one is gone: select its neighbour
 		t.selected = t.calls[min(max(at, 0), len(t.calls)-1)].ID

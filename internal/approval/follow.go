@@ -234,11 +234,11 @@ func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
 // which may have ended already.
 func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 	now := f.desk.cfg.Now()
-	var found []task.Task
+	var found []*task.Task
 	seen := make(map[task.ID]bool)
 	err := f.recent(ctx, func(t task.Task) {
 		seen[t.ID] = true
-		found = append(found, t)
+		found = append(found, &t)
 	})
 	for id, m := range f.known {
 		if err != nil || seen[id] || m.due.IsZero() {
@@ -250,19 +250,19 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 			continue
 		}
 		if err = getErr; err == nil {
-			found = append(found, t)
+			found = append(found, &t)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(found, func(a, b task.Task) int { return task.Compare(b.Position(), a.Position()) })
+	slices.SortFunc(found, func(a, b *task.Task) int { return task.Compare(b.Position(), a.Position()) })
 	var news []task.Task
 	for _, t := range found {
 		if _, known := f.known[t.ID]; !known {
 			f.known[t.ID] = &mark{} // it is new, so all of its steps are
 		}
-		news = append(news, f.newSteps(t)...)
+		news = append(news, f.newSteps(*t)...)
 	}
 	f.forget(now)
 	return news, nil

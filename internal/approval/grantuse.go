@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"slices"
+	"sort"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
@@ -68,7 +69,7 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 			Owner: t.Owner, HeldCall: task.HeldCall{Verdict: t.Verdict, Approval: &task.Approval{Approvals: g.By}},
 		})
 	})
-	slices.SortFunc(all, func(a, b grantstore.Grant) int { return a.Until.Compare(b.Until) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Until.Before(all[j].Until) }) // slices.SortFunc would be compiled for this large type alone
 	return w, all
 }
 

@@ -1,7 +1,6 @@
 package channel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -91,7 +90,11 @@ type Status struct {
 func (o *Outbox) Statuses() []Status {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.SortedFunc(maps.Values(o.status), func(a, b Status) int { return cmp.Compare(a.Channel, b.Channel) })
+	all := make([]Status, 0, len(o.status))
+	for _, name := range slices.Sorted(maps.Keys(o.status)) {
+		all = append(all, o.status[name])
+	}
+	return all
 }
 
 // Run sends messages until ctx ends. Every replica may do so at the same time. A

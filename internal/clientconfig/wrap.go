@@ -429,7 +429,7 @@ func apply(content []byte, root *node, edits []Edit) ([]byte, error) {
 		}
 		spans = append(spans, span{m.value.end - len(e.Before), m.value.end, e.After})
 	}
-	slices.SortFunc(spans, func(a, b span) int { return a.start - b.start })
+	slices.SortStableFunc(spans, func(a, b span) int { return a.start - b.start })
 	var out []byte
 	done := 0
 	for _, s := range spans {

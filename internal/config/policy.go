@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -322,7 +323,7 @@ func (l *loader) checkTasks() {
 // readPolicies reads the files of policies, which are relative to dir, and
 // notes in which directories further ones may appear.
 func (l *loader) readPolicies(dir string) {
-	files := map[string]bool{}
+	settings := map[string]string{} // which setting names a file first
 	for i, pattern := range l.cfg.Cedar.Policies {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(literal(dir), pattern)
@@ -334,13 +335,14 @@ func (l *loader) readPolicies(dir string) {
 			l.report(l.origin(path), path, "matches no file")
 		}
 		for _, file := range found {
-			if !files[file] {
-				files[file] = true
-				l.readPolicy(path, file)
+			if settings[file] == "" {
+				settings[file] = path
 			}
 		}
 	}
-	slices.SortFunc(l.cfg.Cedar.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	for _, file := range slices.Sorted(maps.Keys(settings)) {
+		l.readPolicy(settings[file], file)
+	}
 }
 
 func (l *loader) readPolicy(path, file string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -136,7 +137,7 @@ func (s Store) Of(ctx context.Context, scope Scope) ([]Grant, error) {
 // All returns all grants that are kept, the newest first.
 func (s Store) All(ctx context.Context) ([]Grant, error) {
 	all, err := s.list(ctx, "")
-	slices.SortStableFunc(all, func(a, b Grant) int { return b.GivenAt.Compare(a.GivenAt) })
+	sort.SliceStable(all, func(i, j int) bool { return all[i].GivenAt.After(all[j].GivenAt) }) // slices.SortFunc would be compiled for this large type alone
 	return all, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -139,7 +140,7 @@ func (a *Auth) makeRoom(ctx context.Context, s *session) error {
 	if err != nil || len(found) < maxSessions {
 		return err
 	}
-	slices.SortFunc(found, func(one, other task.Record) int { return one.Expires.Compare(other.Expires) })
+	sort.Slice(found, func(i, j int) bool { return found[i].Expires.Before(found[j].Expires) }) // slices.SortFunc would be compiled for this large type alone
 	for _, r := range found[:len(found)-maxSessions+1] {
 		if err := a.drop(ctx, r.Name); err != nil {
 			return err

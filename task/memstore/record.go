@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -77,14 +76,19 @@ func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Rec
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var found []task.Record
-	for name, r := range s.records {
+	var names []string
+	for name := range s.records {
 		if q.Selects(name) {
-			found = append(found, copied(r))
+			names = append(names, name)
 		}
 	}
-	slices.SortFunc(found, func(a, b task.Record) int { return cmp.Compare(a.Name, b.Name) })
-	return found[:min(max(0, q.Limit), len(found))], nil
+	slices.Sort(names)
+	names = names[:min(max(0, q.Limit), len(names))]
+	found := make([]task.Record, len(names))
+	for i, name := range names {
+		found[i] = copied(s.records[name])
+	}
+	return found, nil
 }
 
 // SweepRecords implements [task.Records].

@@ -1,9 +1,7 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +17,9 @@ const (
 	gathering = 50 * time.Millisecond // how long notes may wait for others
 
 	lockEnds  = sqlcore.JournalEnds + " FOR UPDATE"
-	takeNotes = `DELETE FROM journal_inbox WHERE id = ANY (ARRAY
-		(SELECT id FROM journal_inbox ORDER BY id LIMIT $1)) RETURNING id, note`
+	takeNotes = `WITH taken AS (DELETE FROM journal_inbox WHERE id = ANY (ARRAY
+		(SELECT id FROM journal_inbox ORDER BY id LIMIT $1)) RETURNING id, note)
+		SELECT note FROM taken ORDER BY id`
 	addEntries = `INSERT INTO journal (seq, task, prev, hash, note)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[], $5::text[])`
 	trimJournal = `WITH gone AS (DELETE FROM journal WHERE seq <= $1 RETURNING seq),
@@ -125,34 +124,25 @@ func chainSome(ctx context.Context, conn *pgx.Conn) (int, error) {
 
 // takeSome begins a transaction, locks the head and takes notes from the inbox.
 func takeSome(ctx context.Context, conn *pgx.Conn) (task.Link, []sqlcore.Remark, error) {
-	type numbered struct {
-		id int64
-		sqlcore.Remark
-	}
 	var e sqlcore.StoredEnds
-	var taken []numbered
+	var taken []sqlcore.Remark
 	var b pgx.Batch
 	b.Queue("BEGIN")
 	b.Queue(lockEnds).QueryRow(func(row pgx.Row) error { return row.Scan(e.Columns()...) })
 	b.Queue(takeNotes, chainMost).Query(func(rows pgx.Rows) error {
 		var err error
-		taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (n numbered, err error) {
-			if err = row.Scan(&n.id, &n.Document); err == nil {
-				n.Note, err = task.DecodeNote([]byte(n.Document))
+		taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r sqlcore.Remark, err error) {
+			if err = row.Scan(&r.Document); err == nil {
+				r.Note, err = task.DecodeNote([]byte(r.Document))
 			}
-			return n, err
+			return r, err
 		})
 		return err
 	})
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return task.Link{}, nil, err
 	}
-	slices.SortFunc(taken, func(a, b numbered) int { return cmp.Compare(a.id, b.id) })
-	remarks := make([]sqlcore.Remark, len(taken))
-	for i, n := range taken {
-		remarks[i] = n.Remark
-	}
-	return e.Ends().Head, remarks, nil
+	return e.Ends().Head, taken, nil
 }
 
 // queueEntries adds the statements that chain remarks to the head.

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -146,7 +146,7 @@ func (b *Bridge) tidy(ctx context.Context, principal string) {
 	if err != nil || len(found) <= maxSessions {
 		return
 	}
-	slices.SortFunc(found, func(x, y task.Record) int { return x.Expires.Compare(y.Expires) })
+	sort.Slice(found, func(i, j int) bool { return found[i].Expires.Before(found[j].Expires) }) // slices.SortFunc would be compiled for this large type alone
 	for _, r := range found[:len(found)-maxSessions] {
 		_ = b.cfg.Records().DeleteRecord(ctx, r.Name) // it is tried again
 	}
