@@ -19,7 +19,7 @@ import (
 func (x *exchange) finish(err error) {
 	x.gone = x.gone || errors.Is(err, conversation.ErrGone)
 	x.account()
-	if err != nil {
+	if err != nil || x.out.extend() != nil { // the server writes the end, perhaps long after what is before it
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -209,17 +209,19 @@ func TestEventBeforeStore(t *testing.T) {
 	close(store.released)
 }
 
-// A deafListener accepts connections that take nothing after a large write.
+// A deafListener accepts connections that take nothing after a large write, or nothing
+// at all.
 type deafListener struct {
 	net.Listener
 
+	deaf    bool   // from the beginning
 	refuses func() // is called before a write is refused
 }
 
 // Accept implements [net.Listener].
 func (l deafListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	return &deafConn{Conn: c, refuses: l.refuses}, err
+	return &deafConn{Conn: c, refuses: l.refuses, deaf: l.deaf}, err
 }
 
 type deafConn struct {
@@ -242,7 +244,8 @@ func (c *deafConn) Write(p []byte) (int, error) {
 // A client that does not take the end of an answer has not got it, even if the upstream
 // has ended its answer properly by then.
 func TestEndNotTaken(t *testing.T) {
-	for _, size := range []int{60 << 10, 64 << 10} { // does not fill the buffer of the gate, fills it
+	const little = 100
+	for _, size := range []int{little, 60 << 10, 64 << 10} { // the buffer of net/http is enough, does not fill the buffer of the gate, fills it
 		end := make(chan struct{})
 		g := startGate(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -254,7 +257,7 @@ func TestEndNotTaken(t *testing.T) {
 		}), nil)
 		var once sync.Once
 		front := httptest.NewUnstartedServer(g.handler)
-		front.Listener = deafListener{front.Listener, func() {
+		front.Listener = deafListener{front.Listener, size == little, func() {
 			once.Do(func() { close(end) })
 			time.Sleep(50 * time.Millisecond) // if the end has not arrived by then, the test shows less
 		}}
@@ -327,5 +330,30 @@ func TestStreamWrittenAtOnce(t *testing.T) {
 		if n := writes.Load(); whole && n != 1 {
 			t.Errorf("%d writes; want 1", n)
 		}
+	}
+}
+
+// A client may take the end of an answer that comes long after the rest of it.
+func TestLateEnd(t *testing.T) {
+	const patience = time.Second
+	const call = `{"jsonrpc":"2.0","id":1,"result":{"content":"`
+	for kind, answer := range map[string]string{
+		"text/event-stream": "data: " + call + `"}}` + "\n\n",
+		"application/json":  call + strings.Repeat("x", 100<<10) + `"}}`,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			g := startGate(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				io.WriteString(w, answer)
+				w.(http.Flusher).Flush()
+				time.Sleep(3 * patience / 2)
+			}), func(s settings) { s.handler.Limits.WriteTimeout = patience })
+			resp := g.post(t, toolCall("1", "get_x", ""))
+			defer resp.Body.Close()
+			if got, err := io.ReadAll(resp.Body); string(got) != answer || err != nil {
+				t.Errorf("%d bytes, %v; want %d", len(got), err, len(answer))
+			}
+		})
 	}
 }

@@ -47,12 +47,15 @@ func (r *response) write(p []byte) error {
 }
 
 func (r *response) tryWrite(p []byte) error {
-	if err := r.control.SetWriteDeadline(time.Now().Add(r.timeout)); err != nil {
+	if err := r.extend(); err != nil {
 		return err
 	}
 	_, err := r.w.Write(p)
 	return err
 }
+
+// extend gives the client time to take what is written next.
+func (r *response) extend() error { return r.control.SetWriteDeadline(time.Now().Add(r.timeout)) }
 
 // flush sends what has been written on its way.
 func (r *response) flush() error {

@@ -119,10 +119,14 @@ func (s *stream) writePart(p []byte) error {
 func (s *stream) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lost {
+		return conversation.ErrGone
+	}
 	if !s.unsent {
 		return nil
 	}
 	if err := s.out.flush(); err != nil {
+		s.lost = true
 		return err
 	}
 	s.unsent, s.behind = false, 0
@@ -134,7 +138,7 @@ func (s *stream) flush() error {
 func (s *stream) isNearlySent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.behind <= announced
+	return !s.lost && s.behind <= announced
 }
 
 // maxQueue is how many events may wait for the end of one that is torn.

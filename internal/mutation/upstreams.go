@@ -50,6 +50,16 @@ var upstreams = []mutation{
 		mcphttpPkg, "^Test(StreamWrittenAtOnce|LargeEventsAreNotBuffered)$",
 	},
 	{
+		"the end of an answer is late", "internal/mcphttp/account.go",
+		` || x.out.extend() != nil {`, ` {`,
+		mcphttpPkg, "^TestLateEnd$",
+	},
+	{
+		"a client that took nothing has its answer", "internal/mcphttp/stream.go",
+		`!s.lost && s.behind <= announced`, `s.behind <= announced`,
+		mcphttpPkg, "^TestEndNotTaken$",
+	},
+	{
 		"a large place is taken without a medium one", "internal/upstream/room.go",
 		`size > mediumAnswer && s.medium && s.room`, `size > mediumAnswer && s.room`,
 		"internal/upstream", "^TestTryTakeInOrder$",
@@ -86,7 +96,7 @@ var upstreams = []mutation{
 	},
 	{
 		"a connection is kept while its request is being written", "internal/upstream/http1/exchange.go",
-		`written := x.writer == nil || x.writer.isDone(closingTime)`, `written := x != nil`,
+		`return x.writer.isDone(closingTime)`, `return true`,
 		http1Pkg, "^TestEarlyAnswer$",
 	},
 	{

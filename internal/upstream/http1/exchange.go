@@ -223,7 +223,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, x.after
 }
 
-// BeforeWait has f called before each read that may wait for the server. It is for the
+// BeforeWait has f called before whatever may wait for the server in a read. It is for the
 // goroutine that reads.
 func (x *exchange) BeforeWait(f func()) bool {
 	if x.ended.Load() {
@@ -247,13 +247,23 @@ func (x *exchange) complete() {
 		return
 	}
 	running := x.unwatch()
-	written := x.writer == nil || x.writer.isDone(closingTime)
-	if running && written && !x.closes && x.conn.in.Buffered() == 0 {
+	if running && x.isWritten() && !x.closes && x.conn.in.Buffered() == 0 {
 		x.conn.used, x.conn.beforeWait = true, nil
 		x.client.pool.put(x.conn)
 		return
 	}
 	x.drop()
+}
+
+// isWritten reports whether the server has taken all of the request.
+func (x *exchange) isWritten() bool {
+	if x.writer == nil {
+		return true
+	}
+	if x.conn.beforeWait != nil {
+		x.conn.beforeWait()
+	}
+	return x.writer.isDone(closingTime)
 }
 
 // breakOff ends the exchange, once, before its time.

@@ -126,3 +126,25 @@ func TestBeforeWaitForRecord(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A reader of a body is told before it waits until the server has taken the rest of the
+// request.
+func TestBeforeWaitForWriter(t *testing.T) {
+	done := make(chan struct{})
+	c := startPlain(t, func(conn net.Conn) {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+			<-done
+		}
+	})
+	defer close(done)
+	resp, err := c.Do(t.Context(), post(strings.Repeat("x", 16<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	resp.Body.(interface{ BeforeWait(f func()) bool }).BeforeWait(func() { told++ })
+	if got := text(t, resp, err); got != "hello" || told != 1 {
+		t.Errorf("got %q, told %d times; want once", got, told)
+	}
+}
