@@ -18,8 +18,9 @@ import (
 // connection of one that has no complete answer.
 func (x *exchange) finish(err error) {
 	x.gone = x.gone || errors.Is(err, conversation.ErrGone)
-	x.account()
-	if err != nil || x.out.extend() != nil { // the server writes the end, perhaps long after what is before it
+	took := time.Since(x.start)
+	x.account(took)
+	if err != nil || took > x.out.timeout/2 && x.out.extend() != nil { // the server writes the end, perhaps long after the rest
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -38,12 +39,12 @@ func (x *exchange) safely(serve func() error) (err error) {
 }
 
 // account counts, traces and logs how the exchange ended.
-func (x *exchange) account() {
+func (x *exchange) account(took time.Duration) {
 	outcome := metrics.Success
 	if x.problem != nil || x.gone || x.failed || x.out.status >= http.StatusBadRequest {
 		outcome = metrics.Error
 	}
-	x.h.cfg.Metrics.RequestDone(x.label, outcome, time.Since(x.start))
+	x.h.cfg.Metrics.RequestDone(x.label, outcome, took)
 	if x.problem != nil {
 		x.h.cfg.Metrics.Refused(string(x.problem.Type))
 		x.span.Fail(string(x.problem.Type))
