@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -143,6 +144,34 @@ func TestOutcomeInBatchThatFails(t *testing.T) {
 		t.Fatalf("the batch did not fail: %s", told)
 	}
 	wantText(t, "again", h.ask(toolCall("3", "hold_b", "")), "done hold_b")
+	h.wantRan(`hold_b {"x":1}`, `get_a {"x":1}`)
+}
+
+// An outcome in a batch counts as delivered once it is on its way: a client that takes
+// nothing of the answer, which is a stream, can have it again.
+func TestOutcomeInBatchNotTaken(t *testing.T) {
+	h := newFixture(t, nil)
+	h.ask(batch(toolCall("1", "hold_b", "")))
+	id := h.pending(1)[0]
+	h.approve(id)
+	eventually(t, "it has run", func() bool {
+		now, err := h.desk.Get(t.Context(), task.AnyOwner().Ref(id))
+		return err == nil && now.State == task.Completed
+	})
+	h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
+		tellEvents(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`})
+	}
+	front := httptest.NewUnstartedServer(h.handler)
+	front.Listener = deafListener{front.Listener, true, func() {}}
+	front.Start()
+	defer front.Close()
+	direct := h.URL
+	h.URL = front.URL
+	if told := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))); !strings.Contains(told, "EOF") {
+		t.Fatalf("the client was told %s", told)
+	}
+	h.URL = direct
+	wantText(t, "again", h.ask(batch(toolCall("3", "hold_b", ""))), "done hold_b")
 	h.wantRan(`hold_b {"x":1}`, `get_a {"x":1}`)
 }
 

@@ -23,7 +23,7 @@ type stream struct {
 
 	mu     sync.Mutex  // guards what the client is sent
 	unsent bool        // what was written may not be on its way
-	behind int         // how many bytes were written since it was
+	behind int         // bytes that were written since all was on its way
 	torn   bool        // the client has been sent part of an event, or nothing yet
 	queue  []insertion // events to insert when that is complete
 	closed bool

@@ -74,7 +74,7 @@ func (s *Seat) Take(ctx context.Context, size int, patience time.Duration) error
 	return nil
 }
 
-// TryTake reports whether an answer of size bytes may be in memory at once.
+// TryTake is [Seat.Take] for somebody who does not wait. It reports whether there is room.
 func (s *Seat) TryTake(size int) bool {
 	s.medium = s.medium || size > PieceSize && s.room.medium.TryAcquire(1)
 	s.large = s.large || size > mediumAnswer && s.medium && s.room.large.TryAcquire(1)
