@@ -40,8 +40,7 @@ func (b *bench) result(ctx context.Context) error {
 type flow struct {
 	speed []float64 // MiB per second
 	cpu   []float64 // ms
-	idle  int64     // bytes resident before
-	peak  int64     // and at most
+	extra int64     // bytes resident at most during a round, less those before it
 }
 
 func (b *bench) bigAnswers(ctx context.Context, k workload.Kind) (err error) {
@@ -82,9 +81,6 @@ func (b *bench) bigAnswer(ctx context.Context, t target, k workload.Kind, blocks
 	if err != nil {
 		return err
 	}
-	if to.idle == 0 {
-		to.idle = before.RSS
-	}
 	cpu, err := t.CPU()
 	if err := errors.Join(err, t.ResetPeak()); err != nil {
 		return err
@@ -110,7 +106,7 @@ func (b *bench) bigAnswer(ctx context.Context, t target, k workload.Kind, blocks
 	passed := max(call.Answer.Len(), int64(len(call.Request))) * int64(times)
 	to.speed = append(to.speed, mebibytes(passed)/took.Seconds())
 	to.cpu = append(to.cpu, milliseconds(cpuAfter-cpu))
-	to.peak = max(to.peak, after.Peak)
+	to.extra = max(to.extra, after.Peak-before.RSS)
 	return err
 }
 
@@ -123,7 +119,7 @@ func (b *bench) reportFlows(k workload.Kind, flows map[string]*flow) error {
 	t := report.Table{Head: []string{"", "MiB/s", "CPU ms", "extra RSS MiB"}}
 	for _, name := range b.targets {
 		v := flows[name]
-		t.Add(name, report.Number(report.Median(v.speed)), report.Number(report.Median(v.cpu)), report.Number(mebibytes(v.peak-v.idle)))
+		t.Add(name, report.Number(report.Median(v.speed)), report.Number(report.Median(v.cpu)), report.Number(mebibytes(v.extra)))
 	}
 	gate, proxy := flows[targetGate], flows[targetProxy]
 	if gate != nil && proxy != nil {
@@ -133,7 +129,7 @@ func (b *bench) reportFlows(k workload.Kind, flows map[string]*flow) error {
 		}, ratios))
 	}
 	if gate != nil {
-		b.rows = append(b.rows, report.Row{What: title + ": extra RSS", Value: mebibytes(gate.peak - gate.idle), Unit: "MiB", Budget: extra})
+		b.rows = append(b.rows, report.Row{What: title + ": extra RSS", Value: mebibytes(gate.extra), Unit: "MiB", Budget: extra})
 	}
 	return b.printf("\n%s\n%s", title, t.String())
 }
