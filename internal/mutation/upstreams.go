@@ -32,8 +32,15 @@ var upstreams = []mutation{
 		http1Pkg, "^TestLateAnswer$",
 	},
 	{
+		"nobody watches an exchange that waits for more of its answer", "internal/upstream/http1/conn.go",
+		`		c.watch()
+		c.beforeWait()`, `		c.beforeWait()`,
+		http1Pkg, "^TestCancelBetweenEvents$",
+	},
+	{
 		"nobody is told of a wait for the server", "internal/upstream/http1/conn.go",
-		`if c.beforeWait != nil && !c.hasArrived() {`, `if false {`,
+		`		c.watch()
+		c.beforeWait()`, `		c.watch()`,
 		http1Pkg, "^TestBeforeWait$",
 	},
 	{

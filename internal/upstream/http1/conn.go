@@ -40,7 +40,7 @@ type conn struct {
 	left   int   // how many bytes of it may still be read
 	failed error // why reading it failed, which a parser may hide
 
-	unwatched *exchange // whose deadline is only the time from which it is watched; nil if there is none
+	unwatched *exchange // the exchange, as long as nobody looks whether it was cancelled
 
 	patience   time.Duration // how long a read of a body may take; 0 means any time
 	beforeWait func()        // is called before a read of a body that may wait; nil if nobody wants that
@@ -91,7 +91,11 @@ func (c *conn) readHead(p []byte) (int, error) {
 
 // readBody reads a piece of a body.
 func (c *conn) readBody(p []byte) (int, error) {
-	if c.beforeWait != nil && !c.hasArrived() {
+	switch {
+	case c.beforeWait == nil:
+		c.watch()
+	case !c.hasArrived():
+		c.watch()
 		c.beforeWait()
 	}
 	if c.patience > 0 {
@@ -100,6 +104,14 @@ func (c *conn) readBody(p []byte) (int, error) {
 		}
 	}
 	return c.Read(p)
+}
+
+// watch has the exchange end with its context from now on.
+func (c *conn) watch() {
+	if c.unwatched != nil {
+		c.unwatched.watch()
+		c.unwatched = nil
+	}
 }
 
 // quiet reports whether the connection, which is not in use, is still open and the

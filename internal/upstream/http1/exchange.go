@@ -39,17 +39,17 @@ type exchange struct {
 	ctx    context.Context //nolint:containedctx // of the request that the exchange is
 	client *Client
 	conn   *conn
-	stop   func() bool // ends the watch of ctx; nil as long as nobody watches it
-	until  time.Time   // when the server must have answered, if that is not the deadline yet
-	closes bool        // the connection is not kept
+	until  time.Time // when the server must have answered, if that is not the deadline yet
+	closes bool      // the connection is not kept
 
 	body   io.Reader // of the answer
 	ended  atomic.Bool
 	after  error   // what a read after the end returns; only for the goroutine that reads
 	writer *writer // nil if the request has been written
 
-	mu       sync.Mutex // guards answered, which decides whose read deadline counts
-	answered bool       // the head of the answer has been read
+	mu       sync.Mutex  // guards what follows
+	answered bool        // the head of the answer has been read: decides whose read deadline counts
+	stop     func() bool // ends the watch of ctx; nil as long as nobody watches it
 }
 
 func newExchange(ctx context.Context, c *Client, on *conn, r *Request) *exchange {
@@ -58,13 +58,20 @@ func newExchange(ctx context.Context, c *Client, on *conn, r *Request) *exchange
 
 // watch has the exchange end with its context from now on.
 func (x *exchange) watch() {
-	if x.stop == nil {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stop == nil && !x.ended.Load() {
 		x.stop = context.AfterFunc(x.ctx, x.conn.abort)
 	}
 }
 
-// unwatch ends that. It reports whether the exchange was not cancelled.
-func (x *exchange) unwatch() bool { return x.stop == nil || x.stop() }
+// unwatch ends that, once the exchange has ended. It reports whether the exchange was not
+// cancelled.
+func (x *exchange) unwatch() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.stop == nil || x.stop()
+}
 
 // goOn lets an exchange go on that has lasted for watchAfter.
 func (x *exchange) goOn() error {
@@ -90,7 +97,7 @@ func (x *exchange) run(r *Request, head *[]byte) (*http.Response, error) {
 		return resp, nil
 	}
 	if resp.ContentLength < 0 || resp.ContentLength > int64(x.conn.in.Buffered()) {
-		x.watch()
+		x.conn.unwatched = x
 		_ = x.conn.SetReadDeadline(time.Time{}) // if that fails, so does the next read
 	}
 	x.body, resp.Body = resp.Body, x
@@ -248,7 +255,7 @@ func (x *exchange) complete() {
 	}
 	running := x.unwatch()
 	if running && x.isWritten() && !x.closes && x.conn.in.Buffered() == 0 {
-		x.conn.used, x.conn.beforeWait = true, nil
+		x.conn.used, x.conn.beforeWait, x.conn.unwatched = true, nil, nil
 		x.client.pool.put(x.conn)
 		return
 	}

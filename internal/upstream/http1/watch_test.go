@@ -92,3 +92,34 @@ func TestCancelAfterwards(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 }
+
+// An exchange ends when it is cancelled while it waits for more of its answer, after some
+// that came in one piece with the head, with somebody who is told of the wait and without.
+func TestCancelBetweenEvents(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		c := newClient(t, accept(t, func(conn net.Conn) {
+			in := bufio.NewReader(conn)
+			request(in)
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+			io.Copy(io.Discard, in)
+			close(ended)
+		}), nil)
+		resp, err := c.Do(ctx, post("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told {
+			resp.Body.(interface{ BeforeWait(f func()) bool }).BeforeWait(cancel)
+		} else {
+			time.AfterFunc(time.Millisecond, cancel)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != "hello" || !errors.Is(err, context.Canceled) {
+			t.Errorf("told of the wait: %t: read %q, %v", told, got, err)
+		}
+		resp.Body.Close()
+		await(t, ended)
+		cancel()
+	}
+}
