@@ -174,6 +174,30 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
+// The first event of a text is the one that a reader finds, and the text stays as it is.
+func FuzzEventIn(f *testing.F) {
+	for _, seed := range streamSeeds {
+		f.Add([]byte(seed))
+	}
+	for _, seed := range []string{
+		"data\n\n", "data:\n\n", "data: \r\r", "\ufeffdata: a\r\n\r\n", "data:a\ndata:b\n\nc", "data:a\ndata\n\n",
+		"id: 7\n\ndata: a\n\n", ": c\n\ndata: a\n\n", "retry: x\n\n\n", "data: a\n", "data: a\r\n\r", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		before := bytes.Clone(text)
+		want, err := jsonrpc.NewEventReader(bytes.NewReader(text), len(text)).Next()
+		got, ok := jsonrpc.EventIn(text)
+		if diff := cmp.Diff(want, got); diff != "" || ok != (err == nil) {
+			t.Errorf("%q: %t, %v (-reader +in text):\n%s", text, ok, err, diff)
+		}
+		if !bytes.Equal(text, before) {
+			t.Errorf("%q has become %q", before, text)
+		}
+	})
+}
+
 func FuzzFramer(f *testing.F) {
 	for _, seed := range streamSeeds {
 		f.Add(seed, []byte{1, 2, 3, 5, 8})

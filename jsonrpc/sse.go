@@ -73,6 +73,39 @@ func (r *EventReader) next() (Event, error) {
 	}
 }
 
+// EventIn returns the first event of text that has any field, comments left out. It reports
+// false if text ends before that event does. The data of the event may be part of text.
+func EventIn(text []byte) (e Event, ok bool) {
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
+	for begun := false; ; {
+		n := lineEnd(text)
+		if n == len(text) {
+			return Event{}, false
+		}
+		line := text[:n:n]
+		switch {
+		case n == 0 && begun:
+			return e, true
+		case e.lend(line) || e.field(line):
+			begun = true
+		}
+		if bytes.HasPrefix(text[n:], []byte("\r\n")) {
+			n++
+		}
+		text = text[n+1:]
+	}
+}
+
+// lend is field for a first line of data, which it does not copy.
+func (e *Event) lend(line []byte) bool {
+	const data = "data:"
+	if e.Data != nil || !bytes.HasPrefix(line, []byte(data)) {
+		return false
+	}
+	e.Data = bytes.TrimPrefix(line[len(data):], []byte(" "))
+	return true
+}
+
 // field takes one line of an event in and reports whether it is a field that
 // has a meaning.
 func (e *Event) field(line []byte) bool {

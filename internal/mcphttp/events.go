@@ -267,12 +267,9 @@ func withData(raw []byte, event jsonrpc.Event, data []byte) []byte {
 	return plainEvent(event)
 }
 
-// eventOf returns the event in raw, or none.
+// eventOf returns the event in raw, or none. Its data may be part of raw.
 func eventOf(raw []byte) jsonrpc.Event {
-	event, err := jsonrpc.NewEventReader(bytes.NewReader(raw), len(raw)).Next()
-	if err != nil {
-		return jsonrpc.Event{}
-	}
+	event, _ := jsonrpc.EventIn(raw)
 	return event
 }
 
@@ -350,6 +347,9 @@ func (s *eventRelay) cutOff(cause error) error {
 
 // answered reports whether the client has been sent the response.
 func (s *eventRelay) answered() bool {
+	if len(s.answer) == 0 {
+		return false
+	}
 	events := jsonrpc.NewEventReader(bytes.NewReader(s.answer), len(s.answer))
 	for {
 		event, err := events.Next()
