@@ -38,6 +38,11 @@ var upstreams = []mutation{
 		http1Pkg, "^TestCancelBetweenEvents$",
 	},
 	{
+		"an exchange whose answer is always there goes on", "internal/upstream/http1/conn.go",
+		`case c.unwatched != nil && c.unwatched.ctx.Err() != nil:`, `case false:`,
+		http1Pkg, "^TestCancelBusyAnswer$",
+	},
+	{
 		"nobody is told of a wait for the server", "internal/upstream/http1/conn.go",
 		`		c.watch()
 		c.beforeWait()`, `		c.watch()`,

@@ -40,7 +40,7 @@ type conn struct {
 	left   int   // how many bytes of it may still be read
 	failed error // why reading it failed, which a parser may hide
 
-	unwatched *exchange // the exchange, as long as nobody looks whether it was cancelled
+	unwatched *exchange // the exchange, until its context is watched; nil then
 
 	patience   time.Duration // how long a read of a body may take; 0 means any time
 	beforeWait func()        // is called before a read of a body that may wait; nil if nobody wants that
@@ -97,6 +97,8 @@ func (c *conn) readBody(p []byte) (int, error) {
 	case !c.hasArrived():
 		c.watch()
 		c.beforeWait()
+	case c.unwatched != nil && c.unwatched.ctx.Err() != nil:
+		return 0, c.unwatched.ctx.Err()
 	}
 	if c.patience > 0 {
 		if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {

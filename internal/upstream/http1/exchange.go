@@ -48,7 +48,7 @@ type exchange struct {
 	writer *writer // nil if the request has been written
 
 	mu       sync.Mutex  // guards what follows
-	answered bool        // the head of the answer has been read: decides whose read deadline counts
+	answered bool        // the head of the answer has been read, which decides whose read deadline counts
 	stop     func() bool // ends the watch of ctx; nil as long as nobody watches it
 }
 

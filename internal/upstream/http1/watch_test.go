@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,5 +122,35 @@ func TestCancelBetweenEvents(t *testing.T) {
 		resp.Body.Close()
 		await(t, ended)
 		cancel()
+	}
+}
+
+// An exchange ends when it is cancelled although its answer is always there before it is
+// read.
+func TestCancelBusyAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sent := make(chan struct{})
+	c := newClient(t, accept(t, func(conn net.Conn) {
+		in := bufio.NewReader(conn)
+		request(in)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc000\r\n"+strings.Repeat("x", 0xc000))
+		close(sent)
+		io.Copy(io.Discard, in)
+	}), nil)
+	resp, err := c.Do(ctx, post("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	resp.Body.(interface{ BeforeWait(f func()) bool }).BeforeWait(func() {})
+	<-sent
+	some := make([]byte, 100)
+	if _, err := io.ReadFull(resp.Body, some); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if n, err := io.Copy(io.Discard, resp.Body); n > 8<<10 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d more bytes were read; %v", n, err)
 	}
 }
