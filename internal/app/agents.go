@@ -93,6 +93,7 @@ func (ag *agents) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Co
 			ReadTimeout:  limits.ReadTimeout,
 			WriteTimeout: limits.WriteTimeout,
 		},
+		Left:    listener.Left,
 		Log:     ag.log,
 		Metrics: ag.metrics,
 		Tracing: ag.tracing,

@@ -87,5 +87,8 @@ type planOnly struct {
 // Context implements [Reply].
 func (p planOnly) Context() context.Context { return p.ctx }
 
+// Gone implements [Reply].
+func (p planOnly) Gone() bool { return p.ctx.Err() != nil }
+
 // Correlation implements [Reply].
 func (planOnly) Correlation() string { return "" }

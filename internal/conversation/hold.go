@@ -26,6 +26,9 @@ type hold struct{ *Request }
 // toDesk makes a task of a call, or attaches the call to the task of an identical
 // one.
 func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, send approval.Sender) (t task.Task, attached bool, err error) {
+	if h.gone() {
+		return task.Task{}, false, ErrGone
+	}
 	variables, err := clientVariables(m)
 	if err != nil {
 		return task.Task{}, false, err
@@ -94,6 +97,9 @@ func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judge
 
 // notHeld answers a call that could not become a task.
 func (h hold) notHeld(err error) error {
+	if errors.Is(err, ErrGone) {
+		return ErrGone
+	}
 	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
 		return h.reply.Refuse(h.StoreFailed(err))
 	}

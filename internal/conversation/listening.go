@@ -291,6 +291,9 @@ func (l Listening) sendStatus(ctx context.Context, s Stream, t task.Task) bool {
 // touch shows that the owner of tasks is there, which lets approved ones begin.
 func (l Listening) touch(ctx context.Context, ids []task.ID) {
 	for _, id := range ids {
+		if l.gone() {
+			return
+		}
 		_, err := l.hub.cfg.Desk.Attend(ctx, l.ref(id), l.send())
 		if err != nil && ctx.Err() == nil {
 			l.hub.cfg.Log.DebugContext(ctx, "task not touched", "task_id", id, "cause", err)

@@ -85,8 +85,12 @@ const (
 // An Envelope is what a transport knows of a message besides its text and its
 // sender.
 type Envelope interface {
-	// Context returns the context of the message. It ends when the client leaves.
+	// Context returns the context of the message. It ends when the client leaves, or a moment
+	// later.
 	Context() context.Context
+	// Gone reports whether the client has left, as far as that can be known at once. That
+	// the context has not ended says only that nobody has seen the client leave.
+	Gone() bool
 	// Correlation returns the name under which logs and answers speak of the
 	// message.
 	Correlation() string

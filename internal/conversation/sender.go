@@ -33,7 +33,7 @@ func (s *sender) peer() string { return s.client.From().Peer() }
 func (s *sender) upstream() string { return s.client.From().Upstream }
 
 // gone reports whether the client has left.
-func (s *sender) gone() bool { return s.reply.Context().Err() != nil }
+func (s *sender) gone() bool { return s.reply.Gone() }
 
 // repeatable returns a context for lines of the log that the client can cause as
 // often as it likes.

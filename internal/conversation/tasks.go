@@ -123,6 +123,7 @@ func (q taskRequest) result(ctx context.Context, m *jsonrpc.Message, ref task.Re
 	defer leave()
 	w := &waiting{Request: q.Request, token: progressToken(m)}
 	if err := w.begin(); err != nil {
+		q.hub.cfg.Desk.Gone(ctx, ref)
 		return err
 	}
 	defer w.notifyMeanwhile(ref.ID)()

@@ -141,6 +141,9 @@ func (b wholeBatch) each(answer func(r *Request, place int) []byte) []byte {
 // for one approval, keeps the client waiting, and answers with what became of all
 // of it.
 func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
+	if b.gone() {
+		return ErrGone
+	}
 	b.identify(&c)
 	c.Upstream, c.Trace = b.upstream(), b.reply.Trace()
 	b.rememberHost(ctx)

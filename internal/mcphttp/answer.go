@@ -15,6 +15,9 @@ import (
 // Context implements [conversation.Reply].
 func (x *exchange) Context() context.Context { return x.ctx }
 
+// Gone implements [conversation.Reply].
+func (x *exchange) Gone() bool { return x.h.cfg.Left(x.ctx) }
+
 // Correlation implements [conversation.Reply].
 func (x *exchange) Correlation() string { return x.ctx.correlationID() }
 

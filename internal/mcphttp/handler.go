@@ -43,6 +43,10 @@ type Config struct {
 	Metrics *metrics.Metrics // nil counts nothing
 	Tracing *tracing.Tracing // nil traces nothing
 
+	// Left reports whether the client of a request has left, given the context of the
+	// request, which ends a moment later. Nil means that nobody knows before that.
+	Left func(context.Context) bool
+
 	Settings
 }
 
@@ -68,6 +72,9 @@ type Handler struct {
 func NewHandler(cfg Config) *Handler {
 	if cfg.Bodies == nil {
 		cfg.Bodies = admission.NewPool(admission.Limits{})
+	}
+	if cfg.Left == nil {
+		cfg.Left = func(ctx context.Context) bool { return ctx.Err() != nil }
 	}
 	h := &Handler{
 		cfg:      cfg,

@@ -35,6 +35,9 @@ func (x *exchange) newStream() *stream { return &stream{x: x, out: &x.out, event
 
 // Wait implements [conversation.Reply].
 func (x *exchange) Wait() (conversation.Stream, error) {
+	if x.Gone() {
+		return nil, conversation.ErrGone
+	}
 	s := x.newStream()
 	s.events = x.takesEvents()
 	return s, s.send(nil)

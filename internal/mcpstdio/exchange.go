@@ -238,6 +238,9 @@ func (recognition) Changed() <-chan struct{} { return nil }
 // Context implements [conversation.Reply].
 func (x *exchange) Context() context.Context { return x.ctx }
 
+// Gone implements [conversation.Reply].
+func (x *exchange) Gone() bool { return x.ctx.Err() != nil }
+
 // Correlation implements [conversation.Reply].
 func (x *exchange) Correlation() string { return x.ctx.correlationID() }
 

@@ -1,0 +1,172 @@
+package app_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+)
+
+// session is a header of a client in the session of these tests.
+const session = "Mcp-Session-Id: s-1\r\n"
+
+// leaveAtOnce makes a call, and closes its side of the connection in the same packet. It
+// returns when the gate is done with the call.
+func leaveAtOnce(t *testing.T, address, message string, headers ...string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	cork(t, conn)
+	_, err = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
+		"%sContent-Length: %d\r\n\r\n%s", address, strings.Join(headers, ""), len(message), message)
+	if err == nil {
+		err = conn.(*net.TCPConn).CloseWrite()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// startDescribed starts a gate that knows the tool which it holds, so that it asks nobody
+// when the tool is called: it is faster than the end of a connection is noticed.
+func startDescribed(t *testing.T, ran *atomic.Int64, settings string) *app.App {
+	t.Helper()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		result := `{"tools":[{"name":"hold_a","inputSchema":{"type":"object"}}]}`
+		if strings.Contains(string(body), "tools/call") {
+			ran.Add(1)
+			result = `{"content":[{"type":"text","text":"done"}]}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":`+result+`}`)
+	}))
+	t.Cleanup(up.Close)
+	a, stop := start(t, holding(up.URL+", forward_authorization: false", "memory:")+settings)
+	t.Cleanup(func() { _ = stop() })
+	if told := say(t, a.AgentAddr(), "tools/list", "{}"); !strings.Contains(told, "hold_a") {
+		t.Fatalf("the tools are %s", told)
+	}
+	return a
+}
+
+// cork has what is written to a connection sent when it is closed.
+func cork(t *testing.T, conn net.Conn) {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CORK, 1) })
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An outcome is kept for a client that left before it was sent, however quickly that was:
+// the next call gets it, and nothing runs twice.
+func TestOutcomeForClientThatLeft(t *testing.T) {
+	var ran atomic.Int64
+	const call = `{"name":"hold_a","arguments":{"x":1}}`
+	a := startDescribed(t, &ran, "execution: {start: approval}\nwaiting: {hold: 1s}\n")
+	if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, "tg_") {
+		t.Fatalf("the first call is answered %s", told)
+	}
+	approve(t, a.OperatorAddr(), idBefore(listed(t, a), `"hold_a"`))
+	eventually(t, "the call has run", func() bool { return ran.Load() == 1 })
+	for range 5 {
+		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":`+call+`}`, session)
+	}
+	if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, `"done"`) {
+		t.Errorf("the next call is answered %s", told)
+	}
+	if n := ran.Load(); n != 1 {
+		t.Errorf("the call ran %d times", n)
+	}
+}
+
+// callsThatLeave are the ways in which a client makes a call.
+var callsThatLeave = map[string]string{
+	"plain":   `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1}}}`,
+	"as task": `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},"task":{"ttl":600000}}}`,
+	"batch":   `[{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1}}}]`,
+}
+
+// An approved call does not run for a client that left before the gate read its request.
+func TestNothingRunsForClientThatLeft(t *testing.T) {
+	for name, message := range callsThatLeave {
+		t.Run(name, func(t *testing.T) {
+			var ran atomic.Int64
+			const call = `{"name":"hold_a","arguments":{"x":1}}`
+			a := startDescribed(t, &ran, "waiting: {hold: 300ms}\n")
+			if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, "tg_") {
+				t.Fatalf("the first call is answered %s", told)
+			}
+			approve(t, a.OperatorAddr(), idBefore(listed(t, a), `"hold_a"`))
+			for range 5 {
+				leaveAtOnce(t, a.AgentAddr(), message, session)
+				if n := ran.Load(); n != 0 {
+					t.Fatalf("the call ran %d times", n)
+				}
+			}
+			if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
+				t.Errorf("a client that stays is answered %s; the call ran %d times", told, ran.Load())
+			}
+		})
+	}
+}
+
+// A call of a client that left before the gate read it is not held: nobody is asked for an
+// approval of which nobody would hear.
+func TestNothingIsHeldForClientThatLeft(t *testing.T) {
+	for name, message := range callsThatLeave {
+		for _, batches := range []string{"item", "whole"} {
+			t.Run(name+", "+batches, func(t *testing.T) {
+				var ran atomic.Int64
+				a := startDescribed(t, &ran, "waiting: {hold: 300ms}\nbatch: {approval: "+batches+"}\n")
+				for range 5 {
+					leaveAtOnce(t, a.AgentAddr(), message, session)
+				}
+				if all := listed(t, a); strings.Contains(all, `"hold_a"`) {
+					t.Errorf("held: %s", all)
+				}
+			})
+		}
+	}
+}
+
+// A modern client that listens to its task, and has left, does not let the approved call
+// begin.
+func TestListenerThatLeft(t *testing.T) {
+	var ran atomic.Int64
+	a := startDescribed(t, &ran, "waiting: {hold: 20ms}\n")
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{`
+	_, told, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},`+meta+`}}}}`,
+		"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "hold_a")
+	id := idBefore(listed(t, a), `"hold_a"`)
+	approve(t, a.OperatorAddr(), id)
+	for range 5 {
+		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"taskIds":["`+id+`"]},`+meta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n")
+	}
+	if n := ran.Load(); n != 0 {
+		t.Errorf("after %s: the call ran %d times", told, n)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !unix || aix
+
+package listener
+
+import "net"
+
+func hasEnded(net.Conn) bool { return false }
