@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -109,7 +110,9 @@ var callsThatLeave = map[string]string{
 
 // An approved call does not run for a client that left before the gate read its request.
 func TestNothingRunsForClientThatLeft(t *testing.T) {
-	for name, message := range callsThatLeave {
+	ways := maps.Clone(callsThatLeave)
+	ways["asks for the result"] = `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"TASK"}}`
+	for name, message := range ways {
 		t.Run(name, func(t *testing.T) {
 			var ran atomic.Int64
 			const call = `{"name":"hold_a","arguments":{"x":1}}`
@@ -117,9 +120,10 @@ func TestNothingRunsForClientThatLeft(t *testing.T) {
 			if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, "tg_") {
 				t.Fatalf("the first call is answered %s", told)
 			}
-			approve(t, a.OperatorAddr(), idBefore(listed(t, a), `"hold_a"`))
+			id := idBefore(listed(t, a), `"hold_a"`)
+			approve(t, a.OperatorAddr(), id)
 			for range 5 {
-				leaveAtOnce(t, a.AgentAddr(), message, session)
+				leaveAtOnce(t, a.AgentAddr(), strings.ReplaceAll(message, "TASK", id), session)
 				if n := ran.Load(); n != 0 {
 					t.Fatalf("the call ran %d times", n)
 				}
@@ -150,20 +154,50 @@ func TestNothingIsHeldForClientThatLeft(t *testing.T) {
 	}
 }
 
+// modernMeta is the metadata of a modern client's message, as far as its capabilities.
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},` +
+	`"io.modelcontextprotocol/clientCapabilities":{`
+
+// callModern makes a call as a modern client without tasks, and returns the answer.
+func callModern(t *testing.T, a *app.App) string {
+	t.Helper()
+	_, told, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},`+modernMeta+`}}}}`,
+		"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "hold_a")
+	return told
+}
+
+// An outcome is kept for a modern client that polls its task and left before the answer was
+// sent.
+func TestOutcomeForPollerThatLeft(t *testing.T) {
+	var ran atomic.Int64
+	a := startDescribed(t, &ran, "execution: {start: approval}\nwaiting: {hold: 20ms}\n")
+	callModern(t, a)
+	id := idBefore(listed(t, a), `"hold_a"`)
+	approve(t, a.OperatorAddr(), id)
+	eventually(t, "the call has run", func() bool {
+		_, shown, _ := request(t, http.DefaultClient, http.MethodGet, "http://"+a.OperatorAddr()+"/api/approvals/"+id, "", "Authorization", "Bearer secret-of-the-operators")
+		return strings.Contains(shown, `"state":"completed"`)
+	})
+	for range 5 {
+		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"`+id+`",`+modernMeta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tasks/get\r\nMcp-Name: "+id+"\r\n")
+	}
+	if told := callModern(t, a); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
+		t.Errorf("the next call is answered %s; it ran %d times", told, ran.Load())
+	}
+}
+
 // A modern client that listens to its task, and has left, does not let the approved call
 // begin.
 func TestListenerThatLeft(t *testing.T) {
 	var ran atomic.Int64
 	a := startDescribed(t, &ran, "waiting: {hold: 20ms}\n")
-	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},` +
-		`"io.modelcontextprotocol/clientCapabilities":{`
-	_, told, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp",
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},`+meta+`}}}}`,
-		"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "hold_a")
+	told := callModern(t, a)
 	id := idBefore(listed(t, a), `"hold_a"`)
 	approve(t, a.OperatorAddr(), id)
 	for range 5 {
-		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"taskIds":["`+id+`"]},`+meta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"taskIds":["`+id+`"]},`+modernMeta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
 			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n")
 	}
 	if n := ran.Load(); n != 0 {

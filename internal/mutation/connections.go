@@ -11,6 +11,21 @@ var connections = []mutation{
 		appPkg, "^TestNothingRunsForClientThatLeft$",
 	},
 	{
+		"an approved call runs for a client that asked for its result and left", "internal/mcphttp/stream.go",
+		`	if x.Gone() {
+		return nil, conversation.ErrGone
+	}
+`, ``,
+		appPkg, "^TestNothingRunsForClientThatLeft$",
+	},
+	{
+		"an outcome counts as delivered to a client that left", "internal/conversation/sender.go",
+		`	if s.gone() {
+		return // what`, `	if s.reply.Context().Err() != nil {
+		return // what`,
+		appPkg, "^TestOutcomeForPollerThatLeft$",
+	},
+	{
 		"a call of a client that left is held", "internal/conversation/hold.go",
 		`	if h.gone() {
 		return task.Task{}, false, ErrGone
