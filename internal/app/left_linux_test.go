@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // session is a header of a client in the session of these tests.
@@ -24,6 +25,14 @@ const session = "Mcp-Session-Id: s-1\r\n"
 // returns when the gate is done with the call.
 func leaveAtOnce(t *testing.T, address, message string, headers ...string) {
 	t.Helper()
+	sendAndLeave(t, address, fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
+		"%sContent-Length: %d\r\n\r\n%s", address, strings.Join(headers, ""), len(message), message))
+}
+
+// sendAndLeave sends a request and the end of the connection in one packet. It returns when
+// the gate is done with the request.
+func sendAndLeave(t *testing.T, address, request string) {
+	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -31,9 +40,7 @@ func leaveAtOnce(t *testing.T, address, message string, headers ...string) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	cork(t, conn)
-	_, err = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
-		"%sContent-Length: %d\r\n\r\n%s", address, strings.Join(headers, ""), len(message), message)
-	if err == nil {
+	if _, err = io.WriteString(conn, request); err == nil {
 		err = conn.(*net.TCPConn).CloseWrite()
 	}
 	if err != nil {
@@ -99,6 +106,60 @@ func TestOutcomeForClientThatLeft(t *testing.T) {
 	if n := ran.Load(); n != 1 {
 		t.Errorf("the call ran %d times", n)
 	}
+}
+
+// A client that resumes the stream of its call, and leaves before the outcome is sent, can
+// resume it again.
+func TestResumeByClientThatLeft(t *testing.T) {
+	var ran atomic.Int64
+	a := startDescribed(t, &ran, "execution: {start: approval}\n")
+	place := placeInStream(t, a.AgentAddr(), callsThatLeave["plain"])
+	approveAndRun(t, a, idBefore(listed(t, a), `"hold_a"`))
+	for range 5 {
+		sendAndLeave(t, a.AgentAddr(), fmt.Sprintf("GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n%sLast-Event-ID: %s\r\n\r\n",
+			a.AgentAddr(), session, place))
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.AgentAddr()+"/mcp", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Accept": {"text/event-stream"}, "Mcp-Session-Id": {"s-1"}, "Last-Event-Id": {place}}
+	if told := do(t, r); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
+		t.Errorf("a client that resumes and stays gets %s; the call ran %d times", told, ran.Load())
+	}
+}
+
+// approveAndRun approves a call of a gate that runs calls as soon as they are approved, and
+// returns when the outcome is there.
+func approveAndRun(t *testing.T, a *app.App, id string) {
+	t.Helper()
+	approve(t, a.OperatorAddr(), id)
+	eventually(t, "the call has run", func() bool {
+		_, shown, _ := request(t, http.DefaultClient, http.MethodGet, "http://"+a.OperatorAddr()+"/api/approvals/"+id, "", "Authorization", "Bearer secret-of-the-operators")
+		return strings.Contains(shown, `"state":"completed"`)
+	})
+}
+
+// placeInStream makes a call that is held, leaves when the stream of its answer has begun, and
+// returns the place from which the stream is resumed.
+func placeInStream(t *testing.T, address, message string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/mcp", strings.NewReader(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Mcp-Session-Id": {"s-1"}, "Mcp-Protocol-Version": {"2025-11-25"}}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first, err := jsonrpc.NewEventReader(resp.Body, 1<<20).Next()
+	if err != nil || !first.HasID {
+		t.Fatalf("the first event is %+v, %v; want a place to resume from", first, err)
+	}
+	return first.ID
 }
 
 // callsThatLeave are the ways in which a client makes a call.
@@ -174,11 +235,7 @@ func TestOutcomeForPollerThatLeft(t *testing.T) {
 	a := startDescribed(t, &ran, "execution: {start: approval}\nwaiting: {hold: 20ms}\n")
 	callModern(t, a)
 	id := idBefore(listed(t, a), `"hold_a"`)
-	approve(t, a.OperatorAddr(), id)
-	eventually(t, "the call has run", func() bool {
-		_, shown, _ := request(t, http.DefaultClient, http.MethodGet, "http://"+a.OperatorAddr()+"/api/approvals/"+id, "", "Authorization", "Bearer secret-of-the-operators")
-		return strings.Contains(shown, `"state":"completed"`)
-	})
+	approveAndRun(t, a, id)
 	for range 5 {
 		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"`+id+`",`+modernMeta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
 			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tasks/get\r\nMcp-Name: "+id+"\r\n")

@@ -290,7 +290,7 @@ func (r *Request) Resume(ctx context.Context, place string) error {
 		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
 	}
 	err = hold{r}.awaitAgain(ctx, new(jsonrpc.Message), t, 0)
-	if err == nil && ended {
+	if err == nil && ended && !r.gone() {
 		r.hub.resumed.add(one)
 	}
 	return err
