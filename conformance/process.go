@@ -98,7 +98,7 @@ func (p *process) log() []byte {
 // the system does not hand out to others.
 func freeAddress(ctx context.Context) (string, error) {
 	for {
-		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) //nolint:gosec // nobody must be kept from guessing it
+		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) //nolint:gosec // a port; not security-sensitive
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		switch {
 		case err == nil:

@@ -49,14 +49,14 @@ func (e Approve) apply(t *Task, now time.Time) *Error {
 	case slices.ContainsFunc(a.Approvals, func(d Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):
 		return &Error{Kind: KindAlreadyDecided}
 	}
-	a.Approvals = append(a.Approvals, Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread, Gives: e.Gives})
+	a.Approvals = append(a.Approvals, Decision{By: e.By, Authority: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread, Gives: e.Gives})
 	t.Approval = a
 	return nil
 }
 
 func (e Reject) apply(t *Task, now time.Time) *Error { //nolint:unparam // others refuse
 	t.Approval = t.Approval.clone()
-	t.Approval.Rejection = &Decision{By: e.By, Standing: e.As, At: now, Reason: e.Reason}
+	t.Approval.Rejection = &Decision{By: e.By, Authority: e.As, At: now, Reason: e.Reason}
 	t.Failure = &Failure{Stage: StageApprovalRejected, Reason: e.Reason, Ran: RanNo}
 	return nil
 }

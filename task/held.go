@@ -44,7 +44,7 @@ type Approval struct {
 // A Decision is the decision of one approver.
 type Decision struct {
 	By string `json:"by"`
-	Standing
+	Authority
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitzero"`
 
@@ -66,8 +66,8 @@ type GrantTerms struct {
 	Free  []string  `json:"free,omitempty"` // the names of the arguments that may have any value of the same type
 }
 
-// A Standing holds the groups and roles that an approver had at the time of the decision.
-type Standing struct {
+// An Authority holds the groups and roles that an approver had at the time of the decision.
+type Authority struct {
 	Groups []string `json:"groups,omitempty"`
 	Roles  []string `json:"roles,omitempty"`
 	Own    bool     `json:"own,omitzero"` // the call is their own, perhaps made under another name

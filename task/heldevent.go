@@ -17,7 +17,7 @@ type (
 	// authentic. Names of the same person count once; see [Decision.IsBy].
 	Approve struct {
 		By, Reason string
-		As         Standing
+		As         Authority
 		Unread     int64       // [Decision.UnreadBytes]
 		Gives      *GrantTerms // [Decision.Gives]
 	}
@@ -25,7 +25,7 @@ type (
 	// Reject is one approver's no, which is final: [InputRequired] becomes [Rejected].
 	Reject struct {
 		By, Reason string
-		As         Standing
+		As         Authority
 	}
 )
 

@@ -268,7 +268,7 @@ func changedFiles() (clientconfig.Files, error) {
 
 // report prints what becomes of each server.
 func report(w io.Writer, file string, change clientconfig.Change, wrapped string) {
-	texts := map[clientconfig.Standing]string{
+	texts := map[clientconfig.Status]string{
 		clientconfig.Wrapped:   wrapped,
 		clientconfig.Unchanged: "is already wrapped",
 		clientconfig.Remote:    "is reached by URL, and is left alone; to gate it, put thoughtgate serve before it",
@@ -284,7 +284,7 @@ func report(w io.Writer, file string, change clientconfig.Change, wrapped string
 		if s.Place != "" {
 			place = " (" + oneLine(s.Place, maxCell) + ")"
 		}
-		_, _ = fmt.Fprintf(w, "  %s%s %s\n", oneLine(s.Name, maxCell), place, texts[s.Standing])
+		_, _ = fmt.Fprintf(w, "  %s%s %s\n", oneLine(s.Name, maxCell), place, texts[s.Status])
 	}
 }
 

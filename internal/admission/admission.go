@@ -85,7 +85,7 @@ type Pool struct {
 	byClient  map[Client]int64
 	queue     []*request
 	idle      map[Client]idleQueue // see Place
-	rests     uint64               // how often a place became idle
+	idleCount uint64               // how often a place became idle
 }
 
 // A request waits in the queue of a pool.

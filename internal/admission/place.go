@@ -9,7 +9,7 @@ type Place struct {
 
 	left       bool // given back, or taken away
 	idle       bool
-	rested     uint64 // when it became idle: the pool counts up
+	idleSince  uint64 // when it became idle: the pool counts up
 	prev, next *Place // in the queue of the client's idle places
 }
 
@@ -44,7 +44,7 @@ func (p *Pool) enter(place *Place) (victim *Place, err error) {
 		return victim, nil
 	}
 	p.take(place.client, 1)
-	p.rest(place)
+	p.addIdle(place)
 	return nil, nil
 }
 
@@ -70,7 +70,7 @@ func (p *Pool) before(a, b *Place) bool {
 	if mine, theirs := p.byClient[a.client], p.byClient[b.client]; mine != theirs {
 		return mine > theirs
 	}
-	return a.rested < b.rested
+	return a.idleSince < b.idleSince
 }
 
 // Use reports whether the client still has the place, which from now on is not
@@ -78,16 +78,16 @@ func (p *Pool) before(a, b *Place) bool {
 func (l *Place) Use() bool {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	l.pool.unrest(l)
+	l.pool.removeIdle(l)
 	return !l.left
 }
 
-// Rest says that the place is idle from now on.
-func (l *Place) Rest() {
+// SetIdle says that the place is idle from now on.
+func (l *Place) SetIdle() {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
 	if !l.left {
-		l.pool.rest(l)
+		l.pool.addIdle(l)
 	}
 }
 
@@ -102,16 +102,16 @@ func (p *Pool) leave(l *Place) {
 	if l.left {
 		return
 	}
-	p.unrest(l)
+	p.removeIdle(l)
 	l.left = true
 	p.release(l.client, 1)
 }
 
-// rest puts a place at the end of its client's idle ones.
-func (p *Pool) rest(l *Place) {
-	p.unrest(l)
-	p.rests++
-	l.idle, l.rested = true, p.rests
+// addIdle puts a place at the end of its client's idle ones.
+func (p *Pool) addIdle(l *Place) {
+	p.removeIdle(l)
+	p.idleCount++
+	l.idle, l.idleSince = true, p.idleCount
 	queue := p.idle[l.client]
 	if l.prev = queue.last; l.prev != nil {
 		l.prev.next = l
@@ -125,8 +125,8 @@ func (p *Pool) rest(l *Place) {
 	p.idle[l.client] = queue
 }
 
-// unrest takes a place out of its client's idle ones.
-func (p *Pool) unrest(l *Place) {
+// removeIdle takes a place out of its client's idle ones.
+func (p *Pool) removeIdle(l *Place) {
 	if !l.idle {
 		return
 	}

@@ -47,13 +47,13 @@ func TestPlace(t *testing.T) {
 	if !busy.Use() || !first.Use() {
 		t.Fatal("a place is lost")
 	}
-	first.Rest() // after second and third
+	first.SetIdle() // after second and third
 	enter(t, p, ann)
 	gone(t, "the one idle for longest", second)
 	if second.Use() {
 		t.Error("a place that gave way can be used")
 	}
-	second.Rest()
+	second.SetIdle()
 	second.Leave() // in vain
 	enter(t, p, admission.Principal("bob"))
 	gone(t, "the next", third)
@@ -109,7 +109,7 @@ func TestPlacesAtOnce(t *testing.T) {
 					continue
 				}
 				if place.Use() && i%2 == 0 {
-					place.Rest()
+					place.SetIdle()
 				}
 				place.Leave()
 			}

@@ -28,7 +28,7 @@ type visits struct {
 // stands; a [*SendError] says that it could not be asked, which changes nothing
 // for the task. A nil send starts and asks nothing.
 func (vs *visits) Contact(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
-	return vs.contact(ctx, ref, send, vs.note)
+	return vs.contact(ctx, ref, send, vs.recordAsking)
 }
 
 // Attend is [Desk.Contact] for an owner that waits on a stream. Call it now and
@@ -37,11 +37,11 @@ func (vs *visits) Attend(ctx context.Context, ref task.Ref, send Sender) (task.T
 	if vs.settings().Start == StartOnResult {
 		return vs.Contact(ctx, ref, send) // an open stream does not let the call begin
 	}
-	return vs.contact(ctx, ref, send, vs.noteWaiting)
+	return vs.contact(ctx, ref, send, vs.recordWaiting)
 }
 
 // contact is Contact, with what notes that the owner is there.
-func (vs *visits) contact(ctx context.Context, ref task.Ref, send Sender, note noting) (task.Task, error) {
+func (vs *visits) contact(ctx context.Context, ref task.Ref, send Sender, note contactRecorder) (task.Task, error) {
 	t, err := vs.tasks.get(ctx, ref)
 	if err == nil && !unstarted(t) {
 		if send != nil {
@@ -72,12 +72,12 @@ func (vs *visits) contact(ctx context.Context, ref task.Ref, send Sender, note n
 // unstarted reports whether t still waits to be run.
 func unstarted(t task.Task) bool { return !t.State.Terminal() && t.State != task.Executing }
 
-// A noting records that the owner of t is there, unless that was recorded just
-// now, and returns t as it is then.
-type noting func(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error)
+// A contactRecorder records that the owner of t is present, unless that was recorded
+// a moment ago, and returns t as it is then.
+type contactRecorder func(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error)
 
-// note is the noting for an owner that asks.
-func (vs *visits) note(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+// recordAsking is the recorder for an owner that asks.
+func (vs *visits) recordAsking(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
 	now := vs.cfg.Now()
 	interval := vs.settings().Polling.Interval(t.Remaining(now))
 	if t.PollInterval >= interval && now.Sub(t.ContactAt) < interval/4 {
@@ -86,9 +86,9 @@ func (vs *visits) note(ctx context.Context, ref task.Ref, t task.Task) (task.Tas
 	return vs.record(ctx, ref, task.Contact{PollInterval: interval}, now)
 }
 
-// noteWaiting is the noting for an owner that waits. It makes no more than a write
+// recordWaiting is the recorder for an owner that waits. It makes no more than a write
 // every few seconds, however soon the time of t ends.
-func (vs *visits) noteWaiting(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
+func (vs *visits) recordWaiting(ctx context.Context, ref task.Ref, t task.Task) (task.Task, error) {
 	now := vs.cfg.Now()
 	interval := max(vs.settings().Polling.Interval(t.Remaining(now)), maxSilence)
 	if t.PollInterval == interval && t.WaitsUntil.Sub(now) > interval*3/2 {
@@ -274,7 +274,7 @@ func (vs *visits) beat(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err != nil || !unstarted(t) {
 		return t, err
 	}
-	return vs.noteWaiting(ctx, ref, t)
+	return vs.recordWaiting(ctx, ref, t)
 }
 
 // noPolls is the poll interval of an owner that is not expected to ask.

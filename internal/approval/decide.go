@@ -179,7 +179,7 @@ func (d *decider) give(ctx context.Context, t task.Task) error {
 // event returns what r does to t.
 func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
 	reason := plain.Text(r.Reason, casefile.MaxReason)
-	as := task.Standing{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
+	as := task.Authority{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
 		return task.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), Gives: r.Gives}, nil

@@ -31,9 +31,9 @@ func (d *Desk) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (tas
 	return d.withInterval(after), err
 }
 
-// extendJoined gives the task that a call has joined the time that the client
+// extendAttached gives the task that a call is attached to the time that the client
 // asked for with this call, if it did. [holder.prepare] has logged a time that is too long.
-func (d *Desk) extendJoined(ctx context.Context, t task.Task, asked time.Duration) (task.Task, error) {
+func (d *Desk) extendAttached(ctx context.Context, t task.Task, asked time.Duration) (task.Task, error) {
 	if asked <= t.TTL() {
 		return t, nil
 	}

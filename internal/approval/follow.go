@@ -183,8 +183,9 @@ func (f *Following) await(ctx context.Context, most time.Duration) error {
 	return err
 }
 
-// lookAgain returns when to look without having been woken: when the time of a
-// task is over, which somebody must bring home to it, and now and then.
+// lookAgain returns how long to wait for the next look if nobody wakes the
+// follower: until the deadline of a task, which that look expires, and at most
+// followPoll.
 func (f *Following) lookAgain() time.Duration {
 	wait, now := followPoll, f.desk.cfg.Now()
 	for _, m := range f.known {

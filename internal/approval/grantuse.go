@@ -21,7 +21,7 @@ func (h *holder) byGrant(ctx context.Context, c Call, t task.Task) (Call, task.T
 		return c, t
 	}
 	if same, err := h.identical(ctx, t); err != nil || same.ID != "" {
-		return c, t // it joins that one, which needs no use
+		return c, t // it attaches to that one, which needs no use
 	}
 	if c.Define != nil {
 		now := c.Define(ctx)

@@ -44,12 +44,12 @@ type Call struct {
 	// cannot be distinguished share this owner.
 	Alone bool
 
-	// Standing says how far the owner is known, and Room where those that are not
+	// Assurance says how far the owner is known, and Room where those that are not
 	// identified are counted together, such as their address. Prove finds out
 	// whether an unknown owner is a proven one; it may be nil.
-	Standing Standing
-	Room     string
-	Prove    func(context.Context) bool
+	Assurance Assurance
+	Room      string
+	Prove     func(context.Context) bool
 
 	// Define returns what the upstream says of the tool when it is asked again; the
 	// zero Tool if it does not say that soon. It may be nil.
@@ -88,7 +88,7 @@ func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, er
 	}
 	held, attached, err := d.holder.keep(ctx, c, t)
 	if err == nil && attached {
-		held, err = d.extendJoined(ctx, held, c.TTL)
+		held, err = d.extendAttached(ctx, held, c.TTL)
 	}
 	if err != nil {
 		d.observe(ctx, Event{Step: Refused, Task: t, Err: err})
@@ -152,7 +152,7 @@ func (h *holder) prepare(ctx context.Context, c Call) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
 	}
-	submit, w, err := h.question(c)
+	submit, w, err := h.firstEvent(c)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -203,8 +203,8 @@ func (h *holder) factsOf(c Call, call task.Call, w Workflow) (string, error) {
 	return facts, nil
 }
 
-// question returns the first thing that happens to the task of c.
-func (h *holder) question(c Call) (task.Event, Workflow, error) {
+// firstEvent returns the event that the task of c begins with, and its workflow.
+func (h *holder) firstEvent(c Call) (task.Event, Workflow, error) {
 	switch c.Verdict.Action {
 	case policy.Forward:
 		return task.Admit{By: h.cfg.Name, Reason: "needs no approval"}, Workflow{}, nil
@@ -262,7 +262,7 @@ func (h *holder) admit(ctx context.Context, t task.Task, limits task.Limits) (ta
 		// Not the newest one again: clocks differ, and can be set back.
 		pending, err := h.cfg.Store.Get(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
 		if err == nil {
-			pending, err = h.joined(ctx, pending)
+			pending, err = h.attachTarget(ctx, pending)
 		}
 		if err != nil && !errors.Is(err, task.ErrNotFound) || pending.ID != "" {
 			return pending, true, err
@@ -283,33 +283,32 @@ func (h *holder) paced(t task.Task, limits task.Limits) error {
 	return h.pace.take("owner "+t.Owner, limits.PerOwner, now)
 }
 
-// identical returns the task of the last identical call if t can join it, or
-// none.
+// identical returns the task to which t can attach, or none.
 func (h *holder) identical(ctx context.Context, t task.Task) (task.Task, error) {
 	page, err := h.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
 	if err != nil || len(page.Tasks) == 0 {
 		return task.Task{}, err
 	}
-	return h.joined(ctx, page.Tasks[0])
+	return h.attachTarget(ctx, page.Tasks[0])
 }
 
-// joined returns t as it is now if an identical call can join it, or none.
-func (h *holder) joined(ctx context.Context, t task.Task) (task.Task, error) {
+// attachTarget returns t as it is now if an identical call can attach to it, or none.
+func (h *holder) attachTarget(ctx context.Context, t task.Task) (task.Task, error) {
 	t, err := h.tasks.settled(ctx, t)
 	if errors.Is(err, task.ErrNotFound) {
 		return task.Task{}, nil
 	}
-	if err != nil || !joinable(t) {
+	if err != nil || !canAttach(t) {
 		return task.Task{}, err
 	}
 	return t, nil
 }
 
-// joinable reports whether an identical call shares the fate of t. It does
+// canAttach reports whether an identical call attaches to t. It does
 // while t is pending, and once more afterwards if nobody has heard what became
 // of t; above all if it may have run. A call that failed before it ran, for a
 // reason that may be gone by now, is made again.
-func joinable(t task.Task) bool {
+func canAttach(t task.Task) bool {
 	switch {
 	case !t.State.Terminal():
 		return true

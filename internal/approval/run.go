@@ -62,8 +62,8 @@ func (rn *runner) launch(ctx context.Context, ref task.Ref, send Sender) (task.T
 	return claimed, nil
 }
 
-// recheckAll asks everything again that was asked when t was held or approved. It returns
-// what the policy says now, and why t must not run, or nil if it may.
+// recheckAll makes every check before a run: those of recheck, of the tool's definition and
+// of the grant. It returns what the policy says now, and why t must not run, or nil if it may.
 func (rn *runner) recheckAll(ctx context.Context, t task.Task, send Sender) (policy.Verdict, *task.Failure, error) {
 	verdict, drift := rn.recheck(t)
 	if drift == nil {
@@ -164,9 +164,9 @@ const firstPause = 50 * time.Millisecond
 // nextPause returns how long to wait the next time.
 func nextPause(pause time.Duration) time.Duration { return min(2*pause, time.Second) }
 
-// recheck asks everything again that was asked when t was held, and returns
-// what the policy says now, if it was asked, and why t must not run, or nil if
-// it may.
+// recheck checks the digest of the call, the age of its approval and the policy.
+// It returns what the policy says now, if it was asked, and why t must not run, or
+// nil if it may.
 func (rn *runner) recheck(t task.Task) (policy.Verdict, *task.Failure) {
 	now := rn.cfg.Now()
 	switch {

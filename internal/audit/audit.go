@@ -186,28 +186,28 @@ func (r *Report) blame(problem string) {
 	r.Problems = append(r.Problems, problem)
 }
 
-// A Verifier checks entries one after the other.
-type Verifier struct {
+// A verifier checks entries one after the other.
+type verifier struct {
 	report Report
 	known  task.Link // a head that somebody else has seen; zero if there is none
 	begun  bool
 	seen   bool // known has been passed
 }
 
-// NewVerifier returns a verifier. Known is a head that was noted elsewhere,
+// newVerifier returns a verifier. Known is a head that was noted elsewhere,
 // which the journal must have, or zero.
-func NewVerifier(known task.Link) *Verifier { return &Verifier{known: known, seen: known.Seq == 0} }
+func newVerifier(known task.Link) *verifier { return &verifier{known: known, seen: known.Seq == 0} }
 
-// From says what the entries must follow. Without it, the first one says so.
-func (v *Verifier) From(anchor task.Link) {
+// startAfter says what the entries must follow. Without it, the first one says so.
+func (v *verifier) startAfter(anchor task.Link) {
 	v.report.After, v.report.Head, v.begun = anchor, anchor, true
 	v.pass(anchor)
 }
 
-// Next checks the next entry.
-func (v *Verifier) Next(e task.Entry) {
+// add checks the next entry.
+func (v *verifier) add(e task.Entry) {
 	if !v.begun {
-		v.From(task.Link{Seq: e.Seq - 1, Hash: e.Prev})
+		v.startAfter(task.Link{Seq: e.Seq - 1, Hash: e.Prev})
 	}
 	if err := v.report.Head.Follow(e); err != nil {
 		v.report.blame(strings.TrimPrefix(err.Error(), "journal: "))
@@ -218,7 +218,7 @@ func (v *Verifier) Next(e task.Entry) {
 }
 
 // pass compares a place with the one that is known.
-func (v *Verifier) pass(at task.Link) {
+func (v *verifier) pass(at task.Link) {
 	if v.seen || at.Seq != v.known.Seq {
 		return
 	}
@@ -228,9 +228,9 @@ func (v *Verifier) pass(at task.Link) {
 	}
 }
 
-// End checks that head, which is what the journal says of itself, is the last
-// entry. See [Verifier.Report] for a journal that says nothing.
-func (v *Verifier) End(head task.Link) {
+// end checks that head, which is what the journal says of itself, is the last
+// entry. See [verifier.Report] for a journal that says nothing.
+func (v *verifier) end(head task.Link) {
 	last := v.report.Head
 	switch {
 	case last.Seq < head.Seq:
@@ -242,8 +242,8 @@ func (v *Verifier) End(head task.Link) {
 	}
 }
 
-// Report returns what was found.
-func (v *Verifier) Report() Report {
+// result returns what was found.
+func (v *verifier) result() Report {
 	r := v.report
 	switch {
 	case v.seen:
@@ -263,14 +263,14 @@ func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
 		if err != nil {
 			return Report{}, err
 		}
-		v := NewVerifier(known)
-		v.From(before.Anchor)
+		v := newVerifier(known)
+		v.startAfter(before.Anchor)
 		after, err := v.readAll(ctx, s)
 		if err != nil {
 			return Report{}, err
 		}
-		v.End(after.Head)
-		if r := v.Report(); r.OK() || after.Anchor == before.Anchor {
+		v.end(after.Head)
+		if r := v.result(); r.OK() || after.Anchor == before.Anchor {
 			return r, nil
 		}
 		// It was trimmed meanwhile, perhaps faster than it was read.
@@ -279,14 +279,14 @@ func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
 
 // readAll checks entries until the end, which it returns. It may move on
 // meanwhile. It begins before the anchor, where nothing may be any more.
-func (v *Verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
+func (v *verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
 	at, end := int64(0), int64(-1)
 	for {
 		for e, err := range task.EachEntry(ctx, s, task.JournalQuery{After: at, Limit: 1000}) {
 			if err != nil {
 				return task.Ends{}, err
 			}
-			v.Next(e)
+			v.add(e)
 			at = e.Seq
 		}
 		// Entries are written together with the head: none that was read can
@@ -303,15 +303,15 @@ func (v *Verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
 // themselves neither where the journal began nor where it ended: that is known
 // from elsewhere or not at all.
 func VerifyLines(r io.Reader, known task.Link) (Report, error) {
-	v := NewVerifier(known)
+	v := newVerifier(known)
 	for e, err := range Lines(r) {
 		if err != nil {
 			return Report{}, err
 		}
-		v.Next(e)
+		v.add(e)
 	}
 	if !v.begun {
 		return Report{}, errors.New("no entries")
 	}
-	return v.Report(), nil
+	return v.result(), nil
 }

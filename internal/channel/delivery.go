@@ -30,8 +30,8 @@ type delivery struct {
 // Nothing more is sent about it.
 const unasked Stage = "unasked"
 
-// A letter is a delivery with its place in the store.
-type letter struct {
+// A storedDelivery is a delivery with its record in the store.
+type storedDelivery struct {
 	delivery
 
 	id      task.ID
@@ -47,13 +47,13 @@ type letter struct {
 }
 
 // reminds reports whether people are to be reminded of a question that is pending.
-func (l *letter) reminds() bool { return l.Sent == Pending && l.due > l.Nudged }
+func (l *storedDelivery) reminds() bool { return l.Sent == Pending && l.due > l.Nudged }
 
 // neverAsked reports whether the channel surely does not know of a question.
-func (l *letter) neverAsked() bool { return l.Sent == "" && l.Claim == "" }
+func (l *storedDelivery) neverAsked() bool { return l.Sent == "" && l.Claim == "" }
 
 // known reports whether the channel knows all that is known here of a question.
-func (l *letter) known() bool { return l.stage == l.Sent && l.Sent != "" && !l.reminds() }
+func (l *storedDelivery) known() bool { return l.stage == l.Sent && l.Sent != "" && !l.reminds() }
 
 // digestOf returns what a delivery keeps of an address, which may hold a secret.
 func digestOf(address string) string {
@@ -72,14 +72,14 @@ func recordName(channel string, id task.ID) string { return recordPrefix + chann
 func recordAt(name, via string) string { return name + "/" + via }
 
 // read reads a letter from the record that the store has of it.
-func (l *letter) read(r task.Record) error {
+func (l *storedDelivery) read(r task.Record) error {
 	l.record, l.version = r.Name, r.Version
 	return json.Unmarshal(r.Value, &l.delivery)
 }
 
 // put stores a letter as it is now. The error is [task.ErrConcurrentModification]
 // if another replica has changed it.
-func (o *Outbox) put(ctx context.Context, l *letter) error {
+func (o *Outbox) put(ctx context.Context, l *storedDelivery) error {
 	value, err := json.Marshal(&l.delivery)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (o *Outbox) put(ctx context.Context, l *letter) error {
 
 // open returns the letters of the channel whose question may change, and which of these
 // questions were asked at another address.
-func (l *lane) open(ctx context.Context) (found []letter, elsewhere map[task.ID]bool, err error) {
+func (l *lane) open(ctx context.Context) (found []storedDelivery, elsewhere map[task.ID]bool, err error) {
 	elsewhere = map[task.ID]bool{}
 	q := task.RecordQuery{Prefix: recordName(l.name, ""), Limit: pageSize}
 	for {
@@ -108,7 +108,7 @@ func (l *lane) open(ctx context.Context) (found []letter, elsewhere map[task.ID]
 		}
 		for _, r := range page {
 			id, _, _ := strings.Cut(r.Name[len(q.Prefix):], "/") // the digest of the address may follow
-			one := letter{id: task.ID(id)}
+			one := storedDelivery{id: task.ID(id)}
 			if err := one.read(r); err != nil {
 				l.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "error", err)
 				continue

@@ -77,7 +77,7 @@ func (o *Outbox) Names() []string {
 	return slices.Sorted(maps.Keys(o.cfg.Channels))
 }
 
-// A Status is how a channel does.
+// A Status says whether a channel works.
 type Status struct {
 	Channel string    `json:"channel"`
 	Waiting int       `json:"waiting"`        // messages that could not be sent yet
@@ -86,7 +86,7 @@ type Status struct {
 	Deaf    string    `json:"deaf,omitzero"`  // why answers of people do not arrive, if they do not
 }
 
-// Statuses returns how all channels do, by name.
+// Statuses returns the status of each channel, by name.
 func (o *Outbox) Statuses() []Status {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *lane) note(ctx context.Context, id task.ID, err error) {
 	l.cfg.Log.ErrorContext(ctx, "channel", "channel", l.name, "task", id, "error", err)
 }
 
-func (s *Status) add(one letter) {
+func (s *Status) add(one storedDelivery) {
 	s.Waiting++
 	if s.Since.IsZero() || one.Since.Before(s.Since) {
 		s.Since = one.Since
@@ -231,17 +231,17 @@ func later(a, b time.Time) time.Time {
 // same place: then any gate may say how it ends. If the channel of this gate leads to
 // another place than before, or than that of other replicas, its pending questions are
 // asked there once as well.
-func (l *lane) due(ctx context.Context) ([]letter, error) {
+func (l *lane) due(ctx context.Context) ([]storedDelivery, error) {
 	due, elsewhere, err := l.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sent := map[task.ID]*letter{}
+	sent := map[task.ID]*storedDelivery{}
 	for i := range due {
 		sent[due[i].id] = &due[i]
 	}
 	l.next = l.cfg.Now().Add(look)
-	var fresh []letter
+	var fresh []storedDelivery
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: pageSize, Outlines: true}
 	for t, err := range task.Each(ctx, l.cfg.Store, q) {
 		if errors.Is(err, task.ErrUnreadable) {
@@ -264,22 +264,22 @@ func (l *lane) due(ctx context.Context) ([]letter, error) {
 }
 
 // fresh returns the letter about a task that is to be asked about on the channel.
-func (l *lane) fresh(t task.Task) (letter, bool) {
+func (l *lane) fresh(t task.Task) (storedDelivery, bool) {
 	at, ok := l.cfg.Plan(t).asks(t, l.name)
 	if !ok {
-		return letter{}, false
+		return storedDelivery{}, false
 	}
 	if l.cfg.Now().Before(at) {
 		l.next = earlier(l.next, at)
-		return letter{}, false
+		return storedDelivery{}, false
 	}
-	one := letter{id: t.ID, record: recordName(l.name, t.ID), stage: Pending, ends: t.ExpiresAt}
+	one := storedDelivery{id: t.ID, record: recordName(l.name, t.ID), stage: Pending, ends: t.ExpiresAt}
 	l.nudge(&one, t)
 	return one, true
 }
 
 // nudge notes which nudges about a pending question are due.
-func (l *lane) nudge(one *letter, t task.Task) {
+func (l *lane) nudge(one *storedDelivery, t task.Task) {
 	if t.State != task.InputRequired {
 		return
 	}
@@ -297,7 +297,7 @@ func (l *lane) nudge(one *letter, t task.Task) {
 
 // deliver sends what the channel does not know of a question yet, unless another
 // replica does so or it is too early.
-func (l *lane) deliver(ctx context.Context, one *letter) error {
+func (l *lane) deliver(ctx context.Context, one *storedDelivery) error {
 	if one.known() || l.tooEarly(one) {
 		return nil
 	}
@@ -325,7 +325,7 @@ func (l *lane) deliver(ctx context.Context, one *letter) error {
 }
 
 // claim keeps other replicas from sending what this one sends.
-func (l *lane) claim(ctx context.Context, one *letter) error {
+func (l *lane) claim(ctx context.Context, one *storedDelivery) error {
 	one.Via = l.via
 	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
 	return l.put(ctx, one)
@@ -333,14 +333,14 @@ func (l *lane) claim(ctx context.Context, one *letter) error {
 
 // tooEarly reports whether another replica may be sending, or a failure was not
 // long enough ago.
-func (l *lane) tooEarly(one *letter) bool {
+func (l *lane) tooEarly(one *storedDelivery) bool {
 	now := l.cfg.Now()
 	others := one.Claim != "" && one.Claim != l.cfg.Name && now.Before(one.Until)
 	return others || now.Before(one.Next) && !l.eager || now.Before(l.paused)
 }
 
 // send sends a message and records how that went.
-func (l *lane) send(ctx context.Context, one *letter, q Question) error {
+func (l *lane) send(ctx context.Context, one *storedDelivery, q Question) error {
 	limited, cancel := context.WithTimeout(ctx, sending)
 	defer cancel()
 	var err error
@@ -381,14 +381,14 @@ func mayHaveArrived(err error) bool {
 // release stores the end of a claim because the gate is being stopped, so that another
 // replica, or the next process, need not wait for it. If the message may have been sent,
 // the claim stays as a sign of that.
-func (l *lane) release(ctx context.Context, one *letter) error {
+func (l *lane) release(ctx context.Context, one *storedDelivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
 	defer cancel()
 	return l.put(ctx, one)
 }
 
 // failed records a failure, and when to try again.
-func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
+func (l *lane) failed(ctx context.Context, one *storedDelivery, q Question, err error) {
 	now := l.cfg.Now()
 	if one.Attempts == 0 {
 		one.Since = now
@@ -410,7 +410,7 @@ func (l *lane) failed(ctx context.Context, one *letter, q Question, err error) {
 
 // forget settles a question about which there is nothing to say, unless another replica
 // has begun to ask it.
-func (l *lane) forget(ctx context.Context, one *letter) error {
+func (l *lane) forget(ctx context.Context, one *storedDelivery) error {
 	one.delivery = delivery{Sent: unasked, Via: one.Via}
 	if one.version == 0 {
 		return nil
@@ -423,7 +423,7 @@ func (l *lane) forget(ctx context.Context, one *letter) error {
 }
 
 // question returns the question as it stands.
-func (l *lane) question(ctx context.Context, one *letter) (Question, error) {
+func (l *lane) question(ctx context.Context, one *storedDelivery) (Question, error) {
 	a, changed, err := l.cfg.Cases.ShowToAsk(ctx, one.id)
 	if errors.Is(err, task.ErrNotFound) {
 		return l.ended(ctx, one.id)

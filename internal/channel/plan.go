@@ -52,7 +52,7 @@ func (q Quiet) until(t time.Time) time.Time {
 	}
 }
 
-// A nudge is when people who were asked are asked again.
+// A nudge is a reminder, or the note that a call was escalated.
 type nudge struct {
 	at         time.Time
 	escalation bool // the approvers of another workflow may decide from then on

@@ -143,7 +143,7 @@ func (r Record) Plan(content []byte) (Undoing, error) {
 		if err != nil {
 			return Undoing{}, err
 		}
-		if e.Standing != Unchanged {
+		if e.Status != Unchanged {
 			continue // somebody has removed the server or its wrapping, or that never came about
 		}
 		if !p.intact(content, root) {

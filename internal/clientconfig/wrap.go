@@ -17,23 +17,23 @@ type Wrapping struct {
 	Servers []string // the names of the servers to change; all if there are none
 }
 
-// A Standing is what becomes of a server of a client.
-type Standing string
+// A Status is what becomes of a server of a client.
+type Status string
 
 // The changes that a server can get.
 const (
-	Wrapped   Standing = "wrapped"         // it will be wrapped
-	Unchanged Standing = "already wrapped" // it needs no change
-	Remote    Standing = "remote"          // the client reaches it by URL
-	Elsewhere Standing = "elsewhere"       // an extension or another file says how it is started
-	NotChosen Standing = "not chosen"
+	Wrapped   Status = "wrapped"         // it will be wrapped
+	Unchanged Status = "already wrapped" // it needs no change
+	Remote    Status = "remote"          // the client reaches it by URL
+	Elsewhere Status = "elsewhere"       // an extension or another file says how it is started
+	NotChosen Status = "not chosen"
 )
 
 // A Server is one entry of a client's configuration.
 type Server struct {
 	Name     string
 	Place    string // where it is, if servers of this name may be in several places
-	Standing Standing
+	Status Status
 }
 
 // An Edit replaces the text that ends where the value at a path ends.
@@ -82,7 +82,7 @@ func (c Client) Wrap(content []byte, w Wrapping) (Change, error) {
 	var targets [][]string
 	for _, e := range entries {
 		change.Servers = append(change.Servers, e.Server)
-		if e.Standing != Wrapped {
+		if e.Status != Wrapped {
 			continue
 		}
 		edits, err := c.wrap(content, root, e, w)
@@ -122,7 +122,7 @@ func (c Client) finished(after *node, w Wrapping) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Standing == Wrapped {
+		if e.Status == Wrapped {
 			return fmt.Errorf("server %q would not be wrapped (this is a fault of thoughtgate)", e.Name)
 		}
 	}
@@ -206,7 +206,7 @@ func isServer(n *node) bool {
 func (c Client) server(n *node, m member, path []string, w Wrapping) ([]entry, error) {
 	e := entry{Server: Server{Name: m.name, Place: place(path)}, path: path}
 	if len(w.Servers) > 0 && !slices.Contains(w.Servers, m.name) {
-		e.Standing = NotChosen
+		e.Status = NotChosen
 		return []entry{e}, nil
 	}
 	_, err := n.find(m.name)
@@ -245,7 +245,7 @@ func (e *entry) read(n *node) error {
 	case command != nil:
 		return e.readCommand(n, command.value)
 	case url != nil:
-		e.Standing = Remote
+		e.Status = Remote
 		return nil
 	default:
 		return e.readOther(n)
@@ -277,7 +277,7 @@ func (e *entry) readOther(n *node) error {
 			return errors.New("it has neither a command nor a URL")
 		}
 	}
-	e.Standing = Elsewhere
+	e.Status = Elsewhere
 	return nil
 }
 
@@ -336,9 +336,9 @@ func (e *entry) judge() error {
 	if len(e.argv) == 0 || e.argv[0].value == "" {
 		return errors.New("its command is empty")
 	}
-	e.Standing = Wrapped
+	e.Status = Wrapped
 	if len(e.argv) > 1 && IsGate(e.argv[0].value) && e.argv[1].value == "wrap" {
-		e.Standing = Unchanged
+		e.Status = Unchanged
 	}
 	return nil
 }

@@ -113,8 +113,8 @@ func (h hold) invitesByRound(m *jsonrpc.Message, t task.Task) bool {
 	return h.era == wire.Modern && h.invites(t) && opensURLs(m.Params.Meta.Member(wire.MetaCapabilities))
 }
 
-// invitingRound sends a modern client round at once with an invitation. The client
-// waits for t when it comes again.
+// invitingRound asks a modern client at once to repeat its request, with an invitation.
+// The client waits for t when it does.
 func (h hold) invitingRound(t task.Task) []byte {
 	asked := append([]byte(`{"approval":{"method":"elicitation/create","params":`), h.invitation(t, "")...)
 	return h.nextRound(append(asked, `}}`...), roundState{task: t.ID, round: 1, invited: true})
@@ -143,8 +143,8 @@ func (w *waiting) invite(t task.Task) error {
 		string(w.invitation(t, elicitation)), `}`))
 }
 
-// whenDecided returns where to hear once that t is no longer to be decided, if the
-// client was invited to decide it. It is nil if the client was not.
+// whenDecided returns a channel that gets t once it is decided, if the client was
+// invited to decide it. It is nil if the client was not.
 func (w *waiting) whenDecided(ctx context.Context, t task.Task) <-chan task.Task {
 	if !w.hub.invitations.open(invitationKey{w.peer(), t.ID}) {
 		return nil

@@ -235,10 +235,10 @@ func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Jud
 func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, p *Plan) []byte {
 	b.claimAnswer()
 	r := b.part(m.ID.Bytes)
-	ctx, one := r.expect(ctx, m, m.ID.Bytes)
-	defer one.leave()
+	ctx, held := r.expect(ctx, m, m.ID.Bytes)
+	defer held.stop()
 	t, _, err := hold{r}.toDesk(ctx, m, judged, r.send())
-	one.bind(r.ref(t.ID))
+	held.bind(r.ref(t.ID))
 	if err != nil {
 		return r.messageOf(r.dialect().Refuse(err))
 	}

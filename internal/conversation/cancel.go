@@ -36,42 +36,42 @@ type heldRequest struct {
 	since     time.Time
 	cancelled atomic.Bool // the client has cancelled it
 	gaveUp    atomic.Bool // the host's time for it is up
-	leave     func()      // ends the wait
+	stop      func()      // ends the wait
 
 	stored chan struct{} // closed once the store has the task, or has refused it
 	ref    task.Ref      // of the task, from then on; zero if there is none
 }
 
 // bind says which task the request waits for; zero if the call was not held.
-func (one *heldRequest) bind(ref task.Ref) {
-	one.ref = ref
-	close(one.stored)
+func (h *heldRequest) bind(ref task.Ref) {
+	h.ref = ref
+	close(h.stored)
 }
 
 // task returns the task of the request as soon as the store has it, and false if
 // there is none.
-func (one *heldRequest) task(ctx context.Context) (task.Ref, bool) {
+func (h *heldRequest) task(ctx context.Context) (task.Ref, bool) {
 	select {
-	case <-one.stored:
-		return one.ref, one.ref.ID != ""
+	case <-h.stored:
+		return h.ref, h.ref.ID != ""
 	case <-ctx.Done():
 		return task.Ref{}, false
 	}
 }
 
 // add takes a request in and returns what takes it out again.
-func (h *heldRequests) add(peer string, id []byte, one *heldRequest) (remove func()) {
+func (h *heldRequests) add(peer string, id []byte, held *heldRequest) (remove func()) {
 	key := heldKey{peer, string(id)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
 		h.all = make(map[heldKey]*heldRequest)
 	}
-	h.all[key] = one
+	h.all[key] = held
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.all[key] == one { // else the client has used the id again
+		if h.all[key] == held { // else the client has used the id again
 			delete(h.all, key)
 		}
 	}
@@ -80,8 +80,8 @@ func (h *heldRequests) add(peer string, id []byte, one *heldRequest) (remove fun
 func (h *heldRequests) find(peer string, id []byte) (*heldRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	one, ok := h.all[heldKey{peer, string(id)}]
-	return one, ok
+	held, ok := h.all[heldKey{peer, string(id)}]
+	return held, ok
 }
 
 // of returns the requests of a client that are kept waiting.
@@ -89,16 +89,16 @@ func (h *heldRequests) of(peer string) []*heldRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*heldRequest
-	for key, one := range h.all {
+	for key, held := range h.all {
 		if key.peer == peer {
-			all = append(all, one)
+			all = append(all, held)
 		}
 	}
 	return all
 }
 
-// join counts one more request that waits for a task.
-func (h *heldRequests) join(id task.ID) {
+// addWaiter counts one more request that waits for a task.
+func (h *heldRequests) addWaiter(id task.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waits == nil {
@@ -107,8 +107,8 @@ func (h *heldRequests) join(id task.ID) {
 	h.waits[id]++
 }
 
-// leave counts one less, and reports whether there is none any more.
-func (h *heldRequests) leave(id task.ID) (last bool) {
+// removeWaiter counts one less, and reports whether there is none any more.
+func (h *heldRequests) removeWaiter(id task.ID) (last bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waits[id]--; h.waits[id] > 0 {
@@ -131,12 +131,12 @@ func (r *Request) release(remove func()) {
 // planCancel returns the plan of a notification that cancels a request which the
 // gate holds, or nil if it is about none.
 func (r *Request) planCancel(ctx context.Context, m *jsonrpc.Message) *Plan {
-	one, ok := r.heldBy(ctx, m)
+	held, ok := r.heldBy(ctx, m)
 	if !ok {
 		return nil
 	}
 	return answers(func(ctx context.Context) error {
-		r.cancel(ctx, one, m)
+		r.cancel(ctx, held, m)
 		return r.answer(nil)
 	})
 }
@@ -152,8 +152,8 @@ func (r *Request) heldBy(ctx context.Context, m *jsonrpc.Message) (*heldRequest,
 		return nil, false // the id may be another client's
 	}
 	id := m.Params.Member("requestId").Bytes
-	if one, ok := r.hub.held.find(r.peer(), id); ok {
-		return one, true
+	if held, ok := r.hub.held.find(r.peer(), id); ok {
+		return held, true
 	}
 	return r.heldElsewhere(ctx, id)
 }
@@ -170,9 +170,9 @@ func (r *Request) heldElsewhere(ctx context.Context, id []byte) (*heldRequest, b
 		return nil, false
 	}
 	host, _ := r.host(new(jsonrpc.Message))
-	one := &heldRequest{host: host, since: t.CreatedAt, leave: func() {}, stored: make(chan struct{})}
-	one.bind(r.ref(t.ID))
-	return one, true
+	held := &heldRequest{host: host, since: t.CreatedAt, stop: func() {}, stored: make(chan struct{})}
+	held.bind(r.ref(t.ID))
+	return held, true
 }
 
 // withdrawal returns the wish of this client that a call is not made.
@@ -184,26 +184,26 @@ func (s *sender) withdrawal(reason string) approval.Withdrawal {
 // cancel does what a client means that cancels a held call: a user who stops a call
 // withdraws it. A host whose own time is up does not: its call stays pending, and
 // an identical one attaches to it.
-func (r *Request) cancel(ctx context.Context, one *heldRequest, m *jsonrpc.Message) {
+func (r *Request) cancel(ctx context.Context, held *heldRequest, m *jsonrpc.Message) {
 	said, _ := m.Params.Member("reason").Text()
 	said = plain.Line(said, maxSaid)
-	held := time.Since(one.since)
-	ref, ok := one.task(ctx)
+	age := time.Since(held.since)
+	ref, ok := held.task(ctx)
 	if !ok {
 		return // its request is answered with why it was not held
 	}
-	log := r.hub.cfg.Log.With("task_id", ref.ID, "reason", said, "held", held)
-	if one.host.gaveUp(said, held) {
+	log := r.hub.cfg.Log.With("task_id", ref.ID, "reason", said, "held", age)
+	if held.host.gaveUp(said, age) {
 		log.InfoContext(ctx, "the host's time for the call is up: the call stays pending")
 		r.hub.givenUp.add(requestOf(ref.ID, m.Params.Member("requestId").Bytes))
-		one.gaveUp.Store(true)
-		one.leave() // there are hosts that leave the request open
-		if err := r.hub.cfg.Desk.Left(ctx, ref, "the host's time was up after "+held.Round(time.Second).String()+quoted(said)); err != nil {
+		held.gaveUp.Store(true)
+		held.stop() // there are hosts that leave the request open
+		if err := r.hub.cfg.Desk.Left(ctx, ref, "the host's time was up after "+age.Round(time.Second).String()+quoted(said)); err != nil {
 			log.WarnContext(ctx, "not noted in the journal", "cause", err)
 		}
 		return
 	}
-	one.cancelled.Store(true)
+	held.cancelled.Store(true)
 	if _, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("cancelled by the client"+quoted(said))); err != nil {
 		log.DebugContext(ctx, "held request not cancelled", "cause", err)
 	}
@@ -226,9 +226,9 @@ func quoted(said string) string {
 // cancelsHeld does what m, a message of a batch, says of a held call, and reports
 // whether it is about one.
 func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
-	one, ok := r.heldBy(ctx, m)
+	held, ok := r.heldBy(ctx, m)
 	if ok {
-		r.cancel(ctx, one, m)
+		r.cancel(ctx, held, m)
 	}
 	return ok
 }
@@ -238,12 +238,12 @@ func (r *Request) cancelsHeld(ctx context.Context, m *jsonrpc.Message) bool {
 // nobody waits for the call any more.
 func (r *Request) expect(ctx context.Context, m *jsonrpc.Message, ids ...[]byte) (context.Context, *heldRequest) {
 	host, _ := r.host(m)
-	ctx, leave := context.WithCancel(ctx)
-	one := &heldRequest{host: host, since: time.Now(), leave: leave, stored: make(chan struct{})}
+	ctx, stop := context.WithCancel(ctx)
+	held := &heldRequest{host: host, since: time.Now(), stop: stop, stored: make(chan struct{})}
 	for _, id := range ids {
-		r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, one))
+		r.state.holds = append(r.state.holds, r.hub.held.add(r.peer(), id, held))
 	}
-	return ctx, one
+	return ctx, held
 }
 
 // EndSession withdraws the calls for which the client waits in its requests, and
@@ -254,13 +254,13 @@ func (r *Request) EndSession(ctx context.Context) {
 	if !r.hub.Holds() {
 		return
 	}
-	for _, one := range r.hub.held.of(r.peer()) {
-		ref, ok := one.task(ctx)
+	for _, held := range r.hub.held.of(r.peer()) {
+		ref, ok := held.task(ctx)
 		if !ok {
 			continue
 		}
 		if t, err := r.hub.cfg.Desk.Get(ctx, ref); err == nil && t.State != task.Executing {
-			one.cancelled.Store(true)
+			held.cancelled.Store(true)
 			r.endCall(ctx, ref)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// maxRounds is how often a modern client is sent round again before it gets the
-// pending answer. Clients give up after about ten.
+// maxRounds is how often a modern client is asked to repeat its request before it
+// gets the pending answer. Clients give up after about ten.
 const maxRounds = 9
 
 // A hold is a request whose call needs approval.
@@ -80,19 +80,19 @@ func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judgem
 	return h.answer(jsonrpc.AppendResult(nil, h.id, result))
 }
 
-// request keeps a client that does not know tasks waiting in its request.
-func (h hold) request(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
-	ctx, one := h.expect(ctx, m, h.id)
-	defer one.leave()
+// inRequest keeps a client that does not know tasks waiting in its request.
+func (h hold) inRequest(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
+	ctx, held := h.expect(ctx, m, h.id)
+	defer held.stop()
 	t, attached, err := h.toDesk(ctx, m, judged, nil)
-	one.bind(h.ref(t.ID))
+	held.bind(h.ref(t.ID))
 	if err != nil {
 		return h.notHeld(err)
 	}
 	if !attached && h.invitesByRound(m, t) {
 		return h.answer(h.invitingRound(t))
 	}
-	return h.await(ctx, m, t, 0, one)
+	return h.await(ctx, m, t, 0, held)
 }
 
 // notHeld answers a call that could not become a task.
@@ -112,21 +112,21 @@ func (h hold) notHeld(err error) error {
 
 // await waits for the task of m and answers with what became of it, or with when
 // to come again. Round counts the requests in which a modern client has waited
-// already; one is the request, by which the client can cancel it.
-func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int, one *heldRequest) (err error) {
+// already; held is the request, which the client can cancel.
+func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int, held *heldRequest) (err error) {
 	if !t.State.Terminal() {
 		leave, err := h.EnterWaiting()
 		if err != nil {
-			h.leave(ctx, []task.ID{t.ID})
+			h.noteLeft(ctx, []task.ID{t.ID})
 			return h.answer(h.stillPending(ctx, t)) // too many wait already: this one comes again later
 		}
 		defer leave()
 	}
 	w := &waiting{Request: h.Request, token: progressToken(m)}
 	ref := h.ref(t.ID)
-	h.hub.held.join(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
+	h.hub.held.addWaiter(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
 	defer func() {
-		if last := h.hub.held.leave(ref.ID); last && errors.Is(err, ErrGone) && !w.sent {
+		if last := h.hub.held.removeWaiter(ref.ID); last && errors.Is(err, ErrGone) && !w.sent {
 			h.withdraw(ref, round)
 		}
 	}()
@@ -137,7 +137,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	began := time.Now()
 	t, err = w.wait(ctx, t, h.patience(m), w.sender())
 	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
-	if one.cancelled.Load() && t.State == task.Cancelled || one.gaveUp.Load() {
+	if held.cancelled.Load() && t.State == task.Cancelled || held.gaveUp.Load() {
 		return nil // a cancelled request is not answered
 	}
 	return h.endWaiting(ctx, w, t, err, round)
@@ -147,7 +147,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error, round int) error {
 	switch {
 	case err == nil && t.Asks():
-		return w.end(h.comeAgain(t, max(1, round))) // with the state it can come again
+		return w.end(h.askToRepeat(t, max(1, round))) // with the state it can come again
 	case err == nil:
 		return w.deliver(ctx, t, h.dialect().Answer)
 	case errors.Is(err, ErrGone), h.gone():
@@ -160,10 +160,10 @@ func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error
 }
 
 // notYet answers a client that has waited long enough in this request: a modern
-// one is sent round again, as long as it will go.
+// one is asked to repeat its request, at most maxRounds times.
 func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
 	if h.era == wire.Modern && round < maxRounds {
-		return h.comeAgain(t, round+1)
+		return h.askToRepeat(t, round+1)
 	}
 	return h.stillPending(ctx, t)
 }
@@ -182,9 +182,9 @@ func (h hold) withdraw(ref task.Ref, round int) {
 	}
 }
 
-// comeAgain sends a modern client round once more, with what the upstream asks,
-// if it does, and a state that finds the task again.
-func (h hold) comeAgain(t task.Task, round int) []byte {
+// askToRepeat asks a modern client to repeat its request, with what the upstream asks,
+// if it does, and with a state that finds the task again.
+func (h hold) askToRepeat(t task.Task, round int) []byte {
 	asked := []byte("{}")
 	if t.Asks() && t.Execution.InputRequests != nil {
 		asked = t.Execution.InputRequests
@@ -192,7 +192,7 @@ func (h hold) comeAgain(t task.Task, round int) []byte {
 	return h.nextRound(asked, roundState{task: t.ID, round: round})
 }
 
-// nextRound sends a modern client round with what it is asked.
+// nextRound asks a modern client to repeat its request with answers to what is asked.
 func (h hold) nextRound(asked []byte, s roundState) []byte {
 	ctx := context.WithoutCancel(h.reply.Context()) // the answer may be the last before the gate stops
 	state, err := h.seal(ctx, useWait, s.String())
@@ -228,9 +228,9 @@ func readRoundState(text string) (roundState, error) {
 	return roundState{task: task.ID(id), round: round, invited: invited != ""}, err
 }
 
-// again takes up a modern client that comes again. The state says which task;
-// the call must be the same.
-func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error {
+// resumeRound takes up a modern client that repeats its request. The state says which
+// task; the call must be the same.
+func (h hold) resumeRound(ctx context.Context, m *jsonrpc.Message, state string) error {
 	text, err := h.unseal(ctx, useWait, state)
 	if errors.Is(err, keyring.ErrForeign) {
 		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState was not issued to this client, or the gate's key was replaced; " +
@@ -262,10 +262,10 @@ func (h hold) again(ctx context.Context, m *jsonrpc.Message, state string) error
 
 // awaitAgain is await for a request that comes for a task which is there already.
 func (h hold) awaitAgain(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) error {
-	ctx, one := h.expect(ctx, m, h.id)
-	defer one.leave()
-	one.bind(h.ref(t.ID))
-	return h.await(ctx, m, t, round, one)
+	ctx, held := h.expect(ctx, m, h.id)
+	defer held.stop()
+	held.bind(h.ref(t.ID))
+	return h.await(ctx, m, t, round, held)
 }
 
 // Resume takes up a client that lost the stream of a request which is held. Place

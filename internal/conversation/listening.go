@@ -238,7 +238,7 @@ func (l Listening) FollowTasks(ctx context.Context, s Stream, ids []task.ID) {
 	upstreams := followedUpstreams{r: l.Request}
 	defer upstreams.leave()
 	l.touch(ctx, ids)
-	defer func() { l.leave(ctx, f.Open()) }()
+	defer func() { l.noteLeft(ctx, f.Open()) }()
 	for {
 		news, err := f.Next(ctx, l.hub.Beat())
 		if err != nil {

@@ -133,7 +133,7 @@ func (r planner) holds(m *jsonrpc.Message, judged gate.Judgement) *Plan {
 		}}
 	}
 	return &Plan{Kind: HoldRequest, Face: Face{Era: r.era, Patience: r.patience(m)}, Answer: func(ctx context.Context) error {
-		return hold(r).request(ctx, m, judged)
+		return hold(r).inRequest(ctx, m, judged)
 	}}
 }
 
@@ -177,7 +177,7 @@ func (r planner) own(ctx context.Context, m *jsonrpc.Message) *Plan {
 	if !IsSealed(state) {
 		return nil
 	}
-	return answers(func(ctx context.Context) error { return hold(r).again(ctx, m, state) })
+	return answers(func(ctx context.Context) error { return hold(r).resumeRound(ctx, m, state) })
 }
 
 // forward returns the plan of a message that passes: which answers the gate

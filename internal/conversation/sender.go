@@ -85,8 +85,8 @@ func (s *sender) tools() *upstream.Lookup {
 // maxLeave is how long it may take to note that a client no longer waits.
 const maxLeave = 5 * time.Second
 
-// leave notes that the owner of tasks no longer waits for them on this stream.
-func (s *sender) leave(ctx context.Context, ids []task.ID) {
+// noteLeft notes that the owner of tasks no longer waits for them on this stream.
+func (s *sender) noteLeft(ctx context.Context, ids []task.ID) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), maxLeave)
 	defer stop()
 	for _, id := range ids {

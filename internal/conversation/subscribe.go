@@ -50,62 +50,61 @@ func (s *subscriptions) join(id task.ID, listen listenFunc) (leave func()) {
 	if s.open == nil {
 		s.open = make(map[task.ID]*subscription)
 	}
-	one := s.open[id]
-	if one == nil {
-		one = &subscription{}
-		s.open[id] = one
+	sub := s.open[id]
+	if sub == nil {
+		sub = &subscription{}
+		s.open[id] = sub
 		var ctx context.Context
-		ctx, one.stop = context.WithCancel(context.Background())
-		s.running.Go(func() { s.listen(ctx, id, one, listen) })
+		ctx, sub.stop = context.WithCancel(context.Background())
+		s.running.Go(func() { s.listen(ctx, id, sub, listen) })
 	}
-	one.clients++
-	one.joins++
-	one.most = max(one.most, one.clients)
+	sub.clients++
+	sub.joins++
+	sub.most = max(sub.most, sub.clients)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if one.clients--; one.clients == 0 {
-			one.stop()
-			s.forget(id, one)
+		if sub.clients--; sub.clients == 0 {
+			sub.stop()
+			s.forget(id, sub)
 		}
 	}
 }
 
-// listen has the upstream listened to until that ends. A client that has joined since
-// then has it asked again, and so has the next one that joins.
-func (s *subscriptions) listen(ctx context.Context, id task.ID, one *subscription, listen listenFunc) {
+// listen runs listen until it returns, and again if a client has joined in the meantime.
+func (s *subscriptions) listen(ctx context.Context, id task.ID, sub *subscription, listen listenFunc) {
 	for heard := 0; ; {
 		s.mu.Lock()
-		if heard == one.joins || ctx.Err() != nil {
-			s.forget(id, one)
+		if heard == sub.joins || ctx.Err() != nil {
+			s.forget(id, sub)
 			s.mu.Unlock()
 			return
 		}
-		heard = one.joins
+		heard = sub.joins
 		s.mu.Unlock()
-		listen(ctx, func() int { return s.most(one) })
+		listen(ctx, func() int { return s.most(sub) })
 	}
 }
 
 // forget takes a subscription out, if it is still there. The caller holds the lock.
-func (s *subscriptions) forget(id task.ID, one *subscription) {
-	if s.open[id] == one {
+func (s *subscriptions) forget(id task.ID, sub *subscription) {
+	if s.open[id] == sub {
 		delete(s.open, id)
 	}
 }
 
-func (s *subscriptions) most(one *subscription) int {
+func (s *subscriptions) most(sub *subscription) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return one.most
+	return sub.most
 }
 
 // close ends all subscriptions, and waits for that.
 func (s *subscriptions) close() {
 	s.mu.Lock()
 	s.closed = true
-	for _, one := range s.open {
-		one.stop()
+	for _, sub := range s.open {
+		sub.stop()
 	}
 	s.mu.Unlock()
 	s.running.Wait()
@@ -160,7 +159,8 @@ type upstreamTask struct {
 }
 
 // listenUpstream listens to the upstream's task that t has become, until ctx
-// ends or there is no use in it: whoever has tasks can be asked as well.
+// ends or the upstream cannot be listened to. The gate then asks the upstream when a
+// client asks the gate.
 func (h *Hub) listenUpstream(ctx context.Context, u upstreamTask) {
 	ctx = approval.About(ctx, u.task)
 	for attempt := 0; ; attempt++ {
@@ -185,7 +185,7 @@ func (h *Hub) listenUpstream(ctx context.Context, u upstreamTask) {
 		}
 		// Those who lost the same upstream do not come again all at once.
 		delay := h.Waiting().Events.ReconnectDelay
-		pause := time.NewTimer(delay/2 + rand.N(max(delay, 1))) //nolint:gosec // nothing depends on nobody guessing it
+		pause := time.NewTimer(delay/2 + rand.N(max(delay, 1))) //nolint:gosec // jitter only; not security-sensitive
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -241,26 +241,25 @@ func (h *Hub) upstreamSays(ctx context.Context, c *upstream.Caller, t task.Task,
 		h.reports.take(ctx, t.ID, report{final: true, act: func(ctx context.Context) { h.catchUp(ctx, c, t) }})
 		return
 	}
-	h.note(ctx, task.OwnedBy(t.Owner).Ref(t.ID), said)
+	h.record(ctx, task.OwnedBy(t.Owner).Ref(t.ID), said)
 }
 
-// note takes note of what an upstream says of the task that a held call has
-// become.
-func (h *Hub) note(ctx context.Context, ref task.Ref, said approval.Report) {
+// record stores what an upstream says of the task that a held call has become.
+func (h *Hub) record(ctx context.Context, ref task.Ref, said approval.Report) {
 	h.reports.take(ctx, ref.ID, report{final: said.State.Ended() || said.Cancelled, act: func(ctx context.Context) {
 		_, err := h.cfg.Desk.Report(ctx, ref, said)
-		h.unnoted(ctx, ref.ID, err)
+		h.logNotStored(ctx, ref.ID, err)
 	}})
 }
 
 // catchUp asks the upstream how its task stands that t has become.
 func (h *Hub) catchUp(ctx context.Context, c *upstream.Caller, t task.Task) {
 	_, err := h.cfg.Desk.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), c)
-	h.unnoted(ctx, t.ID, err)
+	h.logNotStored(ctx, t.ID, err)
 }
 
-// unnoted logs that what an upstream said could not be noted.
-func (h *Hub) unnoted(ctx context.Context, id task.ID, err error) {
+// logNotStored logs that what an upstream said could not be stored.
+func (h *Hub) logNotStored(ctx context.Context, id task.ID, err error) {
 	if err != nil && ctx.Err() == nil {
 		h.cfg.Log.WarnContext(ctx, "cannot store the state of an upstream's task", "task_id", id, "cause", err)
 	}

@@ -100,7 +100,7 @@ func (f *StreamFilter) isOwn(m *jsonrpc.Message) bool {
 		return false
 	}
 	if from.id != "" {
-		f.hub.note(f.reply.Context(), f.ref(from.id), said)
+		f.hub.record(f.reply.Context(), f.ref(from.id), said)
 	}
 	f.hub.cfg.Metrics.Notified(metrics.FromUpstream)
 	return true

@@ -157,7 +157,7 @@ func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration,
 	}
 }
 
-// atDesk has the desk wait for a task, and returns where to hear how that ended.
+// atDesk has the desk wait for a task, and returns a channel that gets the outcome.
 func (w *waiting) atDesk(ctx context.Context, ref task.Ref, send approval.Sender) <-chan waitEnd {
 	done := make(chan waitEnd, 1) // so that the waiter ends even if nobody is left to hear it
 	go func() {

@@ -147,17 +147,17 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	b.identify(&c)
 	c.Upstream, c.Trace = b.upstream(), b.reply.Trace()
 	b.rememberHost(ctx)
-	ctx, one := b.expect(ctx, new(jsonrpc.Message), b.ids...) // a batch that waits as one is withdrawn as one
-	defer one.leave()
+	ctx, held := b.expect(ctx, new(jsonrpc.Message), b.ids...) // a batch that waits as one is withdrawn as one
+	defer held.stop()
 	t, _, err := b.hub.cfg.Desk.Hold(ctx, c)
-	one.bind(b.ref(t.ID))
+	held.bind(b.ref(t.ID))
 	if err != nil {
 		b.hub.cfg.Log.InfoContext(b.repeatable(ctx, c.Verdict.Label), "batch not held", "cause", err)
 		return b.answerEach(func(r *Request, _ int) []byte { return r.notHeldMessage(err) })
 	}
 	leave, err := b.EnterWaiting()
 	if err != nil {
-		b.leave(ctx, []task.ID{t.ID})
+		b.noteLeft(ctx, []task.ID{t.ID})
 		return b.answerEach(func(r *Request, i int) []byte { return r.pendingAnswer(ctx, t, b.messages[i].Method) })
 	}
 	defer leave()

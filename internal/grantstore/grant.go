@@ -22,7 +22,7 @@ import (
 
 // A Grant is a standing approval: it lets calls run that are like one that people
 // have approved, until a time and so many times at most. A grant changes only by
-// [Store], with one compare-and-swap, so that its uses are counted exactly
+// [Store], with one compare-and-set, so that its uses are counted exactly
 // whatever the number of replicas.
 type Grant struct {
 	ID       task.GrantID `json:"id"`

@@ -123,7 +123,7 @@ func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int
 		n.text = "The time to decide ran out while this was open. The call did not run."
 		return http.StatusGone, n
 	default:
-		n.text = "Somebody else decided first: " + standing(c.Approval, i.cfg.Now()).text
+		n.text = "Somebody else decided first: " + statusOf(c.Approval, i.cfg.Now()).text
 		return http.StatusConflict, n
 	}
 }

@@ -168,17 +168,17 @@ func givenSoFar(a casefile.Approval) []string {
 	return all
 }
 
-// grantStand says whether a standing approval can be used.
-func grantStand(g casefile.Grant) stand {
+// grantStatus says whether a standing approval can be used.
+func grantStatus(g casefile.Grant) status {
 	switch g.State {
 	case casefile.GrantActive:
-		return stand{label: "Active", tone: "good"}
+		return status{label: "Active", tone: "good"}
 	case casefile.GrantSpent:
-		return stand{label: "Used up", tone: "calm"}
+		return status{label: "Used up", tone: "calm"}
 	case casefile.GrantRevoked:
-		return stand{label: "Revoked", tone: "bad"}
+		return status{label: "Revoked", tone: "bad"}
 	default:
-		return stand{label: "Over", tone: "calm"}
+		return status{label: "Over", tone: "calm"}
 	}
 }
 

@@ -1481,7 +1481,7 @@ func pastRow(f frame, a casefile.Approval) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var70 string
-		templ_7745c5c3_Var70, templ_7745c5c3_Err = templ.JoinStringErrs(standing(a, f.now).text)
+		templ_7745c5c3_Var70, templ_7745c5c3_Err = templ.JoinStringErrs(statusOf(a, f.now).text)
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 268, Col: 35}
 		}
@@ -1493,7 +1493,7 @@ func pastRow(f frame, a casefile.Approval) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var71 = []any{"chip", standing(a, f.now).tone}
+		var templ_7745c5c3_Var71 = []any{"chip", statusOf(a, f.now).tone}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var71...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -1516,7 +1516,7 @@ func pastRow(f frame, a casefile.Approval) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var73 string
-		templ_7745c5c3_Var73, templ_7745c5c3_Err = templ.JoinStringErrs(standing(a, f.now).label)
+		templ_7745c5c3_Var73, templ_7745c5c3_Err = templ.JoinStringErrs(statusOf(a, f.now).label)
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 272, Col: 77}
 		}

@@ -122,34 +122,34 @@ func riskOf(a casefile.Approval) risk {
 	return r
 }
 
-// A stand is how a held call stands, in words.
-type stand struct {
+// A status is the state of a held call, in words.
+type status struct {
 	label string // one or two words
 	text  string // a sentence or two
 	tone  string // waiting, good, bad or calm: for the eye
 }
 
-// standing says how a stands.
-func standing(a casefile.Approval, now time.Time) stand {
+// statusOf returns the state of a in words.
+func statusOf(a casefile.Approval, now time.Time) status {
 	switch a.State {
 	case task.InputRequired:
-		return stand{"Waiting", quorumText(a), "waiting"}
+		return status{"Waiting", quorumText(a), "waiting"}
 	case task.Approved:
-		return stand{approvedLabel(a), approvedBy(a, now) + " " + a.Next, "good"}
+		return status{approvedLabel(a), approvedBy(a, now) + " " + a.Next, "good"}
 	case task.Executing:
-		return stand{"Running", approvedBy(a, now) + " It runs now.", "good"}
+		return status{"Running", approvedBy(a, now) + " It runs now.", "good"}
 	case task.Completed:
-		return stand{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can fetch the result.", "good"}
+		return status{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can fetch the result.", "good"}
 	case task.Rejected:
-		return stand{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
+		return status{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
 	case task.Cancelled:
-		return stand{"Withdrawn", "The agent withdrew it. " + ranText(a), "calm"}
+		return status{"Withdrawn", "The agent withdrew it. " + ranText(a), "calm"}
 	case task.Expired:
-		return stand{"Expired", expiredText(a), "calm"}
+		return status{"Expired", expiredText(a), "calm"}
 	case task.Failed:
-		return stand{"Failed", failedText(a, now), "bad"}
+		return status{"Failed", failedText(a, now), "bad"}
 	default:
-		return stand{"Accepted", "It is being processed.", "calm"}
+		return status{"Accepted", "It is being processed.", "calm"}
 	}
 }
 
@@ -210,15 +210,15 @@ var fixedOutcomes = map[task.Stage]string{
 	task.StagePolicyDrift:   "By then policy no longer allowed it. It did not run.",
 	task.StageArgumentDrift: "The call was no longer the one that was shown. It did not run.",
 	task.StageUncollected:   "The agent did not come back for it. It did not run.",
-	task.StageUpstreamError: "It ran, and the tool's server answered with an error.",
+	task.StageUpstreamError: "It ran, and the tool’s server answered with an error.",
 }
 
 // failureCauses describe failures after which the call may have run.
 var failureCauses = map[task.Stage]string{
-	task.StageUpstreamUnreachable: "The tool's server could not be reached.",
+	task.StageUpstreamUnreachable: "The tool’s server could not be reached.",
 	task.StageUpstreamTimeout:     "It took too long.",
 	task.StageExecutionTimeout:    "It took too long.",
-	task.StageUpstreamInvalid:     "The tool's server sent an invalid answer.",
+	task.StageUpstreamInvalid:     "The tool’s server sent an invalid answer.",
 	task.StageExecutorLost:        "The gate was interrupted while it ran.",
 }
 
@@ -329,10 +329,7 @@ func whyText(a casefile.Approval) string {
 
 // ruleName returns what begins a sentence about a rule.
 func ruleName(w *casefile.Why) string {
-	if name, named := strings.CutPrefix(w.Label, "rule "); named {
-		return "The rule " + name
-	}
-	return "The rule " + w.Label
+	return "The rule " + strings.TrimPrefix(w.Label, "rule ")
 }
 
 // subject says what kind of thing a call is about.
@@ -357,7 +354,7 @@ func requester(a casefile.Approval) string {
 	return a.Principal
 }
 
-// A hint is what a tool's server says of it, in words.
+// A hint is what a tool’s server says of it, in words.
 type hint struct{ text, tone string }
 
 func hintsOf(a casefile.Approval) []hint {

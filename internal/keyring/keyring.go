@@ -5,7 +5,7 @@
 // Root keys are random. They are a record of the store, which the first replica
 // creates and all others read, so that what one seals all can open. The holder of
 // a root key can make sessions of operators: it is an administrator's
-// credential, and so is the database with its back-ups unless the store is
+// credential, and so is the database with its backups unless the store is
 // encrypted.
 //
 // The first key seals. [Ring.Rotate] puts a new one before it; the others open

@@ -38,7 +38,7 @@ func (c Config) withConn(ctx context.Context, conn net.Conn) context.Context {
 // has been answered.
 func (c Config) changed(conn net.Conn, state http.ConnState) {
 	if bounded, ok := boundedOf(conn); ok && state == http.StateIdle {
-		bounded.place.Rest()
+		bounded.place.SetIdle()
 	}
 	if c.State != nil && state != http.StateHijacked { // a stream is open, see closed
 		c.State(conn, state)
@@ -73,7 +73,7 @@ func busy(next http.Handler) http.Handler {
 		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(lingering)) != nil {
 			panic(http.ErrAbortHandler)
 		}
-		conn.place.Rest()
+		conn.place.SetIdle()
 	})
 }
 
@@ -89,7 +89,7 @@ func readFirst(w http.ResponseWriter, r *http.Request, patience time.Duration) b
 	if !ok || http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) != nil {
 		return false
 	}
-	conn.place.Rest()
+	conn.place.SetIdle()
 	var body bytes.Buffer
 	_, err := io.CopyN(&body, r.Body, maxOperatorBody)
 	if !conn.place.Use() {

@@ -65,8 +65,8 @@ func (c *client) recognise() *wire.Problem {
 	return nil
 }
 
-// recogniseAgain recognises the sender once more if agents have been recognised in
-// another way since: meanwhile, what it showed may have been taken from it.
+// recogniseAgain recognises the sender again if the identity settings have changed
+// since: its credential may have been revoked.
 func (c *client) recogniseAgain() *wire.Problem {
 	if c.h.current.Load().over == c.since.over {
 		return nil

@@ -279,8 +279,8 @@ func metaOf(p jsonrpc.Packet) jsonrpc.Value {
 func streams(resp *http.Response) bool { return kindOf(resp) == "text/event-stream" }
 
 // hearsGateOnly reports whether a client that listens gets the gate's own events
-// instead of the upstream's answer, which is nil if there is none. A client that
-// must identify itself better to be let in has to see that. A client that only
+// instead of the upstream's answer, which is nil if there is none. It does get the
+// upstream's 401 or 403, so that it can authenticate. A client that only
 // wants to hear of changed lists, which the gate declares, is served if
 // the upstream has no such method.
 func (x *exchange) hearsGateOnly(p *conversation.Plan, resp *http.Response) bool {

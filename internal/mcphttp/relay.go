@@ -73,7 +73,7 @@ func (a relay) body(body io.Reader) error {
 	defer pieces.Put(piece)
 	n, err := fill(body, piece[:])
 	whole := errors.Is(err, io.EOF)
-	problem := a.nonsense(piece[:n], err)
+	problem := a.invalidAnswer(piece[:n], err)
 	switch {
 	case problem != nil:
 	case !a.x.h.cfg.Hub.Governs():
@@ -123,7 +123,7 @@ func (a relay) rewritten(ctx context.Context, body io.Reader) error {
 	if err == nil {
 		err = io.EOF
 	}
-	problem := a.nonsense(message, err)
+	problem := a.invalidAnswer(message, err)
 	m, parseErr := a.x.readMessage(message)
 	if problem == nil && (parseErr != nil || !a.x.request.IsAnswer(m)) {
 		problem = uncheckable(parseErr)
@@ -151,10 +151,9 @@ func (a relay) batch(ctx context.Context, body io.Reader) error {
 	return a.x.request.AnswerBatch(ctx, a.plan, elements)
 }
 
-// nonsense returns the problem if a request was answered by something that is
-// no JSON-RPC message, as if that were one. Other statuses than success, and
-// answers to what is no request, are between the client and the upstream.
-func (a relay) nonsense(begin []byte, err error) *wire.Problem {
+// invalidAnswer returns a problem if a successful answer to a request is no JSON-RPC
+// message. An answer with another status, or to what is no request, passes as it is.
+func (a relay) invalidAnswer(begin []byte, err error) *wire.Problem {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return brokenOff(err)
 	}

@@ -106,7 +106,7 @@ func (x *exchange) subscribe(id task.ID) (s *subscription, err error) {
 	}
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
 	s = &subscription{x: x, ctx: ctx, watch: w, end: end}
-	//nolint:gosec // nothing depends on nobody guessing it
+	//nolint:gosec // jitter only; not security-sensitive
 	return s, x.newStream().send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
 }
 

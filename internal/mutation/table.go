@@ -278,7 +278,7 @@ var mutations = []mutation{
 	},
 	{
 		"a connection gives way while a request is under way", "internal/admission/place.go",
-		`	l.pool.unrest(l)
+		`	l.pool.removeIdle(l)
 	return !l.left`, `	return !l.left`,
 		"internal/app", "^TestBusyConnectionsStay$",
 	},

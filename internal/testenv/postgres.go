@@ -92,7 +92,7 @@ func postgresPrograms(ctx context.Context) (string, error) {
 // to others, so that a server which is started a moment later finds it free.
 func FreePort(ctx context.Context) (int, error) {
 	for {
-		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // nobody must be kept from guessing it
+		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // a port; not security-sensitive
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		switch {
 		case err == nil:

@@ -211,7 +211,7 @@ func (e *retryError) delay(attempt int) time.Duration {
 		return e.after
 	}
 	d := firstBackoff << (attempt - 1)
-	return d/2 + rand.N(d/2) //nolint:gosec // nobody gains by guessing it
+	return d/2 + rand.N(d/2) //nolint:gosec // jitter only; not security-sensitive
 }
 
 // sleep reports whether d went by before ctx ended.

@@ -196,7 +196,7 @@ func checkMeta(m *jsonrpc.Message, version jsonrpc.Value) (claimed string, err e
 // it cannot know. All else is the upstream's to refuse, which also knows what
 // it supports.
 func checkUnknownVersion(m *jsonrpc.Message, version string) error {
-	if !Governed(m.Method) {
+	if !needsKnownVersion(m.Method) {
 		return nil
 	}
 	return &Problem{
@@ -205,9 +205,9 @@ func checkUnknownVersion(m *jsonrpc.Message, version string) error {
 	}
 }
 
-// Governed reports whether messages with this method are judged by policy or
-// answered by the gate itself.
-func Governed(method string) bool {
+// needsKnownVersion reports whether the gate must understand a message with this method:
+// policy judges it, or the gate answers it.
+func needsKnownVersion(method string) bool {
 	switch method {
 	case "tools/call", "resources/read", "resources/subscribe", "prompts/get":
 		return true

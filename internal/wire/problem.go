@@ -93,12 +93,12 @@ var table = map[Type]codes{
 	UpstreamRedirect:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream answered with a redirect, which the gate does not follow"},
 	UpstreamUnasked:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream answered a different request"},
 	UpstreamTaskGone:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream no longer knows the task that it created for the call"},
-	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; it did not run"},
-	AmbiguousName:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the upstream may read the name differently; it did not run"},
+	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; the call did not run"},
+	AmbiguousName:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the upstream may read the name differently; the call did not run"},
 	AmbiguousMethod:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 400, 0, "the method is a misspelling of one that policy controls"},
 	TaskRequired:       {jsonrpc.CodeMethodNotFound, CodeMissingCapability, 0, 400, "this tool must be called as a task"},
 	ApprovalPending:    {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "still waiting for approval or for the result, ask again"},
-	StoreUnavailable:   {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "calls that need approval cannot be stored at the moment; it did not run, try again"},
+	StoreUnavailable:   {codeUnavailable, jsonrpc.CodeInternal, 0, 503, "the gate cannot store calls that need approval at the moment; the call did not run, try again"},
 	Internal:           {jsonrpc.CodeInternal, jsonrpc.CodeInternal, 0, 500, "internal error"},
 }
 

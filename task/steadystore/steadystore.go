@@ -259,7 +259,7 @@ func (s *Store) mend(ctx context.Context) error {
 // jittered returns between half and one and a half of d, so that many replicas
 // do not come back all at once.
 func jittered(d time.Duration) time.Duration {
-	return d/2 + rand.N(d) //nolint:gosec // nobody gains by guessing it
+	return d/2 + rand.N(d) //nolint:gosec // jitter only; not security-sensitive
 }
 
 // pause waits and reports whether ctx goes on.

@@ -37,7 +37,7 @@ func grant(t reporter, s grantstore.Scope, uses int) grantstore.Grant {
 	must(t, err)
 	return grantstore.Grant{
 		ID: grantstore.NewID(s), Workflow: s.Workflow, Pattern: pattern, Free: s.Free, Meta: map[string]task.Digest{"m": {1}},
-		From: "tg_1", By: []task.Decision{{By: "bob", Standing: task.Standing{Groups: []string{"oncall"}}, At: epoch}},
+		From: "tg_1", By: []task.Decision{{By: "bob", Authority: task.Authority{Groups: []string{"oncall"}}, At: epoch}},
 		GivenAt: epoch, Until: epoch.Add(ttl), MaxUses: uses, Facts: `{"é":1}`,
 	}
 }

@@ -58,7 +58,7 @@ func (h History) Check(ctx context.Context) (Account, error) {
 		stories := make([]*story, historyTasks)
 		var telling sync.WaitGroup
 		for i := range stories {
-			dice := rand.New(rand.NewPCG(h.Seed, round*historyTasks+uint64(i))) //nolint:gosec // what is tried may be guessed
+			dice := rand.New(rand.NewPCG(h.Seed, round*historyTasks+uint64(i))) //nolint:gosec // a seeded test; not security-sensitive
 			telling.Go(func() { stories[i] = h.tell(ctx, dice) })
 		}
 		telling.Wait()

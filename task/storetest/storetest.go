@@ -120,7 +120,7 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		task.SetVariables{Side: task.ServerSide, Values: task.Variables{"server.x": json.RawMessage(`-0.0`)}},
 		task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(time.Minute)},
 		task.Contact{PollInterval: 5 * time.Second, WaitsUntil: epoch.Add(10 * time.Second)},
-		task.Approve{By: "bob", Reason: "fine", As: task.Standing{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
+		task.Approve{By: "bob", Reason: "fine", As: task.Authority{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
 		task.Approve{By: "eve", Gives: &task.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, Free: []string{"path"}}},
 		task.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
 		task.Progress{

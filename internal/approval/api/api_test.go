@@ -334,7 +334,7 @@ func TestDecide(t *testing.T) {
 	}
 	<-time.After(time.Until(page.Approvals[0].ExpiresAt) + time.Millisecond)
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "expired")
-	if _, err := o.desk.Cases().Show(t.Context(), id); err != nil { // which brings its end home to it
+	if _, err := o.desk.Cases().Show(t.Context(), id); err != nil { // which expires it
 		t.Fatal(err)
 	}
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "ended")

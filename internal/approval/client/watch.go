@@ -69,7 +69,7 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 				return
 			}
 			// Spread out, so that all who watch do not come back at once.
-			pause := w.backoff + rand.N(w.backoff) //nolint:gosec // nothing depends on nobody guessing it
+			pause := w.backoff + rand.N(w.backoff) //nolint:gosec // jitter only; not security-sensitive
 			w.backoff = min(2*w.backoff, maxBackoff)
 			if !yield(Event{}, &LostError{err, pause}) || !sleep(ctx, pause) {
 				return

@@ -201,7 +201,7 @@ function adoptCase(old, fresh) {
     if (reason && $("#reason")) $("#reason").value = reason;
     reading();
     if (focus) (document.getElementById(focus) || $("#main")).focus();
-    tell(`${$("#verdict-title").textContent}. ${$("#standing").textContent}`);
+    tell(`${$("#verdict-title").textContent}. ${$("#status-text").textContent}`);
   }
   adoptPart("#agent", old, fresh);
   // What was decided but is not over is not told of by the stream.

@@ -14,8 +14,8 @@ type mailbox struct {
 	mu      sync.Mutex
 	news    sync.Cond
 	events  [][]byte
-	unread  int   // bytes in events
-	reader  *mail // who reads now; nil if nobody does
+	unread  int         // bytes in events
+	reader  *mailReader // who reads now; nil if nobody does
 	isEnded bool
 }
 
@@ -46,11 +46,11 @@ func (b *mailbox) addIfRead(message []byte) bool {
 	return read && b.add(message)
 }
 
-// open returns what is in the box from now on, in the place of who reads it now.
-func (b *mailbox) open(onClose func()) *mail {
+// open returns a reader of the box. It replaces the present reader, which gets EOF.
+func (b *mailbox) open(onClose func()) *mailReader {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reader = &mail{box: b, onClose: sync.OnceFunc(onClose)}
+	b.reader = &mailReader{box: b, onClose: sync.OnceFunc(onClose)}
 	b.news.Broadcast()
 	return b.reader
 }
@@ -63,15 +63,15 @@ func (b *mailbox) close() {
 	b.news.Broadcast()
 }
 
-// A mail is a mailbox that somebody reads.
-type mail struct {
+// A mailReader reads the events of a mailbox.
+type mailReader struct {
 	box     *mailbox
 	rest    []byte // of the event that is being read
 	onClose func()
 }
 
 // Read implements [io.Reader].
-func (m *mail) Read(p []byte) (int, error) {
+func (m *mailReader) Read(p []byte) (int, error) {
 	if len(m.rest) == 0 {
 		event, err := m.box.next(m)
 		if err != nil {
@@ -85,7 +85,7 @@ func (m *mail) Read(p []byte) (int, error) {
 }
 
 // next waits for the next event for m.
-func (b *mailbox) next(m *mail) ([]byte, error) {
+func (b *mailbox) next(m *mailReader) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.events) == 0 && b.reader == m && !b.isEnded {
@@ -100,7 +100,7 @@ func (b *mailbox) next(m *mail) ([]byte, error) {
 }
 
 // Close implements [io.Closer].
-func (m *mail) Close() error {
+func (m *mailReader) Close() error {
 	m.box.mu.Lock()
 	if m.box.reader == m {
 		m.box.reader = nil

@@ -111,9 +111,9 @@ func (b *Bridge) serveBatch(p *process, r *request) (*http.Response, error) {
 }
 
 // converse asks the server what a client asks.
-func (p *process) converse(r *request) (*conversation, error) {
+func (p *process) converse(r *request) (*pendingAnswer, error) {
 	memory := p.bridge.memoryFor(r)
-	c := &conversation{p: p, memory: memory, answers: stdioclient.NewAnswers(memory.take)}
+	c := &pendingAnswer{p: p, memory: memory, answers: stdioclient.NewAnswers(memory.take)}
 	if r.takesEvents() && r.first().Method != methodInitialize {
 		p.ask(c.answers)
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A conversation is a request with what the server says until it has answered.
-type conversation struct {
+// A pendingAnswer is what the server says to a request until it has answered it. It is
+// the body of the response if that is a stream.
+type pendingAnswer struct {
 	p       *process
 	answers *stdioclient.Answers
 	memory  *answerMemory
@@ -25,7 +26,7 @@ type conversation struct {
 
 // respond waits for the first thing that the server says of the request. The
 // response is JSON if that is the answer, and otherwise a stream of events.
-func (c *conversation) respond() (*http.Response, error) {
+func (c *pendingAnswer) respond() (*http.Response, error) {
 	text, final, err := c.answers.Next()
 	switch {
 	case err != nil:
@@ -41,7 +42,7 @@ func (c *conversation) respond() (*http.Response, error) {
 }
 
 // respondWhole waits for the answer. The response is JSON.
-func (c *conversation) respondWhole() (*http.Response, error) {
+func (c *pendingAnswer) respondWhole() (*http.Response, error) {
 	defer c.close()
 	text, err := c.final()
 	if err != nil {
@@ -51,7 +52,7 @@ func (c *conversation) respondWhole() (*http.Response, error) {
 }
 
 // final waits for the answer, and drops what comes before it.
-func (c *conversation) final() ([]byte, error) {
+func (c *pendingAnswer) final() ([]byte, error) {
 	for {
 		text, final, err := c.answers.Next()
 		if err != nil || final {
@@ -61,7 +62,7 @@ func (c *conversation) final() ([]byte, error) {
 }
 
 // Read implements [io.Reader].
-func (c *conversation) Read(p []byte) (int, error) {
+func (c *pendingAnswer) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
 		if c.ended {
 			return 0, io.EOF
@@ -86,13 +87,13 @@ func broken(err error) error {
 }
 
 // Close implements [io.Closer].
-func (c *conversation) Close() error {
+func (c *pendingAnswer) Close() error {
 	c.close()
 	c.memory.leave()
 	return nil
 }
 
-func (c *conversation) close() {
+func (c *pendingAnswer) close() {
 	c.once.Do(func() {
 		c.p.answered(c.answers)
 		c.answers.Close()

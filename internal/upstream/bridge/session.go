@@ -45,7 +45,7 @@ func (b *Bridge) begin(r *request) (*http.Response, error) {
 
 // greeted waits for the answer to initialize, and reports whether a session begins
 // with it.
-func (c *conversation) greeted() (_ *http.Response, begun bool, err error) {
+func (c *pendingAnswer) greeted() (_ *http.Response, begun bool, err error) {
 	defer c.close()
 	text, err := c.final()
 	if err != nil {

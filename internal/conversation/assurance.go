@@ -57,14 +57,14 @@ func (s *sender) identify(c *approval.Call) {
 	session, has := gate.SessionIn(c.Peer)
 	switch {
 	case has && s.hub.sessions.has(s.peer()):
-		c.Standing = approval.Proven
+		c.Assurance = approval.Proven
 	case has:
-		c.Standing = approval.Unknown
+		c.Assurance = approval.Unknown
 		c.Prove = func(ctx context.Context) bool { return s.proves(ctx, session) }
 	case c.Peer != "":
-		c.Standing = approval.Claimed
+		c.Assurance = approval.Claimed
 	default:
-		c.Standing = approval.Unknown
+		c.Assurance = approval.Unknown
 	}
 }
 
