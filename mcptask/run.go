@@ -30,7 +30,7 @@ func (s *Server) Start(ctx context.Context, d task.Draft) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	return t, s.Store.Create(ctx, t, s.Limits)
+	return t, task.Create(ctx, s.Store, t, s.Limits)
 }
 
 // draft returns the task that d makes, with an id.
@@ -65,7 +65,7 @@ func (s *Server) Launch(ctx context.Context, d task.Draft, work Work) (task.Task
 	if err != nil {
 		return task.Task{}, err
 	}
-	if err := s.Store.Create(ctx, t, s.Limits); err != nil {
+	if err := task.Create(ctx, s.Store, t, s.Limits); err != nil {
 		end()
 		return task.Task{}, err
 	}

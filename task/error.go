@@ -20,6 +20,7 @@ type Error struct {
 	Limit, Size      int64         // of what is too much, and how much it is
 	Detail           string        // what exactly is wrong
 	Err              error         // the cause, if there is another
+	NotAsked         bool          // the store was not asked, so it has changed nothing
 }
 
 // A Kind is the kind of an [Error].

@@ -143,7 +143,7 @@ func until(t *testing.T, what string, so func() bool) {
 func (s *troubledGate) inTrouble() {
 	s.t.Helper()
 	until(s.t, "trouble", func() bool { return strings.Contains(s.hold(10), `"code":-32013`) })
-	if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "it did not run") {
+	if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "the call did not run") {
 		s.t.Errorf("a call that needs approval: %s; want it refused as store_unavailable", answer)
 	}
 	if status, answer := s.modern(); status != http.StatusServiceUnavailable || !strings.Contains(answer, `"code":-32603`) ||

@@ -254,7 +254,7 @@ func (h *holder) admit(ctx context.Context, t task.Task, limits task.Limits) (ta
 		return t, false, err
 	}
 	for {
-		err := h.cfg.Store.Create(ctx, t, limits, creationNotes(t)...)
+		err := task.Create(ctx, h.cfg.Store, t, limits, creationNotes(t)...)
 		refused, ok := errors.AsType[*task.Error](err)
 		if !ok || refused.Kind != task.KindDuplicate {
 			return t, false, err

@@ -36,6 +36,56 @@ func (s *lossyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) 
 	return &task.Error{Kind: task.KindUnavailable}
 }
 
+// Create implements [task.Store].
+func (s *lossyStore) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
+	err := s.GateStore.Create(ctx, t, l, notes...)
+	if err != nil || !s.loses(t) {
+		return err
+	}
+	return &task.Error{Kind: task.KindUnavailable}
+}
+
+// A call whose task was stored is held, although the store could not say so: nobody is told
+// that it did not run and may be made again, while it is approved and runs.
+func TestLostAnswerToCreation(t *testing.T) {
+	for name, c := range map[string]approval.Call{
+		"needs no approval":        {Verdict: policy.Verdict{Action: policy.Forward}},
+		"needs no approval, alone": {Verdict: policy.Verdict{Action: policy.Forward}, Alone: true},
+		"needs approval":           {Verdict: held},
+		"needs approval, alone":    {Verdict: held, Alone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLedger()
+				o := open(t, func(cfg *approval.Config) {
+					cfg.Store = &lossyStore{GateStore: cfg.Store, loses: once(func(task.Task) bool { return true })}
+					cfg.Start = approval.StartOnApproval
+					cfg.Send = func(task.Task) approval.Sender { return l.send }
+				})
+				o.rule(c.Verdict)
+				made := call("agent", "/a")
+				made.Verdict, made.Alone = c.Verdict, c.Alone
+				kept, attached, err := o.Hold(t.Context(), made)
+				if err != nil || attached {
+					t.Fatalf("Hold: %v, attached %t; the store has the task", err, attached)
+				}
+				stop := o.runHousekeeping(t)
+				defer stop()
+				if c.Verdict.Action == policy.Approve {
+					if _, err := o.decide(t.Context(), kept.ID, alice, approval.Approve, ""); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass(time.Minute)
+				mustState(t, o.now(t, kept.ID), task.Completed)
+				if n := len(l.entries()); n != 1 {
+					t.Errorf("it ran %d times", n)
+				}
+			})
+		})
+	}
+}
+
 // once returns what, but true only once.
 func once(what func(task.Task) bool) func(task.Task) bool {
 	var was atomic.Bool

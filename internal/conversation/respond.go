@@ -103,8 +103,11 @@ func (r *responder) messageOf(a mcptask.Answer) []byte {
 // cannot be used, because of err.
 func (r *responder) StoreFailed(err error) *wire.Problem {
 	p := wire.StoreFailed(r.era, err)
-	if errors.Is(err, task.ErrOutdated) {
-		p.Detail = "this gate is older than its store and must be updated before it can hold calls; it did not run"
+	switch {
+	case errors.Is(err, task.ErrOutdated):
+		p.Detail = "this gate is older than its store and must be updated before it can hold calls; the call did not run"
+	case errors.Is(err, task.ErrMaybeCreated):
+		p.Detail = "the gate does not know whether it has stored the call: it may still be approved and run"
 	}
 	return p
 }

@@ -66,22 +66,35 @@ func TestUnseenIsNotSent(t *testing.T) {
 // A store that fails refuses what needs approval, in words that are true, and
 // leaves everything else alone.
 func TestStoreFails(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store} })
-	wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, "did not run", `"retry_after"`)
-	modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
-	wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, "did not run")
-	if modern.status != http.StatusServiceUnavailable {
-		t.Errorf("status %d; want 503", modern.status)
-	}
-	wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), "done get_x")
-	if ran := h.ran(); len(ran) != 1 {
-		t.Errorf("ran %v; want the forwarded call only", ran)
+	for name, tt := range map[string]struct {
+		err  error
+		told string
+	}{
+		"not asked":  {&task.Error{Kind: task.KindUnavailable, NotAsked: true}, "the call did not run"},
+		"full":       {&task.Error{Kind: task.KindUnavailable, Err: &task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("disk full")}}, "the call did not run"},
+		"broken off": {errors.New("connection reset"), "it may still be approved and run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store, tt.err} })
+			wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, tt.told, `"retry_after"`)
+			modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
+			wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, tt.told)
+			if modern.status != http.StatusServiceUnavailable {
+				t.Errorf("status %d; want 503", modern.status)
+			}
+			wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), "done get_x")
+			if ran := h.ran(); len(ran) != 1 {
+				t.Errorf("ran %v; want the forwarded call only", ran)
+			}
+		})
 	}
 }
 
-// failing is a store whose disk is full.
-type failing struct{ task.GateStore }
+// A failing store creates no tasks.
+type failing struct {
+	task.GateStore
 
-func (failing) Create(context.Context, task.Task, task.Limits, ...task.Note) error {
-	return errors.New("disk full")
+	err error
 }
+
+func (f failing) Create(context.Context, task.Task, task.Limits, ...task.Note) error { return f.err }

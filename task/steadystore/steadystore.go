@@ -299,7 +299,9 @@ func (u *use) begin(ctx context.Context) (task.GateStore, error) {
 	s.mu.Unlock()
 	inner := s.Unwrap()
 	if inner == nil || t != nil && t.prevents(u) {
-		return nil, u.unavailable(cause(t))
+		refused := u.unavailable(cause(t))
+		refused.NotAsked = true
+		return nil, refused
 	}
 	return inner, nil
 }
@@ -322,7 +324,7 @@ func cause(t *trouble) error {
 	return t.err
 }
 
-func (u *use) unavailable(err error) error {
+func (u *use) unavailable(err error) *task.Error {
 	return &task.Error{
 		Kind: task.KindUnavailable, ID: u.id, Action: u.action, Err: err,
 		Suggest: "try again in a moment", RetryAfter: u.store.o.MostWait,
