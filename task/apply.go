@@ -86,7 +86,7 @@ func (e Complete) apply(t *Task, _ time.Time) *Error {
 	return t.keep(e.Result)
 }
 
-func (e Fail) apply(t *Task, _ time.Time) *Error {
+func (e Fail) apply(t *Task, now time.Time) *Error {
 	if refused := e.check(t.State); refused != nil {
 		return refused
 	}
@@ -94,6 +94,9 @@ func (e Fail) apply(t *Task, _ time.Time) *Error {
 		if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {
 			return refused
 		}
+	}
+	if x := t.Execution; e.Detached && x != nil && !x.Detached() && !now.After(x.LeaseUntil) {
+		return &Error{Kind: KindNotExecutor}
 	}
 	f := e.Failure
 	if f.Ran == "" {

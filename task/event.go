@@ -105,6 +105,7 @@ type (
 	Fail struct {
 		By       string
 		Executor string // if not empty, the only executor whose run it ends; any other is [ErrNotExecutor]
+		Detached bool   // it ends no run that an executor is at work on, which is [ErrNotExecutor]
 		From     State  // if not empty, the only state that it ends; any other is [ErrConcurrentModification]
 		Failure  Failure
 		Message  string  // the words of the upstream about its task, for the owner alone, if there are any

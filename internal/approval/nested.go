@@ -45,7 +45,7 @@ func (rn *runner) polled(ctx context.Context, t task.Task, send Sender) (task.Ta
 	}
 	failed := sendError(asking, err)
 	if failed.Stage == task.StageUpstreamGone {
-		return rn.gone(ctx, t, err)
+		return rn.gone(ctx, t, err, "")
 	}
 	rn.cfg.Log.WarnContext(About(ctx, t), "upstream not asked", "error", err)
 	return t, failed
@@ -68,20 +68,23 @@ func sendError(ctx context.Context, err error) *SendError {
 }
 
 // gone ends a task that the upstream no longer knows. It will not know it later
-// either, and what became of the call cannot be known.
-func (rn *runner) gone(ctx context.Context, t task.Task, cause error) (task.Task, error) {
+// either, and what became of the call cannot be known. Executor is the run that was
+// told so, or empty if none was.
+func (rn *runner) gone(ctx context.Context, t task.Task, cause error, executor string) (task.Task, error) {
 	rn.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
 	return rn.fail(ctx, t, task.Fail{
-		Failure: task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"},
+		Executor: executor,
+		Failure:  task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"},
 	})
 }
 
-// fail ends a task that runs.
+// fail ends a task that runs. Unless end is by its executor, it ends no run that an executor
+// is at work on: that one may have the whole outcome already.
 func (rn *runner) fail(ctx context.Context, t task.Task, end task.Fail) (task.Task, error) {
 	ref := task.AnyOwner().Ref(t.ID)
-	end.By, end.From = rn.cfg.Name, task.Executing
+	end.By, end.From, end.Detached = rn.cfg.Name, task.Executing, end.Executor == ""
 	after, err := rn.updater().Advance(ctx, ref, end, rn.cfg.Now())
-	if overtaken(err) {
+	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
 		return rn.tasks.get(ctx, ref)
 	}
 	if err == nil {
@@ -290,7 +293,7 @@ func mayFetchAgain(fail task.Fail) bool {
 // release gives up being at work on t, for another to try.
 func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
 	if why.Stage == task.StageUpstreamGone {
-		if _, err := rn.gone(ctx, t, why); err != nil {
+		if _, err := rn.gone(ctx, t, why, t.Execution.Executor); err != nil {
 			rn.cfg.Log.ErrorContext(About(ctx, t), "task not ended", "error", err)
 		}
 		return

@@ -31,8 +31,8 @@ const (
 
 // A Server is one entry of a client's configuration.
 type Server struct {
-	Name     string
-	Place    string // where it is, if servers of this name may be in several places
+	Name   string
+	Place  string // where it is, if servers of this name may be in several places
 	Status Status
 }
 

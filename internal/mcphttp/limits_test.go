@@ -75,7 +75,9 @@ func TestStoreFails(t *testing.T) {
 		"broken off": {errors.New("connection reset"), "it may still be approved and run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = failing{c.Store, tt.err} })
+			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+				c.Store = failing{c.Store, tt.err}
+			})
 			wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, tt.told, `"retry_after"`)
 			modern := h.send(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
 			wantText(t, "modern", modern.wait(t), `"code":-32603`, `"store_unavailable"`, tt.told)
