@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"context"
 	"io/fs"
 	"path"
 	"strings"
@@ -30,4 +31,10 @@ func Migrations() []string {
 		files[i] = strings.TrimSuffix(path.Base(file), ".sql")
 	}
 	return files
+}
+
+// Setting returns the value of a setting of the server on the connections of s.
+func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
+	err = s.pool.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value)
+	return value, err
 }

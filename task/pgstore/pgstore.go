@@ -1,7 +1,7 @@
 // Package pgstore keeps tasks in a PostgreSQL database, for any number of replicas.
 //
 // An acknowledged change is as durable as the server's commits are. The server must
-// run with fsync and synchronous_commit on, which are the defaults, and with
+// run with fsync on, which is the default, and with
 // synchronous replication if a standby is to take over without a loss. The
 // replica that opens the database first makes the tables, or brings them up to date.
 //
@@ -139,8 +139,14 @@ func open(ctx context.Context, o Options) (*Store, error) {
 // this one writes. And it has the server end a transaction that is left in the
 // middle: a replica that the network has cut off would keep others from what it
 // has locked until the server finds out that nobody is there, which takes hours.
+//
+// Two settings must not be those of the role or the database. At another isolation level
+// a transaction does not see what the one before it, for which it waited, has written. And
+// a commit that is not synchronous may be lost after it was acknowledged.
 func introduce(ctx context.Context, conn *pgx.Conn, version int) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf("SET thoughtgate.schema = %d; SET idle_in_transaction_session_timeout = %d",
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET thoughtgate.schema = %d; SET idle_in_transaction_session_timeout = %d; "+
+		"SET default_transaction_isolation = 'read committed'; "+
+		"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 		version, sqlcore.Patience.Milliseconds()))
 	return err
 }
