@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"slices"
 	"sync"
@@ -21,6 +22,11 @@ func (t *Task) keep(r Result) *Error {
 	t.Result = &r
 	return nil
 }
+
+// castagnoli is the table of the checksum of a blob. Two runs may write chunks of one task:
+// one whose lease ended while it was suspended may write once more when it goes on. With
+// the checksum a mixture of two answers is noticed.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // writing is how many chunks of an answer are written at a time: a store that
 // makes every write durable is far faster at several than at one by one.
@@ -56,7 +62,7 @@ func WriteResult(ctx context.Context, s Blobs, ref Ref, answer io.Reader) (Resul
 				stop(err)
 			}
 		})
-		r.Chunks, r.Size = r.Chunks+1, r.Size+int64(n)
+		r.Chunks, r.Size, r.Sum = r.Chunks+1, r.Size+int64(n), crc32.Update(r.Sum, castagnoli, data)
 		if chunk = <-free; chunk == nil {
 			chunk = make([]byte, ChunkSize)
 		}
@@ -92,15 +98,17 @@ func OpenResult(ctx context.Context, s Blobs, t Task) io.Reader {
 	case t.Result.Chunks == 0:
 		return &chunkReader{rest: t.Result.Inline, err: io.EOF}
 	}
-	ref, n, size := OwnedBy(t.Owner).Ref(t.ID), 0, int64(0)
+	ref, n, size, sum := OwnedBy(t.Owner).Ref(t.ID), 0, int64(0), uint32(0)
 	return ReadChunks(func() ([]byte, error) {
 		switch {
 		case n < t.Result.Chunks:
 			chunk, err := s.ReadChunk(ctx, ref, n)
-			n, size = n+1, size+int64(len(chunk))
+			n, size, sum = n+1, size+int64(len(chunk)), crc32.Update(sum, castagnoli, chunk)
 			return chunk, err
 		case size != t.Result.Size:
 			return nil, t.refuse(&Error{Kind: KindChunkMissing, Size: size, Limit: t.Result.Size, Detail: "the answer is not whole"}, ActionReadChunk)
+		case t.Result.Sum != 0 && sum != t.Result.Sum:
+			return nil, t.refuse(&Error{Kind: KindChunkMissing, Detail: "another run has overwritten a part of the answer"}, ActionReadChunk)
 		default:
 			return nil, io.EOF
 		}

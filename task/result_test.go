@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"strings"
 	"testing"
@@ -39,8 +40,8 @@ func TestWriteResult(t *testing.T) {
 		0:                     {},
 		10:                    {Inline: []byte("xxxxxxxxxx"), Size: 10},
 		task.ChunkSize - 1:    {Inline: bytes.Repeat([]byte("x"), task.ChunkSize-1), Size: task.ChunkSize - 1},
-		task.ChunkSize:        {Chunks: 1, Size: task.ChunkSize},
-		3*task.ChunkSize + 10: {Chunks: 4, Size: 3*task.ChunkSize + 10},
+		task.ChunkSize:        {Chunks: 1, Size: task.ChunkSize, Sum: sum(task.ChunkSize)},
+		3*task.ChunkSize + 10: {Chunks: 4, Size: 3*task.ChunkSize + 10, Sum: sum(3*task.ChunkSize + 10)},
 	} {
 		var tee bytes.Buffer
 		got, err := task.WriteResult(t.Context(), s, ref, io.TeeReader(strings.NewReader(strings.Repeat("x", size)), &tee))
@@ -59,6 +60,11 @@ func TestWriteResult(t *testing.T) {
 	}
 	_, err := task.WriteResult(t.Context(), s, task.OwnedBy("bob").Ref("tg_1"), strings.NewReader(strings.Repeat("x", task.ChunkSize)))
 	mustBe(t, err, task.ErrOwnerMismatch)
+}
+
+// sum returns the checksum of a text of that many x.
+func sum(size int) uint32 {
+	return crc32.Checksum(bytes.Repeat([]byte("x"), size), crc32.MakeTable(crc32.Castagnoli))
 }
 
 type failing struct{ err error }
@@ -80,4 +86,29 @@ func TestReadResultFails(t *testing.T) {
 
 	done.Result.Size--
 	mustBe(t, task.ReadResult(t.Context(), s, done, io.Discard), task.ErrChunkMissing)
+}
+
+// A run whose lease ended while it was suspended may write one more chunk when another run
+// has completed the task. Nobody gets a mixture of the two answers.
+func TestMixedAnswers(t *testing.T) {
+	s := newStore(t)
+	store(t, s, task.Executing)
+	result, err := task.WriteResult(t.Context(), s, ref, strings.NewReader(strings.Repeat("x", 3*task.ChunkSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.Kind = task.ResultOK
+	done := advance(t, s, task.Complete{By: "gate-1", Result: result}, epoch)
+	if err := task.ReadResult(t.Context(), s, done, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteChunk(t.Context(), ref, 1, bytes.Repeat([]byte("y"), task.ChunkSize)); err != nil {
+		t.Fatal(err)
+	}
+	mustBe(t, task.ReadResult(t.Context(), s, done, io.Discard), task.ErrChunkMissing)
+
+	done.Result.Sum = 0 // of a version that kept none
+	if err := task.ReadResult(t.Context(), s, done, io.Discard); err != nil {
+		t.Errorf("an answer without a checksum: %v", err)
+	}
 }

@@ -230,6 +230,7 @@ type Result struct {
 	Size   int64      `json:"size"`            // of the whole answer, in bytes
 	Inline []byte     `json:"inline,omitzero"` // the answer, if Chunks is zero
 	Chunks int        `json:"chunks,omitzero"` // how many chunks the blob has, if it is one
+	Sum    uint32     `json:"sum,omitzero"`    // CRC-32C of the blob; zero if it is not known
 }
 
 // A ResultKind says what kind of answer a result is.
