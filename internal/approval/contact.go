@@ -40,6 +40,17 @@ func (vs *visits) Attend(ctx context.Context, ref task.Ref, send Sender) (task.T
 	return vs.contact(ctx, ref, send, vs.recordWaiting)
 }
 
+// Collect is [Desk.Contact] for an owner that asks for the outcome and does not wait for
+// it. It starts an approved task also if [StartOnResult] is set.
+func (vs *visits) Collect(ctx context.Context, ref task.Ref, send Sender) (task.Task, error) {
+	t, err := vs.Contact(ctx, ref, send)
+	if err != nil || t.State != task.Approved || send == nil || vs.settings().Start != StartOnResult {
+		return t, err
+	}
+	t, err = vs.runner.launch(ctx, ref, send)
+	return vs.withInterval(t), err
+}
+
 // contact is Contact, with what notes that the owner is there.
 func (vs *visits) contact(ctx context.Context, ref task.Ref, send Sender, note contactRecorder) (task.Task, error) {
 	t, err := vs.tasks.get(ctx, ref)

@@ -114,7 +114,7 @@ func (b batch) aboutOwnTask(ctx context.Context, m *jsonrpc.Message, p *Plan) []
 			return mcptask.Text{}.Around(string(result), ""), err
 		})
 	case mcptask.MethodResult:
-		t, err := r.hub.cfg.Desk.Contact(ctx, ref, r.send())
+		t, err := r.hub.cfg.Desk.Collect(ctx, ref, r.send())
 		return r.resultMessage(ctx, p, t, err)
 	default:
 		return r.errorMessage(methodNotFound())
@@ -242,7 +242,7 @@ func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgeme
 	if err != nil {
 		return r.messageOf(r.dialect().Refuse(err))
 	}
-	if !t.State.Terminal() {
+	if t = r.collect(ctx, t); !t.State.Terminal() {
 		return r.stillPending(ctx, t)
 	}
 	return r.outcomeMessage(ctx, p, t, r.dialect().Answer)

@@ -117,6 +117,7 @@ func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round 
 	if !t.State.Terminal() {
 		leave, err := h.EnterWaiting()
 		if err != nil {
+			t = h.collect(ctx, t)
 			h.noteLeft(ctx, []task.ID{t.ID})
 			return h.answer(h.stillPending(ctx, t)) // too many wait already: this one comes again later
 		}

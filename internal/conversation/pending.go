@@ -69,9 +69,15 @@ func (r *Request) pendingError(t task.Task) []byte {
 // that the call ran, or did not run, only if that is so; it does not invite the
 // model to change the call; and it ends the model's turn in time.
 func (r *Request) pendingText(ctx context.Context, t task.Task) string {
-	if t.State != task.InputRequired {
+	switch {
+	case t.State == task.Executing:
 		return "This call was approved and is running. " +
 			"Call the tool again with exactly the same arguments to get its result; it will not run twice."
+	case t.State.Terminal():
+		return "This call has ended. Call the tool again with exactly the same arguments to get its result; it will not run twice."
+	case t.State == task.Approved:
+		return "This call was approved and has not run yet. " +
+			"Call the tool again with exactly the same arguments: it then runs, once, and you get its result."
 	}
 	if _, shared := r.owner(); shared {
 		return r.withdrawnText(ctx, t)

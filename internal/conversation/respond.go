@@ -59,7 +59,8 @@ func (r *responder) AnswerError(e *jsonrpc.Error) error {
 		case jsonrpc.CodeMethodNotFound:
 			status = UnknownMethod
 		}
-		if kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); kind == string(wire.StoreUnavailable) {
+		switch kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); wire.Type(kind) {
+		case wire.StoreUnavailable, wire.ShuttingDown:
 			status = NotNow
 		}
 	}

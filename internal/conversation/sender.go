@@ -74,6 +74,20 @@ func (s *sender) delivered(ctx context.Context, t *task.Task) {
 	}
 }
 
+// collect starts t, if it is approved, for a client that asks for its outcome and does not
+// wait for it, and returns t as it is then.
+func (s *sender) collect(ctx context.Context, t task.Task) task.Task {
+	if t.State != task.Approved {
+		return t
+	}
+	started, err := s.hub.cfg.Desk.Collect(ctx, s.ref(t.ID), s.send())
+	if err != nil {
+		s.hub.cfg.Log.WarnContext(approval.About(ctx, t), "approved call not started", "cause", err)
+		return t
+	}
+	return started
+}
+
 // tools returns what asks the upstream for tools in the name of this request.
 func (s *sender) tools() *upstream.Lookup {
 	if s.lookup == nil {

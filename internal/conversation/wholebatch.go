@@ -157,6 +157,7 @@ func (b wholeBatch) hold(ctx context.Context, c approval.Call) error {
 	}
 	leave, err := b.EnterWaiting()
 	if err != nil {
+		t = b.collect(ctx, t)
 		b.noteLeft(ctx, []task.ID{t.ID})
 		return b.answerEach(func(r *Request, i int) []byte { return r.pendingAnswer(ctx, t, b.messages[i].Method) })
 	}

@@ -1,12 +1,14 @@
 package mcphttp_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -32,6 +34,26 @@ func TestDeferredUntilResult(t *testing.T) {
 	wantText(t, "again", p.ask(legacyAbout("tasks/result", id)), "made it")
 	if made, called := p.server.made(), p.server.heard("tools/call"); len(made) != 0 || len(called) != 1 {
 		t.Errorf("made %v, called %v; want one plain call", made, called)
+	}
+}
+
+// A batch asks for results as single requests do: a call in it, and tasks/result, let an
+// approved call begin.
+func TestDeferredInBatch(t *testing.T) {
+	for name, again := range map[string]func(id string) string{
+		"call":         func(string) string { return toolCall("8", "hold_x", "") },
+		"tasks/result": func(id string) string { return legacyAbout("tasks/result", id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+			wantText(t, "held", h.ask("["+toolCall("7", "hold_x", "")+"]"), "has not run")
+			id := h.pending(1)[0]
+			h.approve(id)
+			eventually(t, "the batch gets the result", func() bool { return strings.Contains(h.ask("["+again(string(id))+"]"), "done hold_x") })
+			if ran := h.ran(); len(ran) != 1 {
+				t.Errorf("ran %v; want one call", ran)
+			}
+		})
 	}
 }
 

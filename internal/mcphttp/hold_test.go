@@ -520,6 +520,27 @@ func TestShutdownWhileHeld(t *testing.T) {
 	wantText(t, "answer", req.wait(t), `"code":-32013`)
 }
 
+// A modern client that asks for its task while the gate stops is told to try again by the
+// status too, so that a balancer sends it to another replica.
+func TestTaskDuringShutdown(t *testing.T) {
+	var later atomic.Int64
+	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+		c.Durable, c.Now = true, func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	later.Store(int64(30 * time.Minute)) // so that its client is not there
+	h.approve(task.ID(id))
+	if err := h.desk.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	message, headers := about("tasks/get", id)
+	get := h.send(message, headers...)
+	wantText(t, "answer", get.wait(t), `"code":-32603`, `"shutting_down"`)
+	if get.status != http.StatusServiceUnavailable {
+		t.Errorf("status %d; want 503", get.status)
+	}
+}
+
 // A client of 2025-11-25 that loses the stream of a held request resumes it,
 // and only that client can.
 func TestResumeHeldRequest(t *testing.T) {

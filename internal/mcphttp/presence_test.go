@@ -83,6 +83,29 @@ func TestClientWithoutRoomPolls(t *testing.T) {
 	h.see(id, task.OwnerGone)
 }
 
+// A client that has no room to wait, and repeats a call that was approved meanwhile, lets it
+// run, and is told the truth about it.
+func TestClientWithoutRoomStartsCall(t *testing.T) {
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
+	first := h.sendHeld(toolCall("1", "hold_y", ""))
+	id := h.pending(1)[0]
+	first.cancel()
+	h.see(id, task.OwnerGone)
+	h.approve(id)
+	other := h.sendHeld(toolCall("2", "hold_x", ""))
+	defer other.cancel()
+	h.askUntil("done hold_y", func() string {
+		answer := h.ask(toolCall("3", "hold_y", ""))
+		if strings.Contains(answer, "is running") && h.state(id) == task.Approved {
+			t.Fatalf("of a call that does not run: %s", answer)
+		}
+		return answer
+	})
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
+	}
+}
+
 // A client that listens to its task waits for it as long as its stream is open.
 func TestSubscriberWaits(t *testing.T) {
 	h := newFixture(t, nil)
