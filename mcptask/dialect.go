@@ -54,6 +54,9 @@ type Dialect struct {
 	// Page returns where people decide about a task. It may be nil.
 	Page func(task.ID) string
 
+	// MinPoll is the shortest interval at which clients are asked to poll a new task.
+	MinPoll time.Duration
+
 	// Now is the time at which tasks are shown. If it is zero, nothing is said of
 	// the time that is left.
 	Now time.Time
@@ -225,9 +228,9 @@ func (d Dialect) pollInterval(t task.Task) *Millis {
 	switch age := d.Now.Sub(t.CreatedAt); {
 	case d.Now.IsZero():
 	case age < time.Minute:
-		interval = min(interval, firstMinute)
+		interval = min(interval, max(firstMinute, d.MinPoll))
 	case age < 2*time.Minute:
-		interval = min(interval, secondMinute)
+		interval = min(interval, max(secondMinute, d.MinPoll))
 	}
 	return new(MillisOf(interval))
 }

@@ -154,6 +154,7 @@ func waiting(cfg config.Config) conversation.Waiting {
 		Forever:  cfg.Tasks.MaxTTL,
 		Hosts:    hostsOf(cfg.Waiting.Hosts),
 		Beat:     cfg.Waiting.Keepalive,
+		MinPoll:  cfg.Tasks.MinPollInterval,
 		PerOwner: cfg.Tasks.MaxPendingPerOwner,
 		Pending:  mcptask.Status(cfg.Tasks.PendingStatus),
 		Drafts:   cfg.Drafts,

@@ -2,7 +2,9 @@ package app_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,5 +142,32 @@ func TestHostileTextInLog(t *testing.T) {
 				t.Errorf("hidden character %U in %s", r, text)
 			}
 		}
+	}
+}
+
+// CORE-007 F-001.8: when a client meets an upstream, the log says what the upstream can do.
+func TestUpstreamCapabilitiesAreLogged(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},`+
+			`"capabilities":{"tools":{"listChanged":true},"tasks":{"requests":{"tools":{"call":{}}}}}}}`)
+	}))
+	t.Cleanup(up.Close)
+	a, log, stop := startLogged(t, holding(up.URL, "memory:"))
+	t.Cleanup(func() { _ = stop() })
+	say(t, a.AgentAddr(), "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
+	wantLine(t, decoded(t, log.with("upstream capabilities")), logLine{"level": "INFO", "tasks": true, "sse": false})
+}
+
+// GOV-001 F-002: clients are never asked to poll more often than is configured.
+func TestShortestPollInterval(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(up.Close)
+	a, stop := start(t, holding(up.URL, "memory:")+"tasks: {min_poll_interval: 10s}\n")
+	t.Cleanup(func() { _ = stop() })
+	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_a","task":{}}`)
+	if !strings.Contains(created, `"pollInterval":10000,`) && !strings.Contains(created, `"pollInterval":10000}`) {
+		t.Errorf("a new task is %s; want a poll interval of 10 s", created)
 	}
 }

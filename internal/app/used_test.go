@@ -1,81 +1,142 @@
 package app_test
 
 import (
+	"bytes"
+	"fmt"
 	"go/ast"
+	"go/build"
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+)
 
-	"github.com/thoughtgate/thoughtgate-go/internal/config"
+const (
+	module     = "github.com/thoughtgate/thoughtgate-go/"
+	configPath = module + "internal/config"
 )
 
 // TestEverySettingIsUsed demands that what the configuration can say is asked for
 // by the program: a setting that is read and checked but never used would be
 // believed and not obeyed.
 func TestEverySettingIsUsed(t *testing.T) {
-	used := selectors(t, "*.go", "../../cmd/thoughtgate/*.go")
-	unused := map[string]bool{}
-	visit(reflect.TypeFor[config.Config](), func(structure reflect.Type, field string) {
-		if !used[field] {
-			unused[structure.Name()+"."+field] = true
+	c := newTypeChecker(t, module+"internal/app", module+"cmd/thoughtgate")
+	settings, err := c.importer.Import(configPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unused := map[*types.Var]string{}
+	visit(settings.Scope().Lookup("Config").Type(), unused)
+	if len(unused) < 100 {
+		t.Fatalf("there are only %d settings", len(unused))
+	}
+	for _, dir := range []string{".", "../../cmd/thoughtgate"} {
+		for field := range c.fieldsUsedIn(dir) {
+			delete(unused, field)
 		}
-	})
+	}
+	names := slices.Sorted(maps.Values(unused))
 	// Package config itself reads the files of policies.
-	delete(unused, "Cedar.Policies")
-	if len(unused) > 0 {
-		t.Errorf("nothing asks for %v", slices.Sorted(maps.Keys(unused)))
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "Cedar.Policies" || strings.HasPrefix(name, "Source.") })
+	if len(names) > 0 {
+		t.Errorf("nothing asks for %v", names)
 	}
 }
 
-// visit calls found with every field of the structures of package config that t
-// is made of.
-func visit(t reflect.Type, found func(structure reflect.Type, field string)) {
-	switch t.Kind() {
-	case reflect.Slice, reflect.Map, reflect.Pointer:
-		visit(t.Elem(), found)
-	case reflect.Struct:
-		if !strings.HasSuffix(t.PkgPath(), "/internal/config") {
+// visit adds the exported fields of the structures of package config that t is made of to
+// fields, with their names.
+func visit(t types.Type, fields map[*types.Var]string) {
+	switch t := t.(type) {
+	case *types.Slice:
+		visit(t.Elem(), fields)
+	case *types.Map:
+		visit(t.Elem(), fields)
+	case *types.Pointer:
+		visit(t.Elem(), fields)
+	case *types.Alias:
+		visit(types.Unalias(t), fields)
+	case *types.Named:
+		structure, ok := t.Underlying().(*types.Struct)
+		if !ok || t.Obj().Pkg() == nil || t.Obj().Pkg().Path() != configPath {
 			return
 		}
-		for f := range t.Fields() {
-			if f.IsExported() {
-				found(t, f.Name)
-				visit(f.Type, found)
+		for field := range structure.Fields() {
+			if field.Embedded() {
+				visit(field.Type(), fields)
+			} else if _, seen := fields[field]; field.Exported() && !seen {
+				fields[field] = t.Obj().Name() + "." + field.Name()
+				visit(field.Type(), fields)
 			}
 		}
-	default:
 	}
 }
 
-// selectors returns the names that stand behind a dot in files that are no tests.
-func selectors(t *testing.T, patterns ...string) map[string]bool {
+// A typeChecker reads packages with their types.
+type typeChecker struct {
+	t        *testing.T
+	files    *token.FileSet
+	importer types.Importer
+}
+
+// newTypeChecker returns one that knows what the packages import, from what the compiler
+// has written of it.
+func newTypeChecker(t *testing.T, packages ...string) typeChecker {
 	t.Helper()
-	names := map[string]bool{}
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatal("no files", pattern, err)
+	listed := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
+	var problems bytes.Buffer
+	listed.Stderr = &problems
+	out, err := listed.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &problems)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	files := token.NewFileSet()
+	return typeChecker{t: t, files: files, importer: importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no package %s", path)
 		}
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(tree, func(n ast.Node) bool {
-				if s, ok := n.(*ast.SelectorExpr); ok {
-					names[s.Sel.Name] = true
-				}
-				return true
-			})
+		return os.Open(exports[path])
+	})}
+}
+
+// fieldsUsedIn returns the fields that the program in a directory selects. Tests do not
+// count.
+func (c typeChecker) fieldsUsedIn(dir string) map[*types.Var]bool {
+	c.t.Helper()
+	listed, err := build.ImportDir(dir, 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var trees []*ast.File
+	for _, name := range listed.GoFiles {
+		tree, err := parser.ParseFile(c.files, filepath.Join(dir, name), nil, 0)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		trees = append(trees, tree)
+	}
+	found := types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	checker := types.Config{Importer: c.importer}
+	if _, err := checker.Check(dir, c.files, trees, &found); err != nil {
+		c.t.Fatal(err)
+	}
+	used := map[*types.Var]bool{}
+	for _, s := range found.Selections {
+		if field, ok := s.Obj().(*types.Var); ok {
+			used[field] = true
 		}
 	}
-	return names
+	return used
 }

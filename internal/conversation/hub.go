@@ -37,6 +37,7 @@ type Waiting struct {
 	Forever  time.Duration // for a host that has no limit of its own
 	Hosts    []Host        // limits of hosts, before those that are built in
 	Beat     time.Duration // between two signs of life
+	MinPoll  time.Duration // between two polls of a client
 	PerOwner int           // how many requests of one client may wait at a time; 0 means any number
 	Pending  mcptask.Status
 	Drafts   bool // show modern clients approvals as drafts of MCP propose
@@ -125,7 +126,7 @@ func (h *Hub) Close() {
 func (h *Hub) dialect(era wire.Era) mcptask.Dialect {
 	w := h.Waiting()
 	return mcptask.Dialect{
-		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, Page: w.Page, Now: time.Now(), Proxy: true,
+		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, Page: w.Page, MinPoll: w.MinPoll, Now: time.Now(), Proxy: true,
 	}
 }
 

@@ -96,7 +96,7 @@ func TestNestedLegacyTask(t *testing.T) {
 		wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
 		return len(p.server.heard("tasks/get")) > 0
 	})
-	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"pollInterval":20`)
+	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"pollInterval":20,`)
 	p.server.done(madeIt)
 	eventually(t, "the upstream is done", func() bool {
 		return strings.Contains(p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)

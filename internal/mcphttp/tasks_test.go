@@ -152,7 +152,7 @@ func TestUnknownTasks(t *testing.T) {
 	}
 }
 
-// EC-TASK-007, 008, 009, EC-SEP-008: cancelling.
+// EC-TASK-007, 008, EC-SEP-008: cancelling.
 func TestCancelTask(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
