@@ -48,7 +48,14 @@ func suites() []suite {
 			{Name: "Transition", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 5},
 			{Name: "Memory", Metric: "B/task", Scale: 1, Unit: "B", Budget: 1024},
 		}},
-		{module + "internal/wire", "^Benchmark(Declare|RewriteList)$", []report.GoBudget{
+		{module + "internal/policy", "^BenchmarkJudge(1000Rules|Cedar)$", []report.GoBudget{
+			{Name: "Judge1000Rules", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 1},
+			{Name: "JudgeCedar/own/100", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 50},
+			{Name: "JudgeCedar/any/100", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 50},
+		}},
+		{module + "internal/wire", "^Benchmark(ScanAndRoute|Declare|RewriteList)$", []report.GoBudget{
+			{Name: "ScanAndRoute", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
+			{Name: "ScanAndRoute", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
 			{Name: "Declare", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
 			{Name: "RewriteList", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
 		}},
