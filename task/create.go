@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 )
 
 // ErrMaybeCreated is in the error of [Create] if it is not known whether the store has the
@@ -53,10 +55,8 @@ func Create(ctx context.Context, s Store, t Task, limits Limits, notes ...Note) 
 // look returns nil if s has t, [ErrNotFound] if it has not, and [ErrMaybeCreated] if it
 // does not say so before ctx ends.
 func look(ctx context.Context, s Store, t Task) error {
-	for pause := firstLook; ; pause = min(2*pause, time.Second) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+	for wait := firstLook; ; wait = min(2*wait, time.Second) {
+		if !pause.For(ctx, wait) {
 			return ErrMaybeCreated
 		}
 		if _, err := s.Get(ctx, OwnedBy(t.Owner).Ref(t.ID)); err == nil || errors.Is(err, ErrNotFound) {

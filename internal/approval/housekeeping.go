@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -49,18 +50,9 @@ func (d *Desk) Run(ctx context.Context) error {
 			}
 			if reason == task.Changed {
 				d.report(ctx, d.housekeeper.dispatch(ctx))
-				pause(ctx, dispatchPause)
+				pause.For(ctx, dispatchPause)
 			}
 		}
-	}
-}
-
-func pause(ctx context.Context, long time.Duration) {
-	t := time.NewTimer(long)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -154,7 +155,7 @@ func (l *lane) run(ctx context.Context) {
 		if _, err := changes.Next(ctx, nil, nil); err != nil {
 			return
 		}
-		pause(ctx, gather)
+		pause.For(ctx, gather)
 	}
 }
 
@@ -448,13 +449,4 @@ func (l *lane) ended(ctx context.Context, id task.ID) (Question, error) {
 		}
 	}
 	return q, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

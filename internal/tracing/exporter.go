@@ -14,6 +14,8 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 )
 
 const (
@@ -133,7 +135,7 @@ func (e *exporter) send(ctx context.Context, body []byte) error {
 	for attempt := 1; ; attempt++ {
 		err := e.post(ctx, body)
 		retry, again := errors.AsType[*retryError](err)
-		if !again || attempt == maxAttempts || !sleep(ctx, retry.delay(attempt)) {
+		if !again || attempt == maxAttempts || !pause.For(ctx, retry.delay(attempt)) {
 			return err
 		}
 	}
@@ -212,16 +214,4 @@ func (e *retryError) delay(attempt int) time.Duration {
 	}
 	d := firstBackoff << (attempt - 1)
 	return d/2 + rand.N(d/2) //nolint:gosec // jitter only; not security-sensitive
-}
-
-// sleep reports whether d went by before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
@@ -71,7 +72,7 @@ func (c *chaining) run(ctx context.Context) {
 	for {
 		select {
 		case <-c.waiting:
-			pause(ctx, gathering)
+			pause.For(ctx, gathering)
 		case <-ctx.Done():
 			c.finish(ctx)
 			return

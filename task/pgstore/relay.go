@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
@@ -157,7 +158,7 @@ func (r *relay) listen(ctx context.Context, conn *pgx.Conn) {
 			wait = retryFirst
 			r.hear(ctx, conn)
 		}
-		pause(ctx, wait)
+		pause.For(ctx, wait)
 		wait = min(2*wait, retryMost)
 		var err error
 		if conn, err = r.connect(ctx); err == nil {
@@ -205,13 +206,4 @@ func hangUp(ctx context.Context, conn *pgx.Conn) {
 	bounded, cancel := finishing(ctx)
 	defer cancel()
 	_ = conn.Close(bounded)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -75,22 +76,13 @@ func (s *Store) chainNotes(ctx context.Context) {
 	for over := false; !over; {
 		select {
 		case <-s.noted:
-			pause(ctx, gathering)
+			pause.For(ctx, gathering)
 		case <-ctx.Done():
 			over = true
 		}
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		_ = s.empty(bounded) // a server that is down tells so to those who wait for it
 		cancel()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

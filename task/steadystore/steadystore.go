@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -223,7 +224,7 @@ func (s *Store) watchOver(ctx context.Context) {
 				break
 			}
 			s.still(err)
-			if !pause(ctx, jittered(wait)) {
+			if !pause.For(ctx, jittered(wait)) {
 				return
 			}
 		}
@@ -260,18 +261,6 @@ func (s *Store) mend(ctx context.Context) error {
 // do not come back all at once.
 func jittered(d time.Duration) time.Duration {
 	return d/2 + rand.N(d) //nolint:gosec // jitter only; not security-sensitive
-}
-
-// pause waits and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 var errNoAnswer = errors.New("no answer in time")

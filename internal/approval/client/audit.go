@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -25,7 +26,7 @@ func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 		if !ok || refused.Status != http.StatusTooManyRequests {
 			return page, err
 		}
-		if !sleep(ctx, tooFast) {
+		if !pause.For(ctx, tooFast) {
 			return page, ctx.Err()
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -69,9 +70,9 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 				return
 			}
 			// Spread out, so that all who watch do not come back at once.
-			pause := w.backoff + rand.N(w.backoff) //nolint:gosec // jitter only; not security-sensitive
+			delay := w.backoff + rand.N(w.backoff) //nolint:gosec // jitter only; not security-sensitive
 			w.backoff = min(2*w.backoff, maxBackoff)
-			if !yield(Event{}, &LostError{err, pause}) || !sleep(ctx, pause) {
+			if !yield(Event{}, &LostError{err, delay}) || !pause.For(ctx, delay) {
 				return
 			}
 		}
@@ -85,17 +86,6 @@ var errEnough = errors.New("enough")
 func final(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
 	return ok && refused.Status < http.StatusInternalServerError
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // A watcher knows what it has reported: every pending call as it was then.

@@ -10,6 +10,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -40,7 +41,7 @@ func (s *Slack) take(ctx context.Context, click slack.InteractionCallback) {
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	going, stop := context.WithTimeout(context.WithoutCancel(ctx), actionTime)
 	forget := context.AfterFunc(ctx, func() {
-		pause(going, lastTime)
+		pause.For(going, lastTime)
 		stop()
 	})
 	return going, func() { forget(); stop() }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -215,21 +216,12 @@ func (s *Slack) Run(ctx context.Context, report func(error)) {
 			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "error", s.redact(err))
 			s.app.report(s.redacted(err))
 		}
-		pause(ctx, reconnect)
+		pause.For(ctx, reconnect)
 	}
 }
 
 // redacted returns err as operators read it, without the tokens.
 func (s *Slack) redacted(err error) error { return errors.New(s.redact(explained(err))) }
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
 
 // redact returns the text of an error without the tokens.
 func (s *Slack) redact(err error) string {
