@@ -35,12 +35,21 @@ func (l *loader) check() {
 	l.checkTasks()
 	l.checkHosts()
 	l.checkIdentity()
-	l.checkListener("listen", l.cfg.Listen)
+	l.checkListeners()
+	l.checkDesk()
+}
+
+// checkListeners refuses addresses at which strangers could do harm, or at which
+// the gate cannot listen.
+func (l *loader) checkListeners() {
 	if o := l.cfg.Operators; !loopback(o.Listen) && o.TLS.CertFile == "" && (o.URL == nil || o.URL.Scheme != "https") {
 		const risk = "other machines can reach this address without TLS, so tokens and cookies can be read in transit; set operators.tls, or operators.url if a proxy adds https"
 		l.warnings = append(l.warnings, Problem{l.origin("operators.listen"), "operators.listen", risk})
 	}
-	l.checkDesk()
+	if l.cfg.Wrap {
+		return // nothing listens for agents
+	}
+	l.checkListener("listen", l.cfg.Listen)
 	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
 		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
 	}

@@ -14,7 +14,7 @@ type Sources struct {
 	File      string     // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
 	Environ   []string   // in the form of [os.Environ]
 	Overrides []Override // the command line's
-	Server    *Upstream  // the only upstream, in place of all others; nil if there is none
+	Server    *Upstream  // the server of a wrap, in place of all upstreams; nil if it is no wrap
 	Starter   *Starter   // what is read if there is no file; nil means nothing
 }
 
@@ -88,7 +88,7 @@ func (l *loader) read(s Sources) (file string, err error) {
 	l.addDefaultWorkflow()
 	l.override(s.Overrides)
 	if s.Server != nil {
-		l.cfg.Upstreams = []Upstream{*s.Server}
+		l.wrap(*s.Server)
 	}
 	return file, nil
 }

@@ -1,0 +1,63 @@
+package config_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+)
+
+// A wrap has one agent at the other end of a pipe, and its own server: settings of
+// agents over HTTP and of upstreams have no effect, also if something is wrong with them.
+func TestWrapIgnoresWhatItDoesNotUse(t *testing.T) {
+	program := config.DefaultUpstream()
+	program.Name, program.Command = "files", []string{"server"}
+	remote, err := config.RemoteServer("https://crm.example.com/mcp", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote.Name = "crm"
+	for _, server := range []config.Upstream{program, remote} {
+		for name, text := range map[string]string{
+			"a URL":               "upstreams: [{url: 'https://a/', headers: {X: '${NOT_SET}'}}]",
+			"a command":           "upstreams: [{command: [x], env: {A: b}, shared: true}]",
+			"several":             "upstreams: [{name: a, url: 'https://a/'}, {name: a, url: 'https://b/'}]",
+			"a misspelled key":    "upstreams: [{ulr: 'https://a/'}]",
+			"any address":         "listen: 0.0.0.0:8080",
+			"no address":          "listen: nowhere",
+			"missing files":       "listen_tls: {cert_file: none.pem, key_file: none.pem}",
+			"half a pair":         "listen_tls: {cert_file: none.pem}",
+			"an identity":         "identity: {mtls: {ca_file: none.pem}, tokens: [{name: ann}]}",
+			"the inbox at 8080":   "operators: {listen: '127.0.0.1:8080'}",
+			"start at approval":   "execution: {start: approval}\nupstreams: [{url: 'https://a/'}]",
+			"a URL in a variable": "",
+		} {
+			file := write(t, "f.yaml", "version: 1\n"+text+"\n")
+			cfg, warnings, err := config.Load(config.Sources{File: file, Server: &server, Environ: []string{"HOME=/home/me", "THOUGHTGATE_UPSTREAM=https://b/"}})
+			if err != nil || len(warnings) > 0 {
+				t.Errorf("%s before %s: %v, %q", name, server.Name, err, lines(warnings))
+				continue
+			}
+			if len(cfg.Upstreams) != 1 || cfg.Upstreams[0].Name != server.Name || !cfg.Wrap || cfg.Identity.Recognises() || cfg.ListenTLS.CertFile != "" {
+				t.Errorf("%s before %s: got %+v", name, server.Name, cfg)
+			}
+		}
+	}
+}
+
+// All other settings of a wrap are checked as those of any gate.
+func TestWrapIsCheckedOtherwise(t *testing.T) {
+	server := config.DefaultUpstream()
+	server.Name, server.Command = "files", []string{"server"}
+	file := write(t, "f.yaml", "version: 1\nlisten-tls: {}\nlisteners: x\noperators: {listen: x}\ndefault: perhaps\n")
+	_, _, err := config.Load(config.Sources{File: file, Server: &server})
+	if err == nil {
+		t.Fatal("a wrong file is accepted")
+	}
+	for _, want := range []string{"listen-tls: unknown key", "listeners: unknown key", "operators.listen: must be", "default: must be"} {
+		if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, " "+want) }) {
+			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+}
