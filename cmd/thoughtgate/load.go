@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
@@ -13,7 +14,7 @@ import (
 // load returns the configuration that s and the environment describe. When
 // there is none it prints the warnings, which often say why.
 func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
-	s.Environ = os.Environ()
+	s.Environ, s.Now = os.Environ(), time.Now()
 	cfg, warnings, err := config.Load(s)
 	if err != nil {
 		warn(stderr, warnings)

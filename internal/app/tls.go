@@ -42,7 +42,7 @@ func serverTLS(cfg config.Certificate, clients string) (*tls.Config, error) {
 	}
 	cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
+		return nil, fmt.Errorf("certificate %s with key %s: %w", cfg.CertFile, cfg.KeyFile, err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}}
 	if clients == "" {

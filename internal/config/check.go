@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
@@ -236,38 +237,54 @@ func (l *loader) checkAuthorities(dir string) {
 		l.checkCertificates(dir, "channels."+c.Name+".email.ca_file", &c.Email.CAFile)
 	}
 	for path, c := range map[string]*Certificate{"listen_tls": &l.cfg.ListenTLS, "operators.tls": &l.cfg.Operators.TLS} {
-		l.checkCertificates(dir, path+".cert_file", &c.CertFile)
-		l.checkKey(dir, path+".key_file", &c.KeyFile)
+		cert := l.checkCertificates(dir, path+".cert_file", &c.CertFile)
+		key := l.readBeside(dir, path+".key_file", &c.KeyFile)
+		if cert != nil && key != nil {
+			l.checkKey(path, cert, key)
+		}
 	}
 }
 
-// checkKey checks that a file with a private key can be read, if there is one.
-func (l *loader) checkKey(dir, path string, file *string) {
-	if *file == "" {
+// checkKey checks that a listener can show the certificate at path.cert_file with
+// the private key at path.key_file, and warns if clients will not accept it any more.
+func (l *loader) checkKey(path string, cert, key []byte) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		why, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "tls: "), " after skipping") // what follows is out of the file
+		l.report(l.origin(path+".key_file"), path+".key_file", "cannot be used with cert_file: "+why)
 		return
+	}
+	if end := pair.Leaf.NotAfter; l.now.After(end) {
+		l.warnings = append(l.warnings, Problem{
+			l.origin(path + ".cert_file"), path + ".cert_file", "the certificate expired at " + end.UTC().Format(time.RFC3339) + ": clients will refuse it",
+		})
+	}
+}
+
+// checkCertificates checks a file of certificates, if there is one, and returns its
+// content if it is right.
+func (l *loader) checkCertificates(dir, path string, file *string) []byte {
+	pem := l.readBeside(dir, path, file)
+	if pem != nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		l.report(l.origin(path), path, "has no certificate in PEM form")
+		return nil
+	}
+	return pem
+}
+
+// readBeside reads the file that the setting at path names. A name that is not absolute is
+// relative to dir, and is completed. It returns nil if no file is named, or it cannot be read.
+func (l *loader) readBeside(dir, path string, file *string) []byte {
+	if *file == "" {
+		return nil
 	}
 	if !filepath.IsAbs(*file) {
 		*file = filepath.Join(dir, *file)
 	}
-	if _, err := l.files.read(*file); err != nil {
-		l.report(l.origin(path), path, "cannot be read")
-	}
-}
-
-// checkCertificates checks a file of certificates, if there is one.
-func (l *loader) checkCertificates(dir, path string, file *string) {
-	if *file == "" {
-		return
-	}
-	if !filepath.IsAbs(*file) {
-		*file = filepath.Join(dir, *file)
-	}
-	pem, err := l.files.read(*file)
+	text, err := l.files.read(*file)
 	if err != nil {
 		l.report(l.origin(path), path, "cannot be read")
-		return
+		return nil
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		l.report(l.origin(path), path, "has no certificate in PEM form")
-	}
+	return text
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Sources says where settings come from. Overrides take precedence over
@@ -16,6 +17,7 @@ type Sources struct {
 	Overrides []Override // the command line's
 	Server    *Upstream  // the server of a wrap, in place of all upstreams; nil if it is no wrap
 	Starter   *Starter   // what is read if there is no file; nil means nothing
+	Now       time.Time  // when certificates must be valid; zero means at any time
 }
 
 // A Starter is a configuration that is part of the program.
@@ -38,6 +40,7 @@ type Override struct {
 // fingerprint of an erroneous configuration is returned as well.
 func Load(s Sources) (Config, []Problem, error) {
 	l := newLoader(s.Environ)
+	l.now = s.Now
 	file, err := l.read(s)
 	if err != nil {
 		return Config{}, nil, err
@@ -100,6 +103,7 @@ type loader struct {
 	origins  Origins
 	files    *fileSet // everything that was read
 	unread   bool     // there is a file, but nothing in it could be understood
+	now      time.Time
 	problems []Problem
 	warnings []Problem
 }
