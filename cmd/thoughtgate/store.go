@@ -119,7 +119,7 @@ func newStoreCheck(f storeFlags) *cobra.Command {
 		Use:   "check",
 		Short: "Check the store for damage",
 		Long: "Read the whole store and check the file itself, every held call and its digest, every result,\n" +
-			"and the hash chain of the journal. Prints every problem, and fails if there is one.",
+			"whether the gate's root key and the sessions of operators can be decrypted, and the hash chain of the journal. Prints every problem, and fails if there is one.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error { return check(cmd, s) })

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
@@ -67,10 +70,12 @@ func Check(ctx context.Context, s *sealedstore.Store, report, doubt func(string)
 	if err := c.whole(ctx, doubt); err != nil {
 		return c.health, err
 	}
-	if err := c.tasks(ctx); err != nil {
-		return c.health, err
+	for _, part := range []func(context.Context) error{c.tasks, c.records, c.journal} {
+		if err := part(ctx); err != nil {
+			return c.health, err
+		}
 	}
-	return c.health, c.journal(ctx)
+	return c.health, nil
 }
 
 type checker struct {
@@ -120,6 +125,52 @@ func (c *checker) tasks(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// records looks at every record as it is stored: without one of them, such as the
+// root key, a gate does not start. One that is not encrypted although there are keys is
+// no problem, because a gate that starts deletes it.
+func (c *checker) records(ctx context.Context) error {
+	unreadable := make(map[string]int) // how many, by the reason
+	for r, err := range eachRecord(ctx, c.store.Unwrap()) {
+		if errors.Is(err, sqlitestore.ErrDamaged) {
+			c.report(err.Error())
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := c.store.Keys().OpenRecord(r); err != nil && !errors.Is(err, sealedstore.ErrNotSealed) {
+			unreadable[err.Error()]++
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(unreadable)) {
+		c.report(fmt.Sprintf("the gate's root key, sessions of operators or other records cannot be read (%d of them): %s", unreadable[why], why))
+	}
+	return nil
+}
+
+// eachRecord goes through all records as they are stored.
+func eachRecord(ctx context.Context, s task.Records) iter.Seq2[task.Record, error] {
+	return func(yield func(task.Record, error) bool) {
+		q := task.RecordQuery{Limit: 100}
+		for {
+			page, err := s.ListRecords(ctx, q)
+			if err != nil {
+				yield(task.Record{}, err)
+				return
+			}
+			for _, r := range page {
+				q.After = r.Name
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(page) < q.Limit {
+				return
+			}
+		}
+	}
 }
 
 func (c *checker) task(ctx context.Context, stored task.Task) error {

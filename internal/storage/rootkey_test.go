@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -103,4 +104,58 @@ func TestRootKeyNotExported(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestCheckRecords: whoever checks a store hears of records with which a gate does not
+// start, once for each reason. So does whoever starts the gate.
+func TestCheckRecords(t *testing.T) {
+	settings := inDir(t)
+	settings.Keys = key("a")
+	s, err := settings.Open(t.Context())
+	must(t, err)
+	_, err = keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x")
+	must(t, err)
+	for i := range 150 { // more than a page
+		must(t, s.PutRecord(t.Context(), task.Record{Name: fmt.Sprintf("session/%03d", i), Version: 1, Value: []byte(secret)}))
+	}
+	must(t, s.Close())
+
+	for keys, want := range map[string]string{
+		key("b"): "encrypted with key a, which is not among those given",
+		"":       "encrypted with key a, but no keys are given",
+		"a:" + strings.TrimPrefix(key("b"), "b:"): "wrong key a, or the record was changed",
+	} {
+		settings.Keys = keys
+		checked := checkUnread(t, settings)
+		if len(checked) != 1 || !strings.HasSuffix(checked[0], want) || !strings.Contains(checked[0], "151 of them") || strings.Contains(checked[0], secret) {
+			t.Errorf("%s: problems %q", want, checked)
+		}
+		_, err := settings.Open(t.Context())
+		if !errors.Is(err, task.ErrUnreadable) || strings.Count(err.Error(), want) != 1 {
+			t.Errorf("%s: opened: %v", want, err)
+		}
+	}
+
+	settings.Keys = key("b") + "," + key("a")
+	if checked := checkUnread(t, settings); len(checked) > 0 {
+		t.Errorf("with both keys: %q", checked)
+	}
+	s, err = settings.Open(t.Context())
+	must(t, err)
+	must(t, s.Unwrap().PutRecord(t.Context(), task.Record{Name: "session/plain", Version: 1, Value: []byte(secret)}))
+	must(t, s.Close())
+	if checked := checkUnread(t, settings); len(checked) > 0 { // a gate that starts deletes it
+		t.Errorf("with a record that is not encrypted: %q", checked)
+	}
+	open(t, settings)
+}
+
+// checkUnread checks a store that is opened whether it can be read or not.
+func checkUnread(t *testing.T, settings storage.Settings) (problems []string) {
+	t.Helper()
+	s, err := settings.OpenUnread(t.Context())
+	must(t, err)
+	_, problems = health(t, s)
+	must(t, s.Close())
+	return problems
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -142,7 +143,7 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 // gate makes a new key, and operators log in again.
 func (s *Store) ClaimRecords(ctx context.Context) error {
 	q := task.RecordQuery{Limit: 100}
-	var unreadable error
+	var unreadable []error // one for each reason, whatever the number of records
 	for {
 		page, err := s.inner.ListRecords(ctx, q)
 		if err != nil {
@@ -152,15 +153,23 @@ func (s *Store) ClaimRecords(ctx context.Context) error {
 			q.After = r.Name
 			err := s.rekeyRecord(ctx, r)
 			if errors.Is(err, task.ErrUnreadable) {
-				unreadable = errors.Join(unreadable, err)
+				unreadable = appendNew(unreadable, err)
 			} else if err != nil && !errors.Is(err, task.ErrConcurrentModification) {
 				return err
 			}
 		}
 		if len(page) < q.Limit {
-			return unreadable
+			return errors.Join(unreadable...)
 		}
 	}
+}
+
+// appendNew appends an error, unless there is one that says the same.
+func appendNew(all []error, err error) []error {
+	if slices.ContainsFunc(all, func(other error) bool { return other.Error() == err.Error() }) {
+		return all
+	}
+	return append(all, err)
 }
 
 func (s *Store) rekeyRecord(ctx context.Context, stored task.Record) error {
