@@ -43,6 +43,11 @@ var operatorMutations = []mutation{
 		operatorPkg, "^TestRoles$",
 	},
 	{
+		"a misspelled filter selects everything", "internal/approval/api/answer.go",
+		`case !slices.Contains(known, name):`, `case false:`,
+		"internal/approval/api", "^TestUnknownParameters$",
+	},
+	{
 		"roles are not checked", "internal/operator/authorize.go",
 		`if !o.Role.Includes(role) {`, `if false {`,
 		operatorPkg, "^TestRoles$",

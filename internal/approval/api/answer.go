@@ -2,10 +2,14 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -46,7 +50,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, val
 func (h *handler) send(w http.ResponseWriter, r *http.Request, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(text); err != nil { //nolint:gosec // JSON, marked as such and not to be sniffed
+	if _, err := w.Write(text); err != nil {
 		h.Log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
@@ -155,6 +159,37 @@ func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task
 		return
 	}
 	h.answer(w, r, p.status, refusal{Error: p, Approval: &now})
+}
+
+// strict serves what r does, and refuses a request with query parameters that r does not
+// take: a misspelled filter would select everything.
+func (h *handler) strict(r route) operator.Service {
+	return func(w http.ResponseWriter, req *http.Request, who operator.Operator) {
+		if err := checkQuery(req.URL.RawQuery, r.query); err != nil {
+			h.refuse(w, req, err)
+			return
+		}
+		r.serve(w, req, who)
+	}
+}
+
+// checkQuery returns what is wrong with the names in a query, of which known are taken.
+func checkQuery(query string, known []string) error {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return badRequest("the query cannot be read")
+	}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		switch {
+		case !slices.Contains(known, name) && len(known) == 0:
+			return badRequest(fmt.Sprintf("unknown query parameter %q: this request takes none", name))
+		case !slices.Contains(known, name):
+			return badRequest(fmt.Sprintf("unknown query parameter %q: this request takes %s", name, strings.Join(known, ", ")))
+		case len(q[name]) > 1:
+			return badRequest(name + " is given twice")
+		}
+	}
+	return nil
 }
 
 // limit reads how many things are asked for at most, or zero.

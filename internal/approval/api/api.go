@@ -41,36 +41,40 @@ func New(c Config) (http.Handler, error) {
 	}
 	h, mux := &handler{c}, http.NewServeMux()
 	for _, r := range h.routes() {
-		mux.HandleFunc(r.pattern, c.Auth.Handle(r.role, h.unauthorised, r.serve))
+		mux.HandleFunc(r.pattern, c.Auth.Handle(r.role, h.unauthorised, h.strict(r)))
 	}
 	mux.HandleFunc(signedRoute, h.answered)
 	mux.HandleFunc("/", c.Auth.Handle(operator.Viewer, h.unauthorised, h.nothing))
 	return mux, nil
 }
 
-// A route is a request that is served, and the role that it needs.
+// A route is a request that is served, the role that it needs, and the names of the
+// query parameters that it takes.
 type route struct {
 	pattern string
 	role    operator.Role
 	serve   operator.Service
+	query   []string
 }
 
 // routes returns all of them. openapi.json describes each.
 func (h *handler) routes() []route {
+	list := []string{"state", "tool", "agent", "workflow", "q", "limit", "cursor"}
+	journal := []string{"task", "tool", "requester", "principal", "approver", "grant", "since", "until", "after", "limit"}
 	return []route{
-		{"GET /api/approvals", operator.Viewer, h.list},
-		{"GET /api/approvals/{id}", operator.Viewer, h.show},
-		{"GET /api/approvals/{id}/context", operator.Viewer, h.context},
-		{"GET /api/approvals/events", operator.Viewer, h.events},
-		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve)},
-		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject)},
-		{"GET /api/grants", operator.Viewer, h.grants},
-		{"GET /api/grants/{id}", operator.Viewer, h.grant},
-		{"POST /api/grants/{id}/revoke", operator.Approver, h.revoke},
-		{"GET /api/audit", operator.Admin, h.audit},
-		{"GET /api/audit/ends", operator.Admin, h.auditEnds},
-		{"GET /api/channels", operator.Viewer, h.channels},
-		{"GET /api/openapi.json", operator.Viewer, h.describe},
+		{"GET /api/approvals", operator.Viewer, h.list, list},
+		{"GET /api/approvals/{id}", operator.Viewer, h.show, []string{"arguments"}},
+		{"GET /api/approvals/{id}/context", operator.Viewer, h.context, nil},
+		{"GET /api/approvals/events", operator.Viewer, h.events, nil},
+		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve), nil},
+		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject), nil},
+		{"GET /api/grants", operator.Viewer, h.grants, []string{"state"}},
+		{"GET /api/grants/{id}", operator.Viewer, h.grant, nil},
+		{"POST /api/grants/{id}/revoke", operator.Approver, h.revoke, nil},
+		{"GET /api/audit", operator.Admin, h.audit, journal},
+		{"GET /api/audit/ends", operator.Admin, h.auditEnds, nil},
+		{"GET /api/channels", operator.Viewer, h.channels, nil},
+		{"GET /api/openapi.json", operator.Viewer, h.describe, nil},
 	}
 }
 

@@ -273,7 +273,7 @@ func TestListAndShow(t *testing.T) {
 			t.Errorf("%s: %d approvals; want %d", query, len(page.Approvals), want)
 		}
 	}
-	for _, query := range []string{"state=odd", "limit=0", "limit=101", "limit=x", "cursor=x"} {
+	for _, query := range []string{"state=odd", "limit=0", "limit=-1", "limit=1.5", "limit=101", "limit=x", "cursor=x"} {
 		o.do(t, "GET", "/api/approvals?"+query, "", nil).mustRefuse(t, http.StatusBadRequest, "bad_request")
 	}
 	o.do(t, "GET", "/api/approvals/tg_nothing", "", nil).mustRefuse(t, http.StatusNotFound, "not_found")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -42,8 +43,11 @@ func (h *handler) audit(w http.ResponseWriter, r *http.Request, _ operator.Opera
 func auditFilter(r *http.Request) (audit.Filter, error) {
 	q := r.URL.Query()
 	f := audit.Filter{
-		Task: task.ID(q.Get("task")), Tool: q.Get("tool"), Requester: q.Get("principal"), Approver: q.Get("approver"),
+		Task: task.ID(q.Get("task")), Tool: q.Get("tool"), Requester: cmp.Or(q.Get("requester"), q.Get("principal")), Approver: q.Get("approver"),
 		Grant: task.GrantID(q.Get("grant")),
+	}
+	if q.Has("requester") && q.Has("principal") {
+		return f, badRequest("requester and principal mean the same: give one of them")
 	}
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(name); text != "" {

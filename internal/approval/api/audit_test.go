@@ -47,6 +47,8 @@ func TestAudit(t *testing.T) {
 		"?after=3":                  {"4 asked bea", "5 decided ann"},
 		"?limit=2":                  {"1 held ann", "2 asked ann"},
 		"?task=" + string(second):   {"3 held bea", "4 asked bea"},
+		"?requester=ann&after=1":    {"2 asked ann", "5 decided ann"},
+		"?requester=nobody":         nil,
 		"?principal=ann&after=1":    {"2 asked ann", "5 decided ann"},
 		"?approver=alice":           {"5 decided ann"},
 		"?tool=delete_file&limit=1": {"1 held ann"},
@@ -62,7 +64,7 @@ func TestAudit(t *testing.T) {
 	if _, next := o.audited(t, "?limit=2"); next != "2" {
 		t.Errorf("next = %q", next)
 	}
-	for _, bad := range []string{"after=-1", "after=x", "limit=0", "limit=1001", "limit=x", "since=yesterday", "until=1"} {
+	for _, bad := range []string{"after=-1", "after=x", "limit=0", "limit=1001", "limit=x", "limit=-1", "since=yesterday", "until=1", "requester=ann&principal=bea"} {
 		o.do(t, "GET", "/api/audit?"+bad, "", asAdmin).mustRefuse(t, http.StatusBadRequest, "bad_request")
 	}
 

@@ -18,6 +18,15 @@ func Routes() map[string]string {
 	return all
 }
 
+// Parameters returns the patterns that are served, each with its query parameters.
+func Parameters() map[string][]string {
+	all := map[string][]string{}
+	for _, r := range new(handler).routes() {
+		all[r.pattern] = r.query
+	}
+	return all
+}
+
 // OpenAPI returns the description of the API.
 func OpenAPI() []byte { return openAPI }
 

@@ -98,6 +98,25 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 	}
 }
 
+// TestOpenAPIHasEveryParameter demands that the description has the query parameters that
+// are taken, and no others.
+func TestOpenAPIHasEveryParameter(t *testing.T) {
+	d := readDescription(t)
+	for pattern, want := range api.Parameters() {
+		method, path, _ := strings.Cut(pattern, " ")
+		var got []string
+		parameters, _ := d.at("paths", path, strings.ToLower(method))["parameters"].([]any)
+		for _, p := range parameters {
+			if p := p.(map[string]any); p["in"] == "query" {
+				got = append(got, p["name"].(string))
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-taken +described):\n%s", pattern, diff)
+		}
+	}
+}
+
 // TestOpenAPIHasEveryMember demands that the schemas have the members that the
 // program writes, and no others.
 func TestOpenAPIHasEveryMember(t *testing.T) {

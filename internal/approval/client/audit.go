@@ -62,7 +62,7 @@ func (c *Client) audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 func query(f audit.Filter) string {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"task": string(f.Task), "tool": f.Tool, "principal": f.Requester, "approver": f.Approver, "grant": string(f.Grant),
+		"task": string(f.Task), "tool": f.Tool, "requester": f.Requester, "approver": f.Approver, "grant": string(f.Grant),
 	} {
 		if value != "" {
 			q.Set(name, value)
