@@ -5,7 +5,7 @@
 // It needs the two secrets of the channel in the environment, and the URL of the
 // gate's operators' listener:
 //
-//	QUESTIONS_SECRET=whsec_… ANSWERS_SECRET=whsec_… go run ./examples/webhook -gate http://127.0.0.1:7468 -channel risk
+//	QUESTIONS_SECRET=whsec_… ANSWERS_SECRET=whsec_… go run ./examples/webhook -gate http://127.0.0.1:8081 -channel risk
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 func main() {
 	r := &receiver{questions: secret("QUESTIONS_SECRET"), answers: secret("ANSWERS_SECRET")}
 	listen := flag.String("listen", "127.0.0.1:8099", "`address` at which the gate reaches this program")
-	flag.StringVar(&r.gate, "gate", "http://127.0.0.1:7468", "`URL` of the gate's operators' listener")
+	flag.StringVar(&r.gate, "gate", "http://127.0.0.1:8081", "`URL` of the gate's operators' listener")
 	flag.StringVar(&r.channel, "channel", "risk", "`name` of the channel")
 	flag.Parse()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", *listen)
