@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -51,8 +50,8 @@ func (l *loader) checkListeners() {
 		return // nothing listens for agents
 	}
 	l.checkListener("listen", l.cfg.Listen)
-	if _, port, _ := net.SplitHostPort(l.cfg.Listen); port != "0" && l.cfg.Listen == l.cfg.Operators.Listen {
-		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen")
+	if l.cfg.Store.Reveal() != DeskStore && collide(l.cfg.Listen, l.cfg.Operators.Listen) {
+		l.report(l.origin("operators.listen"), "operators.listen", "must differ from listen: both include the same address and port")
 	}
 }
 

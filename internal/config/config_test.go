@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -387,5 +388,38 @@ func TestYAMLForms(t *testing.T) {
 				t.Errorf("url is %q", got)
 			}
 		})
+	}
+}
+
+// Two spellings of one address are one address, and all addresses include each.
+func TestListenersDoNotCollide(t *testing.T) {
+	for addresses, collide := range map[[2]string]bool{
+		{"127.0.0.1:9380", "localhost:9380"}:       true,
+		{"LocalHost:9380", "127.0.0.1:09380"}:      true,
+		{"127.0.0.1:9380", "[::ffff:7f00:1]:9380"}: true,
+		{"[::1]:9380", "[0:0::1]:9380"}:            true,
+		{"gate.example:9380", "Gate.Example:9380"}: true,
+		{"0.0.0.0:9380", "127.0.0.1:9380"}:         true,
+		{":9380", "[::1]:9380"}:                    true,
+		{"[::]:9380", "0.0.0.0:9380"}:              true,
+		{"127.0.0.1:9380", "127.0.0.1:9381"}:       false,
+		{"127.0.0.1:9380", "127.0.0.2:9380"}:       false,
+		{"127.0.0.1:9380", "[::1]:9380"}:           false,
+		{"127.0.0.1:0", "localhost:0"}:             false,
+		{":0", "0.0.0.0:0"}:                        false,
+		{"gate.example:9380", "ops.example:9380"}:  false,
+	} {
+		for _, text := range []string{
+			fmt.Sprintf("listen: '%s'\noperators: {listen: '%s'}\n", addresses[0], addresses[1]),
+			fmt.Sprintf("listen: '%s'\noperators: {listen: '%s'}\n", addresses[1], addresses[0]),
+		} {
+			_, err := parse(t, goodFile+"identity: {anonymous: true}\n"+text)
+			if got := err != nil && strings.Contains(err.Error(), "operators.listen: must differ from listen"); got != collide || err != nil && !got {
+				t.Errorf("%s: %v; want a collision: %t", text, err, collide)
+			}
+		}
+	}
+	if _, err := parse(t, goodFile+"listen: 127.0.0.1:8081\nstore: 'desk:'\n"); err != nil { // the desk has an address of its own
+		t.Error(err)
 	}
 }

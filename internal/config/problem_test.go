@@ -148,7 +148,7 @@ func TestProblems(t *testing.T) {
 		{"limit of a shared process", "version: 1\nupstreams: [{command: [a], shared: true, max_processes_per_client: 2}]\n", []string{
 			"2:68: upstreams[0].max_processes_per_client: cannot be set with shared: all clients share one process",
 		}},
-		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen"}},
+		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen: both include the same address and port"}},
 		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
 		{"agents from everywhere, by silence", good + "listen: :8080\n", []string{"3:9: listen: " + open}},
 		{"agents from everywhere, by name", good + "listen: gate.example:8080\n", []string{"3:9: listen: " + open}},

@@ -261,6 +261,33 @@ func loopback(addr string) bool {
 	return strings.EqualFold(h, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
+// collide reports whether one process certainly cannot listen at both a and b, which are
+// addresses. Names besides localhost are not looked up.
+func collide(a, b string) bool {
+	hostA, portA := listenAddress(a)
+	hostB, portB := listenAddress(b)
+	return portA == portB && portA != 0 && (hostA == "" || hostB == "" || hostA == hostB)
+}
+
+// listenAddress returns the host of a listener in one spelling, or nothing if it means all
+// addresses of the machine, and the port.
+func listenAddress(addr string) (host string, port uint64) {
+	host, text, _ := net.SplitHostPort(addr)
+	port, _ = strconv.ParseUint(text, 10, 16)
+	if strings.EqualFold(host, "localhost") {
+		host = "127.0.0.1"
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		return strings.ToLower(host), port
+	case ip.Unmap().IsUnspecified():
+		return "", port
+	default:
+		return ip.Unmap().String(), port
+	}
+}
+
 func endpoint(p **url.URL) leaf {
 	const want = "an http or https URL with a host, and without user, password or fragment"
 	return read(p, isText, want, func(s string) (*url.URL, bool) {
