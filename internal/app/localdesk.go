@@ -20,7 +20,7 @@ func (o *operators) joinDesk(secure *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	l, err := desk.Listen()
+	l, err := desk.Listen(func(ctx context.Context) error { return o.auth.Load().EndAll(ctx) })
 	if err != nil {
 		return err
 	}

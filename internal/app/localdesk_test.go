@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -216,39 +217,67 @@ func TestDeskOutdated(t *testing.T) {
 // because somebody else has it, ends the sessions that began with it.
 func TestDeskTokenReplaced(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	b := deskBrowser{t: t, state: t.TempDir()}
+	if status := b.visit(); status != http.StatusOK {
+		t.Fatalf("after signing in: %d", status)
+	}
+	if status := b.visit(); status != http.StatusOK {
+		t.Errorf("after a restart: %d", status)
+	}
+	if err := os.Remove(filepath.Join(localdesk.Dir(b.state), "token")); err != nil {
+		t.Fatal(err)
+	}
+	if status := b.visit(); status != http.StatusUnauthorized {
+		t.Errorf("after the token was replaced: %d", status)
+	}
+}
+
+// A stranger takes the address of the inbox while nobody serves it, and gets the session of a
+// page that connects again. The session has ended when the inbox is served elsewhere.
+func TestDeskMoveEndsSessions(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	b := deskBrowser{t: t, state: t.TempDir()}
+	if status := b.visit(); status != http.StatusOK {
+		t.Fatalf("after signing in: %d", status)
+	}
+	former := b.address
+	stranger, err := net.Listen("tcp", former)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if status := b.visit(); status != http.StatusUnauthorized || b.address == former {
+		t.Errorf("the session that a stranger at %s has is answered %d at %s", former, status, b.address)
+	}
+}
+
+// A deskBrowser is the browser of a user with a desk.
+type deskBrowser struct {
+	t               *testing.T
+	state           string
+	address, cookie string // where the inbox was, and the session; empty before the first visit
+}
+
+// visit runs a gate for as long as it takes to ask for the approvals with the session, and
+// returns the status of the answer. At the first visit the browser signs in.
+func (b *deskBrowser) visit() (status int) {
+	b.t.Helper()
 	browser := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	state := t.TempDir()
-	var cookie string
-	// visit runs a gate for as long as it takes to ask for the approvals with the cookie.
-	visit := func(signIn bool) (status int) {
-		t.Helper()
-		a, stop := start(t, deskGate(state, "one", "http://127.0.0.1:1/", "{}"))
-		found(t, state)
-		if signIn {
-			_, _, header := request(t, browser, "GET", a.LoginLink(), "")
-			cookie, _, _ = strings.Cut(header.Get("Set-Cookie"), ";")
-		}
-		status, _, _ = request(t, browser, "GET", "http://"+a.OperatorAddr()+"/api/approvals", "", "Cookie", cookie)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		return status
+	a, stop := start(b.t, deskGate(b.state, "one", "http://127.0.0.1:1/", "{}"))
+	found(b.t, b.state)
+	b.address = a.OperatorAddr()
+	if b.cookie == "" {
+		_, _, header := request(b.t, browser, "GET", a.LoginLink(), "")
+		b.cookie, _, _ = strings.Cut(header.Get("Set-Cookie"), ";")
 	}
-	if status := visit(true); status != http.StatusOK {
-		t.Fatalf("after signing in: %d", status)
+	status, _, _ = request(b.t, browser, "GET", "http://"+b.address+"/api/approvals", "", "Cookie", b.cookie)
+	if err := stop(); err != nil {
+		b.t.Error(err)
 	}
-	if status := visit(false); status != http.StatusOK {
-		t.Errorf("after a restart: %d", status)
-	}
-	if err := os.Remove(filepath.Join(localdesk.Dir(state), "token")); err != nil {
-		t.Fatal(err)
-	}
-	if status := visit(false); status != http.StatusUnauthorized {
-		t.Errorf("after the token was replaced: %d", status)
-	}
+	return status
 }
 
 // A desk that others can use is not used.

@@ -12,21 +12,29 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 const (
 	electEvery = 500 * time.Millisecond // how often a process tries to become the one that serves
 	bindEvery  = 100 * time.Millisecond // how often that one tries to bind the address
 	bindTries  = 30                     // before it takes another port
+	endTimeout = 10 * time.Second       // for ending the sessions before that
+	root       = 0                      // the user that can read the token anyway
 )
 
 // A Listener is where the inbox is served. Every gate of the user has one, and one
 // of them accepts connections at a time: [Listener.Accept] of the others waits
 // until it is their turn. It is always the same address, unless another program
-// has taken that.
+// has taken that. Connections of other users are closed where the system says whose a
+// connection is.
 type Listener struct {
-	desk   *Desk
-	closed chan struct{}
+	desk        *Desk
+	closed      chan struct{}
+	endSessions func(context.Context) error
+	userOf      func(net.Conn) (uid int, err error) // who has opened a connection; nil if the system does not say
 
 	mu     sync.Mutex
 	ended  bool
@@ -37,13 +45,21 @@ type Listener struct {
 }
 
 // Listen returns the listener of this process. Close it, or no other process can
-// serve as long as this one lives.
-func (d *Desk) Listen() (*Listener, error) {
+// serve as long as this one lives. Before the inbox moves to another address, endSessions
+// is called: open pages of the inbox have sent their sessions to the program that has
+// taken the address. If it fails, the inbox does not move yet.
+func (d *Desk) Listen(endSessions func(context.Context) error) (*Listener, error) {
 	at, err := d.address()
 	if err != nil {
 		return nil, fmt.Errorf("desk: %w", err)
 	}
-	return &Listener{desk: d, closed: make(chan struct{}), at: at}, nil
+	l := &Listener{desk: d, closed: make(chan struct{}), endSessions: endSessions, at: at}
+	if err := localuser.Check(); err != nil {
+		d.log.Info("the inbox cannot refuse other users of this machine", "cause", err)
+	} else {
+		l.userOf = localuser.Of
+	}
+	return l, nil
 }
 
 // Addr implements [net.Listener]. It is where the inbox is, whichever process
@@ -68,11 +84,38 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 	}
-	conn, err := bound.Accept()
-	if err != nil && l.isClosed() {
-		return nil, net.ErrClosed
+	for {
+		conn, err := bound.Accept()
+		switch {
+		case err != nil && l.isClosed():
+			return nil, net.ErrClosed
+		case err != nil:
+			return nil, err
+		case l.admits(conn):
+			return conn, nil
+		}
+		_ = conn.Close()
 	}
-	return conn, err
+}
+
+// admits reports whether a connection is one of the user's, or of root, whose relays bring
+// the browser of another system here. Others may have been sent the user's session: while
+// nobody serves the inbox, anybody can bind its address, and open pages connect again.
+func (l *Listener) admits(conn net.Conn) bool {
+	if l.userOf == nil {
+		return true
+	}
+	uid, err := l.userOf(conn)
+	switch {
+	case err != nil:
+	case uid == os.Getuid(), uid == root:
+		return true
+	default:
+		err = fmt.Errorf("user %d has opened it", uid)
+	}
+	ctx := logging.Limited(context.Background(), "another user", "")
+	l.desk.log.WarnContext(ctx, "refused a connection to the inbox, which is for its user alone", "cause", err)
+	return false
 }
 
 func (l *Listener) current() net.Listener {
@@ -196,22 +239,32 @@ func (d *Desk) publish(address string) (*os.File, error) {
 
 // move binds another address, and has all gates and the command line find it.
 func (l *Listener) move(why error) (net.Listener, error) {
-	address, err := freeAddress()
+	address, err := l.relocate()
 	if err != nil {
 		l.desk.log.Warn("the inbox is not served", "err", errors.Join(why, err))
 		return nil, nil //nolint:nilnil // it is tried again
 	}
-	file := filepath.Join(l.desk.dir, addressName)
-	if err := l.desk.write(address, func(name string) error { return os.Rename(name, file) }); err != nil {
-		l.desk.log.Warn("the inbox is not served", "err", errors.Join(why, err))
-		return nil, nil //nolint:nilnil // it is tried again
-	}
-	l.desk.log.Warn("another program has the address of the inbox, which has moved", "url", "http://"+address)
+	l.desk.log.Warn("another program has the address of the inbox, which has moved; all sessions have ended", "url", "http://"+address)
 	bound, err := l.bindAt(address)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return nil, nil //nolint:nilnil // it is tried again
 	}
 	return bound, err
+}
+
+// relocate gives the inbox another address. Before that it ends the sessions that the program at
+// the former one may have.
+func (l *Listener) relocate() (address string, err error) {
+	if address, err = freeAddress(); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := l.endSessions(ctx); err != nil {
+		return "", fmt.Errorf("end sessions: %w", err)
+	}
+	file := filepath.Join(l.desk.dir, addressName)
+	return address, l.desk.write(address, func(name string) error { return os.Rename(name, file) })
 }
 
 // Close implements [net.Listener]. From then on another process serves.

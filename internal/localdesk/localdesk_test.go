@@ -1,6 +1,7 @@
 package localdesk_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -38,10 +39,23 @@ type gate struct {
 
 func start(t *testing.T, state, name string) *gate {
 	t.Helper()
-	l, err := join(t, state).Listen()
+	return serve(t, listen(t, state, noSessions), name)
+}
+
+// noSessions ends the sessions of a desk that has none.
+func noSessions(context.Context) error { return nil }
+
+func listen(t *testing.T, state string, endSessions func(context.Context) error) *localdesk.Listener {
+	t.Helper()
+	l, err := join(t, state).Listen(endSessions)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+func serve(t *testing.T, l *localdesk.Listener, name string) *gate {
+	t.Helper()
 	g := &gate{Listener: l}
 	g.done.Go(func() {
 		for {
@@ -155,6 +169,80 @@ func TestStranger(t *testing.T) {
 	eventually(t, "it is served there", func() bool { return answer(strings.TrimPrefix(moved.URL, "http://")) != "" })
 }
 
+// Open pages have sent their sessions to a stranger that has the address. The inbox moves when
+// these sessions have ended, and not before.
+func TestMoveEndsSessions(t *testing.T) {
+	state := t.TempDir()
+	tries, address := 0, ""
+	l := listen(t, state, func(context.Context) error {
+		if place, err := localdesk.Find(state); err == nil {
+			t.Errorf("the inbox is at %s before the sessions have ended", place.URL)
+		}
+		if now, err := os.ReadFile(filepath.Join(localdesk.Dir(state), "address")); strings.TrimSpace(string(now)) != address {
+			t.Errorf("the address is %s, %v before the sessions have ended; want %s", now, err, address)
+		}
+		if tries++; tries == 1 {
+			return errors.New("the store cannot be reached")
+		}
+		return nil
+	})
+	address = l.Addr().String()
+	stranger, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	g := serve(t, l, "a")
+	eventually(t, "the inbox moves", func() bool { _, err := localdesk.Find(state); return err == nil })
+	g.end()
+	if tries != 2 {
+		t.Errorf("sessions were ended %d times; want a second time after the first has failed", tries)
+	}
+}
+
+// Where the system says who has opened a connection, the inbox is for the user. Root could read
+// the token anyway. A connection of which the system knows nothing is closed: another user can
+// close it before it is looked at.
+func TestOtherUsers(t *testing.T) {
+	for _, tt := range []struct {
+		who   string
+		uid   int
+		err   error
+		heard string
+	}{
+		{"the user", os.Getuid(), nil, "a"},
+		{"root", 0, nil, "a"},
+		{"another user", os.Getuid() + 1, nil, ""},
+		{"somebody who is gone", 0, errors.New("its program has closed the socket"), ""},
+	} {
+		t.Run(tt.who, func(t *testing.T) {
+			var mu sync.Mutex
+			asked, uid, err := 0, os.Getuid(), error(nil)
+			l := listen(t, t.TempDir(), noSessions)
+			l.SetUserOf(func(net.Conn) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				return uid, err
+			})
+			serve(t, l, "a")
+			address := l.Addr().String()
+			eventually(t, "it serves", func() bool { return answer(address) == "a" })
+			mu.Lock()
+			asked, uid, err = 0, tt.uid, tt.err
+			mu.Unlock()
+			if heard := answer(address); heard != tt.heard {
+				t.Errorf("%s hears %q; want %q", tt.who, heard, tt.heard)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if asked != 1 {
+				t.Errorf("the system was asked %d times about one connection", asked)
+			}
+		})
+	}
+}
+
 // A process that is to serve the inbox, and has not begun, is not found at the address of
 // the one before it: a stranger may have that by now.
 func TestElected(t *testing.T) {
@@ -185,7 +273,7 @@ func TestJoinTogether(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			l, err := d.Listen()
+			l, err := d.Listen(noSessions)
 			if err != nil {
 				t.Error(err)
 				return

@@ -10,9 +10,6 @@ func (h *Handler) Used() map[string]int64 {
 	}
 }
 
-// SocketUser is socketUser.
-var SocketUser = socketUser
-
 // IsOwn reports whether the gate's own user has opened the connection of a context.
 func IsOwn(ctx context.Context) bool {
 	u, known := ctx.Value(localUserKey{}).(*localUser)

@@ -9,15 +9,16 @@ import (
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
 // A localUser knows whether the user that runs the gate has opened a connection to
 // it. It finds that out when it is first asked.
 type localUser struct {
-	once          sync.Once
-	client, local netip.AddrPort
-	own           bool
+	once sync.Once
+	conn net.Conn
+	own  bool
 }
 
 type localUserKey struct{}
@@ -30,14 +31,14 @@ func WithLocalUser(ctx context.Context, c net.Conn) context.Context {
 	if err != nil || localErr != nil || !client.Addr().Unmap().IsLoopback() || !local.Addr().Unmap().IsLoopback() {
 		return ctx
 	}
-	return context.WithValue(ctx, localUserKey{}, &localUser{client: client, local: local})
+	return context.WithValue(ctx, localUserKey{}, &localUser{conn: c})
 }
 
 // isOwn reports whether the client's end of the connection belongs to the user that
 // runs the gate. It is false where the system does not say so.
 func (u *localUser) isOwn() bool {
 	u.once.Do(func() {
-		uid, err := socketUser(u.client, u.local)
+		uid, err := localuser.Of(u.conn)
 		u.own = err == nil && uid == os.Getuid()
 	})
 	return u.own

@@ -72,4 +72,19 @@ var operatorMutations = []mutation{
 		`if serves, err := isLocked(file); err != nil || !serves {`, `if err := error(nil); err != nil {`,
 		"internal/localdesk", "^TestElected$",
 	},
+	{
+		"other users of the machine use the inbox of a desk", "internal/localdesk/listener.go",
+		`case uid == os.Getuid(), uid == root:`, `case uid >= root:`,
+		"internal/localdesk", "^TestOtherUsers$",
+	},
+	{
+		"sessions that a stranger has outlive the move of the inbox", "internal/localdesk/listener.go",
+		`if err := l.endSessions(ctx); err != nil {`, `if err := ctx.Err(); err != nil {`,
+		"internal/localdesk", "^TestMoveEndsSessions$",
+	},
+	{
+		"a connection that its program has closed is root's", "internal/localuser/socket_linux.go",
+		`if order.Uint32(answer[inodeAt:]) == 0 {`, `if false {`,
+		"internal/localuser", "^TestOfClosedConnection$",
+	},
 }

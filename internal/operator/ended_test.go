@@ -95,3 +95,27 @@ func TestEndingsForgottenSeldom(t *testing.T) {
 		t.Errorf("%d are remembered; want %d", got, want)
 	}
 }
+
+// All sessions end, however many there are, on every replica.
+func TestEndAll(t *testing.T) {
+	h := serve(t, nil)
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	cookie, other := h.cookie(), h.replica(nil)
+	other.want(200, "ann approver", "GET", "/", "", "Cookie", cookie)
+	for n := range 250 {
+		r := task.Record{Name: fmt.Sprintf("session/of-somebody/%d", n), Version: 1, Value: []byte("{}")}
+		if err := h.config.Records.PutRecord(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.auth.EndAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	other.want(401, "unauthorized", "GET", "/", "", "Cookie", cookie)
+	if left, err := h.config.Records.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 10}); err != nil || len(left) != 0 {
+		t.Errorf("%d sessions are left, %v", len(left), err)
+	}
+	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
+	h.want(200, "ann approver", "GET", "/", "")
+}

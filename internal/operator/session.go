@@ -120,6 +120,26 @@ func (a *Auth) drop(ctx context.Context, record string) error {
 	return nil
 }
 
+// EndAll ends the sessions of everybody, on every replica and for good.
+func (a *Auth) EndAll(ctx context.Context) error {
+	q := task.RecordQuery{Prefix: sessionRecords, Limit: 100}
+	for {
+		found, err := a.cfg.Records.ListRecords(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range found {
+			q.After = r.Name
+			if err := a.drop(ctx, r.Name); err != nil {
+				return err
+			}
+		}
+		if len(found) < q.Limit {
+			return nil
+		}
+	}
+}
+
 // keep has the store keep a session as it is now.
 func (a *Auth) keep(ctx context.Context, s *session) error {
 	text, err := json.Marshal(s)

@@ -1,4 +1,4 @@
-package mcphttp
+package localuser
 
 import (
 	"encoding/binary"
@@ -21,6 +21,8 @@ const (
 	questionSize = headerSize + 8 + socketIDSize
 	socketIDAt   = headerSize + 4                  // in the answer
 	userAt       = socketIDAt + socketIDSize + 3*4 // in the answer
+	inodeAt      = userAt + 4                      // in the answer
+	answerSize   = inodeAt + 4
 )
 
 // socketUser returns the user whose socket at one address is connected to the
@@ -75,10 +77,14 @@ func appendSocketAddress(q []byte, addr netip.Addr) []byte {
 	return append(q, room[:]...)
 }
 
-var errNoSocket = errors.New("there is no such socket")
+var (
+	errNoSocket = errors.New("there is no such socket")
+	errClosed   = errors.New("its program has closed the socket")
+)
 
 // readSocketUser returns the user in the answer to a question. The kernel may
-// answer with a socket that listens at the same address: that is another.
+// answer with a socket that listens at the same address: that is another. A socket that was
+// closed has no inode, and the kernel says that it is root's.
 func readSocketUser(question, answer []byte) (uid int, err error) {
 	order := binary.NativeEndian
 	if len(answer) < headerSize+4 {
@@ -88,8 +94,11 @@ func readSocketUser(question, answer []byte) (uid int, err error) {
 		return 0, fmt.Errorf("%w: message of type %d, code %d", errNoSocket, kind, int32(order.Uint32(answer[headerSize:]))) //nolint:gosec // it is signed
 	}
 	const ends = 2 + 2 + 2*addressSize // the ports and addresses in an inet_diag_sockid
-	if len(answer) < userAt+4 || string(answer[socketIDAt:][:ends]) != string(question[headerSize+8:][:ends]) {
+	if len(answer) < answerSize || string(answer[socketIDAt:][:ends]) != string(question[headerSize+8:][:ends]) {
 		return 0, errNoSocket
+	}
+	if order.Uint32(answer[inodeAt:]) == 0 {
+		return 0, errClosed
 	}
 	return int(order.Uint32(answer[userAt:])), nil
 }

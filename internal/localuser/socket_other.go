@@ -1,6 +1,6 @@
 //go:build !linux
 
-package mcphttp
+package localuser
 
 import (
 	"errors"

@@ -1,0 +1,35 @@
+package mcphttp_test
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+// A program of the gate's own user is told from one of another user. Tests that run as root
+// try both.
+func TestLocalUser(t *testing.T) {
+	uids := []int{os.Getuid()}
+	if os.Getuid() == 0 {
+		uids = append(uids, testenv.Nobody)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, uid := range uids {
+		testenv.ConnectAs(t, uid, l.Addr().String(), "")
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if own := mcphttp.IsOwn(mcphttp.WithLocalUser(t.Context(), c)); own != (uid == os.Getuid()) {
+			t.Errorf("a connection of user %d counts as the gate's own user's: %t", uid, own)
+		}
+	}
+}
