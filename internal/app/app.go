@@ -198,6 +198,7 @@ func (a *App) close(ctx context.Context) error {
 			l.End(ctx)
 		}
 	}
+	a.operators.leaveTokenFile()
 	a.servers.close()
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()

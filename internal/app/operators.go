@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -34,6 +35,8 @@ type operators struct {
 	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
 	auth      atomic.Pointer[operator.Auth]
 	madeToken string
+	tokenFile string   // with the token that was made; empty if that is in no file
+	tokenLock *os.File // keeps other gates from that file; nil without one
 }
 
 // A status is what /readyz says of the gate itself.

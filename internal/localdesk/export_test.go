@@ -2,9 +2,6 @@ package localdesk
 
 import "net"
 
-// LockFile is for tests that play another process.
-var LockFile = lockFile
-
 // SetUserOf has the listener ask f who has opened a connection. Nobody may have called
 // Accept before.
 func (l *Listener) SetUserOf(f func(net.Conn) (uid int, err error)) { l.userOf = f }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
@@ -143,7 +144,7 @@ func (l *Listener) takeOver() (net.Listener, error) {
 			if bound, err := l.bind(); err != nil || bound != nil {
 				return bound, err
 			}
-		} else if !errors.Is(err, errLocked) && !logged {
+		} else if !errors.Is(err, filelock.ErrLocked) && !logged {
 			l.desk.log.Warn("this process cannot serve the inbox", "err", err)
 			logged = true
 		}
@@ -172,7 +173,7 @@ func (l *Listener) lead() error {
 	if l.ended || l.leader != nil {
 		return nil
 	}
-	lock, err := lockFile(filepath.Join(l.desk.dir, leaderName))
+	lock, err := filelock.Lock(filepath.Join(l.desk.dir, leaderName))
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (d *Desk) publish(address string) (*os.File, error) {
 	if err := os.WriteFile(name, []byte(address+"\n"), 0o600); err != nil {
 		return nil, err
 	}
-	return lockFile(name)
+	return filelock.Lock(name)
 }
 
 // move binds another address, and has all gates and the command line find it.

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 )
 
 // The files of a desk.
@@ -175,7 +176,7 @@ func (d *Desk) find() (Place, error) {
 		return Place{}, err
 	}
 	file := filepath.Join(d.dir, servedName)
-	if serves, err := isLocked(file); err != nil || !serves {
+	if serves, err := filelock.IsLocked(file); err != nil || !serves {
 		return Place{}, errors.Join(err, ErrNotRunning)
 	}
 	served, err := os.ReadFile(file)

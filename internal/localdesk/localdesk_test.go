@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 )
 
@@ -250,7 +251,7 @@ func TestElected(t *testing.T) {
 	first := start(t, state, "first")
 	eventually(t, "the first one serves", func() bool { return answer(first.Addr().String()) == "first" })
 	first.end()
-	lock, err := localdesk.LockFile(filepath.Join(localdesk.Dir(state), "leader"))
+	lock, err := filelock.Lock(filepath.Join(localdesk.Dir(state), "leader"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,11 @@ var operatorMutations = []mutation{
 		appPkg, "^TestMadeTokenEnds$",
 	},
 	{
+		"a gate overwrites the token of another", "internal/app/token.go",
+		`o.tokenLock, err = filelock.Lock(name + ".lock")`, `o.tokenLock, err = os.Open(os.DevNull)`,
+		appPkg, "^TestTokenFileOfAnotherGate$",
+	},
+	{
 		"a session that is put back goes on", "internal/operator/session.go",
 		`if a.ended.has(record) {`, `if false {`,
 		operatorPkg, "^TestReplayedSession$",
@@ -69,7 +74,7 @@ var operatorMutations = []mutation{
 	},
 	{
 		"the token is sent to where the last inbox was", "internal/localdesk/localdesk.go",
-		`if serves, err := isLocked(file); err != nil || !serves {`, `if err := error(nil); err != nil {`,
+		`if serves, err := filelock.IsLocked(file); err != nil || !serves {`, `if _, err := filelock.IsLocked(file); err != nil {`,
 		"internal/localdesk", "^TestElected$",
 	},
 	{
