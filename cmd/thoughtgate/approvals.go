@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -123,7 +122,7 @@ func newShow(g gateFlags) *cobra.Command {
 			return explained(err)
 		}
 		now := time.Now()
-		return errors.Join(out.cautions(around), out.show(a, now), out.background(around, now))
+		return out.print(out.cautions(around) + out.record(a, now) + background(around, now))
 	}
 	return cmd
 }

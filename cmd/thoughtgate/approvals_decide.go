@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -78,16 +79,8 @@ func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown st
 	if err != nil {
 		return explained(err)
 	}
-	out := newScreen(cmd.OutOrStdout())
-	if err := errors.Join(out.cautions(around), out.show(a, time.Now())); err != nil {
-		return err
-	}
-	if grant.length > 0 {
-		if _, err := fmt.Fprint(cmd.ErrOrStderr(), grant.text()); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Approve this call? Type yes to approve: "); err != nil {
+	q := newQuestion(cmd)
+	if err := q.show(a, around, grant.text()); err != nil {
 		return err
 	}
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is not yes
@@ -95,6 +88,42 @@ func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown st
 		return errors.New("not approved; the call is still pending")
 	}
 	return nil
+}
+
+// A question asks an approver whether to approve a call.
+type question struct{ call, text *screen } // where the call is shown, and where the rest
+
+// newQuestion returns a question on the terminal, wherever else output may go. If no
+// output goes to a terminal, a program reads the call and the question.
+func newQuestion(cmd *cobra.Command) question {
+	out, side := newScreen(cmd.OutOrStdout()), newScreen(cmd.ErrOrStderr())
+	switch {
+	case out.columns > 0:
+		return question{out, out}
+	case side.columns > 0:
+		return question{side, side}
+	default:
+		return question{out, side}
+	}
+}
+
+// show prints a call, what else its approval allows, and the question. If the call
+// does not fit the screen, its beginning may be out of sight, so show says so and
+// repeats what matters.
+func (q question) show(a casefile.Approval, around casefile.Context, allows string) error {
+	const ask = "Approve this call? Type yes to approve: "
+	call := q.call.cautions(around) + q.call.record(a, time.Now())
+	text := allows
+	if n := len(breakLines(call, q.call.columns)); q.call.columns > 0 && n+len(breakLines(allows+ask, q.call.columns)) > q.call.lines {
+		text = fmt.Sprintf("\nThis call takes %d lines, more than fit on the screen. Scroll up and read\n"+
+			"all of it, or answer no and read it page by page with\n"+
+			"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.summary(a) + allows
+	}
+	if err := errors.Join(q.call.print(call), q.text.print(text)); err != nil {
+		return err
+	}
+	_, err := io.WriteString(q.text.w, ask)
+	return err
 }
 
 func newReject(g gateFlags) *cobra.Command {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -121,8 +120,12 @@ func (f *grantFlags) wish(cmd *cobra.Command) (*task.GrantTerms, error) {
 	return nil, nil //nolint:nilnil // no wish is no error
 }
 
-// text says what the standing approval allows, before it is given.
+// text says what the standing approval allows, before it is given. It is empty if
+// none is wanted.
 func (f *grantFlags) text() string {
+	if f.length <= 0 {
+		return ""
+	}
 	text := fmt.Sprintf("This also allows %d more within %v, without asking anybody: the same agent and tool, and the arguments as shown",
 		f.uses, f.length)
 	if len(f.free) > 0 {
@@ -168,18 +171,15 @@ func grantArguments(g casefile.Grant) string {
 
 // grantTable prints standing approvals.
 func (s *screen) grantTable(all []casefile.Grant, now time.Time) error {
-	w := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(w, "ID\tTOOL\tAGENT\tARGUMENTS\tGIVEN BY\tSTATE"); err != nil {
-		return err
-	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "ID\tTOOL\tAGENT\tARGUMENTS\tGIVEN BY\tSTATE")
 	for _, g := range all {
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(string(g.ID), maxCell), markedName(g.Tool, 60), markedName(g.Principal, 60),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(string(g.ID), maxCell), markedName(g.Tool, 60), markedName(g.Principal, 60),
 			grantArguments(g), oneLine(strings.Join(g.By, ", "), 60), grantText(g, now))
-		if err != nil {
-			return err
-		}
 	}
-	return w.Flush()
+	_ = w.Flush() // a builder does not fail
+	return s.print(b.String())
 }
 
 // grant prints everything about one standing approval.
@@ -209,6 +209,5 @@ func (s *screen) grant(g casefile.Grant, now time.Time) error {
 	if len(g.AlsoSent) > 0 {
 		text += row("also sent", argumentText(casefile.Approval{Arguments: g.AlsoSent, ArgumentsTruncated: g.AlsoSent.Kind() == '"'}))
 	}
-	_, err := io.WriteString(s.w, text+row("uses", strings.Join(uses, "\n")))
-	return err
+	return s.print(text + row("uses", strings.Join(uses, "\n")))
 }

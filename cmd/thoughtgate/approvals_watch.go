@@ -94,5 +94,6 @@ func (s *screen) jsonEvent(e client.Event, _ time.Time) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", plain.Escape(string(text)))
+	_, err = fmt.Fprintln(s.w, plain.Escape(string(text)))
+	return err
 }

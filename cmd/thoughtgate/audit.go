@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -177,14 +178,16 @@ func (s *screen) steps(entries []task.Entry) error {
 	if len(entries) == 0 {
 		return s.line("No entries.")
 	}
-	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "SEQ\tTIME\tID\tSTEP\tTOOL\tREQUESTER\tBY\tOUTCOME\tRAN\tREASON")
 	for _, e := range entries {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			e.Seq, e.At.Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
 			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
 	}
-	return t.Flush()
+	_ = t.Flush() // a builder does not fail
+	return s.print(b.String())
 }
 
 func dash(text string) string {

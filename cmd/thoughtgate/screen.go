@@ -26,17 +26,19 @@ const (
 )
 
 // A screen is where approvals are shown. Text of agents and upstreams reaches it
-// only through visible.
+// only through [plain.Escape].
 type screen struct {
-	w       io.Writer
-	colours bool
+	w              io.Writer
+	colours        bool
+	columns, lines int // of a terminal; 0 if it is none, which breaks no line
 }
 
 // newScreen returns a screen with colours if w is a terminal, unless the
 // environment says that none are wanted.
 func newScreen(w io.Writer) *screen {
 	s := &screen{w: w}
-	s.colours = isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	s.columns, s.lines = terminalSize(w)
+	s.colours = s.columns > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
 
@@ -57,9 +59,17 @@ func (s *screen) paint(c colour, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-func (s *screen) line(format string, values ...any) error {
-	_, err := fmt.Fprintf(s.w, format+"\n", values...)
+// print writes lines, on a terminal so that it need not break any of them.
+func (s *screen) print(text string) error {
+	if s.columns > 0 && text != "" {
+		text = strings.Join(breakLines(text, s.columns), "\n") + "\n"
+	}
+	_, err := io.WriteString(s.w, text)
 	return err
+}
+
+func (s *screen) line(format string, values ...any) error {
+	return s.print(fmt.Sprintf(format, values...) + "\n")
 }
 
 // json prints a value in a form that means the same, without a character that
@@ -69,12 +79,14 @@ func (s *screen) json(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.line("%s", plain.Escape(string(text)))
+	_, err = fmt.Fprintln(s.w, plain.Escape(string(text))) // whole lines: a program may read them
+	return err
 }
 
 // table prints one line for each approval.
 func (s *screen) table(listed []casefile.Approval, now time.Time) error {
-	t := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "ID\tTOOL\tRISK\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tAGENT\tWHY HELD")
 	n := distinct(listed)
 	for _, a := range listed {
@@ -86,7 +98,8 @@ func (s *screen) table(listed []casefile.Approval, now time.Time) error {
 			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), a.Hints.Risk(), requester(a), oneLine(a.Workflow, 60),
 			span(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
 	}
-	if err := t.Flush(); err != nil {
+	_ = t.Flush() // a builder does not fail
+	if err := s.print(b.String()); err != nil {
 		return err
 	}
 	return s.warnings(listed, n)
@@ -131,8 +144,8 @@ func row(name, value string) string {
 	return fmt.Sprintf("%-11s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
-// show prints everything about one approval.
-func (s *screen) show(a casefile.Approval, now time.Time) error {
+// record returns everything about one approval.
+func (s *screen) record(a casefile.Approval, now time.Time) string {
 	var b strings.Builder
 	row := func(name, value string) { b.WriteString(row(name, value)) }
 	row("id", string(a.ID))
@@ -164,8 +177,15 @@ func (s *screen) show(a casefile.Approval, now time.Time) error {
 		row("also sent", argumentText(casefile.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
 	}
 	row("result", resultText(a.Result))
-	_, err := io.WriteString(s.w, b.String())
-	return err
+	return b.String()
+}
+
+// summary returns what matters most of one approval, in a few lines whatever an
+// agent has written.
+func (s *screen) summary(a casefile.Approval) string {
+	return row("id", string(a.ID)) +
+		row("tool", markedName(a.Tool, 60)+" ("+oneLine(a.Method, 60)+" on upstream "+oneLine(a.Upstream, 60)+")") +
+		row("risk", s.riskText(a.Hints.Risk())) + row("requester", requester(a))
 }
 
 // agentCell says in few words whether the agent is there for its call.

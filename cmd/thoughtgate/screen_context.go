@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -10,20 +9,19 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// cautions prints what an approver should know before the call itself.
-func (s *screen) cautions(x casefile.Context) error {
+// cautions returns what an approver should know before the call itself.
+func (s *screen) cautions(x casefile.Context) string {
 	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
 	if x.Changed != nil {
 		text += row("caution", s.paint(red, "the server has changed what it says of this tool since a call of it was last approved, "+
 			x.Changed.At.Format(time.DateTime)))
 	}
-	_, err := io.WriteString(s.w, text)
-	return err
+	return text
 }
 
-// background prints what else is known of a call: who may decide, what its
+// background returns what else is known of a call: who may decide, what its
 // requester wanted before, and what happened so far.
-func (s *screen) background(x casefile.Context, now time.Time) error {
+func background(x casefile.Context, now time.Time) string {
 	var earlier, story []string
 	for _, a := range x.Earlier {
 		earlier = append(earlier, span(now.Sub(a.CreatedAt))+" ago "+fate(a, now)+": "+callText(a))
@@ -31,10 +29,8 @@ func (s *screen) background(x casefile.Context, now time.Time) error {
 	for _, e := range x.Story {
 		story = append(story, storyLine(e))
 	}
-	text := row("approvers", oneLine(strings.Join(x.Approvers, ", "), maxText)) +
+	return row("approvers", oneLine(strings.Join(x.Approvers, ", "), maxText)) +
 		row("earlier", strings.Join(earlier, "\n")) + row("history", strings.Join(story, "\n"))
-	_, err := io.WriteString(s.w, text)
-	return err
 }
 
 // storyLine returns one step of a call.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -141,28 +143,121 @@ func TestAlike(t *testing.T) {
 	tool := "tool d\u0435lete: Not plain Latin letters: \u0435 is U+0435 Cyrillic"
 	requester := "requester \u03bfps: Not plain Latin letters: \u03bf is U+03BF Greek"
 	argument := "argument p\u0430th: Not plain Latin letters: \u0430 is U+0430 Cyrillic"
-	var list, shown, event strings.Builder
+	var list, event strings.Builder
 	if err := (&screen{w: &list}).table([]casefile.Approval{a, plainOne}, now); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&screen{w: &shown}).show(a, now); err != nil {
-		t.Fatal(err)
-	}
+	shown := (&screen{}).record(a, now)
 	if err := (&screen{w: &event}).event(client.Event{Kind: client.Pending, Approval: a}, now); err != nil {
 		t.Fatal(err)
 	}
-	for what, text := range map[string]string{"list": list.String(), "show": shown.String(), "watch": event.String()} {
+	for what, text := range map[string]string{"list": list.String(), "show": shown, "watch": event.String()} {
 		if !strings.Contains(text, "d\u0435lete (!)") || !strings.Contains(text, "\u03bfps (!)") {
 			t.Errorf("%s does not mark the names:\n%s", what, text)
 		}
 	}
 	value := "value \u0456d: Letters of different scripts in one word: \u0456 is U+0456 Cyrillic"
 	for _, warning := range []string{tool, requester, argument, value} {
-		if !strings.Contains(list.String(), "(!) tg_aaaaaaaa "+warning) || !strings.Contains(shown.String(), warning) {
-			t.Errorf("no warning %q in\n%s\n%s", warning, &list, &shown)
+		if !strings.Contains(list.String(), "(!) tg_aaaaaaaa "+warning) || !strings.Contains(shown, warning) {
+			t.Errorf("no warning %q in\n%s\n%s", warning, &list, shown)
 		}
 	}
-	if strings.Contains(list.String(), "(!) tg_bbbbbbbb") || strings.Count(shown.String(), "Not plain") != 3 {
-		t.Errorf("a warning too many in\n%s\n%s", &list, &shown)
+	if strings.Contains(list.String(), "(!) tg_bbbbbbbb") || strings.Count(shown, "Not plain") != 3 {
+		t.Errorf("a warning too many in\n%s\n%s", &list, shown)
+	}
+}
+
+// spoof returns a call of drop_database with a value that a terminal with so many
+// columns shows as another call, if it is left to break the lines. filler is a
+// character of two columns.
+func spoof(columns int, filler string) casefile.Approval {
+	var v strings.Builder
+	v.WriteString(strings.Repeat("x", columns-len(`              "a": "`)))
+	for range 20 {
+		v.WriteString(strings.Repeat(filler, columns/2))
+	}
+	for _, line := range []string{
+		"id          tg_5427d904", "state       pending", "tool        read_file (tools/call on upstream files)", "risk        only reads",
+		"requester   ann", "age         3s", "left        9m57s", "digest      1b2c", "shown       9a8b", "arguments   {",
+	} {
+		v.WriteString(line + strings.Repeat(" ", columns-len(line)))
+	}
+	text, _ := jsontext.AppendQuote([]byte(`{"a":`), v.String())
+	return casefile.Approval{
+		ID: "tg_real", State: task.InputRequired, Tool: "drop_database", Method: "tools/call", Upstream: "files", Principal: "evil-bot",
+		Arguments: append(text, '}'), ExpiresAt: time.Now().Add(time.Minute),
+	}
+}
+
+// Whoever is asked on a terminal reads what the call is: no line of a value begins at
+// the left, and what matters is on the screen together with the question.
+func TestQuestionTellsTheCall(t *testing.T) {
+	for _, columns := range []int{20, 40, 80, 81, 200} {
+		for _, filler := range []string{"  ", "\u6f22", "\U0001F44D", "\u0301\u0301", "\U0001F3FD"} {
+			var out strings.Builder
+			on := &screen{w: &out, columns: columns, lines: 24}
+			if err := (question{on, on}).show(spoof(max(columns, 60), filler), casefile.Context{}, "This also allows more.\n"); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(out.String(), "\n")
+			for _, line := range lines[:len(lines)-1] { // the last one is the question
+				if w := max(ansi.StringWidth(line), ansi.StringWidthWc(line)); w > columns {
+					t.Fatalf("a line of %d columns on a terminal of %d: %q", w, columns, line)
+				}
+				if strings.HasPrefix(line, "tool ") && !strings.Contains(line, "drop_dat") {
+					t.Errorf("a part of a value begins at the left: %q", line)
+				}
+			}
+			last := strings.Join(lines[len(lines)-min(24, len(lines)):], "\n")
+			for _, want := range []string{"tg_real", "drop_dat", "unknown", "evil-bot", "allows more", "Type yes"} {
+				if columns > 20 && !strings.Contains(last, want) {
+					t.Errorf("%d columns: the last lines do not have %q:\n%s", columns, want, last)
+				}
+			}
+		}
+	}
+}
+
+// A call that fits the screen is shown once, and programs get every line whole.
+func TestQuestionOnce(t *testing.T) {
+	a := spoof(80, "  ")
+	var call, rest strings.Builder
+	if err := (question{&screen{w: &call}, &screen{w: &rest}}).show(a, casefile.Context{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(call.String(), "↪") || strings.Count(call.String(), "\ntool ") != 1 || rest.String() != "Approve this call? Type yes to approve: " {
+		t.Errorf("%s\n%s", &call, &rest)
+	}
+	a.Arguments = nil
+	var out strings.Builder
+	on := &screen{w: &out, columns: 80, lines: 24}
+	if err := (question{on, on}).show(a, casefile.Context{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "\ntool ") != 1 {
+		t.Errorf("a short call is not shown once:\n%s", &out)
+	}
+}
+
+// Tables are of foreign text as well: the end of one line does not begin another.
+func TestTablesBreak(t *testing.T) {
+	now := time.Now()
+	fake := strings.Repeat("x", 60) + strings.Repeat("tg_5427d904   read_file   only reads   ann   ", 4)
+	a := casefile.Approval{ID: "tg_aaaaaaaa-1", Tool: "drop", State: task.InputRequired, Background: casefile.Background{Reason: fake}, Principal: fake}
+	entry := task.Entry{Note: task.Note{Reason: fake}}
+	grant := casefile.Grant{ID: "gr_1", By: []string{fake}}
+	entry.Tool, grant.Tool, grant.Principal = fake, fake, fake
+	for columns := 10; columns < 300; columns++ {
+		var out strings.Builder
+		s := &screen{w: &out, columns: columns, lines: 24}
+		if err := errors.Join(s.table([]casefile.Approval{a}, now), s.steps([]task.Entry{entry}), s.grantTable([]casefile.Grant{grant}, now),
+			s.grant(grant, now), s.event(client.Event{Kind: client.Pending, Approval: a}, now)); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := ansi.StringWidth(strings.TrimSuffix(line, "\n")); n > columns || strings.HasPrefix(line, "tg_5427d904") {
+				t.Fatalf("%d columns on a terminal of %d: %q", n, columns, line)
+			}
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,16 +29,12 @@ type detail struct {
 // show makes a the call that is shown. If it is another view than before, nothing
 // of it has been seen.
 func (d *detail) show(a casefile.Approval, around casefile.Context, colours bool) {
-	var b strings.Builder
-	s := &screen{w: &b, colours: colours}
-	now := time.Now()
-	if err := errors.Join(s.cautions(around), s.show(a, now), s.background(around, now)); err != nil {
-		return // a builder does not fail
-	}
+	s, now := &screen{colours: colours}, time.Now()
+	text := s.cautions(around) + s.record(a, now) + background(around, now)
 	if a.ShownDigest != d.call.ShownDigest || a.State != d.call.State {
 		d.whole, d.top = false, 0
 	}
-	d.call, d.around, d.text, d.loaded = a, around, strings.TrimRight(b.String(), "\n"), true
+	d.call, d.around, d.text, d.loaded = a, around, strings.TrimRight(text, "\n"), true
 }
 
 // progress notes what has changed about a call that is still pending.
@@ -47,23 +42,10 @@ func (d *detail) progress(a casefile.Approval) {
 	d.call.Approvals, d.call.Agent, d.call.ExpiresAt = a.Approvals, a.Agent, a.ExpiresAt
 }
 
-// turnover begins each line that goes on with the one before. Only the names of
-// what is shown begin at the left, so that no value can pass for another one.
-const turnover = "            ↪ "
-
 // layOut breaks the text into lines. Which of them have been seen is not known any
 // more, unless it was all.
 func (d *detail) layOut(width int) {
-	d.lines = nil
-	for line := range strings.Lines(d.text) {
-		broken := ansi.Hardwrap(strings.TrimSuffix(line, "\n"), max(10, width-len([]rune(turnover))), true)
-		for i, part := range strings.Split(broken, "\n") {
-			if i > 0 {
-				part = turnover + part
-			}
-			d.lines = append(d.lines, part)
-		}
-	}
+	d.lines = breakLines(d.text, width)
 	d.seen = make([]bool, len(d.lines))
 	d.top = max(0, min(d.top, len(d.lines)-1))
 }

@@ -441,6 +441,22 @@ var mutations = []mutation{
 		"cmd/thoughtgate", "^TestAlike$",
 	},
 	{
+		"the rest of a long line begins where names do", "cmd/thoughtgate/lines.go",
+		`lines = append(lines, next+line[:size])`, `lines = append(lines, line[:size])`,
+		"cmd/thoughtgate", "^TestMargin$",
+	},
+	{
+		"a terminal breaks the lines of a call", "cmd/thoughtgate/screen.go",
+		`if s.columns > 0 && text != "" {`, `if s.columns < 0 {`,
+		"cmd/thoughtgate", "^TestQuestionTellsTheCall$",
+	},
+	{
+		"a call that does not fit on the screen is not named in the question", "cmd/thoughtgate/approvals_decide.go",
+		`"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.summary(a) + allows`,
+		`"\"thoughtgate approvals watch\". You are asked about:\n", n) + allows`,
+		"cmd/thoughtgate", "^TestQuestionTellsTheCall$",
+	},
+	{
 		"a letter of another script in a value is not marked", "internal/inbox/arguments.go",
 		"m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown", "_ = m.mixed",
 		"internal/inbox", "^TestValuesThatLookAlike$",
