@@ -243,8 +243,12 @@ func (t *tui) shown(msg shownMsg) {
 	}
 	t.open.show(msg.now, msg.context, t.colours)
 	t.open.layOut(t.width)
-	if msg.now.State != task.InputRequired {
+	switch p := t.prompt; {
+	case msg.now.State != task.InputRequired:
 		t.prompt = nil
+	case p != nil && !p.sent && p.shown != msg.now.ShownDigest:
+		t.open.reason, t.prompt = p.reason, nil
+		t.notice = t.paint(yellow, "the call is shown differently now; read it again before you decide")
 	}
 }
 

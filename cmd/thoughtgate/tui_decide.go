@@ -22,7 +22,8 @@ type prompt struct {
 	what   approval.Decision
 	title  string
 	reason string
-	unread int // bytes that the approver need not read, in their own words
+	shown  string // the digest of what the approver was shown
+	unread int    // bytes that the approver need not read, in their own words
 	since  time.Time
 	sent   bool
 }
@@ -31,8 +32,8 @@ type prompt struct {
 // decides nothing.
 const hasty = 300 * time.Millisecond
 
-func newPrompt(what approval.Decision, title, reason string) *prompt {
-	return &prompt{what: what, title: title, reason: reason, since: time.Now()}
+func newPrompt(d *detail, what approval.Decision, title string) *prompt {
+	return &prompt{what: what, title: title, reason: d.reason, shown: d.call.ShownDigest, since: time.Now()}
 }
 
 // insert adds text to the reason, on one line and of a limited length.
@@ -93,7 +94,7 @@ func (t *tui) promptKey(k tea.KeyPressMsg) tea.Cmd {
 // decide sends a decision, with the digest of what the approver was shown.
 func (t *tui) decide(p *prompt) tea.Cmd {
 	call := t.open.call
-	ruling := approval.Ruling{Decision: p.what, Reason: strings.TrimSpace(p.reason), Shown: call.ShownDigest, Unread: p.unread}
+	ruling := approval.Ruling{Decision: p.what, Reason: strings.TrimSpace(p.reason), Shown: p.shown, Unread: p.unread}
 	return func() tea.Msg {
 		after, err := t.gate.Decide(t.ctx, call.ID, ruling)
 		return decidedMsg{call.ID, p.what, after, t.problem(call.ID, err)}

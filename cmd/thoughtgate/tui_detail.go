@@ -138,15 +138,15 @@ func (t *tui) ask(key string) {
 	case d.call.State != task.InputRequired:
 		t.notice = "there is nothing to decide"
 	case key == "r":
-		t.prompt = newPrompt(approval.Reject, "Reject", d.reason)
+		t.prompt = newPrompt(d, approval.Reject, "Reject")
 	case d.around.Objection != "":
 		t.notice = t.paint(yellow, "you may not approve this: "+oneLine(d.around.Objection, maxCell))
 	case lines == 0:
-		t.prompt = newPrompt(approval.Approve, "Approve", d.reason)
+		t.prompt = newPrompt(d, approval.Approve, "Approve")
 	case key == "a":
 		t.notice = t.paint(yellow, fmt.Sprintf("%d lines not seen yet: read on with space, or press w to approve without reading them", lines))
 	default:
-		t.prompt = newPrompt(approval.Approve, fmt.Sprintf("Approve WITHOUT READING %d lines", lines), d.reason)
+		t.prompt = newPrompt(d, approval.Approve, fmt.Sprintf("Approve WITHOUT READING %d lines", lines))
 		t.prompt.unread = bytes
 	}
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -81,6 +85,62 @@ func TestSeen(t *testing.T) {
 	}
 	if lines, _ := tiny.open.unseen(); lines != len(tiny.open.lines) {
 		t.Errorf("%d of %d lines are not seen", lines, len(tiny.open.lines))
+	}
+}
+
+// A question is about the view that the approver was shown. If the gate shows the call
+// differently meanwhile, there is nothing to answer until that is read, too.
+func TestPromptEndsWithItsView(t *testing.T) {
+	for _, key := range []string{"a", "r"} {
+		screen := opened(t, longCall("one"))
+		for range 8 {
+			press(screen, "space")
+		}
+		press(screen, key)
+		screen.Update(shownMsg{id: "tg_1", now: longCall("one")})
+		if screen.prompt == nil {
+			t.Fatalf("%s: the prompt ends although the view is the same", key)
+		}
+		screen.prompt.since = time.Now().Add(-time.Minute)
+		screen.prompt.insert("as agreed")
+		screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+		if cmd := press(screen, "enter"); cmd != nil || screen.prompt != nil {
+			t.Errorf("%s: an answer about another view counts", key)
+		}
+		if !strings.Contains(screen.notice, "read it again") || screen.open.reason != "as agreed" {
+			t.Errorf("%s: the notice is %q, the reason %q", key, screen.notice, screen.open.reason)
+		}
+		press(screen, "a")
+		if screen.prompt != nil {
+			t.Errorf("%s: the other view counts as seen", key)
+		}
+	}
+}
+
+// A decision that is under way is about what was shown when it was made.
+func TestDecisionNamesItsView(t *testing.T) {
+	var sent string
+	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = string(body)
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer gate.Close()
+	screen := opened(t, longCall("one"))
+	screen.ctx = t.Context()
+	var err error
+	if screen.gate, err = client.New(client.Config{URL: gate.URL, Token: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	press(screen, "r")
+	screen.prompt.since = time.Now().Add(-time.Minute)
+	cmd := press(screen, "enter")
+	screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+	if screen.prompt == nil {
+		t.Error("the prompt ends before the gate has answered")
+	}
+	if cmd(); !strings.Contains(sent, `"shownDigest":"one"`) {
+		t.Errorf("sent %s", sent)
 	}
 }
 

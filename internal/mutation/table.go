@@ -457,6 +457,11 @@ var mutations = []mutation{
 		"cmd/thoughtgate", "^TestQuestionTellsTheCall$",
 	},
 	{
+		"an answer counts for a view that was never on the screen", "cmd/thoughtgate/tui.go",
+		`case p != nil && !p.sent && p.shown != msg.now.ShownDigest:`, `case false:`,
+		"cmd/thoughtgate", "^TestPromptEndsWithItsView$",
+	},
+	{
 		"a letter of another script in a value is not marked", "internal/inbox/arguments.go",
 		"m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown", "_ = m.mixed",
 		"internal/inbox", "^TestValuesThatLookAlike$",
