@@ -63,10 +63,12 @@ func Plans(ctx context.Context, cfg config.Config, s *gate.Settings, c policy.Ca
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	var known workflows
+	known.current.Store(&cfg.Workflows)
 	desk, err := approval.New(approval.Config{
 		Store: store, Judge: g.Recheck, Settings: deskSettings(cfg),
 		Send:     func(task.Task) approval.Sender { return approval.Unreachable{Err: errPlanOnly} },
-		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{}, false },
+		Workflow: known.workflow,
 	})
 	if err != nil {
 		return nil, err

@@ -55,6 +55,16 @@ func (w Workflow) timeout() time.Duration {
 	return w.Timeout
 }
 
+// TimeToDecide returns how long the approvers of a workflow have. It is 0 for a
+// workflow that does not exist.
+func (c *core) TimeToDecide(workflow string) time.Duration {
+	w, known := c.cfg.Workflow(workflow)
+	if !known {
+		return 0
+	}
+	return w.timeout()
+}
+
 // An Approver is somebody who decides. It is for the caller to know that it is
 // really them.
 type Approver struct {

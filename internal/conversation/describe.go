@@ -14,12 +14,24 @@ import (
 type Face struct {
 	Era      wire.Era
 	Patience time.Duration // how long its request is kept open; 0 if it gets a task instead
+	Expires  time.Duration // after which there is nothing left to wait for; 0 if that is not known
+}
+
+// face returns how a call that is held in its request looks.
+func (h *Hub) face(era wire.Era, patience time.Duration, v policy.Verdict) Face {
+	f := Face{Era: era, Patience: patience}
+	if h.Holds() {
+		f.Expires = h.cfg.Desk.TimeToDecide(v.Workflow)
+	}
+	return f
 }
 
 func (f Face) String() string {
 	switch {
 	case f.Patience == 0:
 		return "the client gets a task"
+	case 0 < f.Expires && f.Expires <= f.Patience:
+		return fmt.Sprintf("the client waits up to %v in its request for a decision, then the call expires", f.Expires)
 	case f.Era == wire.Modern:
 		return fmt.Sprintf("the client waits up to %v in its request, then it is asked to repeat it, %d times at most", f.Patience, maxRounds)
 	default:

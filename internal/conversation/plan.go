@@ -132,7 +132,7 @@ func (r planner) holds(m *jsonrpc.Message, judged gate.Judgement) *Plan {
 			return hold(r).asTask(ctx, m, judged)
 		}}
 	}
-	return &Plan{Kind: HoldRequest, Face: Face{Era: r.era, Patience: r.patience(m)}, Answer: func(ctx context.Context) error {
+	return &Plan{Kind: HoldRequest, Face: r.hub.face(r.era, r.patience(m), judged.Verdict), Answer: func(ctx context.Context) error {
 		return hold(r).inRequest(ctx, m, judged)
 	}}
 }

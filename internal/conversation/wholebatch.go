@@ -52,7 +52,7 @@ func (b wholeBatch) decide(ctx context.Context) *Plan {
 	}
 	b.claimAnswer()
 	body := b.plan.Body
-	b.plan.Verdict, b.plan.Face = held[0].Verdict, Face{Era: b.era, Patience: b.hub.Waiting().Hold}
+	b.plan.Verdict, b.plan.Face = held[0].Verdict, b.hub.face(b.era, b.hub.Waiting().Hold, held[0].Verdict)
 	return b.answerBy(HoldRequest, func(ctx context.Context) error {
 		return b.hold(ctx, approval.Call{
 			Message: body, Verdict: held[0].Verdict, Session: held[0].Session, InBatch: b.tools(ctx),
