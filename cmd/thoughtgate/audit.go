@@ -57,7 +57,18 @@ type ledger struct {
 	close func() error
 }
 
+// check returns an error if the flags name more than one journal.
+func (a auditFlags) check(cmd *cobra.Command) error {
+	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
+		return &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
+	}
+	return nil
+}
+
 func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
+	if err := a.check(cmd); err != nil {
+		return ledger{}, err
+	}
 	if *a.config == "" {
 		c, err := a.gate.client()
 		if err != nil {
@@ -71,11 +82,11 @@ func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
 	}
 	s := app.Storage(cfg)
 	if !s.Durable() {
-		return ledger{}, errors.New("the store is memory:, so only the running gate has the audit log; use --url")
+		return ledger{}, errors.New("the store is memory:, so only the running gate has the audit log; pass --url instead of --config")
 	}
 	store, err := existing(storage.Settings.OpenUnread)(s, cmd.Context()) // held calls may be encrypted; the journal is not
 	if storage.InUse(err) {
-		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url)", err)
+		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url instead of --config)", err)
 	}
 	if err != nil {
 		return ledger{}, err
@@ -103,7 +114,7 @@ func newFilterFlags(cmd *cobra.Command) filterFlags {
 		tool:      f.String("tool", "", "only entries of calls to this `tool`"),
 		requester: f.String("requester", "", "only entries of calls by this `principal`"),
 		approver:  f.String("approver", "", "only decisions by this `person`"),
-		grant:     f.String("grant", "", "only entries about the standing approval with this `id`"),
+		grant:     f.String("grant", "", "only entries about the standing approval with this `id` or id prefix"),
 		since:     f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
 		until:     f.String("until", "", "only entries before this `time`"),
 	}
@@ -140,6 +151,9 @@ func newAuditList(a auditFlags) *cobra.Command {
 		f, err := flags.filter(cmd, time.Now())
 		if err != nil {
 			return err
+		}
+		if *last < 0 {
+			return &usageError{cmd.CommandPath(), errors.New("--last must not be negative")}
 		}
 		return a.use(cmd, func(l ledger) error {
 			entries, err := latest(cmd.Context(), l, f, *last)
@@ -270,16 +284,7 @@ func newAuditVerify(a auditFlags) *cobra.Command {
 			}
 		}
 		if len(args) > 0 {
-			file, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = file.Close() }()
-			r, err := audit.VerifyLines(file, known)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			return newScreen(cmd.OutOrStdout()).verified(r)
+			return a.verifyFile(cmd, args[0], known)
 		}
 		return a.use(cmd, func(l ledger) error {
 			r, err := audit.Verify(cmd.Context(), l, known)
@@ -290,6 +295,23 @@ func newAuditVerify(a auditFlags) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// verifyFile verifies the entries in a file, which needs neither a gate nor a store.
+func (a auditFlags) verifyFile(cmd *cobra.Command, name string, known task.Link) error {
+	if *a.config != "" || *a.gate.url != "" || *a.gate.tokenFile != "" {
+		return &usageError{cmd.CommandPath(), errors.New("give FILE, or the flags of a store or a gate, not both")}
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	r, err := audit.VerifyLines(file, known)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return newScreen(cmd.OutOrStdout()).verified(r)
 }
 
 // verified prints what was found, and returns an error if that is something.

@@ -31,10 +31,10 @@ type Filter struct {
 	Tool         string
 	Requester    string
 	Approver     string
-	Grant        task.GrantID
-	Since, Until time.Time // Until is not included
-	After        int64     // only entries with a larger number
-	Limit        int       // how many; 100 if zero, at most 1000
+	Grant        task.GrantID // or the beginning of one
+	Since, Until time.Time    // Until is not included
+	After        int64        // only entries with a larger number
+	Limit        int          // how many; 100 if zero, at most 1000
 }
 
 // Whole reports whether f selects every entry after a number.
@@ -47,7 +47,7 @@ func (f *Filter) matches(e *task.Entry) bool {
 		(f.Tool == "" || f.Tool == e.Tool) &&
 		(f.Requester == "" || f.Requester == e.Requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
-		(f.Grant == "" || f.Grant == e.Grant) &&
+		strings.HasPrefix(string(e.Grant), string(f.Grant)) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
 

@@ -28,7 +28,7 @@ func written(t *testing.T, n int) *memstore.Store {
 	for i := range notes {
 		notes[i] = task.Note{
 			At: epoch.Add(time.Duration(i) * time.Second), Task: task.ID(fmt.Sprint("tg_", i/10)), Step: "held",
-			Tool: fmt.Sprint("tool", i%3), Requester: fmt.Sprint("ann", i%5), Approver: fmt.Sprint("bob", i%7),
+			Tool: fmt.Sprint("tool", i%3), Requester: fmt.Sprint("ann", i%5), Approver: fmt.Sprint("bob", i%7), Grant: task.GrantID(fmt.Sprintf("gr_%d%x", i%3, i%11)),
 		}
 	}
 	if err := s.Append(t.Context(), notes...); err != nil {
@@ -48,6 +48,8 @@ func TestFind(t *testing.T) {
 		"a tool":      {audit.Filter{Tool: "tool1", Limit: 999}, func(i int) bool { return i%3 == 1 }},
 		"a requester": {audit.Filter{Requester: "ann4"}, func(i int) bool { return i%5 == 4 }},
 		"an approver": {audit.Filter{Approver: "bob2"}, func(i int) bool { return i%7 == 2 }},
+		"a grant":     {audit.Filter{Grant: "gr_29"}, func(i int) bool { return i%3 == 2 && i%11 == 9 }},
+		"a short id":  {audit.Filter{Grant: "gr_1", Limit: 999}, func(i int) bool { return i%3 == 1 }},
 		"all of them": {audit.Filter{Task: "tg_7", Tool: "tool1", Requester: "ann3", Approver: "bob3"}, func(i int) bool { return i == 73 }},
 		"times":       {audit.Filter{Since: epoch.Add(24_990 * time.Second), Until: epoch.Add(24_995 * time.Second)}, func(i int) bool { return i >= 24_990 && i < 24_995 }},
 		"the rest":    {audit.Filter{After: 24_998}, func(i int) bool { return i >= 24_998 }},
