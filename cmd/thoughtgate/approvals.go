@@ -44,12 +44,12 @@ func newList(g gateFlags) *cobra.Command {
 	cmd.Flags().StringVar(&s.Agent, "agent", "", "only calls of agents with this `text` in their name")
 	cmd.Flags().StringVar(&s.Workflow, "workflow", "", "only calls of workflows with this `text` in their name")
 	cmd.Flags().StringVar(&s.Text, "text", "", "only calls that have all these `words` in their names, arguments or reasons")
-	order := cmd.Flags().String("sort", "", "left (least time left first) or newest; by default left for pending calls (`order`)")
+	order := cmd.Flags().String("sort", "", "`order` of the list: left (least time left first) or newest (default: left for pending calls, otherwise newest)")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		byTimeLeft, err := sortsByTimeLeft(*order, s.State)
 		if err != nil {
-			return err
+			return &usageError{cmd.CommandPath(), err}
 		}
 		c, err := g.client()
 		if err != nil {

@@ -104,7 +104,7 @@ type grantFlags struct {
 func addGrantFlags(cmd *cobra.Command) *grantFlags {
 	f := &grantFlags{}
 	cmd.Flags().DurationVar(&f.length, "allow-for", 0, "also allow further calls like this one, without asking, for this `time`, such as 30m")
-	cmd.Flags().IntVar(&f.uses, "allow-uses", 1, "how many further calls, with --allow-for (`number`)")
+	cmd.Flags().IntVar(&f.uses, "allow-uses", 1, "`number` of further calls to allow, with --allow-for")
 	cmd.Flags().StringArrayVar(&f.free, "allow-any", nil, "`argument` that may have any value of the same type in them; all others must be as shown (repeatable)")
 	return f
 }

@@ -50,6 +50,9 @@ func newWrap() *cobra.Command {
 	cmd.Args = positional(func(_ *cobra.Command, command []string) error { return at.check(command) })
 	cmd.RunE = func(cmd *cobra.Command, command []string) error {
 		w := wrapping{name: *name, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+		if err := at.read(); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
 		if err := w.reach(at, command); err != nil {
 			return err
 		}

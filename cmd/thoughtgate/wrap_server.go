@@ -22,6 +22,7 @@ type remote struct {
 	url       string
 	headers   []string
 	tokenFile string
+	server    config.Upstream // what url and headers say, once they are read
 }
 
 // check returns what is wrong with a command line that has a command as well.
@@ -38,7 +39,22 @@ func (r *remote) check(command []string) error {
 	}
 }
 
-// reach notes which server is wrapped.
+// read reads what the command line says of the server, if there is one, and returns
+// what is wrong with it.
+func (r *remote) read() (err error) {
+	if r.url == "" {
+		return nil
+	}
+	if r.server, err = config.RemoteServer(r.url, r.headers, os.Environ()); err != nil {
+		return err
+	}
+	if !r.server.IsSafe() && (len(r.headers) > 0 || r.tokenFile != "") {
+		return errors.New("--header and --token-file need an https URL, or one on this machine: others on the network could read them")
+	}
+	return nil
+}
+
+// reach notes which server is wrapped, of a command line that was read.
 func (w *wrapping) reach(at remote, command []string) (err error) {
 	if at.url == "" {
 		w.server = config.DefaultUpstream()
@@ -46,12 +62,7 @@ func (w *wrapping) reach(at remote, command []string) (err error) {
 		w.name = w.server.Name
 		return nil
 	}
-	if w.server, err = config.RemoteServer(at.url, at.headers, os.Environ()); err != nil {
-		return err
-	}
-	if !w.server.IsSafe() && (len(at.headers) > 0 || at.tokenFile != "") {
-		return errors.New("--header and --token-file need an https URL, or one on this machine: others on the network could read them")
-	}
+	w.server = at.server
 	w.name = cmp.Or(w.name, urlName(w.server.URL))
 	w.server.Name = w.name
 	if at.tokenFile == "" {

@@ -47,6 +47,9 @@ func TestRemote(t *testing.T) {
 			err := tt.at.check(tt.command)
 			var w wrapping
 			if err == nil {
+				err = tt.at.read()
+			}
+			if err == nil {
 				err = w.reach(tt.at, tt.command)
 			}
 			switch {
@@ -60,7 +63,11 @@ func TestRemote(t *testing.T) {
 		})
 	}
 	var w wrapping
-	if err := w.reach(remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}, nil); err != nil {
+	at := remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}
+	if err := at.read(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reach(at, nil); err != nil {
 		t.Fatal(err)
 	}
 	if token, err := w.token(); token != "secret-token" || err != nil || w.server.Headers["X-Key"].Reveal() != "k-1" || !strings.HasPrefix(w.name, "crm-example-com-") {
