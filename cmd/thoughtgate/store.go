@@ -278,6 +278,9 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.Open), func(s *sealedstore.Store) error {
+				if s.Keys().Empty() {
+					return errors.New("there is no key to encrypt with: set THOUGHTGATE_STORE_KEYS, or storage.keys in the configuration file")
+				}
 				n, err := storage.Rekey(cmd.Context(), s)
 				if err != nil {
 					return fmt.Errorf("stopped after %s: %w", many(n, "held call"), err)

@@ -20,7 +20,7 @@ func (l *loader) check() {
 		return // what is missing may well be in the file
 	}
 	if len(l.cfg.Upstreams) == 0 && !l.faulty("upstreams") {
-		l.report(l.origin("upstreams"), "upstreams", "no upstream configured: add `upstreams:` or pass `--upstream URL`")
+		l.report(l.origin("upstreams"), "upstreams", "no upstream configured: add `upstreams:`, set THOUGHTGATE_UPSTREAM, or start serve with `--upstream URL`")
 	}
 	names, paths := map[string]int{}, map[string]int{}
 	for i := range l.cfg.Upstreams {

@@ -231,7 +231,7 @@ func TestUpstreamFlagsNeedNames(t *testing.T) {
 
 func TestNothingIsAnError(t *testing.T) {
 	_, _, err := config.Load(config.Sources{})
-	want := "upstreams: no upstream configured: add `upstreams:` or pass `--upstream URL`"
+	want := "upstreams: no upstream configured: add `upstreams:`, set THOUGHTGATE_UPSTREAM, or start serve with `--upstream URL`"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

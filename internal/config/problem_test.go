@@ -77,7 +77,7 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 
 func TestProblems(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
-	const none = "no upstream configured: add `upstreams:` or pass `--upstream URL`"
+	const none = "no upstream configured: add `upstreams:`, set THOUGHTGATE_UPSTREAM, or start serve with `--upstream URL`"
 	const open = "other machines can reach this address, and agents are not authenticated; use a loopback address, " +
 		"configure identity, or accept it with identity.anonymous: true or --anonymous"
 	const token = "{name: a, hash: '" + someHash + "'}"
