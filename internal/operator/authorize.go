@@ -3,6 +3,7 @@ package operator
 import (
 	"bytes"
 	"crypto/subtle"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -51,8 +52,21 @@ var (
 	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this request did not come from a page of this gate; reload the page"}
 )
 
-func tooMany(wait time.Duration) *Error {
-	return &Error{Status: http.StatusTooManyRequests, Type: TypeRateLimited, Message: "too many requests", RetryAfter: wait}
+// tooMany refuses a request because of something of which there were too many.
+func tooMany(what string, wait time.Duration) *Error {
+	message := fmt.Sprintf("too many %s; try again in %v", what, wholeSeconds(wait))
+	return &Error{Status: http.StatusTooManyRequests, Type: TypeRateLimited, Message: message, RetryAfter: wait}
+}
+
+// What there can be too many of.
+const (
+	tooManyRequests = "requests"
+	tooManyFailures = "sign-ins with a wrong token, from this address or from all addresses, so this token was not checked"
+)
+
+// wholeSeconds rounds a wait up, so that it is over by then.
+func wholeSeconds(wait time.Duration) time.Duration {
+	return (wait + time.Second - 1).Truncate(time.Second)
 }
 
 // WriteHeaders sets the headers that belong to e.
@@ -61,7 +75,7 @@ func (e *Error) WriteHeaders(h http.Header) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="thoughtgate"`)
 	case http.StatusTooManyRequests:
-		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+		h.Set("Retry-After", strconv.Itoa(int(wholeSeconds(e.RetryAfter)/time.Second)))
 	}
 }
 
@@ -86,7 +100,7 @@ func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
 		t, ok, wait := a.try(r, shown)
 		switch {
 		case wait > 0:
-			return Operator{}, tooMany(wait)
+			return Operator{}, tooMany(tooManyFailures, wait)
 		case !ok:
 			return Operator{}, errBadToken
 		}
@@ -120,7 +134,7 @@ func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
 		often = a.looks
 	}
 	if wait := often.take(o.Name, a.cfg.Now()); wait > 0 {
-		return o, tooMany(wait)
+		return o, tooMany(tooManyRequests, wait)
 	}
 	if !o.Role.Includes(role) {
 		return o, errForbidden

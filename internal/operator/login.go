@@ -113,7 +113,7 @@ func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
 func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration, p LoginPage) {
 	p.Status = http.StatusUnauthorized
 	if wait > 0 {
-		limited := tooMany(wait)
+		limited := tooMany(tooManyRequests, wait)
 		limited.WriteHeaders(w.Header())
 		p.Status, p.Error = limited.Status, "Too many attempts. Try again in a minute."
 	} else {

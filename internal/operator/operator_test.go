@@ -93,7 +93,7 @@ func build(t *testing.T, change func(*operator.Config)) *fixture {
 	auth.Register(mux)
 	refuse := func(w http.ResponseWriter, _ *http.Request, why *operator.Error) {
 		w.WriteHeader(why.Status)
-		io.WriteString(w, why.Type)
+		io.WriteString(w, why.Error())
 	}
 	say := func(w http.ResponseWriter, _ *http.Request, who operator.Operator) {
 		fmt.Fprintf(w, "%s %s %v %s %s", who.Name, who.Role, who.Groups, who.Way, auth.FormToken(who))
@@ -476,7 +476,8 @@ func TestFailuresLimited(t *testing.T) {
 	h.want(200, "vic", "GET", "/", "")
 	h.browser()
 	h.want(401, "unauthorized", "GET", "/", "")
-	h.want(429, "rate_limited", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	const why = "rate_limited: too many sign-ins with a wrong token, from this address or from all addresses, so this token was not checked; try again in 6s"
+	h.want(429, why, "GET", "/", "", "Authorization", "Bearer "+annToken)
 	h.want(429, "Too many", "POST", "/login", "token="+annToken, sameOrigin, "same-origin")
 	h.want(429, "Too many", "GET", "/login?token="+linkToken, "")
 	if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
@@ -492,7 +493,7 @@ func TestRequestsLimited(t *testing.T) {
 	for range 200 {
 		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	}
-	h.want(429, "rate_limited", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	h.want(429, "rate_limited: too many requests; try again in 1s", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	// Looking is what pages do by themselves, as often as agents make them. It
 	// keeps nobody from deciding.
 	h.want(200, "ann", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
