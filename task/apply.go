@@ -90,13 +90,8 @@ func (e Fail) apply(t *Task, now time.Time) *Error {
 	if refused := e.check(t.State); refused != nil {
 		return refused
 	}
-	if e.Executor != "" || e.Result != nil {
-		if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {
-			return refused
-		}
-	}
-	if x := t.Execution; e.Detached && x != nil && !x.Detached() && !now.After(x.LeaseUntil) {
-		return &Error{Kind: KindNotExecutor}
+	if refused := e.checkRun(t, now); refused != nil {
+		return refused
 	}
 	f := e.Failure
 	if f.Ran == "" {
@@ -115,6 +110,19 @@ func (e Fail) apply(t *Task, now time.Time) *Error {
 }
 
 // check returns what is wrong with e as the end of a task in state s.
+// checkRun refuses e if it must not end the run of t.
+func (e Fail) checkRun(t *Task, now time.Time) *Error {
+	if e.Executor != "" || e.Result != nil {
+		if refused := t.runBy(cmp.Or(e.Executor, e.By)); refused != nil {
+			return refused
+		}
+	}
+	if x := t.Execution; e.Detached && x != nil && !x.Detached() && !now.After(x.LeaseUntil) {
+		return &Error{Kind: KindNotExecutor}
+	}
+	return nil
+}
+
 func (e Fail) check(s State) *Error {
 	mayHaveRun := e.Failure.Ran == RanYes || e.Failure.Ran == RanUnknown || e.Result != nil
 	switch {

@@ -59,8 +59,8 @@ func (r *responder) AnswerError(e *jsonrpc.Error) error {
 		case jsonrpc.CodeMethodNotFound:
 			status = UnknownMethod
 		}
-		switch kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text(); wire.Type(kind) {
-		case wire.StoreUnavailable, wire.ShuttingDown:
+		kind, _ := (jsonrpc.Value{Bytes: e.Data}).Member("error_type").Text()
+		if wire.Type(kind) == wire.StoreUnavailable || wire.Type(kind) == wire.ShuttingDown {
 			status = NotNow
 		}
 	}
