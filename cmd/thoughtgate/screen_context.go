@@ -13,8 +13,7 @@ import (
 func (s *screen) cautions(x casefile.Context) string {
 	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
 	if x.Changed != nil {
-		text += row("caution", s.paint(red, "the server has changed what it says of this tool since a call of it was last approved, "+
-			x.Changed.At.Format(time.DateTime)))
+		text += row("caution", s.paint(red, oneLine(x.Changed.Caution(), maxText)))
 	}
 	return text
 }

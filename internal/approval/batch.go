@@ -60,6 +60,21 @@ func subjectOf(m *jsonrpc.Message) (string, bool) {
 	return subject, governed && named && subject != ""
 }
 
+// toolsInBatch returns what the messages of c are about, if it is a batch.
+func toolsInBatch(c Call) []casefile.ToolInBatch {
+	p, err := jsonrpc.Parse(c.Message, jsonrpc.Limits{})
+	if err != nil || !p.Batch {
+		return nil
+	}
+	tools := make([]casefile.ToolInBatch, len(p.Messages))
+	for i := range p.Messages {
+		if subject, governed := subjectOf(&p.Messages[i]); governed {
+			tools[i] = casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
+		}
+	}
+	return tools
+}
+
 // inBatch returns what of a task the policy is asked about, one by one. Of one
 // that cannot be read it returns what nobody allows.
 func inBatch(t task.Task, f casefile.Facts, now time.Time) []policy.Call {

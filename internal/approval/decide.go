@@ -9,6 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -116,6 +117,7 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	d.looked(ctx, before) // who decides has looked
 	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
+		d.rememberTools(ctx, after)
 		err = d.give(ctx, after)
 		d.approved(ctx, after)
 	}
@@ -174,6 +176,19 @@ func (d *decider) give(ctx context.Context, t task.Task) error {
 		return &NotGivenError{Why: "look at the list of standing approvals", Unknown: true}
 	}
 	return &NotGivenError{Why: "the gate could not keep it"}
+}
+
+// rememberTools keeps how the tools of t, which was just approved, are defined. Approvers of
+// later calls are warned if one of them has changed since. A call that a standing approval
+// lets run is not kept: its tool is as those who gave it saw it.
+func (d *decider) rememberTools(ctx context.Context, t task.Task) {
+	ctx = context.WithoutCancel(ctx)
+	for _, one := range casefile.Definitions(t) {
+		last := precedent.Approved{Task: t.ID, At: t.Approval.DecidedAt(), Digest: one.Digest}
+		if err := (precedent.Store{Records: d.cfg.Store}).Keep(ctx, one.Tool, last); err != nil {
+			d.cfg.Log.ErrorContext(About(ctx, t), "the definition of an approved tool was not kept", "error", err)
+		}
+	}
 }
 
 // event returns what r does to t.

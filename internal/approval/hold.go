@@ -192,6 +192,7 @@ func (h *holder) prepare(ctx context.Context, c Call) (task.Task, error) {
 // factsOf returns what is known of c, as it is kept with its task.
 func (h *holder) factsOf(c Call, call task.Call, w Workflow) (string, error) {
 	known := c.facts()
+	known.ToolsInBatch = toolsInBatch(c)
 	known.Preview = h.cases.Preview(call, c.Verdict.Workflow)
 	if c.Verdict.Action == policy.Approve {
 		known.Home = h.home(w)

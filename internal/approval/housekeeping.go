@@ -8,6 +8,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -63,7 +64,7 @@ const sweepBatch = 100
 // taken: in a full store tasks may be unable to end until others are deleted.
 func (h *housekeeper) sweep(ctx context.Context) {
 	for _, step := range []func(context.Context) error{
-		h.settleOverdue, h.sweepTasks, h.sweepRecords, h.count, h.startApproved, h.trim,
+		h.settleOverdue, h.sweepTasks, h.sweepRecords, h.count, h.startApproved, h.indexTools, h.trim,
 	} {
 		h.report(ctx, step(ctx))
 	}
@@ -187,6 +188,16 @@ func (h *housekeeper) eachApproved(ctx context.Context, do func(task.Task) error
 		failed = errors.Join(failed, err)
 	}
 	return failed
+}
+
+// indexBatch is how many entries of a journal are read at a time for approved tools that
+// have no record.
+const indexBatch = 10_000
+
+// indexTools keeps how tools were defined that were approved before this version of the
+// gate, or in a store from which the journal comes.
+func (h *housekeeper) indexTools(ctx context.Context) error {
+	return precedent.Store{Records: h.cfg.Store}.Index(ctx, h.cfg.Store, indexBatch)
 }
 
 // trimBatch is how many entries of the journal are removed at a time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -30,23 +29,17 @@ type Case struct {
 	Story     []task.Entry // what happened so far, oldest first
 	Approvers []string     // who may decide, as in [Terms]
 	Objection error        // why the person who looks may not approve it, if so
-	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then
+	Changed   *Precedent   // the last approved call of the tool, if the tool was defined otherwise then, or if that is not known
 	Earlier   []Approval   // what this requester wanted of the tool before, newest first
 	Offer     *Offer       // the standing approval that can be given with an approval, if one can
 	Given     []Grant      // the standing approvals that its approvers gave
-}
-
-// A Precedent is a call of the same tool that was approved before.
-type Precedent struct {
-	ID task.ID   `json:"id"`
-	At time.Time `json:"at"`
 }
 
 // A Context is what a person should know of a call besides the call itself.
 type Context struct {
 	Approvers []string     `json:"approvers,omitempty"` // who may decide
 	Objection string       `json:"objection,omitzero"`  // why the person who looks may not approve it, if so
-	Changed   *Precedent   `json:"changed,omitzero"`    // the last approved call of the tool, if the tool was defined otherwise then
+	Changed   *Precedent   `json:"changed,omitzero"`    // the last approved call of the tool, if the tool was defined otherwise then, or if that is not known
 	Earlier   []Approval   `json:"earlier,omitempty"`   // what this requester wanted of the tool before, newest first
 	Story     []task.Entry `json:"story,omitempty"`     // what happened so far, oldest first
 	Offer     *Offer       `json:"grant,omitzero"`      // the standing approval that can be given with an approval, if one can
@@ -66,8 +59,7 @@ func (c Case) Context(objection func(error) string) Context {
 // How far back calls are looked for that have to do with a case.
 const (
 	maxEarlier = 5
-	lookback   = 100  // tasks
-	readback   = 5000 // entries of the journal
+	lookback   = 100 // tasks
 )
 
 // Case returns the case of a held call. The objection is the one that the given
@@ -140,77 +132,8 @@ func (v *Viewer) earlier(ctx context.Context, t task.Task) ([]Approval, error) {
 	return found, err
 }
 
-// changed returns the last approved call of the tool of t before t if the tool
-// was defined otherwise then.
-func (v *Viewer) changed(ctx context.Context, t task.Task) (*Precedent, error) {
-	if t.Verdict.ToolDigest == "" {
-		return nil, nil // it cannot be known
-	}
-	last, err := v.lastApproved(ctx, t)
-	if err != nil || last == nil || !Redefined(last.digest, t.Verdict.ToolDigest) {
-		return nil, err
-	}
-	return &last.Precedent, nil
-}
-
-// An approvedCall is a precedent, with the digest of the tool's definition.
-type approvedCall struct {
-	Precedent
-
-	digest string
-}
-
-// lastApproved returns the last approved call of the tool of t before t whose
-// digest of the tool's definition can be compared with that of t, or nil if there
-// is none: from the tasks, or from the journal, which goes back further.
-func (v *Viewer) lastApproved(ctx context.Context, t task.Task) (*approvedCall, error) {
-	var last *approvedCall
-	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
-	err := v.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) (more bool, err error) {
-		if other.ID != t.ID && sameTool(t, other) && !other.CreatedAt.After(t.CreatedAt) && wasApproved(other) && comparableDigests(other.Verdict.ToolDigest, t.Verdict.ToolDigest) {
-			last = &approvedCall{Precedent{other.ID, other.Approval.DecidedAt()}, other.Verdict.ToolDigest}
-		}
-		return last == nil, nil
-	})
-	if err != nil || last != nil {
-		return last, err
-	}
-	return v.lastRecorded(ctx, t)
-}
-
-// lastRecorded finds the same in the journal.
-func (v *Viewer) lastRecorded(ctx context.Context, t task.Task) (*approvedCall, error) {
-	ends, err := v.cfg.Store.Ends(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var last *approvedCall
-	q := task.JournalQuery{After: max(0, ends.Head.Seq-readback), Limit: maxStory}
-	for e, err := range task.EachEntry(ctx, v.cfg.Store, q) {
-		if err != nil {
-			return nil, err
-		}
-		if approves(&e) && e.Task != t.ID && comparableDigests(e.ToolDigest, t.Verdict.ToolDigest) && isAbout(&e, t) {
-			last = &approvedCall{Precedent{e.Task, e.At}, e.ToolDigest}
-		}
-	}
-	return last, nil
-}
-
-// approves reports whether e is the approval that let a call run.
-func approves(e *task.Entry) bool { return e.Approver != "" && e.To == task.Approved }
-
-// isAbout reports whether e is about the tool of t, at a time before t.
-func isAbout(e *task.Entry, t task.Task) bool {
-	return e.Upstream == t.Call.Upstream && e.Method == t.Call.Method && e.Tool == ToolName(t) && !e.At.After(t.CreatedAt)
-}
-
 func sameTool(a, b task.Task) bool {
 	return a.Call.Upstream == b.Call.Upstream && a.Call.Method == b.Call.Method && a.Call.Name == b.Call.Name
-}
-
-func wasApproved(t task.Task) bool {
-	return t.Approval != nil && t.Approval.Rejection == nil && !t.Approval.DecidedAt().IsZero()
 }
 
 // lookBack calls more with the outlines of the tasks that q selects, newest

@@ -4,13 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -35,6 +35,14 @@ type Facts struct {
 	// InBatch describes the tools of a batch, in the places of its messages.
 	InBatch        []policy.Annotations `json:",omitempty"`
 	DigestsInBatch []string             `json:",omitempty"` // of the definitions
+	ToolsInBatch   []ToolInBatch        `json:",omitempty"`
+}
+
+// A ToolInBatch is what a message of a batch is about. It is zero if policy does
+// not judge such messages.
+type ToolInBatch struct {
+	Method string `json:",omitzero"`
+	Name   string `json:",omitzero"` // as the journal has it
 }
 
 // A Home is what a gate says of itself in the calls that it holds, if gates with
@@ -89,7 +97,10 @@ func Requester(t task.Task) string {
 }
 
 // ToolName returns the name of the tool that t calls, as the journal has it.
-func ToolName(t task.Task) string { return plain.Name(t.Call.Name, maxListed) }
+func ToolName(t task.Task) string { return JournalName(t.Call.Name) }
+
+// JournalName returns the name of a tool as the journal has it.
+func JournalName(name string) string { return plain.Name(name, maxListed) }
 
 // ValidUntil returns until when the approval of t can be used: as long as its
 // workflow says, and never longer than t lives.
@@ -140,20 +151,4 @@ func either(a, b *bool) *bool {
 
 // Redefined reports whether two digests of a tool's definition show that the
 // definition has changed.
-func Redefined(one, other string) bool { return comparableDigests(one, other) && one != other }
-
-// comparableDigests reports whether two digests of definitions were made in the
-// same way, so that they show whether the definitions differ. A digest that is
-// not known cannot be compared.
-func comparableDigests(one, other string) bool {
-	return one != "" && other != "" && formOf(one) == formOf(other)
-}
-
-// formOf returns how a digest was made. Early digests do not say that.
-func formOf(digest string) string {
-	form, _, known := strings.Cut(digest, "-")
-	if !known {
-		return ""
-	}
-	return form
-}
+func Redefined(one, other string) bool { return precedent.Comparable(one, other) && one != other }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -149,6 +150,59 @@ func TestNewGateListsWithoutDocuments(t *testing.T) {
 			}
 			if n := store.documents.Load(); n > 0 {
 				t.Errorf("%d documents were read", n)
+			}
+		})
+	}
+}
+
+// A gate that was restarted knows how a tool was defined when it was last approved, whatever
+// the store. A store that encrypts keeps that encrypted.
+func TestChangedInEachStore(t *testing.T) {
+	for kind, open := range openers() {
+		t.Run(kind, func(t *testing.T) {
+			store := open(t)
+			hold := func(path, digest string) task.Task {
+				t.Helper()
+				held, _, err := newDesk(t, store).Hold(t.Context(), approval.Call{
+					Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files", Tool: approval.Tool{Digest: digest},
+					Verdict: policy.Verdict{Action: policy.Approve, Workflow: "ops"},
+					Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"path":%q}}}`, path),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return held
+			}
+			first, desk := hold("/a", "v2-aa"), newDesk(t, store)
+			seen, err := desk.Cases().Show(t.Context(), first.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := desk.Decide(t.Context(), first.ID, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Approve, Shown: seen.ShownDigest}); err != nil {
+				t.Fatal(err)
+			}
+			for range 6 { // so that the journal does not say it
+				if err := store.Append(t.Context(), slices.Repeat([]task.Note{{At: time.Now(), Step: "held", Tool: "other"}}, 1000)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := store.Sweep(t.Context(), time.Now().Add(48*time.Hour), 10); err != nil {
+				t.Fatal(err)
+			}
+			_, changed, err := newDesk(t, store).Cases().ShowToAsk(t.Context(), hold("/b", "v2-bb").ID)
+			if err != nil || changed == nil || changed.ID != first.ID {
+				t.Errorf("changed: %+v, %v", changed, err)
+			}
+			if sealed, ok := store.(*sealedstore.Store); ok {
+				all, err := sealed.Unwrap().ListRecords(t.Context(), task.RecordQuery{Limit: 100})
+				if err != nil || len(all) == 0 {
+					t.Fatalf("%d records, %v", len(all), err)
+				}
+				for _, r := range all {
+					if sealedstore.KeyOfRecord(r) == "" || strings.Contains(string(r.Value), "v2-aa") {
+						t.Errorf("not encrypted: %s %q", r.Name, r.Value)
+					}
+				}
 			}
 		})
 	}

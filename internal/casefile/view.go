@@ -122,7 +122,7 @@ func (v *Viewer) ShowAll(ctx context.Context, id task.ID) (Approval, error) {
 
 // ShowToAsk returns one held call as [Viewer.Show] does, and what people must know
 // besides before they decide: the last approved call of the tool, if the tool was
-// defined otherwise then.
+// defined otherwise then, or if that is not known.
 func (v *Viewer) ShowToAsk(ctx context.Context, id task.ID) (Approval, *Precedent, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {

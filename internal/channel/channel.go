@@ -86,7 +86,7 @@ type Question struct {
 	At       time.Time         // when the question came to the stage, as far as is known
 
 	// Changed is the last approved call of the tool, if the tool was defined
-	// otherwise then and the question is pending.
+	// otherwise then, or if that is not known, and the question is pending.
 	Changed *casefile.Precedent
 
 	// Reminder is which reminder it is, counted from 1; 0 if it is none.

@@ -45,6 +45,26 @@ func newDetail(c casefile.Case, find string) (detail, error) {
 	return d, err
 }
 
+// changedTitle says which tools have changed.
+func changedTitle(since casefile.Precedent) string {
+	switch len(since.Tools) {
+	case 0:
+		return "The tool has changed since it was last approved"
+	case 1:
+		return "The tool " + since.Tools[0] + " has changed since it was last approved"
+	default:
+		return "The tools " + strings.Join(since.Tools, ", ") + " have changed since they were last approved"
+	}
+}
+
+// changedTool says of which tool the last approved call was.
+func changedTool(since casefile.Precedent) string {
+	if len(since.Tools) > 0 {
+		return "The server now describes " + since.Tools[0]
+	}
+	return "Its server now describes it"
+}
+
 func resultTitle(d detail) string {
 	switch d.Result.Kind {
 	case task.ResultToolError:

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
@@ -74,7 +75,7 @@ func Import(ctx context.Context, s *sealedstore.Store, r io.Reader, target Targe
 	if !i.ended {
 		return i.moved, errors.New("the export is incomplete: its end is missing")
 	}
-	return i.moved, i.finish(ctx, now)
+	return i.moved, errors.Join(i.finish(ctx, now), precedent.Store{Records: i.to}.IndexAgain(ctx))
 }
 
 // prepare makes sure that nothing is mixed up that should not be.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -107,5 +108,27 @@ func TestImportTrimmedJournal(t *testing.T) {
 	}
 	if _, problems := health(t, to); len(problems) > 0 {
 		t.Errorf("problems %q", problems)
+	}
+}
+
+// TestImportedApprovals: the gate that uses the store next finds in the journal how tools were
+// defined when they were last approved, also if it has read a journal before.
+func TestImportedApprovals(t *testing.T) {
+	from, to := open(t, storage.Settings{DSN: "memory:"}), open(t, storage.Settings{DSN: "memory:"})
+	must(t, from.Append(t.Context(), task.Note{
+		At: epoch, Task: "tg_1", Step: "decided", Upstream: "files", Method: "tools/call", Tool: "write", ToolDigest: "v2-a",
+		Approver: "alice", To: task.Approved,
+	}))
+	tools := precedent.Store{Records: to}
+	must(t, tools.Index(t.Context(), to, 100))
+	var export bytes.Buffer
+	_, err := storage.Export(t.Context(), from, &export, storage.AsStored)
+	must(t, err)
+	_, err = storage.Import(t.Context(), to, &export, storage.Shared, epoch)
+	must(t, err)
+	must(t, tools.Index(t.Context(), to, 100))
+	last, err := tools.Last(t.Context(), precedent.Tool{Upstream: "files", Method: "tools/call", Name: "write"}, "v2-b")
+	if err != nil || last.Task != "tg_1" {
+		t.Errorf("last = %+v, %v", last, err)
 	}
 }

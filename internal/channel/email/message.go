@@ -150,7 +150,7 @@ func link(q channel.Question) string {
 // be a part of the arguments.
 func cautions(q channel.Question) (text string) {
 	if q.Changed != nil {
-		text += "\nCaution: the tool has changed since it was last approved.\n"
+		text += "\nCaution: " + foreign(q.Changed.Caution()) + ".\n"
 	}
 	if len(q.Approval.Warnings) > 0 {
 		text += "\nCaution: some letters in this call may be taken for others.\n"

@@ -61,8 +61,7 @@ func blocks(q channel.Question) []slack.Block {
 		all = append(all, slack.NewSectionBlock(plainText("Caution: "+strings.Join(a.Warnings, " "), maxSection), nil, nil))
 	}
 	if q.Changed != nil {
-		all = append(all, slack.NewSectionBlock(plainText("Caution: the tool has changed since it was last approved, on "+
-			q.Changed.At.UTC().Format("2 January at 15:04 UTC")+".", maxSection), nil, nil))
+		all = append(all, slack.NewSectionBlock(plainText("Caution: "+q.Changed.Caution()+".", maxSection), nil, nil))
 	}
 	text, whole := sent(a)
 	whole = whole && fits(a) && q.Changed == nil // its new description is in the inbox

@@ -82,7 +82,7 @@ type Data struct {
 	Approval casefile.Approval `json:"approval"` // as GET /api/approvals/{id} has it
 
 	// Changed is the last approved call of the tool, if the tool was defined
-	// otherwise then.
+	// otherwise then, or if that is not known.
 	Changed *casefile.Precedent `json:"changed,omitzero"`
 
 	// Escalated is the workflow whose approvers may decide now as well.
