@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -66,11 +67,18 @@ func toolsInBatch(c Call) []casefile.ToolInBatch {
 	if err != nil || !p.Batch {
 		return nil
 	}
-	tools := make([]casefile.ToolInBatch, len(p.Messages))
+	tools, described := make([]casefile.ToolInBatch, len(p.Messages)), map[casefile.ToolInBatch]bool{}
 	for i := range p.Messages {
-		if subject, governed := subjectOf(&p.Messages[i]); governed {
-			tools[i] = casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
+		subject, governed := subjectOf(&p.Messages[i])
+		if !governed {
+			continue
 		}
+		one := casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
+		tools[i] = one
+		if !described[one] && i < len(c.InBatch) {
+			tools[i].Description = plain.Text(c.InBatch[i].Description, maxDescription)
+		}
+		described[one] = true
 	}
 	return tools
 }

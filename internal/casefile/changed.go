@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
@@ -57,26 +56,25 @@ type Definition struct {
 // they were defined when t was held. Tools whose definitions were not known are left out.
 func Definitions(t task.Task) []Definition {
 	if t.Call.Method != MethodBatch {
-		return appendDefinition(nil, t, ToolInBatch{t.Call.Method, ToolName(t)}, t.Verdict.ToolDigest)
-	}
-	var all []Definition
-	f := ReadFacts(t)
-	for i, digest := range f.DigestsInBatch {
-		if i < len(f.ToolsInBatch) {
-			all = appendDefinition(all, t, f.ToolsInBatch[i], digest)
+		if t.Verdict.ToolDigest == "" {
+			return nil
 		}
+		return []Definition{{precedent.Tool{Upstream: t.Call.Upstream, Method: t.Call.Method, Name: ToolName(t)}, t.Verdict.ToolDigest}}
+	}
+	f := ReadFacts(t)
+	var all []Definition
+	seen := map[Definition]bool{}
+	for i, m := range f.ToolsInBatch {
+		if i >= len(f.DigestsInBatch) || f.DigestsInBatch[i] == "" || m.Name == "" {
+			continue
+		}
+		d := Definition{precedent.Tool{Upstream: t.Call.Upstream, Method: m.Method, Name: m.Name}, f.DigestsInBatch[i]}
+		if !seen[d] {
+			all = append(all, d)
+		}
+		seen[d] = true
 	}
 	return all
-}
-
-// appendDefinition appends a tool that t uses, unless it is there or its definition is not
-// known.
-func appendDefinition(all []Definition, t task.Task, m ToolInBatch, digest string) []Definition {
-	d := Definition{precedent.Tool{Upstream: t.Call.Upstream, Method: m.Method, Name: m.Name}, digest}
-	if digest == "" || m.Name == "" || slices.Contains(all, d) {
-		return all
-	}
-	return append(all, d)
 }
 
 // changed returns the last approved call of the tool of t before t if the tool was defined

@@ -1,9 +1,11 @@
 package casefile
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -43,6 +45,8 @@ type Facts struct {
 type ToolInBatch struct {
 	Method string `json:",omitzero"`
 	Name   string `json:",omitzero"` // as the journal has it
+
+	Description string `json:",omitzero"` // of the tool; only with the first message about it
 }
 
 // A Home is what a gate says of itself in the calls that it holds, if gates with
@@ -125,12 +129,31 @@ func (f Facts) why() *Why {
 	return &w
 }
 
+// description returns what the upstream says of the tool; for a batch, of each tool
+// in it.
+func (f Facts) description() string {
+	var tools []string
+	seen, described := map[string]bool{}, false
+	for _, m := range f.ToolsInBatch {
+		if m.Name == "" || seen[m.Method+" "+m.Name] {
+			continue
+		}
+		seen[m.Method+" "+m.Name] = true
+		described = described || m.Description != ""
+		tools = append(tools, m.Name+": "+cmp.Or(m.Description, "the server gives no description."))
+	}
+	if !described {
+		return f.Description
+	}
+	return strings.Join(tools, "\n\n")
+}
+
 // hints returns the upstream's hints about the tool; for a batch, the worst
 // hints about any tool in it.
 func (f Facts) hints() *Hints {
 	a := f.Annotations
-	for _, one := range f.InBatch {
-		a.Destructive, a.OpenWorld = either(a.Destructive, one.Destructive), either(a.OpenWorld, one.OpenWorld)
+	if len(f.InBatch) > 0 {
+		a = f.worst()
 	}
 	if a == (policy.Annotations{}) {
 		return nil
@@ -141,12 +164,46 @@ func (f Facts) hints() *Hints {
 	}
 }
 
-// either returns the flag that is true, or else one that is set.
-func either(a, b *bool) *bool {
-	if a != nil && *a || b == nil {
-		return a
+// worst returns annotations that say of a batch what is true of all tools in it. What
+// one of them may do, the batch may do; what is not known of one is not known of the
+// batch, unless another is worse.
+func (f Facts) worst() policy.Annotations {
+	var readOnly, idempotent, destructive, openWorld []*bool
+	for i, one := range f.InBatch {
+		if i < len(f.ToolsInBatch) && f.ToolsInBatch[i].Name == "" {
+			continue // policy does not judge such a message
+		}
+		if one.Destructive == nil && one.ReadOnly != nil && *one.ReadOnly {
+			one.Destructive = new(bool)
+		}
+		readOnly, idempotent = append(readOnly, one.ReadOnly), append(idempotent, one.Idempotent)
+		destructive, openWorld = append(destructive, one.Destructive), append(openWorld, one.OpenWorld)
 	}
-	return b
+	return policy.Annotations{
+		ReadOnly: weakest(readOnly, false), Idempotent: weakest(idempotent, false),
+		Destructive: weakest(destructive, true), OpenWorld: weakest(openWorld, true),
+	}
+}
+
+// weakest returns the flag that says the least good of all: one with the bad value, or
+// else one that is not set, or else the last.
+func weakest(flags []*bool, bad bool) *bool {
+	var last *bool
+	unset := false
+	for _, flag := range flags {
+		switch {
+		case flag == nil:
+			unset = true
+		case *flag == bad:
+			return flag
+		default:
+			last = flag
+		}
+	}
+	if unset {
+		return nil
+	}
+	return last
 }
 
 // Redefined reports whether two digests of a tool's definition show that the

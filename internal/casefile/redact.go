@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -101,11 +102,32 @@ func parsePaths(texts []string) []path {
 func below(paths []path, name string) []path {
 	var inner []path
 	for _, p := range paths {
-		if len(p) > 0 && (p[0] == "*" || strings.EqualFold(p[0], name)) {
+		if len(p) > 0 && matches(p[0], name) {
 			inner = append(inner, p[1:])
 		}
 	}
 	return inner
+}
+
+// matches reports whether a step of a path names the member called name.
+func matches(step, name string) bool {
+	switch step {
+	case "*":
+		return true
+	case unknownParams:
+		return !isKnownParam(name)
+	default:
+		return strings.EqualFold(step, name)
+	}
+}
+
+// unknownParams is the step of a path that names those members of the params of a
+// message in a batch that are neither its arguments, nor its metadata, nor what the message
+// is about. No path of a workflow has it.
+const unknownParams = "\x00"
+
+func isKnownParam(name string) bool {
+	return slices.ContainsFunc([]string{"name", "uri", "arguments", "_meta"}, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
 // namesAll reports whether one of the paths names the value itself.
@@ -215,11 +237,19 @@ func (r *redaction) copyInside(paths []path) error {
 }
 
 // pathsInBatch returns paths of arguments as paths inside of what a batch is
-// shown as.
+// shown as: of arguments, and of what is sent besides, as [besides] has them.
 func pathsInBatch(paths []path) []path {
-	inner := make([]path, len(paths))
-	for i, p := range paths {
-		inner[i] = append(path{"params", "arguments"}, p...)
+	var inner []path
+	for _, p := range paths {
+		inner = append(inner, append(path{"params", "arguments"}, p...), append(path{"params", "_meta"}, p...))
+		switch {
+		case len(p) == 0:
+			inner = append(inner, path{"params", unknownParams})
+		case p[0] == "*":
+			inner = append(inner, append(path{"params", unknownParams}, p[1:]...))
+		case !isKnownParam(p[0]):
+			inner = append(inner, append(path{"params"}, p...))
+		}
 	}
 	return inner
 }
@@ -257,9 +287,14 @@ func besides(paths []path) []path {
 	return beside
 }
 
-// redacted returns, as one text, what the workflow of t redacts now.
+// redacted returns, as one text, what the workflow of t redacts now. The text differs from
+// that of earlier versions, which redacted less of a batch.
 func (v *Viewer) redacted(t task.Task) string {
-	return strings.Join(v.redactedPaths(t), "\n")
+	text := strings.Join(v.redactedPaths(t), "\n")
+	if t.Call.Method == MethodBatch {
+		text += "\nalso besides the arguments"
+	}
+	return text
 }
 
 // redactedPaths returns what the workflow of t redacts. If there is no such

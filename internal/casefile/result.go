@@ -68,16 +68,29 @@ func (v *Viewer) resultText(t task.Task, start []byte) (jsontext.Value, map[json
 // resultPaths returns what the workflow of t redacts of results: what it names
 // after "result", and everything if it redacts all arguments.
 func (v *Viewer) resultPaths(t task.Task) []path {
-	if namesAll(v.redactions(t)) {
-		return []path{{}}
-	}
 	var paths []path
 	for _, text := range v.redactedPaths(t) {
 		if names := strings.Split(text, "."); names[0] == "result" {
 			paths = append(paths, names[1:])
 		}
 	}
+	if namesAll(parsePaths(v.redactedPaths(t))) || namesAll(paths) {
+		return []path{{}}
+	}
+	if t.Call.Method == MethodBatch {
+		paths = resultsInBatch(paths)
+	}
 	return paths
+}
+
+// resultsInBatch returns paths of a result as paths of the results and errors that a
+// batch is answered with.
+func resultsInBatch(paths []path) []path {
+	var inner []path
+	for _, p := range paths {
+		inner = append(inner, append(path{"responses", "result"}, p...), append(path{"responses", "error"}, p...))
+	}
+	return inner
 }
 
 // closeAll closes the objects and arrays that are open.

@@ -208,6 +208,33 @@ func TestChangedInEachStore(t *testing.T) {
 	}
 }
 
+// An earlier version redacted only the arguments of a batch. What it has kept for lists is not
+// shown.
+func TestPreviewOfEarlierBatch(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	now := time.Now()
+	const shown = `[{"method":"tools/call","params":{"name":"write","_meta":{"password":"hunter2"}}}]`
+	stored, err := task.New(task.Draft{
+		ID: task.NewID(now), Owner: "ann", Workflow: "ops", TTL: time.Hour, PollInterval: time.Second,
+		Call:    task.Call{Upstream: "files", Method: casefile.MethodBatch, Name: "write", Arguments: shown, Message: `[]`},
+		Verdict: task.Verdict{Facts: `{"Principal":{"ID":"ann"},"Preview":{"Arguments":` + shown + `,"Redacted":"arguments.password"}}`},
+	}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, err = stored.Apply(task.Submit{By: "gate", Quorum: 1, Deadline: now.Add(time.Hour)}, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Create(t.Context(), stored, task.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := newDesk(t, store).Cases().Pending(t.Context(), casefile.Filter{})
+	if err != nil || len(page.Approvals) != 1 || string(page.Approvals[0].Arguments) != strings.Replace(shown, "hunter2", "[redacted]", 1) {
+		t.Errorf("the list has %+v, %v", page, err)
+	}
+}
+
 // A call that an earlier version held has no preview: it is listed all the same,
 // and redacted as the workflow says now.
 func TestCallWithoutPreviewIsListed(t *testing.T) {

@@ -171,7 +171,7 @@ func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 		Principal: plain.Name(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
 		Client: plain.Text(f.Session.Client+" "+f.Session.Version, maxName),
 		Background: Background{
-			Workflow: t.Workflow, Reason: plain.Text(t.Verdict.Reason, MaxReason), Why: f.why(), Description: f.Description,
+			Workflow: t.Workflow, Reason: plain.Text(t.Verdict.Reason, MaxReason), Why: f.why(), Description: f.description(),
 			Hints: f.hints(), ClientReason: clientReason(t),
 		},
 		Digests:   Digests{Digest: t.CallDigest(), ToolDigest: t.Verdict.ToolDigest, Policy: t.Verdict.Snapshot},

@@ -71,7 +71,7 @@ func (b wholeBatch) answerBy(k Kind, answer func(context.Context) error) *Plan {
 func (b wholeBatch) tools(ctx context.Context) []approval.Tool {
 	tools := make([]approval.Tool, len(b.messages))
 	for i, tool := range b.Request.tools().FindAll(ctx, b.messages) {
-		tools[i] = approval.Tool{Annotations: tool.Annotations, Digest: tool.DigestText()}
+		tools[i] = approval.Tool{Description: tool.Description, Annotations: tool.Annotations, Digest: tool.DigestText()}
 	}
 	return tools
 }

@@ -252,6 +252,29 @@ func TestWholeBatchToolDrift(t *testing.T) {
 	}
 }
 
+// The approver of a batch reads what the upstream says of each of its tools, and is warned of
+// one that has changed since a call of it was approved alone.
+func TestWholeBatchDescribed(t *testing.T) {
+	h := newBatchFixture(t, tellArray)
+	h.define(described("get_a", "Reads.") + "," + described("hold_b", "Lists files."))
+	alone := h.send(toolCall("1", "hold_b", ""))
+	h.approve(h.pending(1)[0])
+	alone.wait(t)
+	h.define(described("get_a", "Reads.") + "," + described("hold_b", "Deletes files."))
+	h.forgetTools()
+	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
+	id := h.pending(1)[0]
+	seen, changed, err := h.desk.Cases().ShowToAsk(t.Context(), id)
+	if want := "get_a: Reads.\n\nhold_b: Deletes files."; err != nil || seen.Description != want {
+		t.Errorf("the approver reads %q, %v; want %q", seen.Description, err, want)
+	}
+	if changed == nil || !slices.Equal(changed.Tools, []string{"hold_b"}) {
+		t.Errorf("changed: %+v", changed)
+	}
+	h.approve(id)
+	wantText(t, "the client", asked.wait(t), "done get_a", "done hold_b")
+}
+
 // A batch runs if its tools are described as before, however that is written, or
 // if the upstream does not tell any more.
 func TestWholeBatchToolsUnchanged(t *testing.T) {

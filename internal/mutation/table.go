@@ -467,26 +467,6 @@ var mutations = []mutation{
 		"internal/inbox", "^TestValuesThatLookAlike$",
 	},
 	{
-		"how an approved tool is defined is not kept", "internal/approval/decide.go",
-		`d.rememberTools(ctx, after)`, `_ = d.rememberTools`,
-		approvalPkg, "^TestChangedAfterManyCalls$",
-	},
-	{
-		"what an earlier version approved is forgotten", "internal/approval/housekeeping.go",
-		`h.indexTools, h.trim,`, `h.trim,`,
-		approvalPkg, "^TestChangedSinceEarlierVersion$",
-	},
-	{
-		"a record that cannot be read counts as none", "internal/casefile/changed.go",
-		`unknown = true`, `unknown = false`,
-		approvalPkg, "^TestChangedUnknown$",
-	},
-	{
-		"an earlier approval replaces a later one", "internal/precedent/precedent.go",
-		`case other.At.After(a.At) || other == a:`, `case other == a:`,
-		"internal/precedent", "^TestKeep$",
-	},
-	{
 		"a letter of another script in a value is not reported", "internal/casefile/view.go",
 		`a.Cautions = Cautions{a.Hints.Risk(), Alike(a)}`, `a.Cautions = Cautions{a.Hints.Risk(), nil}`,
 		"internal/approval/api", "^TestWarnings$",

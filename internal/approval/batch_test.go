@@ -1,0 +1,207 @@
+package approval_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// A used is a tool that a message of a batch calls.
+type used struct {
+	name string
+	tool approval.Tool
+}
+
+// batchOf is a batch of ann's that calls tools, and then pings. N makes it differ from others.
+func batchOf(n int, tools ...used) approval.Call {
+	c := call("ann", "")
+	var messages []string
+	for i, u := range tools {
+		messages = append(messages, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"n":%d}}}`, i, u.name, n))
+		c.InBatch = append(c.InBatch, u.tool)
+	}
+	messages = append(messages, `{"jsonrpc":"2.0","id":"ping","method":"ping"}`)
+	c.InBatch = append(c.InBatch, approval.Tool{})
+	c.Message = []byte("[" + strings.Join(messages, ",") + "]")
+	return c
+}
+
+// A tool that has changed is noticed in a batch as in a call of its own, whichever of them
+// was approved before.
+func TestBatchChanged(t *testing.T) {
+	one := func(name, digest string) used { return used{name, approval.Tool{Digest: digest}} }
+	single := defined("/a", "v2-aa")
+	for name, tt := range map[string]struct {
+		before, now approval.Call
+		want        []string // the tools of a batch that have changed
+		caution     string
+	}{
+		"the same":              {before: single, now: batchOf(1, one("delete_file", "v2-aa"))},
+		"another tool":          {before: single, now: batchOf(1, one("note", "v2-bb"))},
+		"not known":             {before: single, now: batchOf(1, one("delete_file", ""))},
+		"a call, then a batch":  {single, batchOf(1, one("note", "v2-n"), one("delete_file", "v2-bb")), []string{"delete_file"}, "the tool delete_file has changed"},
+		"called twice":          {single, batchOf(1, one("delete_file", "v2-bb"), one("delete_file", "v2-bb")), []string{"delete_file"}, "the tool delete_file has changed"},
+		"a batch, then a call":  {batchOf(1, one("note", "v2-n"), one("delete_file", "v2-bb")), single, nil, "the tool has changed since"},
+		"a batch, then another": {batchOf(1, one("note", "v2-n"), one("delete_file", "v2-a")), batchOf(2, one("delete_file", "v2-b"), one("note", "v2-m")), []string{"delete_file", "note"}, "delete_file and 1 more have changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, kept := range []string{"as records", "as tasks"} {
+				synctest.Test(t, func(t *testing.T) {
+					o := open(t, nil)
+					first := o.hold(t, tt.before)
+					o.approve(t, first.ID)
+					if kept == "as tasks" { // an earlier version has written no records
+						for _, r := range o.records(t) {
+							if err := o.store.DeleteRecord(t.Context(), r.Name); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					pass(time.Second)
+					var want *casefile.Precedent
+					if tt.caution != "" {
+						want = &casefile.Precedent{ID: first.ID, At: first.CreatedAt, Tools: tt.want}
+					}
+					got := o.changed(t, o.hold(t, tt.now).ID)
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("%s:\n%s", kept, diff)
+					}
+					if got != nil && !strings.Contains(got.Caution(), tt.caution) {
+						t.Errorf("caution: %s", got.Caution())
+					}
+				})
+			}
+		})
+	}
+}
+
+// An approver reads what the server says of each tool in a batch, once.
+func TestBatchDescribed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		wipe, silent := used{"wipe", approval.Tool{Description: "Wipes the disk."}}, used{"note", approval.Tool{}}
+		for i, tt := range []struct {
+			tools []used
+			want  string
+		}{
+			{[]used{silent}, ""},
+			{[]used{wipe}, "wipe: Wipes the disk."},
+			{[]used{silent, wipe, wipe}, "note: the server gives no description.\n\nwipe: Wipes the disk."},
+		} {
+			a, err := o.Show(t.Context(), o.hold(t, batchOf(i, tt.tools...)).ID)
+			if err != nil || a.Description != tt.want {
+				t.Errorf("description %q, %v; want %q", a.Description, err, tt.want)
+			}
+		}
+	})
+}
+
+// A batch is as dangerous as the worst call in it, and what is not known of a call is worse
+// than changes. What policy does not judge, such as a ping, does not count.
+func TestBatchRisk(t *testing.T) {
+	yes, no := true, false
+	var (
+		unknown  = used{"unknown", approval.Tool{}}
+		outside  = used{"open", approval.Tool{Annotations: policy.Annotations{OpenWorld: &yes}}}
+		reads    = used{"reads", approval.Tool{Annotations: policy.Annotations{ReadOnly: &yes}}}
+		changes  = used{"changes", approval.Tool{Annotations: policy.Annotations{ReadOnly: &no, Destructive: &no}}}
+		destroys = used{"destroys", approval.Tool{Annotations: policy.Annotations{Destructive: &yes}}}
+	)
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for i, tt := range []struct {
+			tools []used
+			want  casefile.Risk
+		}{
+			{[]used{reads, reads}, casefile.RiskReads},
+			{[]used{changes, reads}, casefile.RiskChanges},
+			{[]used{reads, changes}, casefile.RiskChanges},
+			{[]used{unknown, changes}, casefile.RiskUnknown},
+			{[]used{changes, unknown}, casefile.RiskUnknown},
+			{[]used{reads, unknown}, casefile.RiskUnknown},
+			{[]used{reads, outside}, casefile.RiskUnknown},
+			{[]used{unknown, destroys, reads}, casefile.RiskDestroys},
+			{[]used{changes, destroys}, casefile.RiskDestroys},
+		} {
+			held := o.hold(t, batchOf(i, tt.tools...))
+			a, err := o.Show(t.Context(), held.ID)
+			if err != nil || a.Risk != tt.want {
+				t.Errorf("%d: risk %q, %v; want %q", i, a.Risk, err, tt.want)
+			}
+			if _, err := o.decide(t.Context(), held.ID, alice, approval.Reject, "no"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What a workflow redacts of a call it redacts of a call in a batch, and of the results.
+func TestBatchRedacted(t *testing.T) {
+	const params = `{"name":"delete_file","arguments":{"name":"secret1","a":{"password":"secret2"}},` +
+		`"_meta":{"name":"secret3","a":{"password":"secret4"}},"name2":"x","a":{"password":"secret5"}}`
+	const result = `{"responses":[{"jsonrpc":"2.0","id":"a","result":{"token":"t1","n":1}},{"jsonrpc":"2.0","id":"b","error":{"code":1,"message":"m","token":"t2"}},null]}`
+	for name, tt := range map[string]struct {
+		redact         []string
+		params, result string
+	}{
+		"nothing": {nil, params, result},
+		"a path": {
+			[]string{"arguments.a.password"},
+			strings.NewReplacer("secret2", "[redacted]", "secret4", "[redacted]", "secret5", "[redacted]").Replace(params), result,
+		},
+		"a star": {
+			[]string{"arguments.*.password"},
+			strings.NewReplacer("secret2", "[redacted]", "secret4", "[redacted]", "secret5", "[redacted]").Replace(params), result,
+		},
+		"the name of an argument": {
+			[]string{"name"},
+			strings.NewReplacer("secret1", "[redacted]", "secret3", "[redacted]").Replace(params), result,
+		},
+		"everything": {
+			[]string{"arguments"},
+			`{"name":"delete_file","arguments":"[redacted]","_meta":"[redacted]","name2":"[redacted]","a":"[redacted]"}`, `"[redacted]"`,
+		},
+		"all members": {
+			[]string{"arguments.*"},
+			`{"name":"delete_file","arguments":{"name":"[redacted]","a":"[redacted]"},"_meta":{"name":"[redacted]","a":"[redacted]"},"name2":"[redacted]","a":"[redacted]"}`, result,
+		},
+		"a part of results": {[]string{"result.token"}, params, strings.NewReplacer("t1", "[redacted]", "t2", "[redacted]").Replace(result)},
+		"results":           {[]string{"result"}, params, `"[redacted]"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open(t, nil)
+				o.setWorkflow("ops", approval.Workflow{Redact: tt.redact})
+				c := batchOf(1)
+				c.Message = fmt.Appendf(nil, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}]`, params)
+				held := o.hold(t, c)
+				got, err := o.Case(t.Context(), held.ID, o.Objection(alice))
+				want := `[{"method":"tools/call","params":` + tt.params + `}]`
+				if err != nil || string(got.Arguments) != want || string(got.Whole) != want {
+					t.Errorf("arguments %s\nwhole %s; want\n%s\n%v", got.Arguments, got.Whole, want, err)
+				}
+				page, err := o.Pending(t.Context(), casefile.Filter{})
+				if err != nil || len(page.Approvals) != 1 || string(page.Approvals[0].Arguments) != want {
+					t.Errorf("the list has %+v, %v", page, err)
+				}
+				o.approve(t, held.ID)
+				w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return answer(result), nil }))
+				<-w.done
+				synctest.Wait()
+				a, err := o.Show(t.Context(), held.ID)
+				if err != nil || a.Result == nil || string(a.Result.Value) != tt.result {
+					t.Errorf("result %+v, %v; want %s", a.Result, err, tt.result)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+// shownMutations are about what approvers are shown of tools that have changed, and of
+// batches.
+var shownMutations = []mutation{
+	{
+		"how an approved tool is defined is not kept", "internal/approval/decide.go",
+		`d.rememberTools(ctx, after)`, `_ = d.rememberTools`,
+		approvalPkg, "^TestChangedAfterManyCalls$",
+	},
+	{
+		"what an earlier version approved is forgotten", "internal/approval/housekeeping.go",
+		`h.indexTools, h.trim,`, `h.trim,`,
+		approvalPkg, "^TestChangedSinceEarlierVersion$",
+	},
+	{
+		"a record that cannot be read counts as none", "internal/casefile/changed.go",
+		`unknown = true`, `unknown = false`,
+		approvalPkg, "^TestChangedUnknown$",
+	},
+	{
+		"an earlier approval replaces a later one", "internal/precedent/precedent.go",
+		`case other.At.After(a.At) || other == a:`, `case other == a:`,
+		"internal/precedent", "^TestKeep$",
+	},
+	{
+		"a tool in a batch is not compared", "internal/casefile/changed.go",
+		`for i, m := range f.ToolsInBatch {`, `for i, m := range f.ToolsInBatch[:0] {`,
+		approvalPkg, "^TestBatchChanged$",
+	},
+	{
+		"the description of a tool in a batch is not shown", "internal/conversation/wholebatch.go",
+		`approval.Tool{Description: tool.Description, Annotations`, `approval.Tool{Annotations`,
+		mcphttpPkg, "^TestWholeBatchDescribed$",
+	},
+	{
+		"what is not known of a call in a batch counts as harmless", "internal/casefile/facts.go",
+		`unset = true`, `unset = false`,
+		approvalPkg, "^TestBatchRisk$",
+	},
+	{
+		"the metadata of a call in a batch is not redacted", "internal/casefile/redact.go",
+		`append(path{"params", "_meta"}, p...)`, `append(path{"params", "arguments"}, p...)`,
+		approvalPkg, "^TestBatchRedacted$",
+	},
+	{
+		"the results of a batch are not redacted", "internal/casefile/result.go",
+		`append(path{"responses", "result"}, p...)`, `append(path{"result"}, p...)`,
+		approvalPkg, "^TestBatchRedacted$",
+	},
+}
