@@ -134,7 +134,7 @@ func TestRiskInList(t *testing.T) {
 	}{
 		"destroys": {policy.Annotations{Destructive: &yes}, `<span class="chip risk bad">may destroy</span>`},
 		"reads":    {policy.Annotations{ReadOnly: &yes}, `<span class="chip risk good">read-only</span>`},
-		"changes":  {policy.Annotations{Destructive: &no}, `<span class="chip risk good">makes changes</span>`},
+		"changes":  {policy.Annotations{Destructive: &no}, `<span class="chip risk calm">makes changes</span>`},
 		"unknown":  {policy.Annotations{}, `<span class="chip risk waiting">effects unknown</span>`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -134,8 +134,10 @@ func riskOf(a casefile.Approval) risk {
 	switch a.Hints.Risk() {
 	case casefile.RiskDestroys:
 		r.button, r.tone = "Approve: may destroy", "bad"
-	case casefile.RiskReads, casefile.RiskChanges:
+	case casefile.RiskReads:
 		r.tone = "good"
+	case casefile.RiskChanges:
+		r.tone = "calm" // only what changes nothing looks harmless
 	case casefile.RiskUnknown:
 		r.tone = "waiting"
 	}
