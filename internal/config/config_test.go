@@ -173,7 +173,7 @@ visibility: show
 drafts: false
 batch: {approval: whole}
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7 } }
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b, arguments.*.c], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7 } }
   finance-2: { approvers: [mona] }
 channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, timeout: 3s } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
@@ -263,7 +263,7 @@ telemetry:
 			Workflows: []config.Workflow{
 				{
 					Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
-					Redact: []string{"arguments.password", "arguments.a.b"}, Channels: []string{"inbox", "hook"}, AskHost: true,
+					Redact: []string{"arguments.password", "arguments.a.b", "arguments.*.c"}, Channels: []string{"inbox", "hook"}, AskHost: true,
 					Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
 					QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
 					Grants:     config.Grants{Longest: 4 * time.Hour, Uses: 7},

@@ -132,7 +132,7 @@ func (w *Workflow) settings() group {
 		{"timeout", duration(&w.Timeout, time.Second)},
 		{"validity", duration(&w.Validity, 0)},
 		{"redact", list{func() setting {
-			return each(&w.Redact, "a path such as arguments.password or result.token", isRedactable)
+			return each(&w.Redact, "a path such as arguments.password, arguments.*.password or result.token", isRedactable)
 		}}},
 		{"ask_host", boolean(&w.AskHost)},
 		{"grants", group{
@@ -172,11 +172,13 @@ func isApprover(s string) bool {
 }
 
 // isRedactable reports whether s names something in arguments, or a result or
-// something in it.
+// something in it. A star stands for a whole name: in a part of one it would match nothing.
 func isRedactable(s string) bool {
 	names := strings.Split(s, ".")
 	inside := names[0] == "arguments" && len(names) > 1 || names[0] == "result"
-	return inside && isLine(s) && !slices.Contains(names, "")
+	return inside && isLine(s) && !slices.ContainsFunc(names, func(name string) bool {
+		return name == "" || name != "*" && strings.Contains(name, "*")
+	})
 }
 
 func (c *Cedar) settings() group {
