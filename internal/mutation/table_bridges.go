@@ -18,6 +18,11 @@ var bridgeMutations = []mutation{
 		bridgePkg, "^TestCancelOfOthers$",
 	},
 	{
+		"what a shared server says of one client is sent to another", bridgePkg + "/process.go",
+		"if p.isSession() {\n\t\tp.show(m.Raw)", "if true {\n\t\tp.show(m.Raw)",
+		bridgePkg, "^TestNotificationsForOthers$",
+	},
+	{
 		"a server gets the environment of the gate", "internal/config/check.go",
 		`if slices.ContainsFunc(serverVariables,`, `if true || slices.ContainsFunc(serverVariables,`,
 		bridgePkg, "^TestEnviron$",

@@ -178,6 +178,34 @@ func TestCancelOfOthers(t *testing.T) {
 	}
 }
 
+// A server that several clients share says something of one client's call without naming
+// it. The other client does not get it, although its call is the latest.
+func TestNotificationsForOthers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, upstream, identity, ann, bob string }{
+		{"shared", "shared: true", "IDENTITY", annToken, bobToken},
+		{"anonymous", "", "", "", ""},
+		{"one principal", "", "IDENTITY", annToken, annToken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, tt.upstream, tt.identity)
+			s.token = tt.ann
+			ann := s.postLog("ann")
+			s.token = tt.bob
+			bob := s.postLog("bob")
+			for _, got := range []answer{ann(), bob()} { // the gate has read what is said of Ann's call before Bob's is answered
+				if !strings.Contains(got.body, "logged") || strings.Contains(got.body, "notifications/message") {
+					t.Errorf("a client got %+v", got)
+				}
+			}
+			if seen := s.seen(); strings.Count(seen, " started") != 1 {
+				t.Errorf("the clients share no process: %s", seen)
+			}
+		})
+	}
+}
+
 // A held call runs once, in the process of its session.
 func TestHeld(t *testing.T) {
 	t.Parallel()

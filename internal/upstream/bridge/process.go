@@ -55,11 +55,9 @@ func (p *process) enter() {
 	p.idle.Stop()
 }
 
-// isSession reports whether the process is that of one legacy session.
+// isSession reports whether the process is that of one legacy session. Several clients
+// may share any other one: all clients, all that are anonymous, or all of one principal.
 func (p *process) isSession() bool { return strings.HasPrefix(p.key, keySession) }
-
-// isShared reports whether several principals share the process.
-func (p *process) isShared() bool { return p.key == keyLegacy || p.key == keyModern }
 
 // ask notes that a request can show its client what the server says unasked.
 func (p *process) ask(a *stdioclient.Answers) {
@@ -117,18 +115,18 @@ func (p *process) asked(m *jsonrpc.Message) {
 }
 
 // notified takes a notification of which the server does not say what request it
-// belongs to. Nobody knows whom it concerns if several principals share the server.
+// belongs to. Nobody knows which client it concerns if several share the server.
 func (p *process) notified(m *jsonrpc.Message) {
-	if !p.isShared() {
+	if p.isSession() {
 		p.show(m.Raw)
 	}
 }
 
-// show gives the client what the server says unasked, and reports whether there was
-// room: on the stream for that, or else before the answer to its latest request.
+// show gives the client of a session what the server says unasked, and reports whether
+// there was room: on the stream for that, or else before the answer to its latest request.
 func (p *process) show(message []byte) bool {
 	message = slices.Clone(message)
-	if p.isSession() && p.unasked.addIfRead(message) {
+	if p.unasked.addIfRead(message) {
 		return true
 	}
 	p.mu.Lock()
@@ -138,7 +136,7 @@ func (p *process) show(message []byte) bool {
 			return true
 		}
 	}
-	return p.isSession() && p.unasked.add(message)
+	return p.unasked.add(message)
 }
 
 // replyTime is how long the server may take to read an answer of the bridge's.
@@ -169,6 +167,6 @@ func newSessionID() string { return rand.Text() }
 const (
 	keyLegacy  = "legacy"   // that all legacy clients share
 	keyModern  = "modern"   // that all modern clients share
-	keyClient  = "client "  // of one modern client, before its principal
+	keyClient  = "client "  // of all modern clients of one principal, before its name; of all anonymous ones without it
 	keySession = "session " // of one legacy session, before its id
 )

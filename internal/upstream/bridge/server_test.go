@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,6 +78,11 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 		s.Text(m, "soon")
 		time.Sleep(50 * time.Millisecond)
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
+	case "log": // says something of a call without naming it, when there is a file
+		file, _ := m.Params.Arguments.Member("after").Text()
+		awaitFile(filepath.Join(filepath.Dir(os.Getenv("BRIDGE_SEEN")), file))
+		s.Write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + string(m.Params.Arguments.Bytes) + `}}`)
+		s.Text(m, "logged")
 	case "flood":
 		for i := range 5000 {
 			s.Write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("x", 1000) + strconv.Itoa(i) + `"}}`)

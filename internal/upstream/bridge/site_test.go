@@ -191,6 +191,33 @@ func (s *site) postAndLeave(session, body string) (leave func()) {
 	}
 }
 
+// postLog calls the tool that logs, for a modern client. The call goes on, until the
+// function that it returns is called.
+func (s *site) postLog(who string) (finish func() answer) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	r := s.newRequest(ctx, http.MethodPost, "", strings.Replace(modernCall("1", "log"), `{}`, `{"after":"`+who+`"}`, 1))
+	got := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		defer close(got)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		got <- s.read(resp)
+	}()
+	s.awaitSeen(`{"after":"` + who + `"}`)
+	return func() answer {
+		s.t.Helper()
+		if err := os.WriteFile(filepath.Join(s.dir, who), nil, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		return <-got
+	}
+}
+
 // newRequest returns a request of HTTP.
 func (s *site) newRequest(ctx context.Context, method, session, body string) *http.Request {
 	s.t.Helper()
