@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -45,9 +46,7 @@ func (a relay) events(ctx context.Context) error {
 	}
 	body := a.resp.Body
 	if a.x.id() != nil && !a.x.request.Listens() { // the client waits for an answer
-		patient := &patientBody{ReadCloser: body, patience: a.silence}
-		defer patient.stop()
-		body = patient
+		body = httpclient.NewPatientBody(body, a.silence)
 	}
 	forget := a.x.request.BeginEvents()
 	err = s.run(body)

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -45,8 +44,7 @@ func (a relay) run(ctx context.Context) error {
 			return a.x.Answer(conversation.Answered, message)
 		}
 	}
-	body := &patientBody{ReadCloser: a.resp.Body, patience: a.silence}
-	defer body.stop()
+	body := httpclient.NewPatientBody(a.resp.Body, a.silence)
 	switch {
 	case a.plan.ChangesBatch() && a.resp.StatusCode < http.StatusMultipleChoices:
 		return a.batch(ctx, body)
@@ -247,55 +245,9 @@ func (a relay) copy(body io.Reader, piece []byte, n int) error {
 	}
 }
 
-// A patientBody gives up on an upstream that stops in the middle of a body.
-type patientBody struct {
-	io.ReadCloser
-
-	patience time.Duration
-	timer    *time.Timer
-	gaveUp   atomic.Bool
-}
-
-// A limitedBody knows itself how long the upstream may take.
-type limitedBody interface{ SetPatience(d time.Duration) }
-
-func (b *patientBody) Read(p []byte) (int, error) {
-	if limited, ok := b.ReadCloser.(limitedBody); ok {
-		limited.SetPatience(b.patience)
-		return b.ReadCloser.Read(p)
-	}
-	if b.timer == nil {
-		b.timer = time.AfterFunc(b.patience, b.giveUp)
-	} else {
-		b.timer.Reset(b.patience)
-	}
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && b.gaveUp.Load() {
-		err = os.ErrDeadlineExceeded
-	}
-	return n, err
-}
-
-func (b *patientBody) giveUp() {
-	b.gaveUp.Store(true)
-	_ = b.Close()
-}
-
-func (b *patientBody) stop() {
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-}
-
 // A watchfulBody calls f before each read that may wait for the upstream, and reports
 // whether it does.
 type watchfulBody interface{ BeforeWait(f func()) bool }
-
-// BeforeWait implements watchfulBody.
-func (b *patientBody) BeforeWait(f func()) bool {
-	watchful, ok := b.ReadCloser.(watchfulBody)
-	return ok && watchful.BeforeWait(f)
-}
 
 // beforeWait returns a body that has f called before each read that may wait.
 func beforeWait(body io.Reader, f func()) io.Reader {

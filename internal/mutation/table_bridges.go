@@ -48,6 +48,21 @@ var bridgeMutations = []mutation{
 		linkPkg, "^TestLegacy$",
 	},
 	{
+		"an answer over HTTP may stop in the middle for ever", "internal/upstream/httpclient/client.go",
+		`resp.Body = c.AnswerBody(r, resp.Body)`, ``,
+		linkPkg, "^TestSilence$",
+	},
+	{
+		"the rest of a stream may never come", linkPkg + "/exchange.go",
+		`x.l.cfg.Client.AnswerBody(x.request, rest.Body)`, `rest.Body`,
+		linkPkg, "^TestSilence$",
+	},
+	{
+		"a slow client takes the time of the server", "internal/upstream/httpclient/patience.go",
+		`b.timer.Stop() // whoever`, `// whoever`,
+		"internal/upstream/httpclient", "^TestPatience$",
+	},
+	{
 		"secrets are sent in the clear", "internal/config/remote.go",
 		`u.URL.Scheme == "https" ||`, `u.URL.Scheme != "" ||`,
 		"cmd/thoughtgate", "^TestRemote$",

@@ -187,6 +187,7 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 		_ = resp.Body.Close()
 		return nil, &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem}
 	}
+	resp.Body = c.AnswerBody(r, resp.Body)
 	if r.Stream {
 		measurement.Ended(OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
 	} else {

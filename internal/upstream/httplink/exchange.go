@@ -73,14 +73,17 @@ func (x *exchange) take(resp *upstream.Response, text []byte) {
 }
 
 // stream takes the events of an answer. If it breaks off before all is answered, the
-// rest is asked for behind the last event, if the server has said how.
+// rest is asked for behind the last event, if the server has said how. A server that has
+// said nothing for too long is asked for nothing more.
 func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
 	place := position{pause: shortPause}
-	err := x.l.follow(resp.Body, &place, func(text []byte) bool {
+	take := func(text []byte) bool {
 		x.take(resp, text)
 		return len(x.ids) > 0
-	})
-	for len(x.ids) > 0 && place.id != "" && place.failures < maxResumes && ctx.Err() == nil {
+	}
+	err := x.l.follow(resp.Body, &place, take)
+	silent := isSilence(err)
+	for len(x.ids) > 0 && !silent && place.id != "" && place.failures < maxResumes && ctx.Err() == nil {
 		place.wait(ctx)
 		var rest *http.Response
 		if rest, err = x.l.get(ctx, place.id); err != nil {
@@ -92,10 +95,8 @@ func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
 			return brokenOff(fmt.Errorf("the rest of the stream: status %d", rest.StatusCode))
 		}
 		before := place.id
-		err = x.l.follow(rest.Body, &place, func(text []byte) bool {
-			x.take(resp, text)
-			return len(x.ids) > 0
-		})
+		err = x.l.follow(x.l.cfg.Client.AnswerBody(x.request, rest.Body), &place, take)
+		silent = isSilence(err)
 		if place.failures++; place.id != before {
 			place.failures = 0
 		}

@@ -90,6 +90,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such session", http.StatusNotFound)
 	case r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") == "":
 		s.stream(w, r)
+	case r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") == "silence":
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
 	case r.Method == http.MethodGet:
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, "id: end\ndata: %s\n\n", s.broken[r.Header.Get("Last-Event-Id")])
@@ -167,6 +171,16 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
 		return
+	case name == "stall": // the rest of the answer does not come
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, text[:len(text)/2])
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	case name == "break_and_hang": // and neither does the rest of this stream
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "id: silence\nretry: 10\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
+		return
 	case name == "hang":
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
@@ -191,6 +205,12 @@ type site struct {
 // nothing.
 func open(t *testing.T, target, token string, headers ...string) *site {
 	t.Helper()
+	return openWith(t, "", target, token, headers...)
+}
+
+// openWith is open with further settings of the gate.
+func openWith(t *testing.T, settings, target, token string, headers ...string) *site {
+	t.Helper()
 	remote, err := config.RemoteServer(target, headers, []string{"KEY=k-1"})
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +219,7 @@ func open(t *testing.T, target, token string, headers ...string) *site {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gate.yaml")
 	text := "version: 1\noperators: {listen: 127.0.0.1:0, token: secret-of-the-operators}\nstore: 'sqlite:" + filepath.Join(dir, "gate.db") + "'\nwaiting: {hold: 1m}\n" +
-		"rules: [{match: 'delete*', action: approve}]\ndefault: forward\n"
+		"rules: [{match: 'delete*', action: approve}]\ndefault: forward\n" + settings
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

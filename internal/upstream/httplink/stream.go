@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -88,8 +89,14 @@ func brokenOff(cause error) *wire.Problem {
 	if known, ok := errors.AsType[*wire.Problem](cause); ok {
 		return known
 	}
+	if isSilence(cause) {
+		return &wire.Problem{Type: wire.UpstreamTimeout, Cause: cause}
+	}
 	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server broke off before it answered; the call may have run", Cause: cause}
 }
+
+// isSilence reports whether an answer ended because the server said nothing for too long.
+func isSilence(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func tooLarge() *wire.Problem {
 	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (limits.max_line)"}
