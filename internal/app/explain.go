@@ -110,6 +110,9 @@ func (k clientKind) message(c policy.Call, limits jsonrpc.Limits) (conversation.
 			capabilities["extensions"] = map[string]any{wire.ExtensionTasks: struct{}{}}
 		}
 		meta[wire.MetaVersion], meta[wire.MetaCapabilities] = wire.Version20260728, capabilities
+		if c.Session.Client != "" {
+			meta[wire.MetaClientInfo] = map[string]any{"name": c.Session.Client, "version": c.Session.Version}
+		}
 	case k.tasks:
 		params["task"] = struct{}{}
 	}

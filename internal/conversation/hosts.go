@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -63,7 +64,7 @@ func (h Host) held() time.Duration {
 
 // host returns what is known of the host that sent m.
 func (s *sender) host(m *jsonrpc.Message) (Host, bool) {
-	name, _ := clientInfo(m)
+	name, _ := m.Params.Meta.Member(wire.MetaClientInfo).Member("name").Text()
 	if name == "" {
 		name = s.hub.cfg.Gate.About(s.client.From()).Session.Client
 	}

@@ -28,12 +28,12 @@ func (j judge) message(ctx context.Context, m *jsonrpc.Message) (gate.Judgement,
 		return gate.Judgement{Handling: policy.PassOn}, nil
 	}
 	ctx, span := j.hub.cfg.Tracing.StartPolicy(ctx)
-	judged, err := j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
+	judged, err := j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.claims(m))
 	if err == nil && j.undescribed(judged) {
 		j.claimAnswer() // the upstream, which is asked now, must not answer the call
 		if j.tools().Find(ctx, m).DigestText() != "" {
 			// Approvers, and policies that look at hints, are to know the tool.
-			judged, err = j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.wish(m))
+			judged, err = j.hub.cfg.Gate.Judge(ctx, j.client.From(), m, j.claims(m))
 		}
 	}
 	span.SetVerdict(string(judged.Verdict.Action), judged.Verdict.Snapshot)
@@ -174,6 +174,18 @@ func (j judge) checkTask(m *jsonrpc.Message) *wire.Problem {
 	}
 	j.hub.cfg.Metrics.InvalidTask(metrics.TaskMalformed)
 	return &wire.Problem{Type: wire.InvalidParams, Detail: detail}
+}
+
+// claims returns what m says of the client. Every modern request says of which program
+// and version of the protocol it is, and nothing is known from the requests before it:
+// they may be of another client, if nothing tells the two apart. A legacy client says so
+// when it begins.
+func (j judge) claims(m *jsonrpc.Message) gate.Claims {
+	c := gate.Claims{Wish: j.wish(m)}
+	if j.era == wire.Modern {
+		c.Session = j.said(m)
+	}
+	return c
 }
 
 // wish returns how the client can wait, from what this request shows.

@@ -195,18 +195,9 @@ func (r planner) forward(ctx context.Context, m *jsonrpc.Message) *Plan {
 		p.Rewrite = func(answer *jsonrpc.Message) []byte { return lists(r).show(m.Method, cursor, answer) }
 		p.Instead = func() []byte { return lists(r).remembered(m.Method, cursor) }
 	case m.Method == "initialize" || m.Method == "server/discover":
-		facts := gate.Facts{Session: policy.Session{Protocol: r.protocol(m)}, OpensURLs: opensURLs(m.Params.Member("capabilities"))}
-		facts.Session.Client, facts.Session.Version = clientInfo(m)
+		facts := gate.Facts{Session: r.said(m), OpensURLs: opensURLs(m.Params.Member("capabilities"))}
 		p.Shown = "the capabilities with those of the gate"
 		p.Rewrite = func(answer *jsonrpc.Message) []byte { return r.meet(facts, answer) }
 	}
 	return p
-}
-
-// protocol returns the version of the protocol that a message names.
-func (r planner) protocol(m *jsonrpc.Message) string {
-	if version, ok := m.Params.Member("protocolVersion").Text(); ok {
-		return version
-	}
-	return r.client.Transport().Version
 }

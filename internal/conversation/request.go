@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -248,16 +249,21 @@ func (r *Request) part(id []byte) *Request {
 	return &one
 }
 
-// clientInfo returns what the client says of itself: in the params of
-// initialize, and in the metadata of modern requests.
-func clientInfo(m *jsonrpc.Message) (name, version string) {
-	info := m.Params.Member("clientInfo")
-	if !info.Present() {
-		info = m.Params.Meta.Member(wire.MetaClientInfo)
+// said returns what m says of its client: initialize in its params, and modern requests in
+// their metadata.
+func (s *sender) said(m *jsonrpc.Message) policy.Session {
+	info, protocol := m.Params.Meta.Member(wire.MetaClientInfo), m.Params.Meta.Member(wire.MetaVersion)
+	if m.Method == "initialize" {
+		info, protocol = m.Params.Member("clientInfo"), m.Params.Member("protocolVersion")
 	}
-	name, _ = info.Member("name").Text()
-	version, _ = info.Member("version").Text()
-	return name, version
+	var said policy.Session
+	said.Client, _ = info.Member("name").Text()
+	said.Version, _ = info.Member("version").Text()
+	var named bool
+	if said.Protocol, named = protocol.Text(); !named {
+		said.Protocol = s.client.Transport().Version
+	}
+	return said
 }
 
 // declaresTasks reports whether a modern request says that its sender knows

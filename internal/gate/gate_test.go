@@ -94,7 +94,7 @@ func TestCatalogIsPerClient(t *testing.T) {
 		g.Learn(t.Context(), c, gate.Page{Method: "tools/list", Cursor: cursor, Result: []byte(`{"tools":` + tools + `}`)}, value(tools))
 	}
 	support := func(c gate.Client) string {
-		j, err := g.Judge(t.Context(), c, message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_x","task":{}}}`), policy.WantsTask)
+		j, err := g.Judge(t.Context(), c, message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_x","task":{}}}`), gate.Claims{Wish: policy.WantsTask})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,9 +155,45 @@ func TestCatalogIsBounded(t *testing.T) {
 func TestUnnamed(t *testing.T) {
 	g := newGate(t, nil, rules...)
 	for _, params := range []string{`{}`, `{"name":7}`, `[1]`, `{"name":null}`} {
-		_, err := g.Judge(t.Context(), client("a"), message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`), policy.NoTask)
+		_, err := g.Judge(t.Context(), client("a"), message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`), gate.Claims{Wish: policy.NoTask})
 		if err == nil || !strings.Contains(err.Error(), "name") {
 			t.Errorf("params %s: %v; want an error", params, err)
+		}
+	}
+}
+
+// What a message says of its client counts more than what the client said when it met the
+// upstream, for what the message is about and for what it refers to. Of long texts, the
+// beginning counts.
+func TestClaimedSession(t *testing.T) {
+	snapshot, _, err := policy.Compile(policy.Config{
+		Rules: []policy.Rule{{Match: "*", Action: policy.AskPolicies}}, Default: policy.Rule{Action: policy.Deny},
+		Cedar: []policy.Source{{Name: "p.cedar", Text: []byte(`permit (principal, action, resource) when { context.session.client == "` + strings.Repeat("x", 256) + `" };`)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(t, func(s *gate.Settings) { s.Policy = snapshot })
+	long := policy.Session{Client: strings.Repeat("x", 300)}
+	g.Meet(t.Context(), client("met"), gate.Facts{Session: long})
+	for _, text := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"a"}}}`,
+	} {
+		for _, tt := range []struct {
+			key  string
+			said policy.Session
+			want policy.Handling
+		}{
+			{"met", policy.Session{}, policy.PassOn},
+			{"met", policy.Session{Protocol: "2026-07-28"}, policy.RefuseDenied},
+			{"new", policy.Session{}, policy.RefuseDenied},
+			{"new", long, policy.PassOn},
+		} {
+			j, err := g.Judge(t.Context(), client(tt.key), message(t, text), gate.Claims{Session: tt.said})
+			if err != nil || j.Handling != tt.want {
+				t.Errorf("%s of client %q that says %.20v: %v, %v; want %v", text, tt.key, tt.said, j.Handling, err, tt.want)
+			}
 		}
 	}
 }
@@ -178,7 +214,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if j, err := g.Judge(b.Context(), client("a"), &p.Messages[0], policy.NoTask); err != nil || j.Handling != policy.PassOn {
+		if j, err := g.Judge(b.Context(), client("a"), &p.Messages[0], gate.Claims{Wish: policy.NoTask}); err != nil || j.Handling != policy.PassOn {
 			b.Fatal(j, err)
 		}
 	}

@@ -29,19 +29,33 @@ type Judgement struct {
 	Session  policy.Session
 }
 
-// Judge asks policy about m, from a client that can wait as wish says. Messages
-// that are no business of policy's pass. The error is [ErrUnnamed] or
-// [ErrMisspelled].
-func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, wish policy.TaskWish) (Judgement, error) {
+// Claims are what a message says of the client that sent it. They prove nothing.
+type Claims struct {
+	Wish    policy.TaskWish // how the client can wait
+	Session policy.Session  // zero if the message says nothing: then what the client said when it met the upstream counts
+}
+
+// session returns what counts of what the client says of itself.
+func (c Claims) session(facts Facts) policy.Session {
+	said := c.Session
+	if said == (policy.Session{}) {
+		return facts.Session
+	}
+	return policy.Session{Client: beginning(said.Client), Version: beginning(said.Version), Protocol: beginning(said.Protocol)}
+}
+
+// Judge asks policy about m, which makes some claims. Messages that are no business of
+// policy's pass. The error is [ErrUnnamed] or [ErrMisspelled].
+func (g *Gate) Judge(ctx context.Context, c Client, m *jsonrpc.Message, claims Claims) (Judgement, error) {
 	kind, governed := policy.Governed(m.Method)
 	if !governed {
-		return g.judgeReferences(ctx, c, m)
+		return g.judgeReferences(ctx, c, m, claims.Session)
 	}
 	name, ok := subject(kind, m)
 	if !ok {
 		return Judgement{}, ErrUnnamed
 	}
-	return g.judge(ctx, c, question{method: m.Method, name: name, arguments: m.Params.Arguments.Bytes}, wish), nil
+	return g.judge(ctx, c, question{method: m.Method, name: name, arguments: m.Params.Arguments.Bytes}, claims), nil
 }
 
 // A question is what policy is asked about.
@@ -53,7 +67,7 @@ type question struct {
 }
 
 // judge asks policy one question.
-func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.TaskWish) Judgement {
+func (g *Gate) judge(ctx context.Context, c Client, q question, claims Claims) Judgement {
 	kind, _ := policy.Governed(q.method)
 	name := q.name
 	s := g.settings.Load()
@@ -63,7 +77,7 @@ func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.Task
 		j.Tool = tool
 		j.Tool.Name = name
 	}
-	j.Session = facts.Session
+	j.Session = claims.session(facts)
 	j.Verdict = s.judge(policy.Call{
 		Upstream:    c.Upstream,
 		Method:      q.method,
@@ -73,10 +87,10 @@ func (g *Gate) judge(ctx context.Context, c Client, q question, wish policy.Task
 		Principal:   c.Principal,
 		Annotations: j.Tool.Annotations,
 		Listed:      j.Tool.DigestText() != "",
-		Session:     facts.Session,
+		Session:     j.Session,
 		Time:        g.now(),
 	})
-	j.Handling = s.terms(kind, j.Tool, facts).Handle(j.Verdict.Action, wish)
+	j.Handling = s.terms(kind, j.Tool, facts).Handle(j.Verdict.Action, claims.Wish)
 	g.report(ctx, c, j)
 	return j
 }

@@ -42,7 +42,7 @@ func misspelled(method string) bool {
 // judgeReferences judges a message that refers to what policy governs, by each
 // thing that it refers to. It passes only if policy would forward a request for
 // each of them: there is no way to hold it.
-func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message) (Judgement, error) {
+func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message, said policy.Session) (Judgement, error) {
 	if misspelled(m.Method) {
 		return Judgement{}, ErrMisspelled
 	}
@@ -51,7 +51,7 @@ func (g *Gate) judgeReferences(ctx context.Context, c Client, m *jsonrpc.Message
 		return Judgement{}, err
 	}
 	for _, q := range questions {
-		if j := g.judge(ctx, c, q, policy.NoTask); j.Handling != policy.PassOn {
+		if j := g.judge(ctx, c, q, Claims{Wish: policy.NoTask, Session: said}); j.Handling != policy.PassOn {
 			j.Handling = policy.RefuseDenied
 			return j, nil
 		}

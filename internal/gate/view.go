@@ -27,9 +27,10 @@ func (g *Gate) NoteTasks(c Client, tasks bool) { g.catalog.learnTasks(c, g.shelf
 const maxSaid = 256
 
 // shortened returns the beginning of text, in memory of its own.
-func shortened(text string) string {
-	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), maxSaid)], ""))
-}
+func shortened(text string) string { return strings.Clone(beginning(text)) }
+
+// beginning returns the beginning of text.
+func beginning(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxSaid)], "") }
 
 // About returns what a client and its upstream said when they met.
 func (g *Gate) About(c Client) Facts { return g.catalog.about(c) }

@@ -184,6 +184,17 @@ func TestOutputClosed(t *testing.T) {
 	}
 }
 
+// Policy goes by what each modern request says of its client.
+func TestModernRequestsNameTheirClient(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	for client, want := range map[string]string{"tester": "ran for_tester", "other": "Denied by policy"} {
+		named := strings.Replace(modern, `{`, `{"io.modelcontextprotocol/clientInfo":{"name":"`+client+`","version":"1"},`, 1)
+		contains(t, s.ask("1", "tools/call", `{"name":"for_tester","arguments":{},`+named+`}`), want)
+	}
+	contains(t, s.ask("2", "tools/call", `{"name":"for_tester","arguments":{},`+modern+`}`), "Denied by policy")
+}
+
 // A client that cancels its held call withdraws it, in either era, and gets no
 // answer. The server never hears of it.
 func TestCancelHeld(t *testing.T) {

@@ -70,8 +70,11 @@ func open(t *testing.T, o options) *site {
 		Rules: []policy.Rule{
 			{Match: "delete_denied", Action: policy.Deny, Reason: "never"},
 			{Match: "delete*", Action: policy.Approve},
+			{Match: "for_tester", Action: policy.AskPolicies},
 		},
 		Default: policy.Rule{Action: policy.Forward},
+		Cedar: []policy.Source{{Name: "p.cedar", Text: []byte(
+			`permit (principal, action, resource) when { context.session == {client: "tester", version: "1", protocol: "2026-07-28"} };`)}},
 	})
 	if err != nil {
 		t.Fatal(err)

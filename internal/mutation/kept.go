@@ -1,6 +1,7 @@
 package main
 
-// kept are changes of how answers are kept in files, and of how rules are found.
+// kept are changes of how answers are kept in files, of how rules are found, and of what
+// policy knows of clients.
 var kept = []mutation{
 	// Files with answers, beside a SQLite database.
 	{
@@ -60,5 +61,11 @@ var kept = []mutation{
 		"a full store cannot delete", "task/sqlitestore/writer.go",
 		`spareToDelete = 2`, `spareToDelete = 1`,
 		"task/sqlitestore", "^TestSQLiteFullOfTasks$",
+	},
+	// What policy knows of clients.
+	{
+		"policy takes a modern client for another one", "internal/conversation/judge.go",
+		`c.Session = j.said(m)`, ``,
+		"internal/mcphttp", "^TestModernRequestsNameTheirClient$",
 	},
 }
