@@ -38,6 +38,11 @@ var bridgeMutations = []mutation{
 		bridgePkg, "^TestShared$",
 	},
 	{
+		"two answers to one request of a batch count for two requests", "internal/upstream/stdioclient/own.go",
+		`case m.Kind == jsonrpc.Response && q.isAnswered(known):`, `case false:`,
+		bridgePkg, "^TestAnsweredAgain$",
+	},
+	{
 		"a call that was sent counts as not sent", bridgePkg + "/request.go",
 		`trace.GotConn(httptrace.GotConnInfo{})`, ``,
 		bridgePkg, "^TestHeldCrash$",

@@ -130,6 +130,25 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// A server answers one request of a batch more than once. Only the first answer counts,
+// and the batch ends with the answer to the other request.
+func TestAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	s := open(t, "shared: true", "")
+	got := s.post("", "["+call("1", "answer_again", "{}")+","+call("2", "answer_last", "{}")+"]")
+	for _, want := range []string{`"first"`, `"last"`, `"id":1`, `"id":2`} {
+		if strings.Count(got.body, want) != 1 {
+			t.Errorf("the batch was answered %+v; want %s once", got, want)
+		}
+	}
+	if strings.Contains(got.body, `"second"`) {
+		t.Errorf("the batch was answered %+v", got)
+	}
+	if !strings.Contains(s.log.String(), "the server answered a request for which nobody waits") {
+		t.Error("the log does not have the second answer")
+	}
+}
+
 // A client that cancels names its request by its own id; the server hears of it by
 // the one that it knows.
 func TestCancel(t *testing.T) {

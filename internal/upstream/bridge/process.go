@@ -90,7 +90,8 @@ func (p *process) Received(line upstream.Line) {
 			p.asked(m)
 		case jsonrpc.Notification:
 			p.notified(m)
-		case jsonrpc.Response: // to nobody
+		case jsonrpc.Response:
+			p.bridge.cfg.Log.Debug("the server answered a request for which nobody waits; the answer was dropped", "upstream", p.bridge.cfg.Server.Name)
 		}
 	}
 }

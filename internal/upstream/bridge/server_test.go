@@ -58,6 +58,11 @@ func awaitFile(name string) {
 	}
 }
 
+// besideSeen returns the path of a file in the directory of the test.
+func besideSeen(name string) string {
+	return filepath.Join(filepath.Dir(os.Getenv("BRIDGE_SEEN")), name)
+}
+
 func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	name, _ := m.Params.Name.Text()
 	switch name {
@@ -80,7 +85,7 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
 	case "log": // says something of a call without naming it, when there is a file
 		file, _ := m.Params.Arguments.Member("after").Text()
-		awaitFile(filepath.Join(filepath.Dir(os.Getenv("BRIDGE_SEEN")), file))
+		awaitFile(besideSeen(file))
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + string(m.Params.Arguments.Bytes) + `}}`)
 		s.Text(m, "logged")
 	case "flood":
@@ -100,6 +105,14 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	case "crash":
 		fmt.Fprintln(os.Stderr, "going down")
 		os.Exit(3)
+	case "answer_again":
+		s.Text(m, "first")
+		s.Text(m, "second")
+		s.Write(`{"jsonrpc":"2.0","id":` + string(m.ID.Bytes) + `,"result":{},"result":{}}`)
+		_ = os.WriteFile(besideSeen("answered"), nil, 0o600)
+	case "answer_last":
+		awaitFile(besideSeen("answered"))
+		s.Text(m, "last")
 	case "hang":
 	case "forge": // answers another request than the one it was sent
 		s.Write(`{"jsonrpc":"2.0","id":` + string(m.Params.Arguments.Member("id").Bytes) + `,"result":{"content":[{"type":"text","text":"forged"}]}}`)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +34,8 @@ type ownRequest struct {
 	done    chan struct{} // closed when it is answered, or is not going to be
 	hears   listener      // takes what the server says of the request; nil if somebody waits for the answer alone
 
-	tokens map[string][]byte // the progress token that the client uses, by the one that the server knows
+	answered []string          // the ids, as the server knows them, of what it has answered
+	tokens   map[string][]byte // the progress token that the client uses, by the one that the server knows
 }
 
 // A listener takes what the server says of a request, as it comes. Its methods
@@ -121,12 +123,16 @@ func (o *ownRequests) find(id []byte) (*ownRequest, string) {
 func (o *ownRequests) fail(id []byte, problem error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	q, _ := o.find(id)
-	if q != nil {
-		q.fail(problem)
+	q, known := o.find(id)
+	if q == nil || q.isAnswered(known) {
+		return false
 	}
-	return q != nil
+	q.fail(problem)
+	return true
 }
+
+// isAnswered reports whether the server has answered the request that it knows by an id.
+func (q *ownRequest) isAnswered(known string) bool { return slices.Contains(q.answered, known) }
 
 // failAll ends the requests that a server was sent with a problem.
 func (o *ownRequests) failAll(ch *child, problem error) {
@@ -207,17 +213,20 @@ func (o *ownRequests) takeMessage(m *jsonrpc.Message) bool {
 	switch {
 	case q == nil:
 		return false
+	case m.Kind == jsonrpc.Response && q.isAnswered(known):
+		return false // a second answer to a request is an answer to nobody
 	case q.missing == 0:
 	case m.Kind == jsonrpc.Notification:
 		q.notified(m, known)
 	default:
-		q.answered(m, known)
+		q.take(m, known)
 	}
 	return true
 }
 
-// answered takes the server's answer to what the server knows by an id.
-func (q *ownRequest) answered(m *jsonrpc.Message, known string) {
+// take takes the server's answer to what the server knows by an id.
+func (q *ownRequest) take(m *jsonrpc.Message, known string) {
+	q.answered = append(q.answered, known)
 	answer, err := q.renamed(m, known)
 	if err != nil {
 		q.fail(&wire.Problem{Type: wire.UpstreamInvalid, Cause: err})
