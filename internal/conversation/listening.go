@@ -15,6 +15,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
+// methodListen is the method of a modern client that subscribes.
+const methodListen = "subscriptions/listen"
+
 // A Listening is a request whose answer is a stream without an end of its own: the
 // client hears there of its tasks and of changed lists.
 type Listening struct{ *Request }
@@ -29,7 +32,7 @@ func (l Listening) plan(m *jsonrpc.Message) *Plan {
 	if l.era != wire.Modern || !l.listens {
 		return nil
 	}
-	own, rest := l.ownTasks()
+	own, rest := ownTasks(l.asked)
 	switch {
 	case len(own) == 0:
 		return nil
@@ -47,12 +50,12 @@ func (l Listening) plan(m *jsonrpc.Message) *Plan {
 	return &Plan{Kind: Forward, Own: own, Body: patch.Apply(asked.Raw)}
 }
 
-// ownTasks returns the tasks of the gate's own that a modern client wants to
+// ownTasks returns the tasks of the gate's own among what a modern client has asked to
 // hear of, and the rest of its wishes, which is nil if there are none.
-func (l Listening) ownTasks() (own []task.ID, rest []byte) {
+func ownTasks(asked jsonrpc.Value) (own []task.ID, rest []byte) {
 	var foreign [][]byte
 	named := make(map[task.ID]bool)
-	ids := l.asked.Member("taskIds")
+	ids := asked.Member("taskIds")
 	for element := range ids.Elements() {
 		text, _ := element.Text()
 		id := task.ID(text)
@@ -64,7 +67,7 @@ func (l Listening) ownTasks() (own []task.ID, rest []byte) {
 			own = append(own, id)
 		}
 	}
-	others := jsonrpc.Value{Bytes: l.asked.Without("taskIds")}
+	others := jsonrpc.Value{Bytes: asked.Without("taskIds")}
 	if foreign != nil {
 		var patch jsonrpc.Patch
 		patch.Insert(others, "taskIds", jsonrpc.Array(foreign))

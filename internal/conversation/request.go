@@ -188,12 +188,13 @@ func (h *Hub) Begin(c Client, reply Reply, m Message) *Request {
 		return r
 	}
 	one := &m.Packet.Messages[0]
-	if r.listens = one.Method == "subscriptions/listen"; r.listens {
-		r.asked = one.Params.Member("notifications")
+	if one.Kind != jsonrpc.Request {
+		return r
 	}
-	if one.Kind == jsonrpc.Request {
-		r.only[0] = one.ID.Bytes
-		r.id, r.ids = r.only[0], r.only[:]
+	r.only[0] = one.ID.Bytes
+	r.id, r.ids = r.only[0], r.only[:]
+	if r.listens = one.Method == methodListen; r.listens {
+		r.asked = one.Params.Member("notifications")
 	}
 	return r
 }

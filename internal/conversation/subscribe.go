@@ -211,6 +211,7 @@ func (h *Hub) hearUpstream(ctx context.Context, u upstreamTask, begun func()) er
 	h.cfg.Metrics.SubscriptionOpened()
 	defer h.cfg.Metrics.SubscriptionClosed()
 	events := jsonrpc.NewEventReader(stream, upstream.MaxWhole)
+	begun = sync.OnceFunc(begun) // an upstream may repeat its acknowledgement
 	for {
 		event, err := events.Next()
 		if err != nil {
@@ -221,7 +222,7 @@ func (h *Hub) hearUpstream(ctx context.Context, u upstreamTask, begun func()) er
 		case err != nil:
 		case m.Kind == jsonrpc.Response && m.Error.Present():
 			return upstream.ErrRefused
-		case m.Method == "notifications/subscriptions/acknowledged":
+		case IsAcknowledgement(m):
 			begun()
 		case m.Method == mcptask.MethodStatus2026:
 			h.upstreamSays(ctx, c, t, m)

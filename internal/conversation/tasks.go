@@ -50,8 +50,16 @@ func (q taskRequest) plan(ctx context.Context, m *jsonrpc.Message) *Plan {
 // isAboutOwnTask reports whether m is a notification about a task of the gate's
 // own. There is no such notification from clients, so nothing becomes of it.
 func isAboutOwnTask(m *jsonrpc.Message) bool {
-	id, _ := m.Params.TaskID.Text()
-	return m.Kind == jsonrpc.Notification && strings.HasPrefix(m.Method, "tasks/") && task.ID(id).Own()
+	switch {
+	case m.Kind != jsonrpc.Notification:
+		return false
+	case m.Method == methodListen:
+		own, _ := ownTasks(m.Params.Member("notifications"))
+		return len(own) > 0
+	default:
+		id, _ := m.Params.TaskID.Text()
+		return strings.HasPrefix(m.Method, "tasks/") && task.ID(id).Own()
+	}
 }
 
 // needsExtension reports whether a method is part of the extension that the gate

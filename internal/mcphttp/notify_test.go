@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -304,6 +305,29 @@ func TestSubscriptionMerged(t *testing.T) {
 	}
 	if asked := h.listened(); len(asked) != 1 || strings.Contains(asked[0], "tg_") || !strings.Contains(asked[0], `"notifications":{"toolsListChanged":true,"taskIds":["theirs"]}`) {
 		t.Errorf("the upstream was asked %q", asked)
+	}
+}
+
+// A notification with the method of a subscription opens none, even if the upstream knows no
+// such method. The upstream gets it, unless it names a task of the gate's own.
+func TestListenAsNotification(t *testing.T) {
+	h := newFixture(t, nil)
+	h.listen = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
+	for wishes, want := range map[string]int{
+		`"taskIds":["` + id + `"]`:                                  http.StatusAccepted,
+		`"toolsListChanged":true,"taskIds":["theirs","` + id + `"]`: http.StatusAccepted,
+		`"toolsListChanged":true`:                                   http.StatusNotFound,
+	} {
+		listen, headers := listenFor(wishes)
+		headers = slices.Delete(headers, 4, 6) // Mcp-Name
+		told := h.send(strings.Replace(listen, `"id":"l1",`, "", 1), headers...)
+		if body := told.wait(t); told.status != want || body != "" {
+			t.Errorf("%s: got %d %q; want %d and nothing else", wishes, told.status, body, want)
+		}
+	}
+	if heard := h.listened(); len(heard) != 1 || strings.Contains(heard[0], "tg_") {
+		t.Errorf("the upstream was told %q; want what names no task of the gate's", heard)
 	}
 }
 

@@ -301,33 +301,6 @@ func TestCancelTaskResult(t *testing.T) {
 	}
 }
 
-// A modern client with the tasks extension hears of its task on a subscription,
-// together with the server, and alone.
-func TestModernListen(t *testing.T) {
-	t.Parallel()
-	s := open(t, options{})
-	const tasks = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
-	created, err := jsonrpc.ParseMessage([]byte(s.ask("1", "tools/call", `{"name":"delete","arguments":{},`+tasks+`}`)), jsonrpc.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, _ := created.Result.Member("taskId").Text()
-	s.say(`{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"taskIds":["` + id + `"]},` + tasks + `}}`)
-	contains(t, s.next(), "acknowledged", `/subscriptionId":"sub"`, `"toolsListChanged":true`, `"taskIds":["`+id+`"]`)
-	contains(t, s.next(), `"working"`)
-	s.decide(s.held(), approval.Approve)
-	for !strings.Contains(s.next(), "ran delete") {
-		continue
-	}
-	s.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"sub"}}`)
-	s.eventually("the server is told that the client listens no more", func() bool { return s.sawWith("notifications/cancelled") == 1 })
-	for _, line := range s.saw() {
-		if strings.Contains(line, "listen") && strings.Contains(line, id) {
-			t.Errorf("the server was told of a task of the gate: %s", line)
-		}
-	}
-}
-
 // A message that one server may read as two is one for every server: a bare CR ends
 // a line for Python.
 func TestEmbeddedLineBreaks(t *testing.T) {

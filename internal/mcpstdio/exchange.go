@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +29,7 @@ type exchange struct {
 	ctx     *requestContext
 	cancel  context.CancelFunc // ends ctx
 	settle  func()             // see settled
-	settled chan struct{}      // closed when the client waits for the gate, or has been answered; nil if it never does
+	settled chan struct{}      // closed when the client waits for the gate, or has been answered; nil before limit
 	start   time.Time
 
 	packet  jsonrpc.Packet
@@ -39,6 +40,8 @@ type exchange struct {
 	label   string // what metrics and logs call the exchange
 	problem *wire.Problem
 	failed  bool // the server answered with an error
+
+	subscribed atomic.Bool // the server has acknowledged the client's subscription
 
 	span, upstreamSpan tracing.Span
 
@@ -143,9 +146,6 @@ var errLater = errors.New("the exchange goes on")
 // limit gives the exchange a context of its own, which ends when the client
 // cancels the request, or leaves while it waits.
 func (x *exchange) limit() {
-	if x.request.ID() == nil && !x.packet.Batch {
-		return
-	}
 	x.ctx.Context, x.cancel = context.WithCancel(x.ctx.Context)
 	x.settled = make(chan struct{})
 	x.settle = sync.OnceFunc(func() { close(x.settled) })

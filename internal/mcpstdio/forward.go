@@ -152,7 +152,7 @@ func (x *exchange) answered(text []byte, m *jsonrpc.Message) error {
 	switch p := x.plan; {
 	case x.parts != nil:
 		return x.partAnswered(m)
-	case x.request.Listens() && x.failed && (p.Own != nil || unknown && x.request.Listening().WantsLists()):
+	case x.failed && x.isUnacknowledged() && (p.Own != nil || unknown && x.request.Listening().WantsLists()):
 		return x.listenAlone()
 	case unknown && p.Unknown != nil:
 		return x.request.AnswerError(p.Unknown)
@@ -276,7 +276,7 @@ func (a *Agent) unasked(text []byte, m *jsonrpc.Message) {
 	}
 	if conversation.IsAcknowledgement(m) {
 		id := m.Params.Meta.Member(wire.MetaSubscription).Bytes
-		if x := a.pending.get(id); x != nil && x.request.Listens() {
+		if x := a.pending.get(id); x != nil && x.request.Listens() && !x.subscribed.Swap(true) {
 			x.recoverOnly(func() error { return x.acknowledged(text) })
 			return
 		}
@@ -294,7 +294,8 @@ func (a *Agent) unasked(text []byte, m *jsonrpc.Message) {
 // recoverOnly does something for an exchange that goes on, and survives a panic.
 func (x *exchange) recoverOnly(do func() error) { _ = x.recovered(do) }
 
-// acknowledged sends a client that listens what it will hear of, and begins to notify it.
+// acknowledged sends a client that listens what it will hear of, and begins to notify it. It
+// is called once: a server may repeat its acknowledgement.
 func (x *exchange) acknowledged(text []byte) error {
 	s := x.Listen()
 	leave := x.request.Listening().Hear(x.ctx, s)
@@ -316,6 +317,11 @@ func (x *exchange) acknowledged(text []byte) error {
 	x.a.running.Go(func() { x.recoverOnly(func() error { x.request.Listening().FollowTasks(x.ctx, s, known); return nil }) })
 	return nil
 }
+
+// isUnacknowledged reports whether the client subscribes and the server has not
+// acknowledged that. A subscription that the server has acknowledged ends with the
+// server's part.
+func (x *exchange) isUnacknowledged() bool { return x.request.Listens() && !x.subscribed.Load() }
 
 // listenAlone serves a client that listens without the server.
 func (x *exchange) listenAlone() error {
@@ -363,7 +369,7 @@ func (x *exchange) unanswered(err error) error {
 			return x.a.out.send(message)
 		}
 	}
-	if x.request.Listens() && x.plan.Own != nil {
+	if x.isUnacknowledged() && x.plan.Own != nil {
 		return x.listenAlone()
 	}
 	return x.Refuse(problem)

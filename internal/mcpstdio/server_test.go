@@ -47,10 +47,29 @@ func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	case "tasks/result":
 		s.Text(m, "nested outcome")
 	case "subscriptions/listen":
-		s.Write(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` +
-			string(m.ID.Bytes) + `},"notifications":{"toolsListChanged":true}}}`)
+		listen(s, m)
 	default:
 		s.Fail(m, jsonrpc.CodeMethodNotFound, "no such method")
+	}
+}
+
+// listen acknowledges a subscription as often as the client wishes, and ends it if the
+// client wishes that.
+func listen(s *pipeserver.Server, m *jsonrpc.Message) {
+	if m.Kind != jsonrpc.Request {
+		return
+	}
+	wishes := m.Params.Member("notifications")
+	times, _ := wishes.Member("acknowledgements").Int()
+	for range max(times, 1) {
+		s.Write(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` +
+			string(m.ID.Bytes) + `},"notifications":{"toolsListChanged":true}}}`)
+	}
+	switch end, _ := wishes.Member("end").Text(); end {
+	case "error":
+		s.Fail(m, jsonrpc.CodeInternal, "no more")
+	case "crash":
+		os.Exit(3)
 	}
 }
 

@@ -39,6 +39,7 @@ type site struct {
 	statuses chan string // of legacy tasks, which may come at any time
 	store    task.GateStore
 	desk     *approval.Desk
+	agent    *mcpstdio.Agent
 	server   *stdioclient.Client
 	served   chan struct{}
 	log      *logBuffer
@@ -116,14 +117,14 @@ func open(t *testing.T, o options) *site {
 	if o.agent != nil {
 		o.agent(&config)
 	}
-	agent := mcpstdio.New(config)
-	if err := s.server.Start(agent); err != nil {
+	s.agent = mcpstdio.New(config)
+	if err := s.server.Start(s.agent); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	keeping := make(chan struct{})
 	go func() { defer close(keeping); _ = s.desk.Run(ctx) }()
-	go func() { defer close(s.served); agent.Serve(ctx) }()
+	go func() { defer close(s.served); s.agent.Serve(ctx) }()
 	go func() {
 		defer close(s.lines)
 		lines := bufio.NewScanner(read)
@@ -142,7 +143,7 @@ func open(t *testing.T, o options) *site {
 		finishing, done := context.WithTimeout(context.Background(), patience)
 		defer done()
 		s.server.Close()
-		agent.Finish(finishing)
+		s.agent.Finish(finishing)
 		_ = s.desk.Close(finishing)
 		hub.Close()
 		stop()
@@ -273,6 +274,17 @@ func (s *site) close() {
 	case <-s.served:
 	case <-time.After(patience):
 		s.t.Fatal("the gate does not notice that the client has left")
+	}
+}
+
+// finish waits until nothing goes on for the client, which has left.
+func (s *site) finish() {
+	s.t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	s.server.Close()
+	if s.agent.Finish(ctx); ctx.Err() != nil {
+		s.t.Fatal("the agent's requests do not end")
 	}
 }
 

@@ -49,4 +49,27 @@ var connections = []mutation{
 `, ``,
 		appPkg, "^TestListenerThatLeft$",
 	},
+	{
+		"a notification opens a subscription", "internal/conversation/request.go",
+		`	if one.Kind != jsonrpc.Request {
+		return r
+	}
+`, ``,
+		mcphttpPkg, "^TestListenAsNotification$",
+	},
+	{
+		"an upstream learns of a task of the gate's from a notification", "internal/conversation/tasks.go",
+		`return len(own) > 0`, `return false && len(own) > 0`,
+		mcphttpPkg, "^TestListenAsNotification$",
+	},
+	{
+		"a client is notified as often as the server acknowledges", "internal/mcpstdio/forward.go",
+		` && !x.subscribed.Swap(true)`, ``,
+		"internal/mcpstdio", "^TestRepeatedAcknowledgement$",
+	},
+	{
+		"a client is notified twice after its server has ended", "internal/mcpstdio/forward.go",
+		`return x.request.Listens() && !x.subscribed.Load()`, `return x.request.Listens()`,
+		"internal/mcpstdio", "^TestListenEndsAfterAcknowledgement$",
+	},
 }

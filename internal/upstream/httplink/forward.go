@@ -27,7 +27,7 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 			ids = append(ids, bytes.Clone(f.Packet.Messages[i].ID.Bytes))
 		}
 	}
-	r := upstream.Request{Message: m, Body: f.Body, As: f.As, Forwarded: true, Stream: m.Method == methodListen}
+	r := upstream.Request{Message: m, Body: f.Body, As: f.As, Forwarded: true, Stream: listens(f.Packet)}
 	if len(ids) == 0 {
 		return l.notify(ctx, r)
 	}
@@ -39,6 +39,13 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	}
 	l.running.Go(func() { x.run(ctx) })
 	return nil
+}
+
+// listens reports whether the client sends a request whose answer is a stream without an
+// end of its own.
+func listens(p jsonrpc.Packet) bool {
+	m := &p.Messages[0]
+	return !p.Batch && m.Kind == jsonrpc.Request && m.Method == methodListen
 }
 
 // begins notes how the client begins, if it does.
