@@ -45,7 +45,7 @@ func (a relay) events(ctx context.Context) error {
 		defer s.merge(ctx)()
 	}
 	body := a.resp.Body
-	if a.x.id() != nil && !a.x.request.Listens() { // the client waits for an answer
+	if !a.x.endless() {
 		body = httpclient.NewPatientBody(body, a.silence)
 	}
 	forget := a.x.request.BeginEvents()

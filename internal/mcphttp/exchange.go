@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type exchange struct {
 	guest     admission.Client // see client.room
 	place     *admission.Pool  // in which the exchange counts; see moveTo
 	augmented bool             // whether the client asks for a task
+	calls     bool             // whether the client calls a tool, in a batch or not
 
 	span, upstreamSpan tracing.Span
 }
@@ -101,6 +103,7 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 
 // describe notes what the exchange is about.
 func (x *exchange) describe(p jsonrpc.Packet) {
+	x.calls = slices.ContainsFunc(p.Messages, func(m jsonrpc.Message) bool { return m.Method == "tools/call" })
 	if p.Batch {
 		x.label = "batch"
 		x.h.cfg.Metrics.BatchSize(len(p.Messages))
@@ -206,7 +209,7 @@ func (x *exchange) use() httpclient.Use {
 	switch {
 	case x.r.Method == http.MethodGet:
 		return httpclient.Stream
-	case x.label == "tools/call":
+	case x.calls:
 		return httpclient.Call
 	default:
 		return httpclient.Plain

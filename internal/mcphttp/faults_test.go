@@ -51,6 +51,9 @@ func TestCallTimeout(t *testing.T) {
 	if status, body := g.call(t, toolCall("1", "slow", "")); status != 200 || !strings.Contains(body, `"result"`) {
 		t.Errorf("%d %s; want a result", status, body)
 	}
+	if status, body := g.call(t, batch(ping, toolCall("2", "slow", ""))); status != 200 || !strings.Contains(body, `"result"`) {
+		t.Errorf("in a batch: %d %s; want a result", status, body)
+	}
 	h := startGate(t, up, func(s settings) { s.upstream.CallTimeout = 20 * time.Millisecond })
 	status, body := h.call(t, toolCall("1", "hang", ""))
 	wantProblem(t, status, body, 200, -32001, "upstream_timeout")

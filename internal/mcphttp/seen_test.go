@@ -444,7 +444,7 @@ func TestToolDrift(t *testing.T) {
 }
 
 // An upstream that begins a stream and then says nothing is given up after the
-// call's own timeout; one that shows signs of life is not.
+// call's own timeout, whatever it answers; one that shows signs of life is not.
 func TestSilentStream(t *testing.T) {
 	const silence = 8 * time.Second
 	begin := func(w http.ResponseWriter) {
@@ -456,9 +456,28 @@ func TestSilentStream(t *testing.T) {
 		io.Copy(io.Discard, r.Body)
 		begin(w)
 		<-r.Context().Done()
-	}), func(s settings) { s.upstream.CallTimeout = time.Second })
+	}), func(s settings) { s.upstream.CallTimeout, s.upstream.ResponseTimeout = time.Second, time.Second })
 	_, body := hung.call(t, toolCall("7", "get_x", ""))
 	wantText(t, "silent", body, "-32001", "upstream_timeout")
+	for name, message := range map[string]string{
+		"a batch":        batch(ping, toolCall("7", "get_x", "")),
+		"a notification": `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	} {
+		broken := make(chan error, 1)
+		resp := hung.post(t, message)
+		go func() {
+			_, err := io.ReadAll(resp.Body)
+			broken <- err
+		}()
+		select {
+		case err := <-broken:
+			if err == nil {
+				t.Errorf("the answer to %s ends as if it were complete", name)
+			}
+		case <-time.After(patience):
+			t.Fatalf("the gate goes on waiting for the answer to %s", name)
+		}
+	}
 
 	slow := startGate(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -72,4 +72,9 @@ var connections = []mutation{
 		`return x.request.Listens() && !x.subscribed.Load()`, `return x.request.Listens()`,
 		"internal/mcpstdio", "^TestListenEndsAfterAcknowledgement$",
 	},
+	{
+		"a batch may wait for ever for a silent stream", "internal/mcphttp/events.go",
+		`if !a.x.endless() {`, `if a.x.id() != nil && !a.x.endless() {`,
+		mcphttpPkg, "^TestSilentStream$",
+	},
 }

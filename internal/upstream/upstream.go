@@ -30,7 +30,7 @@ type Server interface {
 
 // A Request is a message of the gate's own, or a batch that was held as a whole.
 type Request struct {
-	Message *jsonrpc.Message // the message, or the first of the batch
+	Message *jsonrpc.Message // the message, or one of the batch
 	Body    []byte           // what is sent
 	As      Credentials
 	Stream  bool // the answer is a stream without an end of its own

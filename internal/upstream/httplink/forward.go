@@ -20,7 +20,7 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	if target != nil && target.isModern || !f.Expect() {
 		return nil
 	}
-	m := &f.Packet.Messages[0]
+	m := leading(f.Packet)
 	var ids [][]byte
 	for i := range f.Packet.Messages {
 		if f.Packet.Messages[i].Kind == jsonrpc.Request {
@@ -39,6 +39,17 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	}
 	l.running.Go(func() { x.run(ctx) })
 	return nil
+}
+
+// leading returns the message by which a packet is sent: in a batch a call of a tool, if
+// there is one, because calls have more time than other requests.
+func leading(p jsonrpc.Packet) *jsonrpc.Message {
+	for i := range p.Messages {
+		if p.Messages[i].Method == "tools/call" {
+			return &p.Messages[i]
+		}
+	}
+	return &p.Messages[0]
 }
 
 // listens reports whether the client sends a request whose answer is a stream without an
