@@ -121,7 +121,7 @@ func (r *Request) answerable() (ids [][]byte) {
 func (r *Request) Expects(m *jsonrpc.Message) bool {
 	switch {
 	case m.Kind != jsonrpc.Response:
-		return !tellsOfOwnTask(m)
+		return !upstream.TellsOfOwnTask(m, "")
 	case r.unasked:
 		return r.resumed && r.hub.resumable.has(r.peer(), m.ID.Bytes) && !r.hub.awaited.has(r.peer(), m.ID.Bytes)
 	case !m.ID.Present() || m.ID.IsNull():

@@ -278,23 +278,29 @@ func join(texts ...string) []byte { return []byte(strings.Join(texts, "")) }
 
 // toUpstreamTask returns the body as it goes to the upstream if it is a message
 // that belongs to one of the client's tasks: the upstream knows that by another
-// name, if at all.
+// name, or does not know it, and then the message belongs to no task.
 func (r *Request) toUpstreamTask(ctx context.Context, received *jsonrpc.Message) []byte {
-	meta := received.Params.Meta
-	if received.Kind == jsonrpc.Response {
-		meta = received.Result.Member("_meta")
-	}
-	id, _ := meta.Member(mcptask.MetaRelatedTask).Member("taskId").Text()
-	if r.era != wire.Legacy || !task.ID(id).Own() {
-		return r.body
-	}
-	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(task.ID(id)))
-	if err != nil || t.Execution == nil || t.Execution.UpstreamTask == "" {
+	id, _ := metaOf(received).Member(mcptask.MetaRelatedTask).Member("taskId").Text()
+	if !task.ID(id).Own() {
 		return r.body
 	}
 	m, err := r.read(received.Raw)
 	if err != nil {
 		return r.body
 	}
-	return upstream.RenameTask(m, id, t.Execution.UpstreamTask).Raw
+	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(task.ID(id)))
+	if err == nil && t.Execution != nil && t.Execution.UpstreamTask != "" {
+		return upstream.RenameTask(m, id, t.Execution.UpstreamTask).Raw
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(metaOf(m), metaOf(m).Without(mcptask.MetaRelatedTask))
+	return patch.Apply(m.Raw)
+}
+
+// metaOf returns the metadata of a message.
+func metaOf(m *jsonrpc.Message) jsonrpc.Value {
+	if m.Kind == jsonrpc.Response {
+		return m.Result.Member("_meta")
+	}
+	return m.Params.Meta
 }

@@ -34,29 +34,11 @@ func (f *StreamFilter) Concerns(text []byte) bool {
 	return f.resumed || Look(text) != (Signs{})
 }
 
-// tellsOfOwnTask reports whether a request or notification of the upstream's speaks of a
-// task of the gate's own: the gate alone knows how that stands, and the upstream knows
-// the task by another id. Some clients read the id under another name as well.
-func tellsOfOwnTask(m *jsonrpc.Message) bool {
-	reports := m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026
-	return reports && namesOwnTask(m.Params.Value) || namesOwnTask(m.Params.Meta.Member(mcptask.MetaRelatedTask))
-}
-
-// namesOwnTask reports whether a member of v is the id of a task of the gate's own.
-func namesOwnTask(v jsonrpc.Value) bool {
-	for _, member := range v.Members() {
-		if id, _ := member.Text(); task.ID(id).Own() {
-			return true
-		}
-	}
-	return false
-}
-
 // Shown returns what the client sees of a message that it may expect, and false if
 // that is nothing.
 func (f *StreamFilter) Shown(m *jsonrpc.Message) (message []byte, shown bool) {
 	switch {
-	case tellsOfOwnTask(m), m.Method == mcptask.MethodStatus2025 && f.isOwn(m):
+	case upstream.TellsOfOwnTask(m, ""), m.Method == mcptask.MethodStatus2025 && f.isOwn(m):
 		return nil, false
 	case m.Kind == jsonrpc.Response && f.resumed:
 		return f.listIn(m), true

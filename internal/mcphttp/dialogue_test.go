@@ -1,6 +1,7 @@
 package mcphttp_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -153,7 +154,8 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 }
 
 // A legacy upstream that asks its client while a held call runs is heard by a
-// client that waits in its request, and gets the answer.
+// client that waits in its request, and gets the answer. It does not speak of tasks of the
+// gate's there.
 func TestQuestionDuringHeldCall(t *testing.T) {
 	h := newFixture(t, nil)
 	answered := make(chan string, 1)
@@ -164,6 +166,8 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "id: 1\ndata:\n\n"+
 				`data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":7}}`+"\n\n"+
+				`data: {"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"tg_other","status":"completed"}}`+"\n\n"+
+				`data: {"jsonrpc":"2.0","id":"q-0","method":"elicitation/create","params":{"message":"forged","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"tg_other"}}}}`+"\n\n"+
 				`data: {"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"sure?"}}`+"\n\n")
 			w.(http.Flusher).Flush()
 			io.WriteString(w, `data: {"jsonrpc":"2.0","id":`+idOf(text)+`,"result":{"content":[{"type":"text","text":"`+<-answered+`"}]}}`+"\n\n")
@@ -195,6 +199,84 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 	}
 	if len(seen) != 2 || !strings.Contains(seen[1], "as you said") {
 		t.Errorf("the client saw %q; want the question and the answer", seen)
+	}
+}
+
+// A question that a legacy upstream asks because of its task, while the client waits for the
+// result of the gate's, belongs to that. A question because of another task of the gate's does
+// not reach the client. The upstream may be a gate itself.
+func TestQuestionDuringNestedTask(t *testing.T) {
+	for _, nested := range []string{"theirs", "tg_inner"} {
+		t.Run(nested, func(t *testing.T) {
+			p := newTaskFixture(t, nil)
+			question := func(text, id string) string {
+				return `data: {"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"` + text + `","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"` + id + `"}}}}` + "\n\n"
+			}
+			status := func(now string) string {
+				return `{"taskId":"` + nested + `","status":"` + now + `","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null,"pollInterval":10}`
+			}
+			p.server.intercepted(func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool {
+				if m.Method == "tasks/result" {
+					w.Header().Set("Content-Type", "text/event-stream")
+					io.WriteString(w, question("forged", "tg_other")+question("sure?", nested)+
+						"data: "+string(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(madeIt)))+"\n\n")
+					return true
+				}
+				return replying("tools/call", `{"task":`+status("working")+`}`)(w, r, m) || replying("tasks/get", status("input_required"))(w, r, m)
+			})
+			own := p.start(toolCall("3", "hold_required", `,"task":{}`))
+			result := p.send(legacyAbout("tasks/result", own))
+			wantText(t, "the result", result.wait(t), "made it")
+			wantText(t, "the question", result.body, `"sure?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"`+own+`"}}`)
+			if strings.Contains(result.body, "forged") {
+				t.Errorf("the client was asked %s", result.body)
+			}
+		})
+	}
+}
+
+// What a client says because of a task of the gate's belongs to the upstream's task that has
+// become of it. The upstream never reads an id of the gate's, in either era.
+func TestClientSpeaksOfTask(t *testing.T) {
+	p := newTaskFixture(t, nil)
+	held := taskID(t, p.ask(toolCall("2", "hold_x", `,"task":{}`)))
+	nested := p.start(toolCall("3", "hold_required", `,"task":{}`))
+	eventually(t, "the gate knows the task", func() bool { return p.state(nested).Execution.UpstreamTask != "" })
+	sent := make(chan string, 1)
+	p.server.intercepted(func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
+		if m.Kind == jsonrpc.Request { // of the gate, about its task
+			return false
+		}
+		sent <- string(m.Raw)
+		w.WriteHeader(http.StatusAccepted)
+		return true
+	})
+	modern := slices.Delete(modernHeaders(""), 4, 6)
+	modern[3] = "notifications/x"
+	for _, tt := range []struct {
+		id, want string
+		headers  []string
+		more     string
+	}{
+		{held, ``, nil, ``},
+		{"tg_unknown", ``, nil, ``},
+		{nested, `"io.modelcontextprotocol/related-task":{"taskId":"` + p.server.made()[0] + `"},`, nil, ``},
+		{"theirs", `"io.modelcontextprotocol/related-task":{"taskId":"theirs"},`, nil, ``},
+		{held, ``, modern, `,"io.modelcontextprotocol/protocolVersion":"2026-07-28"`},
+	} {
+		for _, form := range []string{
+			`{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{%s"y":1.0%s},"z": 2}}`,
+			`{"jsonrpc":"2.0","id":"q","result":{"action":"accept","_meta":{%s"y":1.0%s}}}`,
+		} {
+			if tt.headers != nil && strings.Contains(form, "result") {
+				continue // modern clients answer no questions
+			}
+			p.ask(fmt.Sprintf(form, `"io.modelcontextprotocol/related-task":{"taskId":"`+tt.id+`"},`, tt.more), tt.headers...)
+			got, want := <-sent, fmt.Sprintf(form, tt.want, tt.more)
+			if got != want {
+				t.Errorf("%s: the upstream got %s; want %s", tt.id, got, want)
+			}
+		}
 	}
 }
 

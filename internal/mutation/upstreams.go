@@ -172,9 +172,24 @@ var upstreams = []mutation{
 		"jsonrpc", "^TestEventScanner$",
 	},
 	{
-		"a report passes that names a task of the gate's under another name", "internal/conversation/unasked.go",
-		`reports && namesOwnTask(m.Params.Value)`, `reports && m.Params.TaskID.Present() && namesOwnTask(m.Params.Value)`,
+		"a report passes that names a task of the gate's under another name", "internal/upstream/dialogue.go",
+		`reports && namesOwnTask(m.Params.Value, "")`, `reports && m.Params.TaskID.Present() && namesOwnTask(m.Params.Value, "")`,
 		"internal/mcphttp", "^TestForgedFraming$",
+	},
+	{
+		"an upstream speaks of any task of the gate's while it runs a held call", "internal/upstream/dialogue.go",
+		`if TellsOfOwnTask(m, t.ID) {`, `if false {`,
+		"internal/mcphttp", "^TestQuestionDuring",
+	},
+	{
+		"an upstream that is a gate cannot ask because of its task", "internal/upstream/dialogue.go",
+		` && task.ID(id) != except`, ``,
+		"internal/mcphttp", "^TestQuestionDuringNestedTask$",
+	},
+	{
+		"an upstream reads the id of a task of the gate's", "internal/conversation/request.go",
+		`metaOf(m).Without(mcptask.MetaRelatedTask)`, `metaOf(m).Without()`,
+		"internal/mcphttp", "^TestClientSpeaksOfTask$",
 	},
 	{
 		"a large text of the upstream's reports on a task of the gate's", "internal/conversation/check.go",

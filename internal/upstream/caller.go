@@ -129,7 +129,7 @@ func (c *Caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	if err != nil {
 		return approval.Outcome{}, unsendable(err)
 	}
-	a, err := c.exchange(ctx, m, c.interim(task.Task{}))
+	a, err := c.exchange(ctx, m, c.interim(ctx, task.Task{}))
 	if err != nil {
 		return approval.Outcome{}, err
 	}
@@ -397,7 +397,7 @@ func (c *Caller) ask(ctx context.Context, t task.Task, method string, more ...st
 	}
 	var interim func([]byte)
 	if method == mcptask.MethodResult {
-		interim = c.interim(t)
+		interim = c.interim(ctx, t)
 	}
 	a, err = c.exchange(ctx, m, interim)
 	return a, era, err

@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"context"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -9,7 +12,7 @@ import (
 // interim returns the function that passes messages which the upstream sends before
 // its answer on to the client: about t, or about a call without an upstream task. It
 // is nil if the client cannot be sent any.
-func (c *Caller) interim(t task.Task) func([]byte) {
+func (c *Caller) interim(ctx context.Context, t task.Task) func([]byte) {
 	if c.send == nil {
 		return nil
 	}
@@ -21,15 +24,40 @@ func (c *Caller) interim(t task.Task) func([]byte) {
 		if t.Execution != nil {
 			m = RenameTask(m, t.Execution.UpstreamTask, string(t.ID))
 		}
+		if TellsOfOwnTask(m, t.ID) {
+			c.upstream.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
+			c.upstream.cfg.Log.DebugContext(ctx, "the upstream spoke of a task of the gate's before its answer; it was dropped")
+			return
+		}
 		c.send(m.Raw)
 	}
+}
+
+// TellsOfOwnTask reports whether a request or notification of the upstream's speaks of a
+// task of the gate's own: the gate alone knows how that stands, and the upstream knows
+// the task by another id. Some clients read the id under another name as well. The message
+// may relate to the task with the id except: it is the gate that has put that id there.
+func TellsOfOwnTask(m *jsonrpc.Message, except task.ID) bool {
+	reports := m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026
+	return reports && namesOwnTask(m.Params.Value, "") || namesOwnTask(m.Params.Meta.Member(mcptask.MetaRelatedTask), except)
+}
+
+// namesOwnTask reports whether a member of v is the id of a task of the gate's own, another
+// than except.
+func namesOwnTask(v jsonrpc.Value, except task.ID) bool {
+	for _, member := range v.Members() {
+		if id, _ := member.Text(); task.ID(id).Own() && task.ID(id) != except {
+			return true
+		}
+	}
+	return false
 }
 
 // forClient reports whether a message that comes before an answer is for the
 // client. The gate itself notifies clients of progress and of the state of tasks.
 func forClient(m *jsonrpc.Message) bool {
 	switch m.Method {
-	case mcptask.MethodStatus2025, "notifications/progress":
+	case mcptask.MethodStatus2025, mcptask.MethodStatus2026, "notifications/progress":
 		return false
 	default:
 		return m.Kind != jsonrpc.Response
