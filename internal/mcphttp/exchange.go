@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +102,9 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 
 // describe notes what the exchange is about.
 func (x *exchange) describe(p jsonrpc.Packet) {
-	x.calls = slices.ContainsFunc(p.Messages, func(m jsonrpc.Message) bool { return m.Method == "tools/call" })
+	for i := range p.Messages {
+		x.calls = x.calls || p.Messages[i].Method == "tools/call"
+	}
 	if p.Batch {
 		x.label = "batch"
 		x.h.cfg.Metrics.BatchSize(len(p.Messages))
