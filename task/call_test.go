@@ -81,7 +81,7 @@ func TestShortID(t *testing.T) {
 	}
 }
 
-func TestOwn(t *testing.T) {
+func TestOwnIDs(t *testing.T) {
 	for id, want := range map[task.ID]bool{
 		"tg_": true, "tg_nonsense": true, "": false, "tg": false, "TG_1": false, "786512e2-9e0d-44bd-8f29-789f320fe840": false,
 	} {

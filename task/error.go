@@ -76,7 +76,7 @@ var (
 	ErrInvalidTTL             error = kindError(KindInvalidTTL)             // not a positive number of milliseconds
 	ErrInvalidCursor          error = kindError(KindInvalidCursor)          // not a cursor of this query
 	ErrInvalid                error = kindError(KindInvalid)                // an argument makes no sense
-	ErrSelfApproval           error = kindError(KindSelfApproval)           // the owner may not approve the own call
+	ErrSelfApproval           error = kindError(KindSelfApproval)           // the owner may not approve its own call
 	ErrAlreadyDecided         error = kindError(KindAlreadyDecided)         // this approver has approved before
 	ErrAlreadyDelivered       error = kindError(KindAlreadyDelivered)       // somebody has collected the outcome
 	ErrNotExecutor            error = kindError(KindNotExecutor)            // somebody else runs the task

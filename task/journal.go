@@ -41,7 +41,7 @@ type Note struct {
 	Ran      Ran    `json:"ran,omitzero"` // whether the call reached the tool, once that can be said
 
 	// UnreadBytes is how much of the call an approver did not read, by their own
-	// word, and approved all the same.
+	// word, and approved anyway.
 	UnreadBytes int64 `json:"unreadBytes,omitzero"`
 
 	Grant GrantID `json:"grant,omitzero"` // that was given, used or revoked

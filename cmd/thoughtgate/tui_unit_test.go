@@ -48,7 +48,7 @@ func press(screen *tui, key string) tea.Cmd {
 
 // A call can be approved only when every line has been on the screen. To jump to
 // its end is not enough.
-func TestSeen(t *testing.T) {
+func TestApproveOnlyWhenAllSeen(t *testing.T) {
 	screen := opened(t, longCall("one"))
 	for _, key := range []string{"end", "home", "a"} {
 		press(screen, key)

@@ -218,7 +218,7 @@ func systems(cfg config.Config) (map[string]api.System, error) {
 	return all, nil
 }
 
-// statuses returns how the channels do.
+// statuses returns the status of each channel.
 func (cs *channels) statuses() []channel.Status {
 	o := cs.outbox.Load()
 	if o == nil {

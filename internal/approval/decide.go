@@ -32,7 +32,7 @@ type Ruling struct {
 	Shown string
 
 	// Unread is the [casefile.Approval.UnreadBytes] of what the approver saw: the
-	// approver knows that so much was left out, and approves all the same. The
+	// approver knows that so much was left out, and approves anyway. The
 	// journal says so.
 	Unread int
 

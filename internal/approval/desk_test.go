@@ -251,12 +251,18 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// result returns what Result writes.
+// result returns the answer to a task that has ended, and notes that it was delivered.
 func (o *office) result(t testing.TB, ref task.Ref) (string, task.Task, error) {
 	t.Helper()
+	got, err := o.Get(t.Context(), ref)
+	if err != nil {
+		return "", got, err
+	}
 	var b strings.Builder
-	got, err := o.Result(t.Context(), ref, &b)
-	return b.String(), got, err
+	if _, err := io.Copy(&b, o.Open(t.Context(), got)); err != nil {
+		return b.String(), got, err
+	}
+	return b.String(), got, o.Delivered(t.Context(), ref)
 }
 
 // A waiter is a request that waits.

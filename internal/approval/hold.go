@@ -116,7 +116,7 @@ func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
 		after, err = d.Contact(ctx, ref, send)
 	}
 	if err != nil {
-		// The task is there all the same, and can be started later.
+		// The task is stored, and can be started later.
 		d.cfg.Log.WarnContext(About(ctx, t), "held call not started", "error", err)
 		after = t
 	}

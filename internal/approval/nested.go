@@ -170,7 +170,7 @@ func (r Report) note(by string, release bool) task.Progress {
 // claim makes this desk the executor of t, whose run needed none. It reports
 // false, and how t stands, if somebody else was faster.
 //
-// If the claim takes long, still reports whether the run may go on all the same.
+// If the claim takes long, still reports whether the run may still go on.
 func (rn *runner) claim(ctx context.Context, t task.Task, still func(context.Context) bool) (task.Task, bool, error) {
 	if !rn.work.enter() {
 		return t, false, closedError(t.ID, task.ActionResume)

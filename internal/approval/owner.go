@@ -113,27 +113,6 @@ func (d *Desk) SetVariables(ctx context.Context, ref task.Ref, values task.Varia
 	return d.withInterval(t), err
 }
 
-// Result writes the answer to a task that has ended to w, if there is one, and
-// notes that it was delivered. It can be had again until the task is swept. It
-// returns [task.ErrNotReady] if the task has not ended.
-//
-// Bytes that w has accepted must have reached the client: from then on an
-// identical call is a new call. Use [Desk.Open] and [Desk.Delivered] to have
-// the one before the other.
-func (d *Desk) Result(ctx context.Context, ref task.Ref, w io.Writer) (task.Task, error) {
-	t, err := d.tasks.get(ctx, ref)
-	if err != nil {
-		return d.withInterval(t), err
-	}
-	if !t.State.Terminal() {
-		return d.withInterval(t), d.notReady(t.ID, t, nil)
-	}
-	if _, err := io.Copy(w, d.Open(ctx, t)); err != nil {
-		return d.withInterval(t), err
-	}
-	return d.withInterval(t), d.Delivered(ctx, ref)
-}
-
 // Open returns a reader of the answer to a task that has ended, to be read
 // before the delivery is noted. There is nothing to read if it has none. Of an
 // answer that is still arriving, the reader reads what there is and waits for

@@ -264,7 +264,7 @@ func (rn *runner) run(ctx context.Context, t task.Task, send Sender) {
 	switch {
 	case interrupted || upstreamTask != "":
 		rn.canceller.cancelRun(ctx, t, send, upstreamTask)
-	case !settled && err == nil: // it was cancelled, and answered all the same
+	case !settled && err == nil: // it was cancelled, and answered anyway
 		rn.canceller.logUnsettled(ctx, t, rn.canceller.settle(ctx, t.ID, task.CancellationMoot))
 	}
 }

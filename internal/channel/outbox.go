@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	pageSize  = 100
-	gather    = 200 * time.Millisecond // how long changes may gather before they are looked at
-	look      = 30 * time.Second       // how often the outbox looks if nothing changes
-	sending   = 20 * time.Second       // how long one message may take
-	claimed   = 40 * time.Second       // how long no other replica sends a message that one is sending
-	releasing = time.Second            // how long giving up a claim may take
-	keepSent  = 24 * time.Hour         // how long the store keeps that the last message was sent
-	keepOpen  = 7 * 24 * time.Hour     // how long it keeps a message after the end of its task that no gate finishes
-	giveUp    = 24 * time.Hour         // how long the last message is tried after the call has ended
+	pageSize       = 100
+	gatherTime     = 200 * time.Millisecond // how long changes may gather before they are looked at
+	lookInterval   = 30 * time.Second       // how often the outbox looks if nothing changes
+	sendTimeout    = 20 * time.Second       // how long one message may take
+	claimTime      = 40 * time.Second       // how long no other replica sends a message that one is sending
+	releaseTimeout = time.Second            // how long giving up a claim may take
+	keepSent       = 24 * time.Hour         // how long the store keeps that the last message was sent
+	keepOpen       = 7 * 24 * time.Hour     // how long it keeps a message after the end of its task that no gate finishes
+	giveUpAfter    = 24 * time.Hour         // how long the last message is tried after the call has ended
 
 	firstPause = time.Second
 	maxPause   = 5 * time.Minute
@@ -80,11 +80,11 @@ func (o *Outbox) Names() []string {
 
 // A Status says whether a channel works.
 type Status struct {
-	Channel string    `json:"channel"`
-	Waiting int       `json:"waiting"`        // messages that could not be sent yet
-	Since   time.Time `json:"since,omitzero"` // the first failure since the last success
-	Error   string    `json:"error,omitzero"` // the last failure
-	Deaf    string    `json:"deaf,omitzero"`  // why answers of people do not arrive, if they do not
+	Channel        string    `json:"channel"`
+	Waiting        int       `json:"waiting"`        // messages that could not be sent yet
+	Since          time.Time `json:"since,omitzero"` // the first failure since the last success
+	Error          string    `json:"error,omitzero"` // the last failure
+	DecisionsError string    `json:"deaf,omitzero"`  // why answers of people do not arrive, if they do not
 }
 
 // Statuses returns the status of each channel, by name.
@@ -122,9 +122,9 @@ func (o *Outbox) listens(name string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.status[name]
-	s.Channel, s.Deaf = name, ""
+	s.Channel, s.DecisionsError = name, ""
 	if err != nil {
-		s.Deaf = plain.Text(err.Error(), maxError)
+		s.DecisionsError = plain.Text(err.Error(), maxError)
 	}
 	o.status[name] = s
 }
@@ -144,18 +144,18 @@ type lane struct {
 }
 
 func (l *lane) run(ctx context.Context) {
-	changes := task.WatchChanges(ctx, l.cfg.Store, look, task.AnyOwner().Ref(""))
+	changes := task.WatchChanges(ctx, l.cfg.Store, lookInterval, task.AnyOwner().Ref(""))
 	defer changes.Close()
 	for {
 		next, err := l.round(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, task.ErrUnavailable) {
 			l.cfg.Log.ErrorContext(ctx, "channel", "channel", l.name, "error", err)
 		}
-		changes.PollIn(min(look, max(gather, next)))
+		changes.PollIn(min(lookInterval, max(gatherTime, next)))
 		if _, err := changes.Next(ctx, nil, nil); err != nil {
 			return
 		}
-		pause.For(ctx, gather)
+		pause.For(ctx, gatherTime)
 	}
 }
 
@@ -164,15 +164,15 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) round(ctx context.Context) (time.Duration, error) {
 	due, err := l.due(ctx)
 	if err != nil {
-		return look, err
+		return lookInterval, err
 	}
-	next := earlier(l.cfg.Now().Add(look), l.next)
+	next := earlier(l.cfg.Now().Add(lookInterval), l.next)
 	status := Status{Channel: l.name}
 	failing := map[task.ID]string{}
 	for _, one := range due {
 		if err := l.deliver(ctx, &one); err != nil {
 			if ctx.Err() != nil {
-				return look, err
+				return lookInterval, err
 			}
 			failing[one.id] = err.Error()
 			l.note(ctx, one.id, err)
@@ -188,7 +188,7 @@ func (l *lane) round(ctx context.Context) (time.Duration, error) {
 	l.eager, l.failing = false, failing
 	l.cfg.Metrics.ChannelWaiting(l.name, status.Waiting)
 	l.mu.Lock()
-	status.Deaf = l.status[l.name].Deaf
+	status.DecisionsError = l.status[l.name].DecisionsError
 	l.status[l.name] = status
 	l.mu.Unlock()
 	return next.Sub(l.cfg.Now()), nil
@@ -241,7 +241,7 @@ func (l *lane) due(ctx context.Context) ([]storedDelivery, error) {
 	for i := range due {
 		sent[due[i].id] = &due[i]
 	}
-	l.next = l.cfg.Now().Add(look)
+	l.next = l.cfg.Now().Add(lookInterval)
 	var fresh []storedDelivery
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: pageSize, Outlines: true}
 	for t, err := range task.Each(ctx, l.cfg.Store, q) {
@@ -328,7 +328,7 @@ func (l *lane) deliver(ctx context.Context, one *storedDelivery) error {
 // claim keeps other replicas from sending what this one sends.
 func (l *lane) claim(ctx context.Context, one *storedDelivery) error {
 	one.Via = l.via
-	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimed)
+	one.Claim, one.Until = l.cfg.Name, l.cfg.Now().Add(claimTime)
 	return l.put(ctx, one)
 }
 
@@ -342,7 +342,7 @@ func (l *lane) tooEarly(one *storedDelivery) bool {
 
 // send sends a message and records how that went.
 func (l *lane) send(ctx context.Context, one *storedDelivery, q Question) error {
-	limited, cancel := context.WithTimeout(ctx, sending)
+	limited, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	var err error
 	switch {
@@ -383,7 +383,7 @@ func mayHaveArrived(err error) bool {
 // replica, or the next process, need not wait for it. If the message may have been sent,
 // the claim stays as a sign of that.
 func (l *lane) release(ctx context.Context, one *storedDelivery) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return l.put(ctx, one)
 }
@@ -403,7 +403,7 @@ func (l *lane) failed(ctx context.Context, one *storedDelivery, q Question, err 
 	}
 	l.cfg.Log.WarnContext(ctx, "channel message not sent", "channel", l.name, "task", one.id, "stage", q.Stage,
 		"attempts", one.Attempts, "next", one.Next, "error", one.Error)
-	if q.Stage.Final() && now.Sub(one.Since) > giveUp {
+	if q.Stage.Final() && now.Sub(one.Since) > giveUpAfter {
 		l.cfg.Log.ErrorContext(ctx, "channel message given up", "channel", l.name, "task", one.id, "stage", q.Stage)
 		one.delivery = delivery{Sent: q.Stage, Ref: one.Ref, Via: one.Via, Nudged: one.due}
 	}

@@ -495,11 +495,11 @@ func TestDeaf(t *testing.T) {
 		o := f.outboxTo("a", &deaf{}, func(task.Task) bool { return true })
 		f.run(o)
 		time.Sleep(31 * time.Second)
-		if s := o.Statuses(); len(s) != 1 || s[0].Deaf != "token revoked" || s[0].Channel != "chat" {
+		if s := o.Statuses(); len(s) != 1 || s[0].DecisionsError != "token revoked" || s[0].Channel != "chat" {
 			t.Errorf("status %+v", s)
 		}
 		time.Sleep(time.Minute)
-		if s := o.Statuses(); s[0].Deaf != "" {
+		if s := o.Statuses(); s[0].DecisionsError != "" {
 			t.Errorf("status %+v", s)
 		}
 	})

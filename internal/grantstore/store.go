@@ -58,7 +58,7 @@ func (s Store) GiveRecorded(ctx context.Context, grant Grant, gate string, recor
 var ErrUncertain = errors.New("grantstore: it is not known whether the grant is in force")
 
 // takeBack makes sure that a grant is not in force which could not be put in force because
-// of cause, and returns cause. It returns nil if the grant is in force all the same, and
+// of cause, and returns cause. It returns nil if the grant is in force anyway, and
 // [ErrUncertain] if the store does not answer in time.
 func (s Store) takeBack(ctx context.Context, waiting Grant, cause error) error {
 	ctx, stop := context.WithTimeout(ctx, takeBackTime)

@@ -49,7 +49,7 @@ const (
 
 // A Config says how agents are recognised.
 type Config struct {
-	Anonymous   bool // who shows nothing may come in all the same
+	Anonymous   bool // agents without credentials are accepted
 	Tokens      []Token
 	Issuers     []Issuer
 	Certificate Field          // empty if certificates do not count

@@ -30,7 +30,7 @@ type Config struct {
 	// the gate is started again. It may be nil.
 	NeedsRestart func() []string
 
-	// Channels returns how the channels do on which people are asked. It may be nil.
+	// Channels returns the status of each channel on which people are asked. It may be nil.
 	Channels func() []channel.Status
 
 	// Push returns what sends notifications to browsers; nil if nothing does. It may be
@@ -86,8 +86,8 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 			f.channels = append(f.channels, fmt.Sprintf("Channel %s: %s not sent since %s: %s",
 				s.Channel, counted(s.Waiting, "message"), s.Since.UTC().Format("15:04 UTC"), s.Error))
 		}
-		if s.Deaf != "" {
-			f.channels = append(f.channels, fmt.Sprintf("Channel %s: the gate does not receive decisions made there: %s", s.Channel, s.Deaf))
+		if s.DecisionsError != "" {
+			f.channels = append(f.channels, fmt.Sprintf("Channel %s: the gate does not receive decisions made there: %s", s.Channel, s.DecisionsError))
 		}
 	}
 	return f

@@ -164,7 +164,7 @@ type verdict struct {
 }
 
 // Verdict counts what policy said of one message about a kind of thing.
-// Observed says that it was forwarded all the same.
+// Observed says that it was forwarded anyway.
 func (m *Metrics) Verdict(kind, action string, observed bool) {
 	if m == nil {
 		return

@@ -241,7 +241,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 	}
 }
 
-func TestNil(t *testing.T) {
+func TestNilMetrics(t *testing.T) {
 	var m *metrics.Metrics
 	m.RequestDone("tools/call", metrics.Success, time.Second)
 	m.UpstreamDone(metrics.Success, time.Second)

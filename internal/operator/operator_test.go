@@ -279,7 +279,7 @@ func TestLoginForm(t *testing.T) {
 }
 
 // A login leads nowhere but to a page of the gate.
-func TestNext(t *testing.T) {
+func TestSignInLeadsOnlyToGate(t *testing.T) {
 	for _, next := range []string{
 		"https://evil.example/", "//evil.example/", `/\evil.example`, `\\evil.example`, "javascript:alert(1)", "evil", "/\t/evil.example",
 		"///evil.example", "http:/evil", "/login?token=x", "", "/x/../login?token=evil", "/./login?token=evil", "/%6cogin?token=evil",

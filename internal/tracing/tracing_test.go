@@ -272,7 +272,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	elsewhere.none(t)
 }
 
-func TestOff(t *testing.T) {
+func TestTracingOff(t *testing.T) {
 	tr, err := tracing.New(tracing.Config{Sample: 1}, slog.New(slog.DiscardHandler))
 	if tr != nil || err != nil {
 		t.Fatalf("New = %v, %v; want nil, nil", tr, err)

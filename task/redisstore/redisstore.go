@@ -38,7 +38,7 @@
 // Changes are numbered, and published on one channel. A replica that missed one,
 // because the connection was down or for any other reason, finds a gap in the
 // numbers, and wakes all of its watchers. A script that was sent and not answered may have been
-// run: a change that returns an error may have happened all the same.
+// run: a change that returns an error may still have happened.
 package redisstore
 
 import (

@@ -289,9 +289,9 @@ func TestNoRoomForTheJournal(t *testing.T) {
 	})
 }
 
-// TestSlow: nobody waits for long for a store that does not answer, and only
+// TestSlowStoreHoldsUpNobody: nobody waits for long for a store that does not answer, and only
 // one waits at all.
-func TestSlow(t *testing.T) {
+func TestSlowStoreHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient()
 		o := p.options()

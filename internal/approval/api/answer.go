@@ -29,7 +29,7 @@ type Config struct {
 	Auth      *operator.Auth
 	KeepAlive time.Duration           // how often a silent stream of events gets a comment; 15 s
 	Systems   map[string]System       // that decide by signed messages, by the name of their channel
-	Channels  func() []channel.Status // how the channels do; nil if there are none
+	Channels  func() []channel.Status // the status of each channel; nil if there are none
 	Now       func() time.Time
 	Log       *slog.Logger
 }

@@ -52,7 +52,7 @@ type channelList struct {
 	Channels []channel.Status `json:"channels"`
 }
 
-// channels answers with how the channels do.
+// channels answers with the status of each channel.
 func (h *handler) channels(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
 	list := channelList{Channels: []channel.Status{}}
 	if h.Channels != nil {

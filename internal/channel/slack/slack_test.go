@@ -410,17 +410,17 @@ func TestTrouble(t *testing.T) {
 		f.status("operators read: "+want, func(s channel.Status) bool { return s.Waiting == 1 && strings.Contains(s.Error, want) })
 	}
 	m := f.Posted(1)
-	f.status("the trouble is over", func(s channel.Status) bool { return s.Waiting == 0 && s.Deaf == "" })
+	f.status("the trouble is over", func(s channel.Status) bool { return s.Waiting == 0 && s.DecisionsError == "" })
 	f.Refuse("users.info", "missing_scope")
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	if told := f.Told(1); !strings.Contains(told, "the app needs the scope") {
 		t.Errorf("the user is told %q", told)
 	}
-	f.status("operators see that nobody can decide", func(s channel.Status) bool { return strings.Contains(s.Deaf, "the app needs the scope") })
+	f.status("operators see that nobody can decide", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "the app needs the scope") })
 	f.Rotate("xoxb-other", "xapp-other")
-	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.Deaf, "token_revoked") })
+	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "token_revoked") })
 	f.Rotate("xoxb-bot", "xapp-app")
-	f.status("clicks arrive again", func(s channel.Status) bool { return s.Deaf == "" })
+	f.status("clicks arrive again", func(s channel.Status) bool { return s.DecisionsError == "" })
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	f.Says("Approved by alice")
 }
@@ -469,7 +469,7 @@ func TestOneApp(t *testing.T) {
 	f.channels = map[string]channel.Channel{"managers": apps.Channel(second), "ops": apps.Channel(first)}
 	f.run()
 	f.InTurn()
-	listening := func(s channel.Status) bool { return s.Deaf == "" }
+	listening := func(s channel.Status) bool { return s.DecisionsError == "" }
 	f.status("clicks arrive", listening)
 	for i := range 4 {
 		id := f.hold(fmt.Sprintf(`{"n":%d}`, i))
@@ -496,7 +496,7 @@ func TestOneApp(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	f.Rotate("xoxb-other", "xapp-other")
-	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.Deaf, "token_revoked") })
+	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "token_revoked") })
 	f.Rotate("xoxb-bot", "xapp-app")
 	f.status("clicks arrive again", listening)
 }

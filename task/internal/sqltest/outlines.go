@@ -34,7 +34,7 @@ func RunOutlinesWithoutDocuments(t *testing.T, empty Empty) {
 	}
 }
 
-// RunOutlinesOfEarlierVersion checks that the tasks of a version without outlines are listed all the same.
+// RunOutlinesOfEarlierVersion checks that the tasks of a version without outlines are listed too.
 func RunOutlinesOfEarlierVersion(t *testing.T, empty Empty) {
 	p := empty(t)
 	if p == nil {
