@@ -68,6 +68,28 @@ func TestHiddenCharacters(t *testing.T) {
 	mustHave(t, alice.get("/approvals/"+string(id)+"/arguments"), `\u202egpj.exe`, `\u200b\u200d`, `\udb40\udc41`)
 }
 
+// Characters that are drawn as nothing are spelled out wherever they stand: a run of
+// them cannot make a part of a value look like something beside it.
+func TestBlankCharacters(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	blanks := "\u2800\u3164\u115f\u1160\uffa0\u17b4\u180b\ufe00\u3000\u2003\u303f\ufffc\U0001d159\U00016fe4\U000e0100"
+	id := o.hold(t, held{
+		tool: "delete" + blanks, by: "ops" + blanks,
+		args: `{"path` + blanks + `":"/data` + blanks + blanks + `force: false"}`,
+	})
+	for _, path := range []string{"/", "/approvals/" + string(id), "/approvals/" + string(id) + "?view=all", "/approvals/" + string(id) + "/arguments"} {
+		page := alice.get(path)
+		for _, r := range blanks {
+			if strings.ContainsRune(page, r) {
+				t.Errorf("%s has %U as it is", path, r)
+			}
+		}
+	}
+	page := alice.get("/approvals/" + string(id))
+	mustHave(t, page, `delete<span class="code-point" title="cannot be seen">U+2800`, `path<span class="code-point" title="cannot be seen">U+2800`, `/data<span class="code-point" title="cannot be seen">U+2800`)
+}
+
 // Letters of another script inside a word of a value are marked, wherever the value
 // is shown, and said above the arguments. Words in one script are left alone.
 func TestValuesThatLookAlike(t *testing.T) {

@@ -436,6 +436,11 @@ var mutations = []mutation{
 		"internal/app", "^TestCancellationIsLogged$",
 	},
 	{
+		"a character that is drawn as nothing is shown as it is", "internal/plain/plain.go",
+		`unicode.Other_Default_Ignorable_Code_Point, blank)`, `unicode.Other_Default_Ignorable_Code_Point)`,
+		"internal/plain", "^TestHidden$",
+	},
+	{
 		"a name that looks like another is not marked", "internal/plain/alike.go",
 		`if Odd(r) && !Hidden(r) {`, `if Odd(r) && r == 0 {`,
 		"cmd/thoughtgate", "^TestAlike$",

@@ -14,12 +14,31 @@ import (
 )
 
 // Hidden reports whether r is something that a reader cannot see, or that
-// changes how other characters are seen.
+// changes how other characters are seen. A space is not hidden.
 func Hidden(r rune) bool {
 	if ' ' <= r && r < 0x7f {
 		return false
 	}
-	return !unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point, blank)
+}
+
+// blank are characters that Unicode counts as visible, and that are drawn as nothing.
+var blank = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x2800, Hi: 0x2800, Stride: 1}, // a Braille pattern without dots
+		{Lo: 0x2d7f, Hi: 0x2d7f, Stride: 1}, // a joiner of Tifinagh consonants
+		{Lo: 0x303f, Hi: 0x303f, Stride: 1}, // a space of half the width
+		{Lo: 0xfffc, Hi: 0xfffc, Stride: 1}, // stands for an object that is not there
+	},
+	R32: []unicode.Range32{
+		{Lo: 0x1107f, Hi: 0x1107f, Stride: 1}, // a joiner of Brahmi numbers
+		{Lo: 0x13441, Hi: 0x13442, Stride: 1}, // blanks of Egyptian hieroglyphs
+		{Lo: 0x16fe4, Hi: 0x16fe4, Stride: 1}, // a filler of Khitan script
+		{Lo: 0x1bc9d, Hi: 0x1bc9d, Stride: 1}, // selects a form of shorthand
+		{Lo: 0x1d159, Hi: 0x1d159, Stride: 1}, // a head of a note that is not drawn
+		{Lo: 0x1da9b, Hi: 0x1da9f, Stride: 1}, // change signs of SignWriting
+		{Lo: 0x1daa1, Hi: 0x1daaf, Stride: 1},
+	},
 }
 
 // Escape returns text with an escape in the place of every hidden character

@@ -1,0 +1,57 @@
+package plain_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+)
+
+// blanks are characters that are drawn as nothing although Unicode counts them as
+// letters, marks or symbols.
+var blanks = []rune{
+	0x2800, 0x2d7f, 0x303f, 0xfffc, 0x1107f, 0x13441, 0x13442, 0x16fe4, 0x1bc9d, 0x1d159,
+	0x1da9b, 0x1da9c, 0x1da9d, 0x1da9e, 0x1da9f,
+	0x1daa1, 0x1daa2, 0x1daa3, 0x1daa4, 0x1daa5, 0x1daa6, 0x1daa7, 0x1daa8, 0x1daa9, 0x1daaa, 0x1daab, 0x1daac, 0x1daad, 0x1daae, 0x1daaf,
+}
+
+// invisible says what makes a character one that cannot be seen, by the tables of
+// Unicode alone.
+func invisible(r rune) bool {
+	assigned := unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.C)
+	return r != ' ' && (!assigned || unicode.In(r, unicode.C, unicode.Z, // controls, formats, private use; spaces and separators
+		unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
+}
+
+// Of all characters, those are hidden that cannot be seen, and no others. What is
+// hidden is written as an escape wherever text is shown.
+func TestHidden(t *testing.T) {
+	known := make(map[rune]bool)
+	for _, r := range blanks {
+		known[r] = true
+	}
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		want := invisible(r) || known[r]
+		if plain.Hidden(r) != want {
+			t.Errorf("Hidden(%U) = %t", r, !want)
+		}
+		if want && !unicode.Is(unicode.Cs, r) && r != '\n' {
+			if text := plain.Escape(string(r)); strings.ContainsRune(text, r) || !strings.HasPrefix(text, `\u`) {
+				t.Errorf("%U is shown as %q", r, text)
+			}
+		}
+	}
+}
+
+// These can be seen, and ordinary text has them.
+func TestNotHidden(t *testing.T) {
+	for _, text := range []string{
+		"grüße, naïve, Đặng, żółć, ığdır", "при́вет", "γειά σου", "こんにちは、世界", "你好。", "안녕", "שָׁלוֹם", "مُحَمَّد", "नमस्ते", "สวัสดีครับ", "⠓⠑⠇⠇⠕", "🙂🇩🇪", "𝄞",
+	} {
+		if got := plain.Escape(text); got != text {
+			t.Errorf("Escape(%s) = %s", fmt.Sprintf("%+q", text), got)
+		}
+	}
+}
