@@ -19,18 +19,18 @@ const (
 )
 
 // Alike says which names and values of a call have characters that may be taken
-// for others: the names of the tool, the requester and the arguments, and the
+// for others, and which names have spaces that are easy to overlook: the names of the tool, the requester and the arguments, and the
 // values of the arguments and of what is sent besides. Hidden characters are not
 // among them: they are escaped wherever they are shown.
 func Alike(a Approval) []string {
 	var all warnings
-	all.add("tool", a.Tool, plain.Warning(a.Tool))
+	all.add("tool", plain.Shown(a.Tool, maxQuoted), plain.Warning(a.Tool))
 	if !a.Anonymous {
-		all.add("requester", a.Principal, plain.Warning(a.Principal))
+		all.add("requester", plain.Shown(a.Principal, maxQuoted), plain.Warning(a.Principal))
 	}
 	for one := range eachText(a.Arguments, a.AlsoSent) {
 		if one.name {
-			all.add("argument", one.text, plain.Warning(one.text))
+			all.add("argument", plain.Name(one.text, maxQuoted), plain.Warning(one.text))
 		} else {
 			all.addValue(one.text)
 		}
@@ -55,19 +55,20 @@ type warnings struct {
 	more  int // how many are left out
 }
 
-func (w *warnings) add(what, text, warning string) {
+// add adds a warning about something, which is quoted as it is shown.
+func (w *warnings) add(what, quoted, warning string) {
 	switch {
 	case warning == "":
 	case len(w.lines) == maxWarnings:
 		w.more++
 	default:
-		w.lines = append(w.lines, what+" "+plain.Name(text, maxQuoted)+": "+warning)
+		w.lines = append(w.lines, what+" "+quoted+": "+warning)
 	}
 }
 
 func (w *warnings) addValue(text string) {
 	if marks := plain.Mixed(text); len(marks) > 0 {
-		w.add("value", around(text, marks[0].At), plain.MixedWarning(text))
+		w.add("value", plain.Name(around(text, marks[0].At), maxQuoted), plain.MixedWarning(text))
 	}
 }
 

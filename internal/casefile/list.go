@@ -94,8 +94,8 @@ func (v *Viewer) fill(ctx context.Context, page *Page, f Filter, outlines []task
 
 // selects reports whether f is about i.
 func (f Filter) selects(i *item) bool {
-	return slices.Contains(f.States, i.State) && contains(i.Name, f.Tool) && contains(i.principal, f.Principal) &&
-		contains(i.Workflow, f.Workflow) && (f.Needed == nil || *f.Needed != i.NoApprovalNeeded) && i.hasWords(f.Text)
+	return slices.Contains(f.States, i.State) && isIn(f.Tool, i.Name, i.Tool) && isIn(f.Principal, i.principal, i.Principal) &&
+		isIn(f.Workflow, i.Workflow) && (f.Needed == nil || *f.Needed != i.NoApprovalNeeded) && i.hasWords(f.Text)
 }
 
 // hasWords reports whether each word of text is somewhere in i: in a name, in the
@@ -114,6 +114,9 @@ func (i *item) hasWords(text string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
-func contains(text, part string) bool {
-	return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
+// isIn reports whether part is in one of the texts, in either case. An empty part is.
+func isIn(part string, texts ...string) bool {
+	return part == "" || slices.ContainsFunc(texts, func(text string) bool {
+		return strings.Contains(strings.ToLower(text), strings.ToLower(part))
+	})
 }

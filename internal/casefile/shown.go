@@ -34,11 +34,11 @@ func (v *Viewer) viewToDecide(t task.Task, most int) Approval {
 
 // shownDigest returns the digest of everything in a that an approver decides
 // on. How the call stands is not part of it: that changes while it waits. Nor are
-// the cautions, which follow from the rest.
+// the cautions, which follow from the rest, and the exact name, which follows from Tool.
 func shownDigest(a Approval) string {
 	a.ShownDigest, a.State, a.ExpiresAt, a.Cautions = "", "", time.Time{}, Cautions{}
 	a.Approvals, a.Rejection, a.Failure, a.Result = nil, nil, nil, nil
-	a.Agent, a.Next = nil, ""
+	a.Name, a.Agent, a.Next = "", nil, ""
 	text, err := json.Marshal(a, json.Deterministic(true))
 	if err != nil {
 		return "" // matches no decision

@@ -14,12 +14,13 @@ import (
 )
 
 // An Approval is a held call as approvers see it. Its arguments are redacted
-// and bounded, and nothing in it hides characters from the reader; but Tool,
-// Arguments, AlsoSent, Description and ClientReason are what agents and upstreams say.
+// and bounded, and nothing in it but Name hides characters from the reader; but Tool,
+// Name, Arguments, AlsoSent, Description and ClientReason are what agents and upstreams say.
 type Approval struct {
 	ID                 task.ID        `json:"id"`
 	State              task.State     `json:"state"`
-	Tool               string         `json:"tool"`
+	Tool               string         `json:"tool"`          // the name as people see it: see [plain.Name]
+	Name               string         `json:"name,omitzero"` // the name exactly as it came; it may hide characters
 	Method             string         `json:"method"`
 	Upstream           string         `json:"upstream"`
 	Arguments          jsontext.Value `json:"arguments,omitzero"` // a string with their beginning if they are too long
@@ -41,10 +42,6 @@ type Approval struct {
 	Next             string        `json:"next,omitzero"`             // once it is approved: what happens next, in words
 	NoApprovalNeeded bool          `json:"noApprovalNeeded,omitzero"` // policy let it run without one
 	Result           *Result       `json:"result,omitzero"`           // what the tool answered, by [Viewer.Show]
-
-	// Name is the tool's name as it came, for those who make visible
-	// themselves what it may hide.
-	Name string `json:"-"`
 }
 
 // Decisions are what approvers have decided, and how many must approve.

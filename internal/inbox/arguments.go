@@ -254,7 +254,9 @@ func (l *layout) mark(text string, odd func(rune) bool) []run {
 		most = min(most, maxName)
 	}
 	m := marker{find: l.find, odd: odd, most: max(minInline, most)}
-	if odd == nil {
+	if odd != nil {
+		m.blank = plain.Blanks(text)
+	} else {
 		m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown
 	}
 	runs, whole := m.runs(text)
@@ -294,9 +296,10 @@ func (l *layout) cut(text string, most int) []run {
 }
 
 // label returns the name of a member so that it looks like no other: with
-// letters marked that may be taken for others, and in quotes if its ends are blank.
+// letters marked that may be taken for others, with the spaces spelled out that are easy
+// to overlook, and in quotes if it is empty or nothing but quotes.
 func (l *layout) label(name string) []run {
-	if name == "" || strings.TrimSpace(name) != name {
+	if strings.Trim(name, `"`) == "" {
 		name = `"` + name + `"`
 	}
 	return l.mark(name, plain.Odd)

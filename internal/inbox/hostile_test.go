@@ -107,24 +107,40 @@ func TestValuesThatLookAlike(t *testing.T) {
 	for name, args := range tests {
 		path := "/approvals/" + string(o.hold(t, held{args: args, by: name}))
 		page := alice.get(path)
-		mustHave(t, page, marked, "Some letters may be taken for others", "\u0430 is U+0430 Cyrillic")
+		mustHave(t, page, marked, "Some characters may be taken for others", "\u0430 is U+0430 Cyrillic")
 		mustHave(t, alice.get(path+"?view=all"), `<span class="odd" title="U+0430 Cyrillic">`)
 	}
 	mustHave(t, alice.get("/"), marked)
 	path := "/approvals/" + string(o.hold(t, held{args: `{"text":"\u0444\u0430\u0439\u043b.txt, \u043f\u0440\u0438\u0432\u0435\u0442, caf\u00e9, iPhone\u3092\u8cb7\u3046"}`}))
-	mustLack(t, alice.get(path), `class="odd"`, "Some letters may be taken for others")
+	mustLack(t, alice.get(path), `class="odd"`, "Some characters may be taken for others")
 }
 
 // Names of members that look alike are told apart.
 func TestNamesThatLookAlike(t *testing.T) {
 	o := open(t)
 	alice := o.visit(t, "alice")
-	id := o.hold(t, held{args: `{"path":"/a","path ":"/b","p\u0430th":"/c","":"/d","pa\nth":"/e"}`})
+	id := o.hold(t, held{args: `{"path":"/a","path ":"/b","p\u0430th":"/c","":"/d","pa\nth":"/e","\"\"":"/f","\"path \"":"/g"}`})
 	page := regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(alice.get("/approvals/"+string(id)), "")
 	mustHave(t, page,
-		`<span class="key">path</span>`, `<span class="key">&#34;path &#34;</span>`, `<span class="key">&#34;&#34;</span>`,
+		`<span class="key">path</span>`, `<span class="key">path<span class="code-point" title="is a space">U+0020`, `<span class="key">&#34;path &#34;</span>`,
+		`<span class="key">&#34;&#34;</span>`, `<span class="key">&#34;&#34;&#34;&#34;</span>`,
 		`p<span class="odd" title="U+0430 Cyrillic">а</span>th`, `pa<span class="code-point" title="is a control character">U+000A`,
 	)
+}
+
+// The names of a tool and of its caller that differ from others in spaces alone look
+// different, and a warning says why.
+func TestNamesWithSpaces(t *testing.T) {
+	o := open(t)
+	alice := o.visit(t, "alice")
+	id := o.hold(t, held{tool: " delete  file ", by: "ops-bot ", args: `{}`})
+	const space = `<span class="code-point" title="is a space">U+0020<span class="unseen"> (is a space) </span></span>`
+	for _, path := range []string{"/", "/approvals/" + string(id)} {
+		mustHave(t, alice.get(path), space+"delete "+space+"file"+space, `ops-bot\u0020`, "Spaces at an end, or several in a row")
+	}
+	mustHave(t, alice.get("/approvals/"+string(id)), `<title>\u0020delete \u0020file\u0020 `, "This name may not be what it looks like")
+	alice.decide(id, "reject", "")
+	mustHave(t, alice.get("/history"), space+"delete "+space+"file"+space, `ops-bot\u0020`)
 }
 
 // Large arguments are folded, searched as a whole, and can be had in full.

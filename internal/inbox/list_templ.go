@@ -1013,7 +1013,7 @@ func glimpses(a casefile.Approval) templ.Component {
 	})
 }
 
-// oddity warns of a name with letters that may be taken for others.
+// oddity warns of a name that is not what it looks like.
 func oddity(text string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

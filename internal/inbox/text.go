@@ -99,6 +99,7 @@ type marker struct {
 	found int               // how often it was
 	odd   func(r rune) bool // what may be taken for something else, in a name
 	mixed map[int]bool      // where letters are that may be, in a text
+	blank map[int]bool      // where spaces are that are easy to overlook, in a name
 	most  int               // about how many bytes may be shown; 0 means no limit
 }
 
@@ -116,7 +117,7 @@ func mixedAt(text string) map[int]bool {
 
 // runs returns text as runs, and whether that is all of it.
 func (m *marker) runs(text string) (split []run, whole bool) {
-	b := builder{odd: m.odd, mixed: m.mixed, most: m.most}
+	b := builder{odd: m.odd, mixed: m.mixed, blank: m.blank, most: m.most}
 	for text != "" && !b.full() {
 		at := indexFold(text, m.find)
 		if at < 0 {
@@ -150,6 +151,7 @@ type builder struct {
 	runs  []run
 	odd   func(rune) bool
 	mixed map[int]bool
+	blank map[int]bool
 	most  int
 	spent int
 	cut   bool
@@ -182,7 +184,7 @@ func (b *builder) write(text string) {
 			_, size = utf8.DecodeRuneInString(text[at:])
 		}
 		switch {
-		case isHidden(r) || b.odd != nil && unicode.IsControl(r): // a name has no lines
+		case isHidden(r) || b.blank[before+at] || b.odd != nil && unicode.IsControl(r): // a name has no lines
 			b.plain(text[start:at])
 			b.add(run{kind: hiddenRun, text: plain.CodePoint(r), note: hiddenName(r), at: before + at, size: size})
 		case b.odd != nil && b.odd(r), b.mixed[before+at]:
@@ -213,6 +215,7 @@ var effects = []struct {
 	fits func(rune) bool
 	name string
 }{
+	{oneOf(" "), "is a space"},
 	{oneOf("\u202d\u202e"), "overrides the direction of what follows"},
 	{oneOf("\u061c\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2068\u2069"), "changes the direction of text"},
 	{oneOf("\u200b\u200c\u200d\u2060\ufeff"), "has no width"},
@@ -245,7 +248,7 @@ func hiddenName(r rune) string {
 // taken for another one.
 type name struct {
 	runs    []run
-	warning string // says which characters of it may be taken for others; may be empty
+	warning string // says what in it is not what it looks like; may be empty
 	cut     int    // bytes of it that are not shown
 }
 
@@ -260,7 +263,7 @@ func newName(text string) name { return nameUpTo(text, maxName) }
 const maxTitle = 256 << 10
 
 func nameUpTo(text string, most int) name {
-	m := marker{odd: plain.Odd, most: most}
+	m := marker{odd: plain.Odd, blank: plain.Blanks(text), most: most}
 	runs, whole := m.runs(text)
 	n := name{runs: runs, warning: plain.Warning(text)}
 	if !whole {

@@ -441,6 +441,21 @@ var mutations = []mutation{
 		"internal/plain", "^TestHidden$",
 	},
 	{
+		"a space at the end of a name is not shown", "internal/plain/plain.go",
+		`if Hidden(r) || blanks[at] ||`, `if Hidden(r) ||`,
+		"internal/approval/api", "^TestExactName$",
+	},
+	{
+		"a space at the end of a name is not shown in the inbox", "internal/inbox/text.go",
+		`isHidden(r) || b.blank[before+at] ||`, `isHidden(r) ||`,
+		"internal/inbox", "^TestNamesWithSpaces$",
+	},
+	{
+		"an answer of the API hides characters", "internal/approval/api/answer.go",
+		`return []byte(plain.Escape(string(text))), err`, `_ = plain.Escape; return text, err`,
+		"internal/approval/api", "^TestExactName$",
+	},
+	{
 		"a name that looks like another is not marked", "internal/plain/alike.go",
 		`if Odd(r) && !Hidden(r) {`, `if Odd(r) && r == 0 {`,
 		"cmd/thoughtgate", "^TestAlike$",

@@ -2,6 +2,7 @@ package plain
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -15,20 +16,29 @@ func CodePoint(r rune) string { return fmt.Sprintf("U+%04X", r) }
 // maxOdd is how many characters a warning names.
 const maxOdd = 12
 
-// Warning says which characters of a name are not what a reader might take them
-// for. It is empty for a name of ASCII characters. Hidden characters are not
-// named: they are escaped wherever the name is shown.
+// Warning says what in a name, as it came or as [Name] returns it, is not what a
+// reader might take it for: characters that are not ASCII, and spaces that are easy to
+// overlook. It is empty for all other names. Hidden characters are not named: they are
+// escaped wherever the name is shown.
 func Warning(name string) string {
-	var odd []rune
+	var parts []string
+	if odd := oddOf(name); len(odd) > 0 {
+		parts = append(parts, "Not plain Latin letters: "+spelled(odd))
+	}
+	if len(Blanks(name)) > 0 || strings.Contains(name, `\u0020`) {
+		parts = append(parts, "Spaces at an end, or several in a row")
+	}
+	return strings.Join(parts, ". ")
+}
+
+// oddOf returns the characters of a name that may be taken for others.
+func oddOf(name string) (odd []rune) {
 	for _, r := range name {
 		if Odd(r) && !Hidden(r) {
 			odd = append(odd, r)
 		}
 	}
-	if len(odd) == 0 {
-		return ""
-	}
-	return "Not plain Latin letters: " + spelled(odd)
+	return odd
 }
 
 // scripts are those whose letters are often taken for others, and some more

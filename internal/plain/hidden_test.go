@@ -17,12 +17,25 @@ var blanks = []rune{
 	0x1daa1, 0x1daa2, 0x1daa3, 0x1daa4, 0x1daa5, 0x1daa6, 0x1daa7, 0x1daa8, 0x1daa9, 0x1daaa, 0x1daab, 0x1daac, 0x1daad, 0x1daae, 0x1daaf,
 }
 
+// assigned reports whether a character has a meaning.
+func assigned(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.C)
+}
+
 // invisible says what makes a character one that cannot be seen, by the tables of
 // Unicode alone.
 func invisible(r rune) bool {
-	assigned := unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.C)
-	return r != ' ' && (!assigned || unicode.In(r, unicode.C, unicode.Z, // controls, formats, private use; spaces and separators
+	return r != ' ' && (!assigned(r) || unicode.In(r, unicode.C, unicode.Z, // controls, formats, private use; spaces and separators
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
+}
+
+// step returns how far it is to the next character that is worth a look. Nothing stands
+// in most planes, and the last two are all alike.
+func step(r rune) rune {
+	if r < 0x40000 || 0xE0000 <= r && r < 0xE1000 {
+		return 1
+	}
+	return 0x100
 }
 
 // Of all characters, those are hidden that cannot be seen, and no others. What is
@@ -32,12 +45,12 @@ func TestHidden(t *testing.T) {
 	for _, r := range blanks {
 		known[r] = true
 	}
-	for r := rune(0); r <= unicode.MaxRune; r++ {
+	for r := rune(0); r <= unicode.MaxRune; r += step(r) {
 		want := invisible(r) || known[r]
 		if plain.Hidden(r) != want {
 			t.Errorf("Hidden(%U) = %t", r, !want)
 		}
-		if want && !unicode.Is(unicode.Cs, r) && r != '\n' {
+		if want && assigned(r) && !unicode.In(r, unicode.Cs, unicode.Co) && r != '\n' {
 			if text := plain.Escape(string(r)); strings.ContainsRune(text, r) || !strings.HasPrefix(text, `\u`) {
 				t.Errorf("%U is shown as %q", r, text)
 			}

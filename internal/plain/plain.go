@@ -56,22 +56,68 @@ func Escape(text string) string {
 		switch {
 		case !escaped(r):
 			b.WriteRune(r)
-		case r > 0xFFFF:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
 		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			writeEscape(&b, r)
 		}
 	}
 	return b.String()
 }
 
+func writeEscape(b *strings.Builder, r rune) {
+	if r > 0xFFFF {
+		r -= 0x10000
+		fmt.Fprintf(b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		return
+	}
+	fmt.Fprintf(b, `\u%04x`, r)
+}
+
 func escaped(r rune) bool { return r != '\n' && Hidden(r) }
 
 // Name returns a name on one line of at most limit characters, with an escape in
-// the place of every hidden character: two names that differ look different.
+// the place of every hidden character and of every space that [Blanks] finds. A
+// backslash that would make other characters look like an escape is one too. So two
+// names that differ look different, unless they are cut. A name is escaped once: [Shown]
+// makes what Name returned shorter.
 func Name(name string, limit int) string {
-	return Text(strings.ReplaceAll(Escape(name), "\n", `\u000a`), limit)
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	blanks := Blanks(name)
+	var b strings.Builder
+	for at, r := range name {
+		if Hidden(r) || blanks[at] || r == '\\' && looksEscaped(name[at:]) {
+			writeEscape(&b, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return shorten(b.String(), limit)
+}
+
+// Shown returns a name that [Name] has returned as at most limit characters on one
+// line. If anything is hidden in it all the same, there is an escape in its place.
+func Shown(name string, limit int) string {
+	return shorten(strings.ReplaceAll(Escape(name), "\n", `\u000a`), limit)
+}
+
+// looksEscaped reports whether text begins with what looks like an escape.
+func looksEscaped(text string) bool {
+	const size = len(`\u0000`)
+	return len(text) >= size && text[1] == 'u' && strings.Trim(text[2:size], "0123456789abcdefABCDEF") == ""
+}
+
+// Blanks returns where in a name there are spaces that are easy to overlook: at its
+// ends, and after another space.
+func Blanks(name string) map[int]bool {
+	var at map[int]bool
+	for i := range len(name) {
+		if name[i] == ' ' && (i == 0 || i == len(name)-1 || name[i-1] == ' ') {
+			if at == nil {
+				at = make(map[int]bool)
+			}
+			at[i] = true
+		}
+	}
+	return at
 }
 
 // Text returns foreign text as at most limit visible characters, line breaks and

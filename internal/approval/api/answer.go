@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -38,12 +39,19 @@ type Config struct {
 type handler struct{ Config }
 
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, value any) {
-	text, err := json.Marshal(value)
+	text, err := visibleJSON(value)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
 	h.send(w, r, status, append(text, '\n'))
+}
+
+// visibleJSON returns a value as JSON that hides no character from a reader: it has
+// escapes, which mean the same.
+func visibleJSON(value any) ([]byte, error) {
+	text, err := json.Marshal(value)
+	return []byte(plain.Escape(string(text))), err
 }
 
 // send answers with text, which is JSON.

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -22,7 +20,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request, _ operator.Oper
 // event writes a as an event: pending while it waits for a decision, and
 // settled once it does not. JSON has no line breaks of its own.
 func event(a casefile.Approval) (string, error) {
-	text, err := json.Marshal(a)
+	text, err := visibleJSON(a)
 	name := "settled"
 	if a.State == task.InputRequired {
 		name = "pending"

@@ -87,7 +87,7 @@ func subject(q channel.Question) string {
 	if q.Reminder > 0 {
 		text = "Reminder: " + text
 	}
-	return plain.Name(text, maxSubject)
+	return plain.Shown(text, maxSubject)
 }
 
 // text returns what the mail says.
@@ -153,7 +153,7 @@ func cautions(q channel.Question) (text string) {
 		text += "\nCaution: " + foreign(q.Changed.Caution()) + ".\n"
 	}
 	if len(q.Approval.Warnings) > 0 {
-		text += "\nCaution: some letters in this call may be taken for others.\n"
+		text += "\nCaution: some characters in this call may be taken for others.\n"
 	}
 	return text
 }

@@ -120,7 +120,7 @@ const (
 // show returns the notification about q.
 func show(q channel.Question, now time.Time) notification {
 	a := q.Approval
-	n := notification{ID: a.ID, Title: q.Headline(), Body: plain.Name(a.Tool, maxName) + " for " + plain.Name(a.Principal, maxName)}
+	n := notification{ID: a.ID, Title: q.Headline(), Body: plain.Shown(a.Tool, maxName) + " for " + plain.Shown(a.Principal, maxName)}
 	switch {
 	case q.Stage != channel.Pending:
 		n.Silent = true

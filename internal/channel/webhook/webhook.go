@@ -23,6 +23,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 )
 
 // A Config says where questions go. All fields but Private must be given.
@@ -123,6 +124,7 @@ func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) err
 	if err != nil {
 		return channel.Unsent(err)
 	}
+	body = []byte(plain.Escape(string(body))) // no character is hidden from those who read it in a log
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.cfg.URL.String(), bytes.NewReader(body))
 	if err != nil {
 		return channel.Unsent(err)

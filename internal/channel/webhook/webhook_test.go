@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
@@ -107,6 +108,33 @@ func TestPublicOnly(t *testing.T) {
 		if err := publicOnly("tcp", public, nil); err != nil {
 			t.Errorf("%s: %v", public, err)
 		}
+	}
+}
+
+// A message has the exact name of a tool, for programs, and hides no character from those
+// who read it.
+func TestExactName(t *testing.T) {
+	bodies := make(chan []byte, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- body
+	}))
+	t.Cleanup(s.Close)
+	at, _ := url.Parse(s.URL)
+	w := New(Config{URL: at, Private: true, Timeout: time.Minute, Now: time.Now})
+	t.Cleanup(w.client.CloseIdleConnections)
+	var q channel.Question
+	q.Approval.Tool, q.Approval.Name = `delete_file\u202e\u0020`, "delete_file\u202e "
+	if _, err := w.Ask(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	body := <-bodies
+	var m Message
+	if err := json.Unmarshal(body, &m); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Data.Approval; got.Tool != q.Approval.Tool || got.Name != q.Approval.Name || strings.ContainsRune(string(body), '\u202e') {
+		t.Errorf("the receiver gets %s", body)
 	}
 }
 

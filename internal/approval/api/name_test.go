@@ -1,0 +1,55 @@
+package api_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
+
+// A name that differs from another in spaces alone is another one, for people and for
+// programs, and what it hides is escaped in JSON.
+func TestExactName(t *testing.T) {
+	o := open(t)
+	const name = "delete\u202e_file "
+	held, _, err := o.desk.Hold(t.Context(), approval.Call{
+		Owner: "ann", Principal: policy.Principal{ID: "ops-bot "}, Upstream: "files",
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "ops", Reason: "rules[0]"},
+		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{"path":"/a\u2800"}}}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`tool delete\u202e_file\u0020: Spaces at an end, or several in a row`,
+		`requester ops-bot\u0020: Spaces at an end, or several in a row`,
+	}
+	var page casefile.Page
+	list := o.do(t, "GET", "/api/approvals", "", nil)
+	list.read(t, &page)
+	var a casefile.Approval
+	show := o.do(t, "GET", "/api/approvals/"+string(held.ID), "", nil)
+	show.read(t, &a)
+	for _, got := range []casefile.Approval{page.Approvals[0], a} {
+		if got.Name != name || got.Tool != `delete\u202e_file\u0020` || got.Principal != `ops-bot\u0020` {
+			t.Errorf("name %q, tool %s, principal %s", got.Name, got.Tool, got.Principal)
+		}
+		if diff := cmp.Diff(want, got.Warnings); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if text := list.body + show.body; strings.ContainsAny(text, "\u202e\u2800") || !strings.Contains(text, `"path":"/a\u2800"`) {
+		t.Errorf("the answers hide characters: %s", text)
+	}
+	for _, part := range []string{"file%20", url.QueryEscape(`file\u0020`)} {
+		o.do(t, "GET", "/api/approvals?tool="+part, "", nil).read(t, &page)
+		if len(page.Approvals) != 1 {
+			t.Errorf("nothing is found by %s", part)
+		}
+	}
+}
