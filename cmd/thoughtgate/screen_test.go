@@ -173,7 +173,7 @@ func TestAlike(t *testing.T) {
 			t.Errorf("%s does not mark the names:\n%s", what, text)
 		}
 	}
-	value := "value \u0456d: Letters of different scripts in one word: \u0456 is U+0456 Cyrillic"
+	value := "value \u0456d: Characters that look like others: \u0456 is U+0456 Cyrillic"
 	for _, warning := range []string{tool, requester, argument, value} {
 		if !strings.Contains(list.String(), "(!) tg_aaaaaaaa "+warning) || !strings.Contains(shown, warning) {
 			t.Errorf("no warning %q in\n%s\n%s", warning, &list, shown)

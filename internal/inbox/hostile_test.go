@@ -111,6 +111,9 @@ func TestValuesThatLookAlike(t *testing.T) {
 		mustHave(t, alice.get(path+"?view=all"), `<span class="odd" title="U+0430 Cyrillic">`)
 	}
 	mustHave(t, alice.get("/"), marked)
+	url := o.hold(t, held{by: "signs", args: `{"url":"https://github.com\u2215acme.g\u101dogle.example"}`})
+	mustHave(t, alice.get("/approvals/"+string(url)),
+		`<span class="odd" title="U+2215 other">∕</span>acme`, `<span class="odd" title="U+101D Myanmar">ဝ</span>`, "∕ is U+2215 other, ဝ is U+101D Myanmar")
 	path := "/approvals/" + string(o.hold(t, held{args: `{"text":"\u0444\u0430\u0439\u043b.txt, \u043f\u0440\u0438\u0432\u0435\u0442, caf\u00e9, iPhone\u3092\u8cb7\u3046"}`}))
 	mustLack(t, alice.get(path), `class="odd"`, "Some characters may be taken for others")
 }

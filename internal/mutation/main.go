@@ -55,7 +55,7 @@ func main() {
 
 // all returns the changes of all tables.
 func all() []mutation {
-	return slices.Concat(mutations, operatorMutations, bridgeMutations, channelMutations, grantMutations, shownMutations, observed, kept, upstreams, connections, library)
+	return slices.Concat(mutations, operatorMutations, bridgeMutations, channelMutations, grantMutations, shownMutations, observed, kept, upstreams, connections, library, texts)
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

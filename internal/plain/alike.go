@@ -41,8 +41,7 @@ func oddOf(name string) (odd []rune) {
 	return odd
 }
 
-// scripts are those whose letters are often taken for others, and some more
-// that are common.
+// scripts are those that are looked for first.
 var scripts = []struct {
 	name  string
 	table *unicode.RangeTable
@@ -62,11 +61,16 @@ var scripts = []struct {
 	{"Hangul", unicode.Hangul},
 }
 
-// Script returns the name of the script that r belongs to.
+// Script returns the name of the script that r belongs to, or "other" if that is none.
 func Script(r rune) string {
 	for _, s := range scripts {
 		if unicode.Is(s.table, r) {
 			return s.name
+		}
+	}
+	for name, table := range unicode.Scripts {
+		if unicode.Is(table, r) && name != "Common" && name != "Inherited" {
+			return strings.ReplaceAll(name, "_", " ")
 		}
 	}
 	return "other"

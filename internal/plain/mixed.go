@@ -14,11 +14,13 @@ type Mark struct {
 	Rune rune
 }
 
-// Mixed returns the letters of a text that may be taken for others: those that do
-// not belong to the script of their word, such as the Cyrillic letter in pаypal. A
-// word in one script is what it looks like to those who read that script, and none
-// of its letters is returned, unless all of them look like Latin ones and a Latin
-// word is joined to it, as in аррӏе.com.
+// Mixed returns the characters of a text that may be taken for others: letters that do
+// not belong to the script of their word, such as the Cyrillic one in pаypal, Latin
+// letters that hardly any language writes, such as the small capital in ɢoogle, and signs
+// that look like those of addresses, as in github.com∕acme. A word in one script is what
+// it looks like to those who read that script, and none of its letters is returned,
+// unless all of them look like Latin ones and a Latin word is joined to it, as in
+// аррӏе.com.
 func Mixed(text string) []Mark {
 	if isASCII(text) {
 		return nil
@@ -35,7 +37,7 @@ func Mixed(text string) []Mark {
 	return marks
 }
 
-// MixedWarning says which letters of a text may be taken for others. It is empty
+// MixedWarning says which characters of a text may be taken for others. It is empty
 // if there are none.
 func MixedWarning(text string) string {
 	marks := Mixed(text)
@@ -46,7 +48,7 @@ func MixedWarning(text string) string {
 	if len(runes) == 0 {
 		return ""
 	}
-	return "Letters of different scripts in one word: " + spelled(runes)
+	return "Characters that look like others: " + spelled(runes)
 }
 
 // spelled names each of the characters once.
@@ -80,6 +82,10 @@ func isASCII(text string) bool {
 // joiners are what words are joined by in addresses, paths and names.
 const joiners = ".-_/@:"
 
+func isJoiner(r rune) bool {
+	return strings.ContainsRune(joiners, r) || r >= utf8.RuneSelf && isSign(r)
+}
+
 func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) || compatible(r)
 }
@@ -88,7 +94,7 @@ func inWord(r rune) bool {
 // joined to each other.
 func tokenLength(text string) int {
 	for at, r := range text {
-		if !inWord(r) && !strings.ContainsRune(joiners, r) {
+		if !inWord(r) && !isJoiner(r) {
 			return at
 		}
 	}
@@ -97,107 +103,146 @@ func tokenLength(text string) int {
 
 // mixedIn returns the marks of a token that begins at an offset.
 func mixedIn(token string, offset int) []Mark {
+	if !strings.ContainsFunc(token, readsAsLatin) {
+		return nil
+	}
 	var words []word
-	latin, from := false, 0
-	for part := range strings.FieldsFuncSeq(token, func(r rune) bool { return strings.ContainsRune(joiners, r) }) {
+	beside, from := false, 0
+	for part := range strings.FieldsFuncSeq(token, isJoiner) {
 		at := strings.Index(token[from:], part) + from
 		w := newWord(part, offset+at)
-		words, latin = append(words, w), latin || w.count[latinLetter] > 0
+		words, beside = append(words, w), beside || w.count[latinLetter] > 0
 		from = at + len(part)
 	}
-	var marks []Mark
+	marks := []Mark{}
+	if beside {
+		marks = signsIn(token, offset)
+	}
+	compound := isCompound(token)
 	for _, w := range words {
-		marks = append(marks, w.marks(latin)...)
+		w.beside = beside && (!compound || !w.isInCompounds())
+		marks = append(marks, w.marks()...)
 	}
-	return marks
+	slices.SortFunc(marks, func(a, b Mark) int { return a.At - b.At })
+	return slices.Compact(marks)
 }
 
-// A letterKind is what a letter is to a reader of Latin script.
-type letterKind int
-
-const (
-	neutralLetter letterKind = iota // of a script that looks like no other
-	latinLetter
-	foreignLetter // of a script of which some letters look like Latin ones
-	variantLetter // a Latin letter in another form, such as a wide or a bold one
-)
-
-// alike are letters of other scripts that look like Latin ones.
-const alike = "асеорхуіјѕһԁԛԝӏԍвкмнтАВЕКМНОРСТХУІЈЅҺӀ" + // Cyrillic
-	"αινκορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ" + // Greek
-	"օոսհցգզՕՍԼՏ" // Armenian
-
-func kindOf(r rune) letterKind {
-	switch {
-	case compatible(r):
-		return variantLetter
-	case unicode.Is(unicode.Latin, r):
-		return latinLetter
-	case unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret):
-		return foreignLetter
-	default:
-		return neutralLetter
-	}
+// readsAsLatin reports whether r is something beside which other characters may be taken
+// for Latin ones.
+func readsAsLatin(r rune) bool {
+	return isLetter(r) || isDigit(r) || r >= utf8.RuneSelf && unicode.Is(unicode.Latin, r)
 }
 
-// compatible reports whether r is a Latin letter or a digit in another form, which
-// means the same to some programs and not to others.
-func compatible(r rune) bool {
-	return 0xFF10 <= r && r <= 0xFF5A && (unicode.IsLetter(r) || unicode.IsDigit(r)) || // wide
-		0x1D400 <= r && r <= 0x1D7FF || // mathematical
-		0x2160 <= r && r <= 0x217F || // Roman numerals
-		0x24B6 <= r && r <= 0x24E9 || // in circles
-		r == 'ɑ' || r == 'ɡ'
+// isCompound reports whether a token is words with hyphens between them, and thus no
+// address, path or name of a file.
+func isCompound(token string) bool {
+	return !strings.ContainsFunc(strings.TrimRight(token, ".:"), func(r rune) bool { return r != '-' && isJoiner(r) })
 }
 
 // A word is a run of letters and digits, by what its letters are.
 type word struct {
-	letters  []Mark
-	kinds    []letterKind
-	count    [4]int
-	alike    int // how many letters of another script look like Latin ones
-	cyrillic bool
+	letters []Mark // and digits of other scripts, and marks
+	kinds   []letterKind
+	count   [kinds]int
+	digits  bool // it has digits from 0 to 9
+	beside  bool // a Latin word is joined to it
 }
 
 func newWord(text string, offset int) word {
 	var w word
 	for at, r := range text {
-		if !unicode.IsLetter(r) && !compatible(r) {
+		w.digits = w.digits || isDigit(r)
+		if !counts(r) {
 			continue
 		}
 		kind := kindOf(r)
 		w.letters, w.kinds = append(w.letters, Mark{offset + at, r}), append(w.kinds, kind)
 		w.count[kind]++
-		w.cyrillic = w.cyrillic || unicode.Is(unicode.Cyrillic, r)
-		if kind == foreignLetter && (strings.ContainsRune(alike, r) || !unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian)) {
-			w.alike++
-		}
+	}
+	if w.count[latinLetter] > 0 && w.count[foreignLetter] > 1 {
+		w.acceptAdjoining()
 	}
 	return w
 }
 
-// marks returns the letters that may be taken for others. Beside says that a Latin
-// word is joined to this one.
-func (w word) marks(beside bool) []Mark {
-	latin, foreign := w.count[latinLetter], w.count[foreignLetter]
-	switch {
-	case latin == 0 && beside && foreign > 1 && w.alike == len(w.letters):
-		return w.of(foreignLetter)
-	case latin == 0:
-		return nil
-	case w.cyrillic && foreign > latin:
-		return w.of(latinLetter, variantLetter)
-	case w.cyrillic || w.alike > 0:
-		return w.of(foreignLetter, variantLetter)
-	default:
-		return w.of(variantLetter)
+// acceptAdjoining makes the letters of foreign words neutral that stand beside a Latin one
+// in ordinary text: several letters of an adjoining script that do not all look Latin.
+func (w *word) acceptAdjoining() {
+	for start := 0; start < len(w.letters); start++ {
+		end, unlike := start, false
+		for ; end < len(w.letters) && w.adjoins(end); end++ {
+			unlike = unlike || !isAlike(w.letters[end].Rune)
+		}
+		if unlike && end-start > 1 {
+			for i := start; i < end; i++ {
+				w.kinds[i] = neutralLetter
+				w.count[foreignLetter]--
+				w.count[neutralLetter]++
+			}
+		}
+		start = max(start, end-1)
 	}
 }
 
-func (w word) of(kinds ...letterKind) []Mark {
+// adjoins reports whether a letter is of a script whose words stand beside Latin ones.
+func (w *word) adjoins(i int) bool {
+	r := w.letters[i].Rune
+	return w.kinds[i] == foreignLetter && (unicode.IsDigit(r) || unicode.In(r, adjoining...))
+}
+
+// isInCompounds reports whether ordinary text joins a word to a Latin one with a hyphen:
+// a Greek letter, as in α-helix, a Hebrew prefix, or a Russian word with letters that look
+// like Latin ones only if one does not look closely, as in web-сервер.
+func (w *word) isInCompounds() bool {
+	return len(w.letters) == 1 && unicode.In(w.letters[0].Rune, unicode.Greek, unicode.Hebrew) ||
+		slices.ContainsFunc(w.letters, func(m Mark) bool { return strings.ContainsRune("вмнт", m.Rune) })
+}
+
+// marks returns the letters that may be taken for others.
+func (w *word) marks() []Mark {
+	latin, foreign := w.count[latinLetter], w.count[foreignLetter]
+	switch {
+	case latin == 0 && w.beside && w.isDisguised():
+		return w.of(foreignLetter, variantLetter)
+	case latin == 0 && w.digits:
+		return w.foreignDigits()
+	case latin == 0:
+		return nil
+	case foreign > latin:
+		return w.of(latinLetter, variantLetter)
+	default:
+		return w.of(foreignLetter, variantLetter)
+	}
+}
+
+// isDisguised reports whether all letters of a word that has no plain Latin ones may be
+// taken for such.
+func (w *word) isDisguised() bool {
+	letters := false
+	for i, m := range w.letters {
+		if kind := w.kinds[i]; kind != variantLetter && (kind != foreignLetter || !isAlike(m.Rune)) {
+			return false
+		}
+		letters = letters || unicode.IsLetter(m.Rune)
+	}
+	return letters
+}
+
+func (w *word) of(kinds ...letterKind) []Mark {
 	var marks []Mark
 	for i, m := range w.letters {
 		if slices.Contains(kinds, w.kinds[i]) {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
+// foreignDigits returns the digits of other scripts.
+func (w *word) foreignDigits() []Mark {
+	var marks []Mark
+	for i, m := range w.letters {
+		if w.kinds[i] == foreignLetter && unicode.IsDigit(m.Rune) {
 			marks = append(marks, m)
 		}
 	}

@@ -345,7 +345,7 @@ func TestDecide(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/hom\u0435/\u0444\u0430\u0439\u043b.txt")
-	want := []string{"value /hom\u0435/\u0444\u0430\u0439\u043b.txt: Letters of different scripts in one word: \u0435 is U+0435 Cyrillic"}
+	want := []string{"value /hom\u0435/\u0444\u0430\u0439\u043b.txt: Characters that look like others: \u0435 is U+0435 Cyrillic"}
 	var page casefile.Page
 	o.do(t, "GET", "/api/approvals", "", nil).read(t, &page)
 	var a casefile.Approval

@@ -1,0 +1,183 @@
+package plain_test
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+)
+
+// marked returns the characters that are found in a text.
+func marked(t *testing.T, text string) string {
+	t.Helper()
+	got := ""
+	for _, m := range plain.Mixed(text) {
+		got += string(m.Rune)
+		if !strings.HasPrefix(text[m.At:], string(m.Rune)) {
+			t.Errorf("Mixed(%q): %q is not at %d", text, m.Rune, m.At)
+		}
+	}
+	return got
+}
+
+// Mixed finds letters that do not belong to the script of their word.
+func TestMixed(t *testing.T) {
+	tests := map[string]string{ // the characters that are found
+		"p\u0430yp\u0430l.com":               "\u0430\u0430",
+		"rm -rf /hom\u0435":                  "\u0435",
+		"g\u03bfogle":                        "\u03bf",
+		"g\u03c3ogle":                        "\u03c3",
+		"\u043f\u0430\u0440\u043e\u043bo":    "o", // one Latin letter among Cyrillic ones
+		"\u0430\u0440\u0440\u04cf\u0435.com": "\u0430\u0440\u0440\u04cf\u0435",
+		"\u0430\u0440\u0440\u04cf\u0435":     "",
+		"x\xff\u0430y":                       "\u0430",
+		"s\u0440":                            "\u0440",
+		"https://g\u101dogle.com":            "\u101d", // Burmese
+		"admin@p\u2d54ypal.com":              "\u2d54", // Tifinagh
+		"goog\u05dfe.com":                    "\u05df", // Hebrew
+		"goog\u05df\u05dfe.com":              "\u05df\u05df",
+		"app\u16c1e":                         "\u16c1", // Runes
+		"a\u13bfb":                           "\u13bf", // Cherokee
+		"\ua4e0pple.com":                     "\ua4e0", // Lisu
+		"ro\u2c9fot":                         "\u2c9f", // Coptic
+		"b\u0585ok":                          "\u0585", // Armenian
+		"log\u0e40n":                         "\u0e40", // Thai
+		"ww\u0e1e\u0e1e.com":                 "\u0e1e\u0e1e",
+		"goog\u0627e":                        "\u0627", // Arabic
+		"pass\u17b4\u3164\U00016fe4word":     "",       // hidden characters are escaped anyway
+		"pass\u17d2word":                     "\u17d2", // a mark of Khmer
+		"g\u0966ogle":                        "\u0966", // a digit of Hindi
+		"b\u0966\u0966k":                     "\u0966\u0966",
+		"1\u06650 EUR":                       "\u0665",
+		"\u0445.com":                         "\u0445", // one letter joined to a Latin word
+		"\u0430.com":                         "\u0430",
+		"\u04af.com":                         "\u04af",
+		"https://\u0445.com/login":           "\u0445",
+		"\u0430-bank":                        "\u0430",
+		"file_\u0430":                        "\u0430",
+		"\u03b1-bank.example":                "\u03b1",
+		"\u0e1e\u0e1e\u0e1e.example.com":     "\u0e1e\u0e1e\u0e1e",
+		"\u0262oogle.com":                    "\u0262", // Latin letters that hardly anybody writes
+		"t\u1d0fken":                         "\u1d0f",
+		"pa\u0261e":                          "\u0261",
+		"bank\u01c0e":                        "\u01c0",
+		"\u017fecret":                        "\u017f",
+		"\u212aernel":                        "\u212a",
+		"\ufb01le.txt":                       "\ufb01",
+		"adm\uff49n":                         "\uff49", // other forms
+		"\U0001d41aadmin":                    "\U0001d41a",
+		"\uff47\uff4f.com":                   "\uff47\uff4f",
+		"\u1d18\u1d00\u028f.com":             "\u1d18\u1d00\u028f",
+	}
+	for text, want := range tests {
+		if got := marked(t, text); got != want {
+			t.Errorf("Mixed(%q) = %+q; want %+q", text, got, want)
+		}
+	}
+	if got := plain.MixedWarning("p\u0430y p\u0430l"); got != "Characters that look like others: \u0430 is U+0430 Cyrillic" {
+		t.Errorf("MixedWarning = %q", got)
+	}
+	if got := plain.MixedWarning("g\u101dogle.com\u2215x"); got != "Characters that look like others: \u101d is U+101D Myanmar, \u2215 is U+2215 other" {
+		t.Errorf("MixedWarning = %q", got)
+	}
+	if got := plain.MixedWarning("plain"); got != "" {
+		t.Errorf("MixedWarning = %q for plain text", got)
+	}
+}
+
+// In a Latin word, every letter of another script is found, except for letters of scripts
+// that stand beside Latin ones in ordinary text and look like none of them.
+func TestEveryForeignLetter(t *testing.T) {
+	for r := rune(0x80); r < 0x20000; r++ {
+		foreign := unicode.IsLetter(r) && !unicode.In(r, unicode.Latin, unicode.Common, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo)
+		if !foreign || plain.Hidden(r) || strings.ContainsRune("ΓΔΘΛΞΠΣΦΨΩδθλμξπφψ\u2126", r) {
+			continue
+		}
+		if got := marked(t, "ab"+string(r)+"cd"); got != string(r) {
+			t.Errorf("%U in a word: %+q", r, got)
+		}
+	}
+}
+
+// Mixed finds signs that may be taken for those of an address.
+func TestSignsThatLookAlike(t *testing.T) {
+	for _, sign := range "\u2215\u2044\u29f8\u2024\u2236\ua789\ufe55\ufe6b\uff0f\uff0e\u3002\uff61\uff1a\uff20\uff1f\uff03\u30ce" {
+		text := "https://github.com" + string(sign) + "acme.evil.example/x"
+		if got := marked(t, text); got != string(sign) {
+			t.Errorf("Mixed(%q) = %+q", text, got)
+		}
+	}
+	for text, want := range map[string]string{
+		"https:\u2215\u2215github.com": "\u2215\u2215",
+		"github\u2024com":              "\u2024",
+		"google\uff0ecom":              "\uff0e",
+		"google\u3002com":              "\u3002",
+		"ann\uff20example.com":         "\uff20",
+		"/tmp\u29f8x":                  "\u29f8",
+		"https://github.com\uff0facme.evil.example/\u597d": "\uff0f",
+	} {
+		if got := marked(t, text); got != want {
+			t.Errorf("Mixed(%q) = %+q; want %+q", text, got, want)
+		}
+	}
+}
+
+// ordinary are texts as people write them.
+var ordinary = []string{
+	"plain text, café, naïve, straße, https://example.com/a?b=c#d",
+	"Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. GROẞE Grüße, 5 µm, 3 m², 1½ Äpfel",
+	"Dès Noël où un zéphyr haï me vêt de glaçons würmiens, je dîne d’exquis rôtis de bœuf au kir à l’aÿ d’âge mûr. Mᵐᵉ Curie, 1ᵉʳ, nº 5",
+	"Do bạch kim rất quý nên sẽ dùng để lắp vô xương. Đặng Thị Hằng gửi email cho Nguyễn Văn Ưng.",
+	"Pijamalı hasta yağız şoföre çabucak güvendi. IĞDIR ılık, İstanbul'da, adım_adım.txt",
+	"Pchnąć w tę łódź jeża lub ośm skrzyń fig. Zażółć gęślą jaźń",
+	"El pingüino Wenceslao hizo kilómetros; 1ª vez. Čeština, slovenčina, magyarország, română șț, íslenska þð, malti ħ, cymraeg ŵ, azərbaycan",
+	"Съешь же ещё этих мягких французских булок, да выпей чаю. файл.txt, USB-кабель, Wi-Fi-роутер, web-сервер, отчёт_2024.xlsx, https://пример.рф/путь, IT-отдел и/или HR",
+	"Чуєш їх, доцю, га? Кумедна ж ти, прощайся без ґольфів! Об’єкт, пам'ять",
+	"Ξεσκεπάζω την ψυχοφθόρα βδελυγμία. γεια σου, αρχείο.txt, το PDF και το USB, Wi-Fi",
+	"Δx, 5µs, σ², 10kΩ, λ-calculus, π/2, α-helix, the τ-lepton. γ-ray and β-test",
+	"いろはにほへと ちりぬるを。iPhoneを買う。ＡＢＣ株式会社、iOS／Android対応、URL：https://example.com/a。次はVer.2へ更新、A：B、Node.jsを使う。「OK？」と聞いた",
+	"我能吞下玻璃而不伤身体。我用Go。Java也可以，邮箱：ann@example.com。详情见https://example.com/a。谢谢！支持iOS／Android，v1.2：修复",
+	"키스의 고유조건은 입술끼리 만나야 하고 특별한 기술은 필요치 않다. iPhone을 사다, PDF로",
+	"صِف خَلقَ خَودِ كَمِثلِ الشَمسِ إِذ بَزَغَت. ملف PDF، الـPDF والـUSB، رقم ١٢٣، iPhone ١٥، تقرير.pdf",
+	"متن فارسی با عدد ۱۲۳ و PDF. گزارش.pdf",
+	"דג סקרן שט בים מאוכזב ולפתע מצא חברה. קובץ PDF, ה-PDF, ו-Google, מסמך.pdf, קבצי PDFים, שלום abc",
+	"ऋषियों को सताने वाले दुष्ट राक्षसों। PDF फ़ाइल, फ़ाइल.pdf, १२३, iPhoneका",
+	"বাংলা লেখা, PDFটি, ১২৩",
+	"เป็นมนุษย์สุดประเสริฐเลิศคุณค่า กดปุ่มOKเพื่อบันทึก ใช้iPhoneได้ บนFacebook ไฟล์.pdf ๑๒๓",
+	"မြန်မာစာ PDFဖိုင်, ភាសាខ្មែរ PDFឯកសារ, ພາສາລາວ PDFເອກະສານ",
+	"தமிழ் PDF, తెలుగు PDF, ಕನ್ನಡ PDF, മലയാളം PDF, ქართული PDF-ის, հայերեն PDF, አማርኛ PDF",
+	"xⁿ, H₂O, CO₂e, 1ˢᵗ, 2⁄3, 1⁄2-inch, № 5, ™, 25 °C, 10–20, a—b, “quoted”, ‘so’, …, •, →",
+	"Ɛyɛ me anigye sɛ mihyiaa wo. Ŋutsu la ɖu nu. Ɗan ƙasa",
+}
+
+// Ordinary text of any language is left alone.
+func TestOrdinaryText(t *testing.T) {
+	for _, text := range ordinary {
+		if got := plain.MixedWarning(text); got != "" {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	for _, text := range []string{"\uff21\uff22\uff23", "p\u0061y", "\u05e9\u05dc\u05d5\u05dd abc"} { // wide letters among themselves
+		if got := marked(t, text); got != "" {
+			t.Errorf("Mixed(%q) = %+q", text, got)
+		}
+	}
+}
+
+func FuzzMixed(f *testing.F) {
+	f.Add("p\u0430yp\u0430l.com")
+	f.Add("https://github.com\u2215acme\uff0fx\u02d0\u30ce1\u06650")
+	for _, text := range ordinary {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		last := -1
+		for _, m := range plain.Mixed(text) {
+			if m.At <= last || plain.Hidden(m.Rune) || !strings.HasPrefix(text[m.At:], string(m.Rune)) {
+				t.Fatalf("Mixed(%q) has %q at %d after %d", text, m.Rune, m.At, last)
+			}
+			last = m.At
+		}
+	})
+}
