@@ -134,16 +134,14 @@ func TestArguments(t *testing.T) {
 // A name that differs from another in spaces alone is marked, and a warning says why.
 func TestNameWithSpaces(t *testing.T) {
 	a := casefile.Approval{ID: "tg_aaaaaaaa-1", Tool: `delete_file\u0020`, Principal: `ops-bot\u0020`, State: task.InputRequired}
-	var list, shown strings.Builder
+	var list strings.Builder
 	if err := (&screen{w: &list}).table([]casefile.Approval{a}, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&screen{w: &shown}).show(a, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	shown := (&screen{}).record(a, time.Time{})
 	for _, want := range []string{`delete_file\u0020 (!)`, `ops-bot\u0020 (!)`, `tool delete_file\u0020: Spaces at an end, or several in a row`} {
-		if !strings.Contains(list.String(), want) || !strings.Contains(shown.String(), want) {
-			t.Errorf("no %s in\n%s\n%s", want, &list, &shown)
+		if !strings.Contains(list.String(), want) || !strings.Contains(shown, want) {
+			t.Errorf("no %s in\n%s\n%s", want, &list, shown)
 		}
 	}
 }

@@ -81,10 +81,10 @@ func (o *Outbox) Names() []string {
 // A Status says whether a channel works.
 type Status struct {
 	Channel        string    `json:"channel"`
-	Waiting        int       `json:"waiting"`        // messages that could not be sent yet
-	Since          time.Time `json:"since,omitzero"` // the first failure since the last success
-	Error          string    `json:"error,omitzero"` // the last failure
-	DecisionsError string    `json:"deaf,omitzero"`  // why answers of people do not arrive, if they do not
+	Waiting        int       `json:"waiting"`                 // messages that could not be sent yet
+	Since          time.Time `json:"since,omitzero"`          // the first failure since the last success
+	Error          string    `json:"error,omitzero"`          // the last failure
+	DecisionsError string    `json:"decisionsError,omitzero"` // why decisions made on the channel do not arrive, if they do not
 }
 
 // Statuses returns the status of each channel, by name.
