@@ -109,7 +109,6 @@ func (e Fail) apply(t *Task, now time.Time) *Error {
 	return t.keep(*e.Result)
 }
 
-// check returns what is wrong with e as the end of a task in state s.
 // checkRun refuses e if it must not end the run of t.
 func (e Fail) checkRun(t *Task, now time.Time) *Error {
 	if e.Executor != "" || e.Result != nil {
@@ -123,6 +122,7 @@ func (e Fail) checkRun(t *Task, now time.Time) *Error {
 	return nil
 }
 
+// check returns what is wrong with e as the end of a task in state s.
 func (e Fail) check(s State) *Error {
 	mayHaveRun := e.Failure.Ran == RanYes || e.Failure.Ran == RanUnknown || e.Result != nil
 	switch {

@@ -240,7 +240,7 @@ func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgeme
 	t, _, err := hold{r}.toDesk(ctx, m, judged, r.send())
 	held.bind(r.ref(t.ID))
 	if err != nil {
-		return r.messageOf(r.dialect().Refuse(err))
+		return r.notHeldMessage(err)
 	}
 	if t = r.collect(ctx, t); !t.State.Terminal() {
 		return r.stillPending(ctx, t)

@@ -100,7 +100,7 @@ func (h hold) notHeld(err error) error {
 	if errors.Is(err, ErrGone) {
 		return ErrGone
 	}
-	if _, known := errors.AsType[*task.Error](err); !known || errors.Is(err, task.ErrUnavailable) {
+	if storeFailed(err) {
 		return h.reply.Refuse(h.StoreFailed(err))
 	}
 	status := Answered

@@ -69,6 +69,9 @@ func (r *Request) pendingError(t task.Task) []byte {
 // that the call ran, or did not run, only if that is so; it does not invite the
 // model to change the call; and it ends the model's turn in time.
 func (r *Request) pendingText(ctx context.Context, t task.Task) string {
+	if _, shared := r.owner(); shared {
+		return r.lostText(ctx, t)
+	}
 	switch {
 	case t.State == task.Executing:
 		return "This call was approved and is running. " +
@@ -78,9 +81,6 @@ func (r *Request) pendingText(ctx context.Context, t task.Task) string {
 	case t.State == task.Approved:
 		return "This call was approved and has not run yet. " +
 			"Call the tool again with exactly the same arguments: it then runs, once, and you get its result."
-	}
-	if _, shared := r.owner(); shared {
-		return r.withdrawnText(ctx, t)
 	}
 	waits := "It waits for approval by " + r.dialect().Facts(t) + ". It has not run. "
 	if r.hub.pending.add(t.ID) <= callAgain {
@@ -93,6 +93,21 @@ func (r *Request) pendingText(ctx context.Context, t task.Task) string {
 	}
 	return waits + "Do not call the tool again now. Tell the user that the call waits for approval" + where +
 		", and that it runs when they ask for it again after that."
+}
+
+// lostText returns the text for a model whose client cannot be recognised when it calls
+// again. A call that it would make again is another call.
+func (r *Request) lostText(ctx context.Context, t task.Task) string {
+	const lost = "The gate cannot recognise this client when it calls again, so its result cannot be had. " +
+		"Do not call the tool again: that would be another call. Tell the user."
+	switch {
+	case t.State == task.Executing:
+		return "This call was approved and is running. " + lost
+	case t.State.Terminal():
+		return "This call has ended. " + lost
+	default:
+		return r.withdrawnText(ctx, t)
+	}
 }
 
 // withdrawnText withdraws a call whose client could not find it again, and says

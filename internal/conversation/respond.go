@@ -113,9 +113,15 @@ func (r *responder) StoreFailed(err error) *wire.Problem {
 	return p
 }
 
+// storeFailed reports whether err is a failure of the store, and not its answer.
+func storeFailed(err error) bool {
+	_, known := errors.AsType[*task.Error](err)
+	return !known || errors.Is(err, task.ErrUnavailable)
+}
+
 // notHeldMessage returns the answer to a request that could not be held.
 func (r *responder) notHeldMessage(err error) []byte {
-	if _, known := errors.AsType[*task.Error](err); !known {
+	if storeFailed(err) {
 		return r.problemMessage(r.StoreFailed(err))
 	}
 	return r.messageOf(r.dialect().Refuse(err))

@@ -84,6 +84,7 @@ func TestStoreFails(t *testing.T) {
 			if modern.status != http.StatusServiceUnavailable {
 				t.Errorf("status %d; want 503", modern.status)
 			}
+			wantText(t, "batch", h.ask("["+toolCall("1", "hold_x", "")+"]"), `"code":-32013`, `"store_unavailable"`, tt.told)
 			wantText(t, "forwarded", h.ask(toolCall("1", "get_x", "")), "done get_x")
 			if ran := h.ran(); len(ran) != 1 {
 				t.Errorf("ran %v; want the forwarded call only", ran)

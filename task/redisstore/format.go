@@ -13,7 +13,7 @@ import (
 
 // format is the newest form of the keys. It is raised when programs that know
 // only an older one must not write any more.
-const format = "3"
+const format = "4"
 
 // outdated begins the error of a script that is of an older format.
 const outdated = "TGOUTDATED"

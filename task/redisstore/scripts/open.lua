@@ -8,6 +8,9 @@
 -- Format 2 has no list of the tasks that owe their upstream something. All that
 -- may are put on it: whoever finds them looks.
 --
+-- Format 3 has the same keys as format 4. Programs of format 3 cannot read the checksum of
+-- a result, and do not record how tools were last approved.
+--
 -- KEYS: format, the inbox of format 1, the inbox, the tasks that owe something,
 -- those that were cancelled and those that have expired.
 -- ARGV: the newest format.
@@ -20,7 +23,7 @@ if found == '1' then
 end
 if found == '1' or found == '2' then
   redis.call('ZUNIONSTORE', KEYS[4], 2, KEYS[5], KEYS[6])
-elseif found then
+elseif found and found ~= '3' then
   return found
 end
 redis.call('SET', KEYS[1], ARGV[1])
