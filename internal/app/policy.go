@@ -84,12 +84,10 @@ func policyConfig(cfg config.Config) (policy.Config, error) {
 	for _, s := range cfg.Cedar.Sources {
 		c.Cedar = append(c.Cedar, policy.Source(s))
 	}
-	if cfg.Wrap {
-		return c, nil // one file may have the rules of several wraps
-	}
 	for _, u := range cfg.Upstreams {
 		c.Upstreams = append(c.Upstreams, u.Name)
 	}
+	c.Upstreams = append(c.Upstreams, cfg.OtherServers...)
 	return c, nil
 }
 

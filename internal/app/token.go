@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -62,13 +63,13 @@ func (o *operators) takeTokenFile(first string) (err error) {
 	name := first
 	for n := 2; n <= maxTokenFiles; n++ {
 		o.tokenLock, err = filelock.Lock(name + ".lock")
-		if !errors.Is(err, filelock.ErrLocked) {
+		if !errors.Is(err, filelock.ErrLocked) && !errors.Is(err, fs.ErrPermission) { // or it is another user's
 			break
 		}
 		name = first + "-" + strconv.Itoa(n)
 	}
 	if err != nil {
-		return fmt.Errorf("lock %s: %w; set operators.token or another state_dir", name, err)
+		return fmt.Errorf("lock a file beside %s: %w; set operators.token or another state_dir", first, err)
 	}
 	if o.tokenFile = name; name != first {
 		o.log.Warn("another gate has its operator token in the same state directory; that of this gate is in a file of its own", "other", first, "file", name)

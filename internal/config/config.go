@@ -23,11 +23,16 @@ import (
 // A Config has all settings of a gate. It is plain data with every
 // default filled in, and is never changed after [Load] has returned it.
 type Config struct {
-	Wrap      bool   // one agent reaches one server through a pipe: nothing listens for agents, and the file may have rules for other servers
+	Wrap      bool   // one agent reaches one server through a pipe: nothing listens for agents
 	Listen    string // host:port for agents
 	ListenTLS Certificate
 	Operators Operators
 	Upstreams []Upstream // at least one
+
+	// OtherServers are the names of the upstreams in the file of a wrap, which has a
+	// server of its own. Rules may be for them.
+	OtherServers []string
+
 	Policy
 	WholeBatches   bool      // hold all of a batch of which something needs approval
 	Drafts         bool      // show modern agents approvals as drafts of MCP propose

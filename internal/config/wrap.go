@@ -11,9 +11,15 @@ import (
 var unusedByWrap = []string{"listen", "listen_tls", "identity", "upstreams"}
 
 // wrap makes server the only upstream, and forgets what the file and the variables say
-// of settings that a wrap does not use, with all that is wrong there.
+// of settings that a wrap does not use, with all that is wrong there. The names of the
+// upstreams in the file are kept: its rules may be for them.
 func (l *loader) wrap(server Upstream) {
 	unset := Default()
+	for _, u := range l.cfg.Upstreams {
+		if u.Name != server.Name {
+			l.cfg.OtherServers = append(l.cfg.OtherServers, u.Name)
+		}
+	}
 	l.cfg.Listen, l.cfg.ListenTLS, l.cfg.Identity = unset.Listen, unset.ListenTLS, unset.Identity
 	l.cfg.Wrap, l.cfg.Upstreams = true, []Upstream{server}
 	unused := func(path string) bool {

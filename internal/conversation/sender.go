@@ -77,8 +77,8 @@ func (s *sender) delivered(ctx context.Context, t *task.Task) {
 // collect starts t, if it is approved, for a client that asks for its outcome and does not
 // wait for it, and returns t as it is then.
 func (s *sender) collect(ctx context.Context, t task.Task) task.Task {
-	if t.State != task.Approved {
-		return t
+	if _, shared := s.owner(); shared || t.State != task.Approved {
+		return t // a client that cannot be recognised could not get the result
 	}
 	started, err := s.hub.cfg.Desk.Collect(ctx, s.ref(t.ID), s.send())
 	if err != nil {
