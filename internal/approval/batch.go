@@ -67,21 +67,27 @@ func toolsInBatch(c Call) []casefile.ToolInBatch {
 	if err != nil || !p.Batch {
 		return nil
 	}
-	tools, described := make([]casefile.ToolInBatch, len(p.Messages)), map[casefile.ToolInBatch]bool{}
+	tools, first := make([]casefile.ToolInBatch, len(p.Messages)), map[casefile.ToolInBatch]int{}
 	for i := range p.Messages {
 		subject, governed := subjectOf(&p.Messages[i])
 		if !governed {
 			continue
 		}
-		one := casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
-		tools[i] = one
-		if !described[one] && i < len(c.InBatch) {
-			tools[i].Description = plain.Text(c.InBatch[i].Description, maxDescription)
+		tools[i] = casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
+		if _, seen := first[tools[i]]; !seen && i < len(c.InBatch) {
+			first[tools[i]] = i
 		}
-		described[one] = true
+	}
+	share := min(maxDescription, maxDescriptions/max(1, len(first)))
+	for _, i := range first {
+		tools[i].Description = plain.Text(c.InBatch[i].Description, share)
 	}
 	return tools
 }
+
+// maxDescriptions is how many characters of descriptions are kept of a batch. The tools in
+// it share them equally.
+const maxDescriptions = 4 * maxDescription
 
 // inBatch returns what of a task the policy is asked about, one by one. Of one
 // that cannot be read it returns what nobody allows.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -100,6 +101,36 @@ func TestBatchDescribed(t *testing.T) {
 			a, err := o.Show(t.Context(), o.hold(t, batchOf(i, tt.tools...)).ID)
 			if err != nil || a.Description != tt.want {
 				t.Errorf("description %q, %v; want %q", a.Description, err, tt.want)
+			}
+		}
+	})
+}
+
+// The descriptions of many tools take no more room than those of a few: all lists read them.
+func TestBatchDescribedBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for n, tt := range []struct{ tools, each int }{{1, 2000}, {4, 2000}, {40, 200}} {
+			var tools []used
+			for i := range tt.tools {
+				tools = append(tools, used{fmt.Sprint("tool", i), approval.Tool{Digest: "v2-a", Description: strings.Repeat("é", 3000)}})
+			}
+			held := o.hold(t, batchOf(n, append(tools, tools[0])...))
+			a, err := o.Show(t.Context(), held.ID)
+			if got := strings.Count(a.Description, "é"); err != nil || got > tt.tools*tt.each || got < tt.tools*(tt.each-1) {
+				t.Errorf("%d tools: %d characters of descriptions, %v; want about %d of each", tt.tools, got, err, tt.each)
+			}
+			if got := len(held.Outline().Verdict.Facts); got > 32<<10 {
+				t.Errorf("%d tools: the facts have %d bytes", tt.tools, got)
+			}
+		}
+		page, err := o.Pending(t.Context(), casefile.Filter{})
+		if err != nil || len(page.Approvals) != 3 {
+			t.Fatal(page, err)
+		}
+		for _, a := range page.Approvals {
+			if got := utf8.RuneCountInString(a.Description); got == 0 || got > 4<<10 {
+				t.Errorf("the description in a list has %d characters", got)
 			}
 		}
 	})
@@ -203,5 +234,44 @@ func TestBatchRedacted(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Approvers see what a message of a batch is about. A member of that name in another message
+// is redacted as it is in a call of its own, where it is sent besides.
+func TestBatchRedactedByMethod(t *testing.T) {
+	for _, tt := range []struct {
+		method, params string
+		shown          bool // whether the secret is what the message is about
+	}{
+		{"tools/call", `{"name":"delete_file","arguments":{},"uri":"secret"}`, false},
+		{"resources/read", `{"uri":"file:///a","name":"secret"}`, false},
+		{"resources/read", `{"uri":"secret"}`, true},
+		{"resources/subscribe", `{"uri":"secret"}`, true},
+		{"prompts/get", `{"name":"secret","arguments":{}}`, true},
+		{"prompts/get", `{"name":"a","uri":"secret"}`, false},
+		{"logging/setLevel", `{"name":"secret","uri":"secret"}`, false},
+	} {
+		for _, redact := range [][]string{{"uri", "name"}, {"arguments.uri", "arguments.name"}, {"arguments"}, {"arguments.*"}} {
+			t.Run(fmt.Sprint(tt.method, tt.params, redact), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := open(t, nil)
+					o.setWorkflow("ops", approval.Workflow{Redact: redact})
+					c := batchOf(1)
+					const other = `{"jsonrpc":"2.0","id":%d,"method":"%s","params":{"name":"n","uri":"u"}}`
+					c.Message = fmt.Appendf(nil, `[`+other+`,{"jsonrpc":"2.0","id":3,"method":%q,"params":%s},`+other+`]`,
+						1, "tools/call", tt.method, tt.params, 2, "resources/read")
+					got, err := o.Case(t.Context(), o.hold(t, c).ID, o.Objection(alice))
+					if err != nil || strings.Contains(string(got.Whole), "secret") != tt.shown {
+						t.Errorf("the whole is %s, %v", got.Whole, err)
+					}
+					for _, seen := range []string{`"params":{"name":"n","uri":"[redacted]"}`, `"params":{"name":"[redacted]","uri":"u"}`} {
+						if !strings.Contains(string(got.Whole), seen) || !strings.Contains(string(got.Arguments), seen) {
+							t.Errorf("the whole is %s, the arguments are %s; want %s", got.Whole, got.Arguments, seen)
+						}
+					}
+				})
+			})
+		}
 	}
 }

@@ -70,7 +70,7 @@ func alsoSent(m *jsonrpc.Message) (string, error) {
 // unknownParams returns the members of params that are neither shown elsewhere
 // nor dropped.
 func unknownParams(m *jsonrpc.Message) object {
-	subject := subjectMember(m.Method)
+	subject := policy.SubjectMember(m.Method)
 	params := object{}
 	for name, value := range m.Params.Members() {
 		if name != subject && !slices.Contains(knownParams, name) {
@@ -108,18 +108,10 @@ const maxSubject = 2000
 func CheckCarried(m *jsonrpc.Message, subject string) error {
 	if len(subject) > maxSubject {
 		return fmt.Errorf("a call that needs approval cannot have a %s of more than %d bytes, of which its approver might not see the end",
-			subjectMember(m.Method), maxSubject)
+			policy.SubjectMember(m.Method), maxSubject)
 	}
 	_, err := alsoSent(m)
 	return err
-}
-
-// subjectMember returns the member of params that names what a request is about.
-func subjectMember(method string) string {
-	if kind, _ := policy.Governed(method); kind == policy.Resource {
-		return "uri"
-	}
-	return "name"
 }
 
 // withoutTasks returns capabilities without the tasks extension: whether the
@@ -205,7 +197,7 @@ func requestID(t task.Task, place int) []byte {
 // outgoingParams returns the params of the request that makes c, which came in m.
 func outgoingParams(c task.Call, m *jsonrpc.Message) []byte {
 	params := object{}
-	params.add(subjectMember(c.Method), jsonrpc.AppendString(nil, c.Name))
+	params.add(policy.SubjectMember(c.Method), jsonrpc.AppendString(nil, c.Name))
 	if c.Arguments != "" {
 		params.add("arguments", []byte(c.Arguments))
 	}

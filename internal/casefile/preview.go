@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -45,7 +46,7 @@ type item struct {
 func (v *Viewer) item(ctx context.Context, t task.Task) (*item, error) {
 	f := ReadFacts(t)
 	if f.Preview != nil && f.Preview.Redacted == v.redacted(t) {
-		return &item{v.describe(t, f, f.Preview, maxListed), f.Principal.ID, t.Owner}, nil
+		return newItem(t, f, v.describe(t, f, f.Preview, maxListed)), nil
 	}
 	whole, err := v.cfg.Store.Get(ctx, task.AnyOwner().Ref(t.ID))
 	switch {
@@ -57,7 +58,14 @@ func (v *Viewer) item(ctx context.Context, t task.Task) (*item, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &item{v.view(whole, maxListed), f.Principal.ID, t.Owner}, nil
+	return newItem(t, f, v.view(whole, maxListed)), nil
+}
+
+// newItem returns the item of t, with the beginning of a description that is long, as that of
+// a batch can be.
+func newItem(t task.Task, f Facts, a Approval) *item {
+	a.Description = plain.Text(a.Description, maxListed)
+	return &item{a, f.Principal.ID, t.Owner}
 }
 
 // logUnreadable logs that calls are left out of lists.

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -62,6 +62,8 @@ type redaction struct {
 	hidden map[jsontext.Pointer]bool
 	full   func() bool // what was copied is enough
 
+	subject string // in a batch: the member of params that names what the message is about
+
 	clean func(text string) string // changes every text; nil if there is nothing to change
 	cut   func() jsontext.Value    // returns the beginning of a string at which the input ends; nil if it must not end there
 }
@@ -99,10 +101,10 @@ func parsePaths(texts []string) []path {
 }
 
 // below returns what the paths name inside of the member called name.
-func below(paths []path, name string) []path {
+func (r *redaction) below(paths []path, name string) []path {
 	var inner []path
 	for _, p := range paths {
-		if len(p) > 0 && matches(p[0], name) {
+		if len(p) > 0 && r.matches(p[0], name) {
 			inner = append(inner, p[1:])
 		}
 	}
@@ -110,25 +112,18 @@ func below(paths []path, name string) []path {
 }
 
 // matches reports whether a step of a path names the member called name.
-func matches(step, name string) bool {
-	switch step {
-	case "*":
-		return true
-	case unknownParams:
-		return !isKnownParam(name)
-	default:
-		return strings.EqualFold(step, name)
+func (r *redaction) matches(step, name string) bool {
+	step, unknown := strings.CutPrefix(step, unknownParam)
+	if unknown && (name == r.subject || name == "arguments" || name == "_meta") {
+		return false
 	}
+	return step == "*" || strings.EqualFold(step, name)
 }
 
-// unknownParams is the step of a path that names those members of the params of a
+// unknownParam begins a step of a path that names only those members of the params of a
 // message in a batch that are neither its arguments, nor its metadata, nor what the message
 // is about. No path of a workflow has it.
-const unknownParams = "\x00"
-
-func isKnownParam(name string) bool {
-	return slices.ContainsFunc([]string{"name", "uri", "arguments", "_meta"}, func(known string) bool { return strings.EqualFold(known, name) })
-}
+const unknownParam = "\x00"
 
 // namesAll reports whether one of the paths names the value itself.
 func namesAll(paths []path) bool {
@@ -157,6 +152,7 @@ func (r *redaction) copy(paths []path) error {
 		v, err := r.from.ReadValue()
 		switch {
 		case err == nil:
+			r.noteMethod(v)
 			return r.write(paths, v)
 		case text && r.cut != nil:
 			return cmp.Or(r.write(paths, r.cut()), err)
@@ -164,6 +160,19 @@ func (r *redaction) copy(paths []path) error {
 			return err
 		}
 	}
+}
+
+// noteMethod remembers what the message of a batch is about if v is its method, which stands
+// before its params.
+func (r *redaction) noteMethod(v jsontext.Value) {
+	if r.from.StackDepth() != 2 || r.from.StackPointer().LastToken() != "method" {
+		return
+	}
+	method, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		method = nil
+	}
+	r.subject = policy.SubjectMember(string(method))
 }
 
 // write writes a value that is neither an object nor an array.
@@ -220,7 +229,7 @@ func (r *redaction) copyInside(paths []path) error {
 			if err != nil {
 				return err
 			}
-			inner = below(paths, name.String())
+			inner = r.below(paths, name.String())
 			if err := r.writeName(name.String()); err != nil {
 				return err
 			}
@@ -242,14 +251,10 @@ func pathsInBatch(paths []path) []path {
 	var inner []path
 	for _, p := range paths {
 		inner = append(inner, append(path{"params", "arguments"}, p...), append(path{"params", "_meta"}, p...))
-		switch {
-		case len(p) == 0:
-			inner = append(inner, path{"params", unknownParams})
-		case p[0] == "*":
-			inner = append(inner, append(path{"params", unknownParams}, p[1:]...))
-		case !isKnownParam(p[0]):
-			inner = append(inner, append(path{"params"}, p...))
+		if len(p) == 0 {
+			p = path{"*"}
 		}
+		inner = append(inner, append(path{"params", unknownParam + p[0]}, p[1:]...))
 	}
 	return inner
 }
@@ -292,7 +297,7 @@ func besides(paths []path) []path {
 func (v *Viewer) redacted(t task.Task) string {
 	text := strings.Join(v.redactedPaths(t), "\n")
 	if t.Call.Method == MethodBatch {
-		text += "\nalso besides the arguments"
+		text += "\nalso besides the arguments, except what the method is about"
 	}
 	return text
 }

@@ -44,6 +44,11 @@ var shownMutations = []mutation{
 		approvalPkg, "^TestBatchRedacted$",
 	},
 	{
+		"a secret that has the name of another method's subject is shown", "internal/casefile/redact.go",
+		`(name == r.subject || `, `(name == "name" || name == "uri" || `,
+		approvalPkg, "^TestBatchRedactedByMethod$",
+	},
+	{
 		"the results of a batch are not redacted", "internal/casefile/result.go",
 		`append(path{"responses", "result"}, p...)`, `append(path{"result"}, p...)`,
 		approvalPkg, "^TestBatchRedacted$",

@@ -90,6 +90,19 @@ func Governed(method string) (Kind, bool) {
 	}
 }
 
+// SubjectMember returns the member of the params of a request that names what the request is
+// about, and "" if policy does not govern such requests.
+func SubjectMember(method string) string {
+	switch kind, governed := Governed(method); {
+	case !governed:
+		return ""
+	case kind == Resource:
+		return "uri"
+	default:
+		return "name"
+	}
+}
+
 // A Config is what a [Snapshot] is compiled from.
 type Config struct {
 	Rules     []Rule
