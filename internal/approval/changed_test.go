@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -99,6 +100,109 @@ func TestChangedSinceEarlierVersion(t *testing.T) {
 		stop()
 		if got := o.changed(t, o.hold(t, defined("/b", "v2-bb")).ID); got == nil || got.ID != first.ID {
 			t.Errorf("changed: %+v", got)
+		}
+	})
+}
+
+// The last approval counts although there is no record of it, but one of an earlier approval:
+// the gate died before it wrote the record, or a gate of an earlier version took the decision.
+func TestChangedSinceApprovalWithoutRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		// These are held before the approval and decided after it.
+		same, other := o.hold(t, defined("/c", "v2-bb")), o.hold(t, defined("/d", "v2-aa"))
+		pass(time.Second)
+		o.approve(t, o.hold(t, defined("/a", "v2-aa")).ID)
+		old := o.records(t)[0]
+		pass(time.Second)
+		last := o.hold(t, defined("/b", "v2-bb"))
+		o.approve(t, last.ID)
+		if err := o.store.DeleteRecord(t.Context(), old.Name); err != nil {
+			t.Fatal(err)
+		}
+		old.Version = 1
+		if err := o.store.PutRecord(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		for _, held := range []task.Task{same, o.hold(t, defined("/e", "v2-bb"))} {
+			if got := o.changed(t, held.ID); got != nil {
+				t.Errorf("changed although it is as it was last approved: %+v", got)
+			}
+		}
+		for _, held := range []task.Task{other, o.hold(t, defined("/f", "v2-aa"))} {
+			if got := o.changed(t, held.ID); got == nil || got.ID != last.ID {
+				t.Errorf("changed: %+v; want since %s", got, last.ID)
+			}
+		}
+		// A decided call keeps the warning that its approvers saw.
+		o.approve(t, other.ID)
+		pass(time.Second)
+		o.approve(t, same.ID)
+		got, err := o.Case(t.Context(), other.ID, o.Objection(alice))
+		if err != nil || got.Changed == nil || got.Changed.ID != last.ID {
+			t.Errorf("changed after the decision: %+v, %v; want since %s", got.Changed, err, last.ID)
+		}
+	})
+}
+
+// A call that a standing approval lets run is no precedent: people last approved the tool as
+// it was defined in another call.
+func TestChangedDespiteStandingApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		o.allowGrants("ops")
+		o.grant(t, toolCall(`{"path":"/a"}`), terms(5))
+		pass(time.Second)
+		last := o.hold(t, defined("/b", "v2-bb"))
+		o.approve(t, last.ID)
+		pass(time.Second)
+		if ran := o.hold(t, toolCall(`{"path":"/a"}`)); ran.Approval.Grant() == "" {
+			t.Fatalf("no standing approval let it run: %+v", ran.Approval)
+		}
+		pass(time.Second)
+		if got := o.changed(t, o.hold(t, defined("/c", "v2-bb")).ID); got != nil {
+			t.Errorf("changed although it is as people last approved it: %+v", got)
+		}
+		if got := o.changed(t, o.hold(t, toolCall(`{"path":"/d"}`)).ID); got == nil || got.ID != last.ID {
+			t.Errorf("changed: %+v; want since %s", got, last.ID)
+		}
+	})
+}
+
+// The date of a precedent has a year: records are kept for two.
+func TestChangedOnDate(t *testing.T) {
+	p := casefile.Precedent{ID: "tg_1", At: time.Date(2025, 8, 22, 10, 30, 0, 0, time.UTC)}
+	if got := p.Caution(); !strings.HasSuffix(got, ", on 22 August 2025 at 10:30 UTC") {
+		t.Errorf("caution %q", got)
+	}
+}
+
+// While housekeeping reads the journal of an earlier version, some entries at a time, no
+// warning comes of an approval that was not the last one.
+func TestChangedWhileIndexing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		for _, digest := range []string{"v2-aa", "v2-bb"} {
+			if err := o.store.Append(t.Context(), task.Note{
+				At: time.Now(), Task: task.ID("tg_" + digest), Step: "decided", Upstream: "files", Method: "tools/call", Tool: "delete_file",
+				ToolDigest: digest, Approver: "alice", To: task.Approved,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+		}
+		same, other := o.hold(t, defined("/a", "v2-bb")), o.hold(t, defined("/b", "v2-aa"))
+		for step := range 10 {
+			if err := (precedent.Store{Records: o.store}).Index(t.Context(), o.store, 1); err != nil {
+				t.Fatal(err)
+			}
+			if got := o.changed(t, same.ID); got != nil {
+				t.Errorf("step %d: changed although it is as it was last approved: %+v", step, got)
+			}
+			if got := o.changed(t, other.ID); got == nil || got.ID != "tg_v2-bb" {
+				t.Errorf("step %d: changed: %+v", step, got)
+			}
 		}
 	})
 }

@@ -1,10 +1,11 @@
 package casefile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/plain"
@@ -44,7 +45,7 @@ func (p Precedent) Caution() string {
 // name returns the name of the first of the tools, so short that it pushes nothing away.
 func (p Precedent) name() string { return plain.Name(p.Tools[0], 60) }
 
-func (p Precedent) date() string { return p.At.UTC().Format("2 January at 15:04 UTC") }
+func (p Precedent) date() string { return p.At.UTC().Format("2 January 2006 at 15:04 UTC") }
 
 // A Definition is a tool that a call uses, and the digest of what its server said of it.
 type Definition struct {
@@ -123,38 +124,43 @@ func redefined(t task.Task, all []Definition, last map[Definition]precedent.Appr
 }
 
 // lastKept returns the last approved call of a tool of t that the store has a record of.
-// The error is [task.ErrNotFound] if there is no such record, or if it is about t or, once
-// t is decided, about a later call.
+// The error is [task.ErrNotFound] if there is no such record, or if its call cannot be the
+// precedent of t.
 func (v *Viewer) lastKept(ctx context.Context, t task.Task, d Definition) (precedent.Approved, error) {
 	last, err := precedent.Store{Records: v.cfg.Store}.Last(ctx, d.Tool, d.Digest)
-	if err == nil && (last.Task == t.ID || t.State != task.InputRequired && last.At.After(t.CreatedAt)) {
+	if err == nil && !precedes(last, t) {
 		err = task.ErrNotFound
 	}
 	return last, err
+}
+
+// precedes reports whether an approved call can be the precedent of t. While t waits for a
+// decision, that is every other one; then it is what was approved before the decision, or
+// before t was held if there was none.
+func precedes(a precedent.Approved, t task.Task) bool {
+	return a.Task != t.ID && (t.State == task.InputRequired || !a.At.After(cmp.Or(t.Approval.DecidedAt(), t.CreatedAt)))
 }
 
 // readback is how many entries of the journal are looked through for approved calls that
 // have no record.
 const readback = 5000
 
-// findApproved adds to last the last approved calls before t of those tools that it has none
-// of: from the tasks, or from the journal, which goes back further. An earlier version of
-// the gate may have written no record of them.
+// findApproved adds to last, in the place of earlier ones, the approved calls among the last
+// tasks. There may be no record of them: an earlier version of the gate has written none, and
+// a gate may die after an approval, before it writes one. Tools of which last then still has
+// no call are looked for in the journal, which goes back further.
 func (v *Viewer) findApproved(ctx context.Context, t task.Task, all []Definition, last map[Definition]precedent.Approved) error {
-	if len(last) == len(all) {
+	if len(all) == 0 {
 		return nil
 	}
 	decided := []task.State{task.Approved, task.Executing, task.Completed, task.Failed, task.Expired, task.Cancelled}
 	err := v.lookBack(ctx, task.Query{Scope: task.AnyOwner(), States: decided}, func(other task.Task) (more bool, err error) {
-		if other.ID == t.ID || other.CreatedAt.After(t.CreatedAt) || !wasApproved(other) {
-			return true, nil
-		}
-		for _, was := range Definitions(other) {
-			if d, missing := comparableTo(was, all, last); missing {
-				last[d] = precedent.Approved{Task: other.ID, At: other.Approval.DecidedAt(), Digest: was.Digest}
+		if wasApproved(other) {
+			for _, was := range Definitions(other) {
+				addLater(last, all, t, was.Tool, precedent.Approved{Task: other.ID, At: other.Approval.DecidedAt(), Digest: was.Digest})
 			}
 		}
-		return len(last) < len(all), nil
+		return true, nil
 	})
 	if err != nil || len(last) == len(all) {
 		return err
@@ -162,41 +168,39 @@ func (v *Viewer) findApproved(ctx context.Context, t task.Task, all []Definition
 	return v.findRecorded(ctx, t, all, last)
 }
 
-// findRecorded does the same with the journal.
+// findRecorded adds to last the last approved calls in the journal of those tools that it
+// has none of.
 func (v *Viewer) findRecorded(ctx context.Context, t task.Task, all []Definition, last map[Definition]precedent.Approved) error {
 	ends, err := v.cfg.Store.Ends(ctx)
 	if err != nil {
 		return err
 	}
-	found := map[Definition]precedent.Approved{}
+	missing := slices.DeleteFunc(slices.Clone(all), func(d Definition) bool { _, known := last[d]; return known })
 	q := task.JournalQuery{After: max(0, ends.Head.Seq-readback), Limit: maxStory}
 	for e, err := range task.EachEntry(ctx, v.cfg.Store, q) {
 		if err != nil {
 			return err
 		}
-		if !precedent.Approves(&e) || e.Task == t.ID || e.At.After(t.CreatedAt) {
-			continue
-		}
-		was := Definition{precedent.Tool{Upstream: e.Upstream, Method: e.Method, Name: e.Tool}, e.ToolDigest}
-		if d, missing := comparableTo(was, all, last); missing {
-			found[d] = precedent.Approved{Task: e.Task, At: e.At, Digest: e.ToolDigest}
+		if precedent.Approves(&e) {
+			tool := precedent.Tool{Upstream: e.Upstream, Method: e.Method, Name: e.Tool}
+			addLater(last, missing, t, tool, precedent.Approved{Task: e.Task, At: e.At, Digest: e.ToolDigest})
 		}
 	}
-	maps.Copy(last, found)
 	return nil
 }
 
-// comparableTo returns that of the definitions which is of the same tool as was, and can be
-// compared with it. It reports false if there is none, or if last has one of it.
-func comparableTo(was Definition, all []Definition, last map[Definition]precedent.Approved) (Definition, bool) {
+// addLater adds an approved call of a tool to last, for those definitions of the tool that
+// can be compared with it, unless last has a later one or the call cannot be a precedent of t.
+func addLater(last map[Definition]precedent.Approved, all []Definition, t task.Task, tool precedent.Tool, a precedent.Approved) {
 	for _, d := range all {
-		if _, known := last[d]; !known && d.Tool == was.Tool && precedent.Comparable(d.Digest, was.Digest) {
-			return d, true
+		if d.Tool == tool && precedent.Comparable(d.Digest, a.Digest) && precedes(a, t) && a.At.After(last[d].At) {
+			last[d] = a
 		}
 	}
-	return Definition{}, false
 }
 
+// wasApproved reports whether people have approved t. A standing approval does not count:
+// nobody looked at the call.
 func wasApproved(t task.Task) bool {
-	return t.Approval != nil && t.Approval.Rejection == nil && !t.Approval.DecidedAt().IsZero()
+	return t.Approval != nil && t.Approval.Rejection == nil && t.Approval.Grant() == "" && !t.Approval.DecidedAt().IsZero()
 }

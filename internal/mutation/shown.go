@@ -24,6 +24,21 @@ var shownMutations = []mutation{
 		"internal/precedent", "^TestKeep$",
 	},
 	{
+		"the journal is read from its beginning", "internal/precedent/index.go",
+		`after := max(ends.Anchor.Seq, at.Left-int64(most))`, `after := ends.Anchor.Seq; at.Left = min(at.Left, after+int64(most))`,
+		"internal/precedent", "^TestIndexNewestFirst$",
+	},
+	{
+		"an earlier approval with a record counts more than a later one without", "internal/casefile/changed.go",
+		`a.At.After(last[d].At)`, `last[d].At.IsZero()`,
+		approvalPkg, "^TestChangedSinceApprovalWithoutRecord$",
+	},
+	{
+		"a call that nobody looked at is a precedent", "internal/casefile/changed.go",
+		`t.Approval.Grant() == "" && `, ``,
+		approvalPkg, "^TestChangedDespiteStandingApproval$",
+	},
+	{
 		"a tool in a batch is not compared", "internal/casefile/changed.go",
 		`for i, m := range f.ToolsInBatch {`, `for i, m := range f.ToolsInBatch[:0] {`,
 		approvalPkg, "^TestBatchChanged$",

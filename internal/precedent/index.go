@@ -12,26 +12,35 @@ import (
 // indexRecord says how far the journal was read.
 const indexRecord = "approvedtools"
 
-// An index is how far the journal was read for approvals that have no record, and how far
-// it must be: an earlier version of the gate has written it, or it was imported.
+// An index says which part of the journal was not yet read for approvals that have no
+// record: an earlier version of the gate has written it, or it was imported. The journal is
+// read from its end to its beginning, so that the first approval of a tool that is found is
+// the last one that people gave.
 type index struct {
-	Read  int64 `json:"read"`
-	Until int64 `json:"until"`
+	Left int64 `json:"left"` // the number of the last entry that was not read; 0 if all were
 }
 
 // indexPage is how many entries of the journal are read at a time.
 const indexPage = 1000
 
 // Index reads at most so many entries of the journal and keeps the approvals that it finds
-// there. It goes on where it stopped before, on whatever replica, up to what was the end of
-// the journal when it began: later approvals have records. Once that is done, Index does
-// nothing.
+// there. It begins with what is the last entry then, because later approvals have records,
+// and goes on where it stopped before, on whatever replica. Once it has read the first entry,
+// Index does nothing.
 func (s Store) Index(ctx context.Context, j task.Journal, most int) error {
-	at, version, err := s.index(ctx, j)
-	if err != nil || version > 0 && at.Read >= at.Until {
+	at, version, err := s.index(ctx)
+	if err != nil || version > 0 && at.Left == 0 {
 		return err
 	}
-	found, after, err := at.read(ctx, j, most)
+	ends, err := j.Ends(ctx)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		at.Left = ends.Head.Seq
+	}
+	after := max(ends.Anchor.Seq, at.Left-int64(most))
+	found, err := approvals(ctx, j, after, at.Left)
 	if err != nil {
 		return err
 	}
@@ -40,7 +49,10 @@ func (s Store) Index(ctx context.Context, j task.Journal, most int) error {
 			return err
 		}
 	}
-	return s.putIndex(ctx, after, version+1)
+	if after == ends.Anchor.Seq {
+		after = 0 // the rest, if there was one, was trimmed
+	}
+	return s.putIndex(ctx, index{Left: after}, version+1)
 }
 
 // A definition is a tool with the form of a digest of its definition.
@@ -49,47 +61,42 @@ type definition struct {
 	form string
 }
 
-// read reads on in the journal, and returns the last approvals that it finds, and how far
-// it has come.
-func (at index) read(ctx context.Context, j task.Journal, most int) (map[definition]Approved, index, error) {
+// approvals returns the last approvals among the entries after one number, up to another.
+func approvals(ctx context.Context, j task.Journal, after, last int64) (map[definition]Approved, error) {
 	found := map[definition]Approved{}
-	read := 0
-	ctx = task.SlowRead(ctx)
-	for e, err := range task.EachEntry(ctx, j, task.JournalQuery{After: at.Read, Limit: min(indexPage, most)}) {
+	q := task.JournalQuery{After: after, Limit: int(max(1, min(indexPage, last-after)))}
+	for e, err := range task.EachEntry(task.SlowRead(ctx), j, q) {
 		if err != nil {
-			return nil, at, err
+			return nil, err
+		}
+		if e.Seq > last {
+			break
 		}
 		if Approves(&e) {
 			found[definition{Tool{e.Upstream, e.Method, e.Tool}, formOf(e.ToolDigest)}] = Approved{e.Task, e.At, e.ToolDigest}
 		}
-		at.Read = e.Seq
-		if read++; read == most || at.Read >= at.Until {
-			return found, at, nil
-		}
 	}
-	at.Read = at.Until // the rest was trimmed
-	return found, at, nil
+	return found, nil
 }
 
-// Approves reports whether e is the approval that let a call run, of a tool whose
-// definition was known.
+// Approves reports whether e is the approval by people that let a call run, of a tool whose
+// definition was known. A standing approval is none: nobody looked at the call.
 func Approves(e *task.Entry) bool {
-	return e.Approver != "" && e.To == task.Approved && e.ToolDigest != ""
+	return e.Approver != "" && e.Grant == "" && e.To == task.Approved && e.ToolDigest != ""
 }
 
 // index returns how far the journal was read, and version 0 if that did not begin yet.
-func (s Store) index(ctx context.Context, j task.Journal) (index, int64, error) {
+func (s Store) index(ctx context.Context) (index, int64, error) {
 	r, err := s.Records.GetRecord(ctx, indexRecord)
 	if err == nil {
 		var at index
 		err = json.Unmarshal(r.Value, &at)
 		return at, r.Version, err
 	}
-	if !errors.Is(err, task.ErrNotFound) {
-		return index{}, 0, err
+	if errors.Is(err, task.ErrNotFound) {
+		err = nil
 	}
-	ends, err := j.Ends(ctx)
-	return index{Read: ends.Anchor.Seq, Until: ends.Head.Seq}, 0, err
+	return index{}, 0, err
 }
 
 func (s Store) putIndex(ctx context.Context, at index, version int64) error {
@@ -104,7 +111,7 @@ func (s Store) putIndex(ctx context.Context, at index, version int64) error {
 	return err
 }
 
-// IndexAgain has [Store.Index] read the journal from its beginning: somebody has added to
+// IndexAgain has [Store.Index] read the whole journal: somebody has added to
 // it.
 func (s Store) IndexAgain(ctx context.Context) error {
 	return s.Records.DeleteRecord(ctx, indexRecord)

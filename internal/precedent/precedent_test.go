@@ -166,6 +166,65 @@ func TestIndex(t *testing.T) {
 	}
 }
 
+// While the journal is being read, every record is already about the last approval of its
+// tool: the last entries are read first.
+func TestIndexNewestFirst(t *testing.T) {
+	store := open(t)
+	s := precedent.Store{Records: store}
+	tools := map[string]string{"write": "v2-c", "read": "v2-s", "list": "v2-l"}
+	for n, e := range [][2]string{{"list", "v2-l"}, {"write", "v2-a"}, {"read", "v2-r"}, {"write", "v2-b"}, {"read", "v2-s"}, {"write", "v2-c"}} {
+		approve(t, store, n, e[0], e[1])
+	}
+	for step, known := range []int{1, 2, 2, 2, 2, 3, 3} {
+		must(t, s.Index(t.Context(), store, 1))
+		got := 0
+		for name, digest := range tools {
+			last, err := s.Last(t.Context(), precedent.Tool{Upstream: "files", Method: "tools/call", Name: name}, "v2-x")
+			switch {
+			case errors.Is(err, task.ErrNotFound):
+			case err != nil || last.Digest != digest:
+				t.Errorf("step %d: last of %s = %+v, %v; want %s", step, name, last, err, digest)
+			default:
+				got++
+			}
+		}
+		if got != known {
+			t.Errorf("step %d: %d tools are known; want %d", step, got, known)
+		}
+	}
+}
+
+// What is trimmed while the journal is being read is left out, and the reading ends.
+func TestIndexOfTrimmedJournal(t *testing.T) {
+	store := open(t)
+	s := precedent.Store{Records: store}
+	approve(t, store, 1, "write", "v2-a")
+	approve(t, store, 2, "read", "v2-r")
+	approve(t, store, 3, "list", "v2-l")
+	must(t, s.Index(t.Context(), store, 1))
+	if _, err := store.Trim(t.Context(), epoch.Add(time.Hour), 3); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s.Index(t.Context(), store, 1))
+	wantLast(t, s, tool, "v2-x", precedent.Approved{})
+	approve(t, store, 4, "write", "v2-b")
+	must(t, s.Index(t.Context(), store, 9))
+	wantLast(t, s, tool, "v2-x", precedent.Approved{}) // the reading was over
+}
+
+// A call that a standing approval let run is none that people approved.
+func TestIndexWithoutStandingApprovals(t *testing.T) {
+	store := open(t)
+	s := precedent.Store{Records: store}
+	approve(t, store, 1, "write", "v2-a")
+	must(t, store.Append(t.Context(), task.Note{
+		At: epoch.Add(time.Minute), Task: "tg_2", Step: "decided", Upstream: "files", Method: "tools/call", Tool: "write", ToolDigest: "v2-b",
+		Approver: "alice", Grant: "gr_1", To: task.Approved,
+	}))
+	must(t, s.Index(t.Context(), store, 100))
+	wantLast(t, s, tool, "v2-x", approved(1, "v2-a"))
+}
+
 // A name of any length, and of any characters, has a record.
 func TestNames(t *testing.T) {
 	s := precedent.Store{Records: open(t)}
