@@ -36,6 +36,30 @@ func batchOf(n int, tools ...used) approval.Call {
 	return c
 }
 
+// A space at the end of a name is shown in a batch as in a call of its own, also in the
+// caution about the tool.
+func TestBatchOfNamesWithSpaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		tools := func(digest string) []used {
+			return []used{{"delete_file ", approval.Tool{Digest: digest}}, {"note", approval.Tool{Digest: "v2-n"}}}
+		}
+		o.approve(t, o.hold(t, batchOf(1, tools("v2-a")...)).ID)
+		pass(time.Second)
+		held := o.hold(t, batchOf(2, tools("v2-b")...))
+		shown, err := o.Cases().Show(t.Context(), held.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `delete_file\u0020, note`; shown.Tool != want || !strings.Contains(fmt.Sprint(shown.Warnings), "Spaces at an end") {
+			t.Errorf("the tools are %q, with the warnings %q; want %q and one about spaces", shown.Tool, shown.Warnings, want)
+		}
+		if got := o.changed(t, held.ID).Caution(); !strings.Contains(got, `the tool delete_file\u0020 has changed`) {
+			t.Errorf("caution: %s", got)
+		}
+	})
+}
+
 // A tool that has changed is noticed in a batch as in a call of its own, whichever of them
 // was approved before.
 func TestBatchChanged(t *testing.T) {

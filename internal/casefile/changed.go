@@ -43,7 +43,7 @@ func (p Precedent) Caution() string {
 }
 
 // name returns the name of the first of the tools, so short that it pushes nothing away.
-func (p Precedent) name() string { return plain.Name(p.Tools[0], 60) }
+func (p Precedent) name() string { return plain.Shown(p.Tools[0], 60) }
 
 func (p Precedent) date() string { return p.At.UTC().Format("2 January 2006 at 15:04 UTC") }
 

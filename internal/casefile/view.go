@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -161,10 +162,25 @@ func (v *Viewer) view(t task.Task, most int) Approval {
 	return v.describe(t, ReadFacts(t), v.preview(t, most), most)
 }
 
+// toolOf returns the name of what t calls, as people read it. The names in a batch are
+// made legible one by one: a space at the end of one of them is not to be overlooked.
+func toolOf(t task.Task, f Facts, most int) string {
+	var names []string
+	for _, m := range f.ToolsInBatch {
+		if m.Name != "" {
+			names = append(names, m.Name)
+		}
+	}
+	if t.Call.Method != MethodBatch || len(names) == 0 {
+		return plain.Name(t.Call.Name, most)
+	}
+	return plain.Shown(strings.Join(names, ", "), most)
+}
+
 // describe returns t, of which an outline is enough, with its facts and a preview.
 func (v *Viewer) describe(t task.Task, f Facts, p *Preview, most int) Approval {
 	a := Approval{
-		ID: t.ID, State: t.State, Tool: plain.Name(t.Call.Name, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
+		ID: t.ID, State: t.State, Tool: toolOf(t, f, most), Name: t.Call.Name, Method: t.Call.Method, Upstream: t.Call.Upstream,
 		Principal: plain.Name(f.Principal.ID, maxName), Anonymous: f.Principal.Anonymous,
 		Client: plain.Text(f.Session.Client+" "+f.Session.Version, maxName),
 		Background: Background{
