@@ -46,7 +46,8 @@ func (a relay) events(ctx context.Context) error {
 	}
 	body := a.resp.Body
 	if !a.x.endless() {
-		body = httpclient.NewPatientBody(body, a.silence)
+		s.limited = a.patient()
+		body = s.limited
 	}
 	forget := a.x.request.BeginEvents()
 	err = s.run(body)
@@ -115,11 +116,12 @@ func (a relay) ended(ctx context.Context, s *eventRelay, err error) error {
 type eventRelay struct {
 	*stream
 
-	relay  relay
-	framer jsonrpc.Framer
-	huge   bool                // whether an event was too large to be held until it was complete
-	check  *conversation.Check // of the event that is too large to be held, while it passes
-	answer []byte              // the last events that may hold the answer to the request
+	relay   relay
+	framer  jsonrpc.Framer
+	limited *httpclient.PatientBody // the upstream's stream, until its silence has no limit; nil then, and if it never had one
+	huge    bool                    // whether an event was too large to be held until it was complete
+	check   *conversation.Check     // of the event that is too large to be held, while it passes
+	answer  []byte                  // the last events that may hold the answer to the request
 
 	resumable bool // whether an event may have an id, so that the client can take up the stream from there
 	searched  int  // bytes that were searched for one

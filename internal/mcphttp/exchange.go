@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -38,6 +39,7 @@ type exchange struct {
 	place     *admission.Pool  // in which the exchange counts; see moveTo
 	augmented bool             // whether the client asks for a task
 	calls     bool             // whether the client calls a tool, in a batch or not
+	blocks    bool             // see [upstream.Blocks]
 
 	span, upstreamSpan tracing.Span
 }
@@ -102,6 +104,7 @@ func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
 
 // describe notes what the exchange is about.
 func (x *exchange) describe(p jsonrpc.Packet) {
+	x.blocks = upstream.Blocks(p)
 	for i := range p.Messages {
 		x.calls = x.calls || p.Messages[i].Method == "tools/call"
 	}

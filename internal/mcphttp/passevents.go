@@ -9,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // run passes events on until body ends, and returns why. Little that is left then goes on
@@ -41,6 +42,7 @@ func (s *eventRelay) passAll(body io.Reader) error {
 		if passErr != nil {
 			return passErr
 		}
+		s.lookForQuestion(buffer.text()[:sent])
 		buffer.discard(sent)
 		if err != nil {
 			return s.end(buffer.text(), err)
@@ -98,6 +100,36 @@ func (s *eventRelay) lookForID(b *eventBuffer) {
 	}
 	s.searched += len(b.text()) - b.fresh
 	s.resumable = bytes.Contains(b.text()[max(0, b.fresh-len(eventID)+1):], []byte(eventID))
+}
+
+// lookForQuestion lifts the limit on the upstream's silence once it has asked the client
+// something in the given events: the client may take any time to answer.
+func (s *eventRelay) lookForQuestion(events []byte) {
+	if s.limited == nil || !mayAsk(events) || !bytes.Contains(events, []byte(`"id"`)) {
+		return
+	}
+	reader := jsonrpc.NewEventReader(bytes.NewReader(events), len(events))
+	for {
+		event, err := reader.Next()
+		if err != nil {
+			return
+		}
+		if upstream.Asks(upstream.ReadLine(bytes.TrimSpace(event.Data), s.x.h.cfg.Limits.Parse.Depth).Packet) {
+			s.waitAnyTime()
+			return
+		}
+	}
+}
+
+// mayAsk reports whether a text may be part of a request.
+func mayAsk(text []byte) bool { return bytes.Contains(text, []byte(`"method"`)) }
+
+// waitAnyTime lets the upstream say nothing for as long as it likes.
+func (s *eventRelay) waitAnyTime() {
+	if s.limited != nil {
+		s.limited.SetPatience(0)
+		s.limited = nil
+	}
 }
 
 // room is how large an event may be to be held until it is complete.
@@ -179,6 +211,8 @@ func (s *eventRelay) passPart(part []byte) error {
 			return err
 		}
 	}
-	s.huge = true
+	if s.huge = true; mayAsk(part) {
+		s.waitAnyTime() // it may be a question, of which the rest is not looked at
+	}
 	return s.writePart(part)
 }

@@ -44,7 +44,7 @@ func (a relay) run(ctx context.Context) error {
 			return a.x.Answer(conversation.Answered, message)
 		}
 	}
-	body := httpclient.NewPatientBody(a.resp.Body, a.silence)
+	body := a.patient()
 	switch {
 	case a.plan.ChangesBatch() && a.resp.StatusCode < http.StatusMultipleChoices:
 		return a.batch(ctx, body)
@@ -53,6 +53,14 @@ func (a relay) run(ctx context.Context) error {
 	default:
 		return a.body(body)
 	}
+}
+
+// patient returns the body of the answer with the limit on the upstream's silence.
+func (a relay) patient() *httpclient.PatientBody {
+	if a.x.blocks {
+		return httpclient.NewPatientBody(a.resp.Body, 0)
+	}
+	return httpclient.NewPatientBody(a.resp.Body, a.silence)
 }
 
 // kindOf returns the media type of an answer. Nobody reads one that is no success

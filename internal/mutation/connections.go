@@ -77,4 +77,19 @@ var connections = []mutation{
 		`if !a.x.endless() {`, `if a.x.id() != nil && !a.x.endless() {`,
 		mcphttpPkg, "^TestSilentStream$",
 	},
+	{
+		"a client has no more time for an answer than the upstream", "internal/mcphttp/passevents.go",
+		`s.lookForQuestion(buffer.text()[:sent])`, ``,
+		mcphttpPkg, "^TestSilenceByRight$",
+	},
+	{
+		"the result of an upstream's task has to come in time", "internal/mcphttp/relay.go",
+		`if a.x.blocks {`, `if false {`,
+		mcphttpPkg, "^TestSilenceByRight$",
+	},
+	{
+		"the time of an earlier read counts for one without a limit", "internal/upstream/http1/exchange.go",
+		`if d == 0 && x.conn.patience > 0 {`, `if false {`,
+		mcphttpPkg, "^TestSilenceByRight$",
+	},
 }

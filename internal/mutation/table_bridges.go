@@ -63,6 +63,16 @@ var bridgeMutations = []mutation{
 		linkPkg, "^TestSilence$",
 	},
 	{
+		"a server over HTTP gets no more time for a question than for its answer", linkPkg + "/exchange.go",
+		`x.anyTime = x.anyTime || asks`, `_ = asks`,
+		linkPkg, "^TestQuestionOutlastsSilence$",
+	},
+	{
+		"the result of a task over HTTP has to come in time", linkPkg + "/forward.go",
+		`anyTime: upstream.Blocks(f.Packet)`, ``,
+		linkPkg, "^TestResultOutlastsSilence$",
+	},
+	{
 		"a slow client takes the time of the server", "internal/upstream/httpclient/patience.go",
 		`b.timer.Stop() // whoever`, `// whoever`,
 		"internal/upstream/httpclient", "^TestPatience$",

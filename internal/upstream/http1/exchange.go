@@ -202,11 +202,15 @@ func isInterim(status int) bool {
 }
 
 // SetPatience limits how long the server may send nothing of its answer from now
-// on. It is for the goroutine that reads.
+// on; 0 means any time. It is for the goroutine that reads.
 func (x *exchange) SetPatience(d time.Duration) {
-	if !x.ended.Load() {
-		x.conn.patience = d
+	if x.ended.Load() {
+		return
 	}
+	if d == 0 && x.conn.patience > 0 {
+		_ = x.conn.SetReadDeadline(time.Time{}) // of the last read; if that fails, so does the next one
+	}
+	x.conn.patience = d
 }
 
 // Read implements [io.Reader] for the body of the answer.

@@ -76,6 +76,13 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// SetPatience limits the server's silence, if the body has a limit.
+func (b *countedBody) SetPatience(d time.Duration) {
+	if limited, ok := b.ReadCloser.(limitedBody); ok {
+		limited.SetPatience(d)
+	}
+}
+
 // Close implements [io.Closer].
 func (b *countedBody) Close() error {
 	b.count(OutcomeOfStatus(b.status))

@@ -20,7 +20,7 @@ type PatientBody struct {
 }
 
 // NewPatientBody returns a body that gives up on the server after it has said nothing for
-// the time of its patience.
+// the time of its patience; 0 means never.
 func NewPatientBody(body io.ReadCloser, patience time.Duration) *PatientBody {
 	return &PatientBody{ReadCloser: body, patience: patience}
 }
@@ -28,10 +28,17 @@ func NewPatientBody(body io.ReadCloser, patience time.Duration) *PatientBody {
 // A limitedBody knows itself how long the server may take.
 type limitedBody interface{ SetPatience(d time.Duration) }
 
+// SetPatience limits how long the server may say nothing from now on; 0 means any time. It
+// is for the goroutine that reads.
+func (b *PatientBody) SetPatience(d time.Duration) { b.patience = d }
+
 // Read implements [io.Reader].
 func (b *PatientBody) Read(p []byte) (int, error) {
 	if limited, ok := b.ReadCloser.(limitedBody); ok {
 		limited.SetPatience(b.patience)
+		return b.ReadCloser.Read(p)
+	}
+	if b.patience == 0 {
 		return b.ReadCloser.Read(p)
 	}
 	if b.timer == nil {
@@ -58,6 +65,14 @@ func (b *PatientBody) giveUp() {
 func (b *PatientBody) BeforeWait(f func()) bool {
 	watchful, ok := b.ReadCloser.(interface{ BeforeWait(f func()) bool })
 	return ok && watchful.BeforeWait(f)
+}
+
+// WaitAnyTime lifts the limit on the server's silence from the body of an answer of
+// [Client.Send] or [Client.AnswerBody]. It is for the goroutine that reads.
+func WaitAnyTime(body io.ReadCloser) {
+	if limited, ok := body.(limitedBody); ok {
+		limited.SetPatience(0)
+	}
 }
 
 // AnswerBody returns the body of an answer to r, or the rest of it, with the limit on the

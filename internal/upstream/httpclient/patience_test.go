@@ -40,6 +40,25 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// A body whose limit is lifted waits for as long as the server likes.
+func TestWaitAnyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		body := httpclient.NewPatientBody(read, time.Minute)
+		go func() {
+			_, _ = write.Write([]byte("x"))
+			time.Sleep(time.Hour)
+			_, _ = write.Write([]byte("x"))
+		}()
+		for range 2 {
+			if _, err := body.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			httpclient.WaitAnyTime(body)
+		}
+	})
+}
+
 // Only answers to what clients ask are limited: not a stream that has no end of its own,
 // and not what the gate itself asks.
 func TestAnswerBody(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -17,6 +18,8 @@ type exchange struct {
 	request upstream.Request
 	ids     [][]byte // of requests that the server has not answered
 	cancel  context.CancelFunc
+
+	anyTime bool // the server's silence has no limit once its answer has begun: see [upstream.Blocks] and [upstream.Asks]
 }
 
 // run sends the message, and gives the client what the server says to it.
@@ -40,6 +43,7 @@ func (x *exchange) serve(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	x.setPatience(resp.Body)
 	if resp.Events && resp.Status == http.StatusOK {
 		return x.stream(ctx, resp)
 	}
@@ -67,8 +71,17 @@ func (x *exchange) take(resp *upstream.Response, text []byte) {
 	if x.request.Message.Method == methodInitialize && x.isAnswer(text) {
 		x.l.begun(resp.Session, text)
 	}
-	for _, id := range x.l.received(text, x.ids) {
+	answered, asks := x.l.received(text, x.ids)
+	x.anyTime = x.anyTime || asks
+	for _, id := range answered {
 		x.ids = slices.DeleteFunc(x.ids, func(other []byte) bool { return jsonrpc.SameID(id, other) })
+	}
+}
+
+// setPatience lifts the limit on the server's silence, if there is none any more.
+func (x *exchange) setPatience(body io.ReadCloser) {
+	if x.anyTime {
+		httpclient.WaitAnyTime(body)
 	}
 }
 
@@ -77,11 +90,13 @@ func (x *exchange) take(resp *upstream.Response, text []byte) {
 // said nothing for too long is asked for nothing more.
 func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
 	place := position{pause: shortPause}
+	body := resp.Body
 	take := func(text []byte) bool {
 		x.take(resp, text)
+		x.setPatience(body)
 		return len(x.ids) > 0
 	}
-	err := x.l.follow(resp.Body, &place, take)
+	err := x.l.follow(body, &place, take)
 	silent := isSilence(err)
 	for len(x.ids) > 0 && !silent && place.id != "" && place.failures < maxResumes && ctx.Err() == nil {
 		place.wait(ctx)
@@ -95,7 +110,9 @@ func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
 			return brokenOff(fmt.Errorf("the rest of the stream: status %d", rest.StatusCode))
 		}
 		before := place.id
-		err = x.l.follow(x.l.cfg.Client.AnswerBody(x.request, rest.Body), &place, take)
+		body = x.l.cfg.Client.AnswerBody(x.request, rest.Body)
+		x.setPatience(body)
+		err = x.l.follow(body, &place, take)
 		silent = isSilence(err)
 		if place.failures++; place.id != before {
 			place.failures = 0

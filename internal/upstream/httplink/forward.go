@@ -32,7 +32,7 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 		return l.notify(ctx, r)
 	}
 	l.begins(f)
-	x := &exchange{l: l, request: r, ids: ids}
+	x := &exchange{l: l, request: r, ids: ids, anyTime: upstream.Blocks(f.Packet)}
 	ctx, x.cancel = context.WithCancel(l.life) //nolint:contextcheck // the answer comes after Forward has returned
 	if !f.Packet.Batch && m.Method != methodInitialize {
 		l.expect(x, wire.EraOf(m) == wire.Modern)

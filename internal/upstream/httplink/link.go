@@ -96,8 +96,8 @@ func (l *Link) Over() <-chan struct{} { return nil }
 func (l *Link) Err() error { return nil }
 
 // received gives the receiver what the server said, and returns which of the given
-// requests it answers.
-func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte) {
+// requests it answers, and whether it asks the client something.
+func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte, asks bool) {
 	line := upstream.ReadLine(bytes.TrimSpace(text), l.cfg.Depth)
 	for i := range line.Packet.Messages {
 		m := &line.Packet.Messages[i]
@@ -113,7 +113,7 @@ func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte) {
 	l.saying.Lock()
 	defer l.saying.Unlock()
 	l.receiver.Received(line)
-	return answered
+	return answered, upstream.Asks(line.Packet)
 }
 
 // unanswered informs the receiver that the server does not answer.

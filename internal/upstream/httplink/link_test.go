@@ -37,6 +37,7 @@ type server struct {
 	replies  chan string // what clients answer
 	broken   map[string]string
 	gone     chan struct{} // gets a value when the client of "hang" leaves
+	ended    chan struct{} // closed once the server's tasks have ended
 	taking   chan struct{} // if there is one, the server takes no "initialized" before it is closed
 }
 
@@ -44,7 +45,7 @@ func newServer(t *testing.T) (*server, string) {
 	t.Helper()
 	s := &server{
 		t: t, sessions: map[string]bool{}, streams: make(chan string, 10), replies: make(chan string, 10), broken: map[string]string{},
-		gone: make(chan struct{}, 10),
+		gone: make(chan struct{}, 10), ended: make(chan struct{}),
 	}
 	up := httptest.NewServer(s)
 	t.Cleanup(func() {
@@ -124,7 +125,7 @@ func (s *server) initialize(w http.ResponseWriter, m *jsonrpc.Message) {
 	w.Header().Set("Mcp-Session-Id", id)
 	w.Header().Set("Content-Type", "application/json")
 	version := string(m.Params.Member("protocolVersion").Bytes)
-	_, _ = w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"protocolVersion":`+version+`,"capabilities":{"tools":{}},"serverInfo":{"name":"remote","version":"1"}}`)))
+	_, _ = w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"protocolVersion":`+version+`,"capabilities":{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"remote","version":"1"}}`)))
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
@@ -154,6 +155,21 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 	switch {
 	case m.Method == "tools/list":
 		text = string(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"tools":[{"name":"echo","inputSchema":{"type":"object"}},{"name":"delete","inputSchema":{"type":"object"}}]}`)))
+	case m.Method == "tasks/result": // which blocks until the task has ended
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		select {
+		case <-s.ended:
+			fmt.Fprintf(w, "data: %s\n\n", text)
+		case <-r.Context().Done():
+		}
+		return
+	case name == "ping_client": // and then nothing comes
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"jsonrpc":"2.0","id":"p1","method":"ping"}`+"\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
 	case name == "ask_client":
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, `data: {"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{}}`+"\n\n")

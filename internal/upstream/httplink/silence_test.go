@@ -3,13 +3,14 @@ package httplink_test
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // An answer has begun, and then the server says nothing more. The call ends when its time
 // is over, and is not repeated.
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"hang", "stall", "break_and_hang"} {
+	for _, tool := range []string{"hang", "ping_client", "stall", "break_and_hang"} {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			up, target := newServer(t)
@@ -23,5 +24,36 @@ func TestSilence(t *testing.T) {
 				t.Errorf("the server has the call %d times", n)
 			}
 		})
+	}
+}
+
+// A server that has asked the client something is silent until the client answers, and
+// may take any time after that.
+func TestQuestionOutlastsSilence(t *testing.T) {
+	t.Parallel()
+	_, target := newServer(t)
+	s := openWith(t, "limits: {call_timeout: 2s}\n", target, "")
+	s.begin()
+	s.say(call("1", "ask_client"))
+	s.hear(`"q1"`)
+	time.Sleep(3 * time.Second)
+	s.say(`{"jsonrpc":"2.0","id":"q1","result":{"role":"assistant"}}`)
+	if got := s.hear(`"id":1`); !strings.Contains(got, "assistant") {
+		t.Errorf("the call was answered %s", got)
+	}
+}
+
+// The result of a task of the server's own comes when the task has ended.
+func TestResultOutlastsSilence(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := openWith(t, "limits: {request_timeout: 2s}\n", target, "")
+	s.begin()
+	s.say(`{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"theirs"}}`)
+	await(t, "the server has the request", func() bool { return up.count("tasks/result") == 1 })
+	time.Sleep(3 * time.Second)
+	close(up.ended)
+	if got := s.hear(`"id":1`); !strings.Contains(got, `"result"`) {
+		t.Errorf("the request was answered %s", got)
 	}
 }
