@@ -100,11 +100,14 @@ func isAlike(r rune) bool { return alike[r] || !unicode.In(r, listed...) && !uni
 // the digits from 0 to 9.
 var alike = setOf("асеорхуіјѕһԁԛԝӏԍвкмнтүѵѡҽАВЕКМНОРСТХУІЈЅҺӀҮѴԚԜԌ", // Cyrillic
 	"αινκορτυχωηγϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹͿ", // Greek
-	"օոսհցգզյլւՕՍԼՏ", "ხოიყძჿჽ",      // Armenian, Georgian
+	"օոռսհցգզյլւաՕՍԼՏ", "ხოიყძჿჽ",    // Armenian, Georgian
 	"וןסחיזװײ", "اٱهةەہ", // Hebrew, Arabic
 	"พบทรเๅ", "ທພບຣເ", "ဝဂငပ", // Thai, Lao, Burmese
 	"ऽा", "া", "ਠ", "ଠଂ", "டப", "ం", "ಂ", "ഠംഗ", "ං", // scripts of India and Sri Lanka
 	"ሀሠበዐነ", // Ethiopic
+	"ⴰⵔⵙⵓⵏⵍⵜⵊⵅⵝⴹⵟⵎⵡⵀ", "ܐܘܝܠ", "ށރސ", // Tifinagh, Syriac, Thaana
+	"ᐁᐯᐱᐸᑌᑎᑕᑐᑫᑭᑯᑲᒍᒐᒥᒧᒪᒿᔑᔕᕼᕮᖇᖴᖯᗅᗞᗪᗰᗯᗴᗷᘔᙆᑊᐟᐠᐨᐩ", // of Canada
+	"ᱚᱜᱛ", "ߊߋߎ", // Ol Chiki, N'Ko
 	"٠١٥٧۰۱۵۷०০৪৭੦੪૦୦௦౦೦൦๐໐၀០", // digits
 )
 
@@ -119,11 +122,17 @@ func setOf(texts ...string) map[rune]bool {
 }
 
 // listed are the scripts whose letters that look like Latin ones are in alike.
-var listed = append([]*unicode.RangeTable{unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Georgian, unicode.Ethiopic}, adjoining...)
+var listed = append([]*unicode.RangeTable{
+	unicode.Cyrillic, unicode.Greek, unicode.Tibetan, unicode.Mongolian, unicode.Thaana, unicode.Syriac, unicode.Tifinagh, unicode.Canadian_Aboriginal,
+	unicode.Nko, unicode.Ol_Chiki, unicode.Adlam, unicode.Vai, unicode.Yi, unicode.Meetei_Mayek, unicode.Chakma, unicode.Limbu,
+	unicode.Lepcha, unicode.Javanese, unicode.Balinese, unicode.Sundanese, unicode.Buginese, unicode.Batak, unicode.Tagalog, unicode.Cham,
+	unicode.Tai_Le, unicode.New_Tai_Lue, unicode.Tai_Tham, unicode.Tai_Viet, unicode.Kayah_Li, unicode.Bamum, unicode.Hanifi_Rohingya,
+}, adjoining...)
 
 // adjoining are scripts whose words stand beside Latin ones without a space in ordinary
 // text: prefixes and endings of foreign words, and scripts that have no spaces.
 var adjoining = []*unicode.RangeTable{
 	unicode.Hebrew, unicode.Arabic, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi,
-	unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala,
+	unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Armenian,
+	unicode.Georgian, unicode.Ethiopic,
 }

@@ -115,11 +115,14 @@ func mixedIn(token string, offset int) []Mark {
 		from = at + len(part)
 	}
 	marks := []Mark{}
-	if beside {
+	if beside || !strings.ContainsFunc(token, unicode.IsLetter) {
 		marks = signsIn(token, offset)
 	}
-	compound := isCompound(token)
+	compound, formula := isCompound(token), mayBeFormula(token)
 	for _, w := range words {
+		if formula && w.hasSymbol() {
+			continue
+		}
 		w.beside = beside && (!compound || !w.isInCompounds())
 		marks = append(marks, w.marks()...)
 	}
@@ -130,7 +133,7 @@ func mixedIn(token string, offset int) []Mark {
 // readsAsLatin reports whether r is something beside which other characters may be taken
 // for Latin ones.
 func readsAsLatin(r rune) bool {
-	return isLetter(r) || isDigit(r) || r >= utf8.RuneSelf && unicode.Is(unicode.Latin, r)
+	return isLatin(r) || isDigit(r)
 }
 
 // isCompound reports whether a token is words with hyphens between them, and thus no
@@ -159,21 +162,22 @@ func newWord(text string, offset int) word {
 		w.letters, w.kinds = append(w.letters, Mark{offset + at, r}), append(w.kinds, kind)
 		w.count[kind]++
 	}
-	if w.count[latinLetter] > 0 && w.count[foreignLetter] > 1 {
+	if w.count[latinLetter] > 0 && w.count[foreignLetter] > 0 {
 		w.acceptAdjoining()
 	}
 	return w
 }
 
 // acceptAdjoining makes the letters of foreign words neutral that stand beside a Latin one
-// in ordinary text: several letters of an adjoining script that do not all look Latin.
+// in ordinary text: letters of an adjoining script that do not all look Latin. One alone is
+// a prefix or an ending.
 func (w *word) acceptAdjoining() {
 	for start := 0; start < len(w.letters); start++ {
 		end, unlike := start, false
 		for ; end < len(w.letters) && w.adjoins(end); end++ {
 			unlike = unlike || !isAlike(w.letters[end].Rune)
 		}
-		if unlike && end-start > 1 {
+		if unlike && (end-start > 1 || start == 0 || end == len(w.letters)) {
 			for i := start; i < end; i++ {
 				w.kinds[i] = neutralLetter
 				w.count[foreignLetter]--

@@ -69,6 +69,29 @@ func TestMixed(t *testing.T) {
 		"\U0001d41aadmin":                    "\U0001d41a",
 		"\uff47\uff4f.com":                   "\uff47\uff4f",
 		"\u1d18\u1d00\u028f.com":             "\u1d18\u1d00\u028f",
+		"\u05d5Google":                       "\u05d5", // prefixes and endings that look Latin
+		"PDF\u10d8":                          "\u10d8",
+		"hell\u0585":                         "\u0585",
+		"\ua4ee\ua4d1\ua4d1\ua4e1.com":       "\ua4ee\ua4d1\ua4d1\ua4e1", // whole words that look Latin
+		"\u13aa\u13e2\u13e2\u13de.com":       "\u13aa\u13e2\u13e2\u13de",
+		"\u2d54\u2d54.com":                   "\u2d54\u2d54",
+		"\u1450\u146b\u144c.com":             "\u1450\u146b\u144c",
+		"dat\u03b1":                          "\u03b1", // letters of formulas
+		"p\u03b1ypal":                        "\u03b1",
+		"\u03b1pple":                         "\u03b1",
+		"G\u03bf":                            "\u03bf",
+		"PPAR\u03bf":                         "\u03bf",
+		"file_\u03bf":                        "\u03bf",
+		"IFN\u03b3.example":                  "\u03b3",
+		"file_\u03b1.txt":                    "\u03b1",
+		"/home/\u03b1":                       "\u03b1",
+		"\u03c9t@example":                    "\u03c9",
+		"goog\u2113e":                        "\u2113",
+		"\u2113s":                            "\u2113",
+		"PAYPA\u2113":                        "\u2113",
+		"\u211dNA.example":                   "\u211d",
+		"iPhone\u0661\u0665":                 "\u0661\u0665", // digits that look like others
+		"\ufb01nal":                          "\ufb01",
 	}
 	for text, want := range tests {
 		if got := marked(t, text); got != want {
@@ -115,7 +138,34 @@ func TestSignsThatLookAlike(t *testing.T) {
 		"google\u3002com":              "\u3002",
 		"ann\uff20example.com":         "\uff20",
 		"/tmp\u29f8x":                  "\u29f8",
-		"https://github.com\uff0facme.evil.example/\u597d": "\uff0f",
+		"https://github.com\uff0facme.evil.example/\u597d":   "\uff0f",
+		"https://github.com\u2215\u00e4rger.evil.example/x":  "\u2215",
+		"https://github.com\u2215a\u0308rger.evil.example/x": "\u2215",
+		"https://github.com\u2215\u0436.evil.example":        "\u2215",
+		"https://github.com\u2215\u65e5\u672c.evil.example":  "\u2215",
+		"https://github.com\u2215%61cme.evil.example":        "\u2215",
+		"https://github.com\u2215?x":                         "\u2215",
+		"https://github.com\u2215~x":                         "\u2215",
+		"https://github.com\u0589\u0436.evil.example":        "\u0589",
+		"https://github.com\uff0f\u00e4.evil.example/x":      "\uff0f",
+		"https://github.com\uff0f\u0436.evil.example/x":      "\uff0f",
+		"https://192.0.2.1\u20441/x":                         "\u2044",
+		"github.com\u2215%61cme.evil.example":                "\u2215",
+		"github.com\u2215\u0436.evil.example":                "\u2215",
+		"\u0436\u2215github.com":                             "\u2215",
+		"\u00e9\u2024com":                                    "\u2024",
+		"e\u0301\u2024com":                                   "\u2024",
+		"caf\u00e9\u3002com":                                 "\u3002",
+		"\u00fc\uff20example.com":                            "\uff20",
+		"192\u2024168\u20241\u20241":                         "\u2024\u2024\u2024",
+		"10.0.0\u20241":                                      "\u2024",
+		"10.0.0.1\u221524":                                   "\u2215",
+		"\u2215etc":                                          "\u2215",
+		"\u2024ssh":                                          "\u2024",
+		"/home\u2215":                                        "\u2215",
+		"\u2024\u2024\u2215etc":                              "\u2024\u2024\u2215",
+		"16\u22369":                                          "", // ratios and fractions
+		"1\u20442 and 3\u22154":                              "",
 	} {
 		if got := marked(t, text); got != want {
 			t.Errorf("Mixed(%q) = %+q; want %+q", text, got, want)
@@ -148,6 +198,12 @@ var ordinary = []string{
 	"မြန်မာစာ PDFဖိုင်, ភាសាខ្មែរ PDFឯកសារ, ພາສາລາວ PDFເອກະສານ",
 	"தமிழ் PDF, తెలుగు PDF, ಕನ್ನಡ PDF, മലയാളം PDF, ქართული PDF-ის, հայերեն PDF, አማርኛ PDF",
 	"xⁿ, H₂O, CO₂e, 1ˢᵗ, 2⁄3, 1⁄2-inch, № 5, ™, 25 °C, 10–20, a—b, “quoted”, ‘so’, …, •, →",
+	"אני משתמש בAPI, הPDF, לGitHub, שGoogle",
+	"APIর, PDFে, PDFஐ, APIಯ, APIය, PDFნ, PDFի, PDFն, PDFን, PDF፡ፋይል, https://example.com/a։",
+	"https://bo.wikipedia.org/wiki/བོད་ཡིག, ދިވެހި.pdf, https://mn.wikipedia.org/wiki/ᠮᠣᠩᠭᠣᠯ",
+	"https://zgh.wikipedia.org/wiki/ⵜⴰⵎⴰⵣⵉⵖⵜ, https://arc.wikipedia.org/wiki/ܠܫܢܐ, https://iu.wikipedia.org/wiki/ᐃᓄᒃᑎᑐᑦ",
+	"https://nqo.wikipedia.org/wiki/ߒߞߏ, https://sat.wikipedia.org/wiki/ᱥᱟᱱᱛᱟᱲᱤ, ꦧꦱꦗꦮ.pdf, https://am.wikipedia.org/wiki/አዲስ፡አበባ",
+	"α_s, x_α, α/β-hydrolase, PPARγ, IFNγ, TNFα/IL1β. ωt, κB, NF-κB, 10 mℓ, 5mℓ, ℓ1-norm, xℝ, ℝn; 地址﹕Taipei",
 	"Ɛyɛ me anigye sɛ mihyiaa wo. Ŋutsu la ɖu nu. Ɗan ƙasa",
 }
 
