@@ -109,7 +109,7 @@ func newQuestion(cmd *cobra.Command) question {
 
 // show prints a call, what else its approval allows, and the question. If the call
 // does not fit the screen, its beginning may be out of sight, so show says so and
-// repeats what matters.
+// repeats what matters, the cautions first.
 func (q question) show(a casefile.Approval, around casefile.Context, allows string) error {
 	const ask = "Approve this call? Type yes to approve: "
 	call := q.call.cautions(around) + q.call.record(a, time.Now())
@@ -117,7 +117,8 @@ func (q question) show(a casefile.Approval, around casefile.Context, allows stri
 	if n := len(breakLines(call, q.call.columns)); q.call.columns > 0 && n+len(breakLines(allows+ask, q.call.columns)) > q.call.lines {
 		text = fmt.Sprintf("\nThis call takes %d lines, more than fit on the screen. Scroll up and read\n"+
 			"all of it, or answer no and read it page by page with\n"+
-			"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.summary(a) + allows
+			"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.cautions(around) +
+			row("warning", q.text.shortWarning(a)) + q.text.summary(a) + allows
 	}
 	if err := errors.Join(q.call.print(call), q.text.print(text)); err != nil {
 		return err

@@ -182,6 +182,30 @@ func TestAlike(t *testing.T) {
 	}
 }
 
+// If a call does not fit the screen, what an approver should know of it is told again
+// before the question, and what the call is comes last.
+func TestQuestionRepeatsTheCautions(t *testing.T) {
+	a := spoof(100, "  ")
+	a.Tool, a.Principal = `drop_database\u0020`, `evil-bot\u0020`
+	around := casefile.Context{Objection: "you have already approved this call", Changed: &casefile.Precedent{Unknown: true}}
+	var out strings.Builder
+	on := &screen{w: &out, columns: 100, lines: 24}
+	if err := (question{on, on}).show(a, around, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(out.String(), "more than fit on the screen")
+	for _, want := range []string{
+		"\nobjection   you have already approved", "\ncaution     it is not known whether the tool has changed",
+		"\nwarning     tool drop_database\\u0020: Spaces at an end", "(and 1 more)", "\ntool        drop_database", "\nrequester   evil-bot", "\nApprove this call?",
+	} {
+		_, rest, found := strings.Cut(text, want)
+		if !found {
+			t.Fatalf("no %q, or not in this place:\n%s", want, out.String())
+		}
+		text = "\n" + rest
+	}
+}
+
 // spoof returns a call of drop_database with a value that a terminal with so many
 // columns shows as another call, if it is left to break the lines. filler is a
 // character of two columns.

@@ -48,6 +48,21 @@ var texts = []mutation{
 		"internal/inbox", "^TestValuesThatLookAlike$",
 	},
 	{
+		"a sign that looks like a slash is not marked beside letters of another script", "internal/plain/signs.go",
+		`return s.isBetween(next) || s.isBesideLetter(next) || s.isAtEdge(r, next)`, `return s.isBetween(next) || s.isAtEdge(r, next)`,
+		"internal/plain", "^TestSignsThatLookAlike$",
+	},
+	{
+		"a Greek letter in an address passes for one of a formula", "internal/plain/formulas.go",
+		`return !isDotted(token) && `, `return `,
+		"internal/plain", "^TestMixed$",
+	},
+	{
+		"a call that does not fit the screen is approved without its cautions", "cmd/thoughtgate/approvals_decide.go",
+		`q.text.cautions(around) +`, `"" +`,
+		"cmd/thoughtgate", "^TestQuestionRepeatsTheCautions$",
+	},
+	{
 		"a letter of another script in a value is not marked", "internal/inbox/arguments.go",
 		"m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown", "_ = m.mixed",
 		"internal/inbox", "^TestValuesThatLookAlike$",
@@ -69,8 +84,7 @@ var texts = []mutation{
 	},
 	{
 		"a call that does not fit on the screen is not named in the question", "cmd/thoughtgate/approvals_decide.go",
-		`"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.summary(a) + allows`,
-		`"\"thoughtgate approvals watch\". You are asked about:\n", n) + allows`,
+		`row("warning", q.text.shortWarning(a)) + q.text.summary(a) + allows`, `row("warning", q.text.shortWarning(a)) + allows`,
 		"cmd/thoughtgate", "^TestQuestionTellsTheCall$",
 	},
 	{
