@@ -36,7 +36,7 @@ var allowed = map[string]string{
 	"docs/picture":                  "",
 	"internal/doctest":              "",
 	"internal/clientconfig":         "",
-	"internal/audit":                "task",
+	"internal/audit":                "task internal/plain",
 	"internal/admission":            "",
 	"internal/deadline":             "",
 	"internal/ownstack":             "",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -28,8 +29,8 @@ type Source interface {
 // A Filter selects entries. Zero fields select everything.
 type Filter struct {
 	Task         task.ID // or the beginning of one
-	Tool         string
-	Requester    string
+	Tool         string  // as the entries have it, or as the agent sent it
+	Requester    string  // likewise
 	Approver     string
 	Grant        task.GrantID // or the beginning of one
 	Since, Until time.Time    // Until is not included
@@ -42,14 +43,30 @@ func (f *Filter) Whole() bool {
 	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Grant == "" && f.Since.IsZero() && f.Until.IsZero()
 }
 
-func (f *Filter) matches(e *task.Entry) bool {
+// A matcher is a filter with the names that entries have for those in the filter.
+type matcher struct {
+	Filter
+	tool, requester string
+}
+
+// maxName is how long a name is in an entry.
+const maxName = 4 << 10
+
+func newMatcher(f Filter) matcher {
+	return matcher{f, plain.Name(f.Tool, maxName), plain.Name(f.Requester, maxName)}
+}
+
+func (f *matcher) matches(e *task.Entry) bool {
 	return strings.HasPrefix(string(e.Task), string(f.Task)) &&
-		(f.Tool == "" || f.Tool == e.Tool) &&
-		(f.Requester == "" || f.Requester == e.Requester) &&
+		isOneOf(e.Tool, f.Tool, f.tool) && isOneOf(e.Requester, f.Requester, f.requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
 		strings.HasPrefix(string(e.Grant), string(f.Grant)) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
+
+// isOneOf reports whether an entry has one of two forms of a name. It has any name if none
+// is asked for.
+func isOneOf(name, sent, shown string) bool { return sent == "" || name == sent || name == shown }
 
 // A Page is a part of what a filter selects, oldest first.
 type Page struct {
@@ -85,12 +102,12 @@ func search(ctx context.Context, s Source, f Filter, q task.JournalQuery) (Page,
 		q.Limit = 1000
 	}
 	var page Page
-	read := 0
+	m, read := newMatcher(f), 0
 	for e, err := range task.EachEntry(ctx, s, q) {
 		if err != nil {
 			return Page{}, err
 		}
-		if f.matches(&e) {
+		if m.matches(&e) {
 			page.Entries = append(page.Entries, e)
 		}
 		if read++; len(page.Entries) == size || read == maxRead {

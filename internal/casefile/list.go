@@ -106,7 +106,7 @@ func (i *item) hasWords(text string) bool {
 	if len(words) == 0 {
 		return true
 	}
-	parts := []string{i.Name, i.Upstream, i.principal, i.Client, i.Workflow, i.Reason, i.Description, string(i.Arguments)}
+	parts := []string{i.Name, i.Tool, i.Upstream, i.principal, i.Principal, i.Client, i.Workflow, i.Reason, i.Description, string(i.Arguments)}
 	if i.ClientReason != nil {
 		parts = append(parts, i.ClientReason.Text)
 	}

@@ -46,10 +46,23 @@ func TestExactName(t *testing.T) {
 	if text := list.body + show.body; strings.ContainsAny(text, "\u202e\u2800") || !strings.Contains(text, `"path":"/a\u2800"`) {
 		t.Errorf("the answers hide characters: %s", text)
 	}
-	for _, part := range []string{"file%20", url.QueryEscape(`file\u0020`)} {
-		o.do(t, "GET", "/api/approvals?tool="+part, "", nil).read(t, &page)
+	for _, query := range []string{
+		"tool=file%20", "tool=" + url.QueryEscape(`file\u0020`), "q=" + url.QueryEscape("delete\u202e_file"),
+		"q=" + url.QueryEscape(`delete\u202e_file\u0020`), "q=" + url.QueryEscape(`ops-bot\u0020`),
+	} {
+		o.do(t, "GET", "/api/approvals?"+query, "", nil).read(t, &page)
 		if len(page.Approvals) != 1 {
-			t.Errorf("nothing is found by %s", part)
+			t.Errorf("nothing is found by %s", query)
 		}
+	}
+	for _, query := range []string{
+		"tool=" + url.QueryEscape(name), "tool=" + url.QueryEscape(a.Tool), "requester=ops-bot%20", "requester=" + url.QueryEscape(a.Principal),
+	} {
+		if answer := o.do(t, "GET", "/api/audit?"+query, "", asAdmin); !strings.Contains(answer.body, string(held.ID)) {
+			t.Errorf("the audit log finds nothing by %s: %s", query, answer.body)
+		}
+	}
+	if answer := o.do(t, "GET", "/api/audit?tool=delete_file", "", asAdmin); strings.Contains(answer.body, string(held.ID)) {
+		t.Errorf("the audit log finds %s by another name", held.ID)
 	}
 }
