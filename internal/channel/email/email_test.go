@@ -93,7 +93,7 @@ func TestMail(t *testing.T) {
 	if to, err := h.AddressList("To"); err != nil || len(to) != 2 || to[1].Name != "Änne" {
 		t.Errorf("to %v, %v", to, err)
 	}
-	for _, want := range []string{"delete_file", "ann", "rule deletions", q.Page, "An answer to this mail decides nothing", "may be taken for others"} {
+	for _, want := range []string{"delete_file", "ann", "rule deletions", q.Page, "An answer to this mail decides nothing", "may not be what they look like"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the mail has no %q:\n%s", want, body)
 		}

@@ -153,7 +153,7 @@ func cautions(q channel.Question) (text string) {
 		text += "\nCaution: " + foreign(q.Changed.Caution()) + ".\n"
 	}
 	if len(q.Approval.Warnings) > 0 {
-		text += "\nCaution: some characters in this call may be taken for others.\n"
+		text += "\nCaution: some names or values in this call may not be what they look like.\n"
 	}
 	return text
 }
