@@ -119,7 +119,7 @@ func newStoreCheck(f storeFlags) *cobra.Command {
 		Use:   "check",
 		Short: "Check the store for damage",
 		Long: "Read the whole store and check the file itself, every held call and its digest, every result,\n" +
-			"whether the gate's root key and the sessions of operators can be decrypted, and the hash chain of the journal. Prints every problem, and fails if there is one.",
+			"whether the gate's root key and the sessions of operators can be decrypted, and the hash chain of the audit log. Prints every problem, and fails if there is one.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error { return check(cmd, s) })
@@ -148,7 +148,7 @@ func check(cmd *cobra.Command, s *sealedstore.Store) error {
 
 func describeHealth(h storage.Health) string {
 	parts := []string{fmt.Sprintf("%s (%d pending), %s, %s",
-		many(h.Tasks, "held call"), h.Pending, many(h.Chunks, "result chunk"), many(h.Entries, "journal entry"))}
+		many(h.Tasks, "held call"), h.Pending, many(h.Chunks, "result chunk"), many(h.Entries, "audit log entry"))}
 	for _, key := range slices.Sorted(maps.Keys(h.Keys)) {
 		name := "encrypted with key " + key
 		if key == "" {
@@ -162,8 +162,8 @@ func describeHealth(h storage.Health) string {
 func newStoreExport(f storeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [FILE]",
-		Short: "Export held calls and the journal to a file",
-		Long: "Write every held call and the journal to a file or to standard output, as lines of JSON for \"store import\".\n" +
+		Short: "Export held calls and the audit log to a file",
+		Long: "Write every held call and the audit log to a file or to standard output, as lines of JSON for \"store import\".\n" +
 			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key, the sessions of operators\n" +
 			"and standing approvals are never exported.",
 		Args: positional(cobra.MaximumNArgs(1)),
@@ -191,7 +191,7 @@ func newStoreExport(f storeFlags) *cobra.Command {
 }
 
 func describeMoved(m storage.Moved) string {
-	return strings.Join([]string{many(m.Tasks, "held call"), many(m.Chunks, "result chunk"), many(m.Entries, "journal entry")}, ", ")
+	return strings.Join([]string{many(m.Tasks, "held call"), many(m.Chunks, "result chunk"), many(m.Entries, "audit log entry")}, ", ")
 }
 
 // many returns how many there are of something.

@@ -169,7 +169,7 @@ func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
 			var e task.Entry
 			err := json.Unmarshal(text, &e, json.RejectUnknownMembers(true))
 			if err != nil {
-				err = fmt.Errorf("line %d is not a journal entry: %w", n, err)
+				err = fmt.Errorf("line %d is not an entry of an audit log: %w", n, err)
 			}
 			if !yield(e, err) || err != nil {
 				return
@@ -251,11 +251,11 @@ func (v *verifier) end(head task.Link) {
 	last := v.report.Head
 	switch {
 	case last.Seq < head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d is the last one, but the journal ends with %d: the end was removed", last.Seq, head.Seq))
+		v.report.blame(fmt.Sprintf("entry %d is the last one, but the audit log ends with %d: the end was removed", last.Seq, head.Seq))
 	case last.Seq > head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d was added later: the journal ends with %d", head.Seq+1, head.Seq))
+		v.report.blame(fmt.Sprintf("entry %d was added later: the audit log ends with %d", head.Seq+1, head.Seq))
 	case last.Hash != head.Hash:
-		v.report.blame(fmt.Sprintf("entry %d differs from the last entry of the journal", last.Seq))
+		v.report.blame(fmt.Sprintf("entry %d differs from the last entry of the audit log", last.Seq))
 	}
 }
 

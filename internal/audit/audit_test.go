@@ -145,14 +145,14 @@ func TestVerify(t *testing.T) {
 		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, task.Link{}, []string{"entry 7 does not follow"}},
 		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, task.Link{}, []string{"entries 6 to 7 are missing"}},
 		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, task.Link{}, []string{"entry 3 is missing"}},
-		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10 is the last one, but the journal ends with 12"}},
-		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2 is the last one, but the journal ends with 12"}},
+		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10 is the last one, but the audit log ends with 12"}},
+		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2 is the last one, but the audit log ends with 12"}},
 		"reordered": {func(f *forged) {
 			f.entries[3].Note, f.entries[4].Note = f.entries[4].Note, f.entries[3].Note
 		}, task.Link{}, []string{"entry 6 was changed", "entry 7 was changed"}},
 		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, task.Link{}, []string{"entry 13 was added later"}},
 		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, task.Link{}, []string{"entry 2 comes after entry 2"}},
-		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12 differs from the last entry of the journal"}},
+		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12 differs from the last entry of the audit log"}},
 		"the end, and the head with it": {func(f *forged) {
 			f.entries = f.entries[:8]
 			f.ends.Head = f.entries[7].Link()

@@ -19,9 +19,10 @@ const (
 )
 
 // Alike says which names and values of a call have characters that may be taken
-// for others, and which names have spaces that are easy to overlook: the names of the tool, the requester and the arguments, and the
-// values of the arguments and of what is sent besides. Hidden characters are not
-// among them: they are escaped wherever they are shown.
+// for others, and which names have spaces that are easy to overlook: the names of
+// the tool, the requester and the arguments, and the values of the arguments and of
+// what is sent besides. Hidden characters are not among them: they are escaped
+// wherever they are shown.
 func Alike(a Approval) []string {
 	var all warnings
 	all.add("tool", plain.Shown(a.Tool, maxQuoted), plain.Warning(a.Tool))

@@ -71,13 +71,13 @@ func recordName(channel string, id task.ID) string { return recordPrefix + chann
 // address first. The record of that address has the name without the digest.
 func recordAt(name, via string) string { return name + "/" + via }
 
-// read reads a letter from the record that the store has of it.
+// read reads a delivery from the record that the store has of it.
 func (l *storedDelivery) read(r task.Record) error {
 	l.record, l.version = r.Name, r.Version
 	return json.Unmarshal(r.Value, &l.delivery)
 }
 
-// put stores a letter as it is now. The error is [task.ErrConcurrentModification]
+// put stores a delivery as it is now. The error is [task.ErrConcurrentModification]
 // if another replica has changed it.
 func (o *Outbox) put(ctx context.Context, l *storedDelivery) error {
 	value, err := json.Marshal(&l.delivery)
@@ -96,7 +96,7 @@ func (o *Outbox) put(ctx context.Context, l *storedDelivery) error {
 	return nil
 }
 
-// open returns the letters of the channel whose question may change, and which of these
+// open returns the deliveries of the channel whose question may change, and which of these
 // questions were asked at another address.
 func (l *lane) open(ctx context.Context) (found []storedDelivery, elsewhere map[task.ID]bool, err error) {
 	elsewhere = map[task.ID]bool{}

@@ -264,7 +264,7 @@ func (l *lane) due(ctx context.Context) ([]storedDelivery, error) {
 	return append(due, fresh...), nil
 }
 
-// fresh returns the letter about a task that is to be asked about on the channel.
+// fresh returns the delivery about a task that is to be asked about on the channel.
 func (l *lane) fresh(t task.Task) (storedDelivery, bool) {
 	at, ok := l.cfg.Plan(t).asks(t, l.name)
 	if !ok {

@@ -243,6 +243,6 @@ func (i *importer) finish(ctx context.Context, now time.Time) error {
 	}
 	return i.to.Append(ctx, task.Note{
 		At: now, Step: "journal_imported", Actor: "store import",
-		Reason: fmt.Sprintf("the last %d entries follow %s and end with %s in the journal they come from", i.added, i.anchor, i.at),
+		Reason: fmt.Sprintf("the last %d entries follow %s and end with %s in the audit log they come from", i.added, i.anchor, i.at),
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
@@ -244,12 +245,12 @@ func (c *checker) journal(ctx context.Context) error {
 		}
 		c.health.Entries++
 		if err := at.Follow(e); err != nil {
-			c.report(err.Error())
+			c.report("audit log: " + strings.TrimPrefix(err.Error(), "journal: "))
 		}
 		at = e.Link()
 	}
 	if at.Seq < ends.Head.Seq { // there may be more by now
-		c.report(fmt.Sprintf("journal: ends with entry %d, expected %d", at.Seq, ends.Head.Seq))
+		c.report(fmt.Sprintf("audit log: ends with entry %d, expected %d", at.Seq, ends.Head.Seq))
 	}
 	return nil
 }

@@ -308,7 +308,7 @@ func TestCheck(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	h, problems := health(t, s)
-	for _, want := range []string{"tg_fake: the call does not match its digest", "tg_003 cannot be read", "tg_013", "tg_007", "tg_057", "journal: entry 77 is missing"} {
+	for _, want := range []string{"tg_fake: the call does not match its digest", "tg_003 cannot be read", "tg_013", "tg_007", "tg_057", "audit log: entry 77 is missing"} {
 		if !strings.Contains(strings.Join(problems, "\n"), want) {
 			t.Errorf("no problem about %q", want)
 		}
