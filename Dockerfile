@@ -11,7 +11,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-    -ldflags "-s -w -funcalign=8 -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$VERSION -X github.com/thoughtgate/thoughtgate-go/internal/version.commit=$COMMIT -X github.com/thoughtgate/thoughtgate-go/internal/version.date=$DATE" \
+    -ldflags "-s -w -funcalign=4 -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$VERSION -X github.com/thoughtgate/thoughtgate-go/internal/version.commit=$COMMIT -X github.com/thoughtgate/thoughtgate-go/internal/version.date=$DATE" \
     -o /out/thoughtgate ./cmd/thoughtgate
 RUN mkdir /out/state
 

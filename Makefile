@@ -29,7 +29,7 @@ BUILT = -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$(shell
 	-X github.com/thoughtgate/thoughtgate-go/internal/version.date=$(shell git log -1 --format=%cI 2>/dev/null)
 # Functions at multiples of 8 bytes, not 32: 0.4 MiB less; a difference in speed cannot be measured.
 build: ## Build the one static binary, bin/thoughtgate.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -funcalign=8 $(BUILT)' -o bin/thoughtgate ./cmd/thoughtgate
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -funcalign=4 $(BUILT)' -o bin/thoughtgate ./cmd/thoughtgate
 
 # The timeout is for a package, on a machine whose cores are busy.
 test: ## Run every test.

@@ -96,7 +96,7 @@ func (b *bench) buildGate(ctx context.Context) error {
 		return nil
 	}
 	b.gate = filepath.Join(b.dir, "thoughtgate")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -funcalign=8", "-o", b.gate, //nolint:gosec // the only variable is our own file name
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -funcalign=4", "-o", b.gate, //nolint:gosec // the only variable is our own file name
 		module+"cmd/thoughtgate")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
