@@ -46,7 +46,7 @@ func (l *loader) checkListeners() {
 		const risk = "other machines can reach this address without TLS, so tokens and cookies can be read in transit; set operators.tls, or operators.url if a proxy adds https"
 		l.warnings = append(l.warnings, Problem{l.origin("operators.listen"), "operators.listen", risk})
 	}
-	if l.cfg.Wrap {
+	if l.isWrap {
 		return // nothing listens for agents
 	}
 	l.checkListener("listen", l.cfg.Listen)

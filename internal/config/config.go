@@ -23,7 +23,6 @@ import (
 // A Config has all settings of a gate. It is plain data with every
 // default filled in, and is never changed after [Load] has returned it.
 type Config struct {
-	Wrap      bool   // one agent reaches one server through a pipe: nothing listens for agents
 	Listen    string // host:port for agents
 	ListenTLS Certificate
 	Operators Operators

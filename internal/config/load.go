@@ -103,6 +103,7 @@ type loader struct {
 	origins  Origins
 	files    *fileSet // everything that was read
 	unread   bool     // there is a file, but nothing in it could be understood
+	isWrap   bool     // one agent reaches one server through a pipe: nothing listens for agents
 	now      time.Time
 	problems []Problem
 	warnings []Problem

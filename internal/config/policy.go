@@ -310,7 +310,7 @@ func (l *loader) checkTasks() {
 	if kept := l.cfg.Audit.Retention; kept > 0 && kept < t.MaxTTL {
 		l.report(l.origin("audit.retention"), "audit.retention", "must not be less than tasks.max_ttl, unless it is 0s (keep everything)")
 	}
-	if l.cfg.Execution.Start != "approval" || l.cfg.Wrap {
+	if l.cfg.Execution.Start != "approval" || l.isWrap {
 		return // the agent of a wrap has no credentials
 	}
 	for i, u := range l.cfg.Upstreams {

@@ -21,7 +21,7 @@ func (l *loader) wrap(server Upstream) {
 		}
 	}
 	l.cfg.Listen, l.cfg.ListenTLS, l.cfg.Identity = unset.Listen, unset.ListenTLS, unset.Identity
-	l.cfg.Wrap, l.cfg.Upstreams = true, []Upstream{server}
+	l.isWrap, l.cfg.Upstreams = true, []Upstream{server}
 	unused := func(path string) bool {
 		return slices.ContainsFunc(unusedByWrap, func(setting string) bool {
 			rest, ok := strings.CutPrefix(path, setting)

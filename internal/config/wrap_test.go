@@ -39,7 +39,7 @@ func TestWrapIgnoresWhatItDoesNotUse(t *testing.T) {
 				t.Errorf("%s before %s: %v, %q", name, server.Name, err, lines(warnings))
 				continue
 			}
-			if len(cfg.Upstreams) != 1 || cfg.Upstreams[0].Name != server.Name || !cfg.Wrap || cfg.Identity.Recognises() || cfg.ListenTLS.CertFile != "" {
+			if len(cfg.Upstreams) != 1 || cfg.Upstreams[0].Name != server.Name || cfg.Identity.Recognises() || cfg.ListenTLS.CertFile != "" {
 				t.Errorf("%s before %s: got %+v", name, server.Name, cfg)
 			}
 		}
