@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -102,10 +103,18 @@ func (s *eventRelay) lookForID(b *eventBuffer) {
 	s.resumable = bytes.Contains(b.text()[max(0, b.fresh-len(eventID)+1):], []byte(eventID))
 }
 
+// Text that is longer than lookedAt is searched for a question at its edges alone: an
+// upstream that sends so much at once has more to say, unless it is one large question. The
+// members of a request besides its parameters stand at its beginning and its end.
+const (
+	lookedAt = 32 << 10
+	edge     = 1 << 10
+)
+
 // lookForQuestion lifts the limit on the upstream's silence once it has asked the client
 // something in the given events: the client may take any time to answer.
 func (s *eventRelay) lookForQuestion(events []byte) {
-	if s.limited == nil || !mayAsk(events) || !bytes.Contains(events, []byte(`"id"`)) {
+	if s.limited == nil || !mayHoldQuestion(events) {
 		return
 	}
 	reader := jsonrpc.NewEventReader(bytes.NewReader(events), len(events))
@@ -119,6 +128,22 @@ func (s *eventRelay) lookForQuestion(events []byte) {
 			return
 		}
 	}
+}
+
+// mayHoldQuestion reports whether one of the events may be a request.
+func mayHoldQuestion(events []byte) bool {
+	if len(events) <= lookedAt {
+		return asksIn(events)
+	}
+	return asksIn(events[:edge], events[len(events)-edge:])
+}
+
+// asksIn reports whether the parts of a text have the members that make a message a request.
+func asksIn(parts ...[]byte) bool {
+	has := func(member string) bool {
+		return slices.ContainsFunc(parts, func(part []byte) bool { return bytes.Contains(part, []byte(member)) })
+	}
+	return has(`"method"`) && has(`"id"`)
 }
 
 // mayAsk reports whether a text may be part of a request.
