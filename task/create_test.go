@@ -78,6 +78,14 @@ func TestCreateFindsOut(t *testing.T) {
 				return errors.Join(add(), add())
 			}, tries: 2,
 		},
+		"the second answer is lost as well": {
+			create: func(n int, add func() error) error {
+				if n == 1 {
+					return lost
+				}
+				return errors.Join(add(), lost)
+			}, tries: 2,
+		},
 		"it is refused the second time": {
 			create: func(n int, _ func() error) error {
 				if n == 1 {

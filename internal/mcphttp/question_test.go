@@ -19,6 +19,7 @@ func TestSilenceByRight(t *testing.T) {
 	result := `{"jsonrpc":"2.0","id":7,"method":"tasks/result","params":{"taskId":"theirs"}}`
 	for name, tt := range map[string]struct{ message, event string }{
 		"a question":            {toolCall("7", "get_x", ""), fmt.Sprintf(question, "sure?")},
+		"a longer question":     {toolCall("7", "get_x", ""), fmt.Sprintf(question, strings.Repeat("sure? ", 7_000))},
 		"a large question":      {toolCall("7", "get_x", ""), fmt.Sprintf(question, strings.Repeat("sure? ", 50_000))},
 		"a question in a batch": {batch(ping, toolCall("7", "get_x", "")), fmt.Sprintf(question, "sure?")},
 		"a result":              {result, ""},

@@ -92,4 +92,9 @@ var connections = []mutation{
 		`if d == 0 && x.conn.patience > 0 {`, `if false {`,
 		mcphttpPkg, "^TestSilenceByRight$",
 	},
+	{
+		"a call is cut while the client has a longer question", "internal/mcphttp/passevents.go",
+		`return asksIn(events[:edge], events[len(events)-edge:])`, `return false`,
+		mcphttpPkg, "^TestSilenceByRight$",
+	},
 }

@@ -94,7 +94,7 @@ func Name(name string, limit int) string {
 }
 
 // Shown returns a name that [Name] has returned as at most limit characters on one
-// line. If anything is hidden in it all the same, there is an escape in its place.
+// line. If anything in it is still hidden, there is an escape in its place.
 func Shown(name string, limit int) string {
 	return shorten(strings.ReplaceAll(Escape(name), "\n", `\u000a`), limit)
 }
